@@ -1,0 +1,38 @@
+# make demo | test | bench | soak | docs. Each sets up what it needs in .venv, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint types bench soak docs clean
+
+demo: $(READY)
+	$(BIN)/holdfast demo
+
+test: $(READY) lint types
+	$(BIN)/pytest -m "not soak"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python benchmarks/lock.py
+
+soak: $(READY)
+	$(BIN)/pytest -m soak
+
+docs: $(READY)
+	$(BIN)/pytest tests/docs
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[server]" --group dev
+	touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

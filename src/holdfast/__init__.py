@@ -1,0 +1,45 @@
+"""Distributed locks on the Redis or Valkey server you already run: fair, fenced, and quick to hand over.
+
+General layout
+--------------
+`locks` and `aio` are the two faces, one-liners over the same operations; `_face` is what they share. The algorithms are in
+`_core`, each written once as an ``async def`` that does no input or output: it awaits the typed requests of
+`_core.requests`. `_core.acquire` is the central file, `_core.mutex` describes a lock and gives it back, `_core.waiting` and
+`_core.renewing` are what a process knows about its waiters and leases. `_drive` carries out what they ask: on the calling
+thread (`sync`), in the calling task (`aio`), and in the one thread per process that renews leases and listens for
+hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run on the server are in `_lua`.
+`_servers` starts servers: private ones for tests and the demo, and this machine's own for ``local://``. `cli` is the command.
+"""
+
+from holdfast import guard
+from holdfast._drive.process import close
+from holdfast.decorator import locked
+from holdfast.errors import (
+    ConfigError,
+    HoldfastError,
+    HoldfastWarning,
+    LeaseLost,
+    LockTimeout,
+    NotHeld,
+    QuorumError,
+    ServerError,
+)
+from holdfast.locks import Lease, Lock
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ConfigError",
+    "HoldfastError",
+    "HoldfastWarning",
+    "Lease",
+    "LeaseLost",
+    "Lock",
+    "LockTimeout",
+    "NotHeld",
+    "QuorumError",
+    "ServerError",
+    "close",
+    "guard",
+    "locked",
+]

@@ -1,0 +1,210 @@
+"""A lock on one server: what describes it, what the scripts answer, and how it is renewed and given back.
+
+How it is taken is `_core.acquire`. Sources: redis.io "Distributed Locks with Redis" for the record (``SET key token NX PX``,
+compare and delete); M. Kleppmann, "How to do distributed locking" (2016), for the fence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from holdfast._core.requests import Conflict, Draw, Gone, NotSent, Now, Refused, Run, Sleep, Unknown
+from holdfast._lua import Script
+
+CLAIM = 2.0
+"""Seconds a waiter has to take up a lock that was handed to it. Part of the format: the same number stands in `_queue.lua`."""
+
+KEEP = 600.0
+"""Seconds the side keys of a lock outlive its last use, at least."""
+
+GRACE = 0.6
+"""Seconds by which the first contact with the server may overrun ``wait``."""
+
+
+def margin(ttl: float) -> float:
+    """What is taken off a lease for clocks that run at different speed: one percent and two milliseconds (as Redlock)."""
+    return ttl * 0.01 + 0.002
+
+
+class Held(NamedTuple):
+    fence: int
+
+
+class Busy(NamedTuple):
+    remaining: float | None
+    """Seconds until the holder's key expires; None: it never does."""
+    last_fence: int
+    process: str
+    """Public id of the holder's process; empty for a foreign lock."""
+
+
+class Dead(NamedTuple):
+    """The token was declared dead."""
+
+
+Reply = Held | Busy | Dead | Gone | Conflict
+
+
+def read_reply(raw: object) -> Reply:
+    """One answer of acquire or refresh, see `_lua/acquire.lua`."""
+    assert isinstance(raw, list)
+    match raw:
+        case [1, int(fence)]:
+            return Held(fence)
+        case [0, int(ms), int(last), bytes(process)]:
+            return Busy(None if ms == -1 else max(0, ms) / 1000, last, process.decode())
+        case [-2, bytes(key), bytes(kind)]:
+            return Conflict(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}, not a lock")
+        case [-3, bytes(version)]:
+            return Conflict(f"its state has format {version.decode(errors='replace')!r}, this release knows format 1")
+        case [-4, bytes(message)]:
+            return Conflict(message.decode(errors="replace"))
+        case _:
+            return Gone() if raw == [-1] else Conflict(f"unexpected answer {raw!r}")
+
+
+def _read_acquire(raw: object) -> Reply:
+    reply = read_reply(raw)
+    return Dead() if isinstance(reply, Gone) else reply
+
+
+def _read_refresh(raw: object) -> tuple[bool, list[Reply]]:
+    assert isinstance(raw, list)
+    return raw[0] == 1, [read_reply(answer) for answer in raw[1:]]
+
+
+def _read_int(raw: object) -> int:
+    assert isinstance(raw, int)
+    return raw
+
+
+ACQUIRE: Script[Reply] = Script("acquire", _read_acquire)
+RELEASE: Script[int] = Script("release", _read_int)
+RENEW: Script[int] = Script("renew", _read_int)
+REFRESH: Script[tuple[bool, list[Reply]]] = Script("refresh", _read_refresh)
+
+
+@dataclass(slots=True, frozen=True)
+class Spec:
+    """What a lock is, as all its operations see it. Times in seconds."""
+
+    name: str
+    keys: tuple[bytes, bytes, bytes]
+    ttl: float
+    renew: bool
+    max_hold: float | None
+    timeout: float
+    """Longest wait for one answer: far below the lease, so that there is time to ask again."""
+
+    @property
+    def key(self) -> str:
+        """The lock's key, for messages."""
+        return self.keys[0].decode(errors="backslashreplace")
+
+    @property
+    def first_ttl(self) -> float:
+        return self.ttl if self.max_hold is None else min(self.ttl, self.max_hold)
+
+
+def milliseconds(seconds: float) -> int:
+    return max(1, int(seconds * 1000))
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try to get a lock, under one token. A token is never used for a second attempt."""
+
+    spec: Spec
+    token: str = field(default="", repr=False)
+    pending: bool = False
+    """Something of this attempt may be on the server: its lock, or its place in the queue."""
+    doubt: bool = False
+    """A copy of a request of ours may still be on its way to the server."""
+
+
+@dataclass(slots=True)
+class Grant:
+    """A lock that was taken: under which token and fence, and until when (local seconds) it may be believed."""
+
+    attempt: Attempt
+    fence: int
+    taken: float
+    deadline: float
+    claim: bool = False
+    """Handed over by the last holder: the lease is the claim window until it is renewed."""
+
+
+async def give_up(attempt: Attempt) -> None:
+    """Leave nothing of an attempt behind: neither lock nor place in the queue. Never raises a WireError.
+
+    If a copy of our own request may arrive later, the token is declared dead, so that the copy is refused.
+    """
+    if not attempt.pending:
+        return
+    mode = "bury" if attempt.doubt else "leave"
+    for _ in range(2):
+        try:
+            await Run(RELEASE, attempt.spec.keys, (attempt.token, mode), min(attempt.spec.timeout, 0.25))
+        except (NotSent, Unknown):
+            mode = "bury"
+        except Refused:
+            break
+        else:
+            break
+    attempt.pending = False
+
+
+async def release(spec: Spec, token: str, deadline: float) -> bool:
+    """Give the lock back, and hand it to the next in line. False if it was not ours any more.
+
+    Raises NotSent or Unknown when the server stays away, Refused when it refuses.
+    """
+    first = await Now()
+    resent = False
+    failures = 0
+    while True:
+        try:
+            answer = await Run(RELEASE, spec.keys, (token, "release"), min(spec.timeout, 0.5))
+        except (NotSent, Unknown, Refused) as error:
+            if isinstance(error, Refused) and not error.transient:
+                raise
+            resent = resent or isinstance(error, Unknown)
+            failures += 1
+            if failures == 3:
+                raise
+            await Sleep(0.02 * failures)
+        except BaseException:
+            # Cancelled or interrupted, and nobody knows whether the request arrived. Once more: it does no harm.
+            await give_up(Attempt(spec, token, pending=True, doubt=True))
+            raise
+        else:
+            # What a first copy of this request released may be somebody else's by now.
+            return answer.value == 1 or (resent and first < deadline)
+
+
+async def renew(spec: Spec, token: str, ttl: float) -> tuple[bool, float]:
+    """Set the lease to ``ttl`` seconds from now: (still ours, when that was asked for). Raises as `release` does."""
+    failures = 0
+    while True:
+        try:
+            answer = await Run(RENEW, spec.keys, renewal_args(token, ttl), spec.timeout)
+        except (NotSent, Unknown):
+            failures += 1
+            if failures == 3:
+                raise
+            await Sleep(0.02 * failures)
+        else:
+            return answer.value == 1, answer.sent
+
+
+def renewal_args(token: str, ttl: float) -> tuple[str, int, int]:
+    return token, milliseconds(ttl), milliseconds(max(KEEP, 2 * ttl))
+
+
+async def new_token(attempt: Attempt) -> None:
+    """Start over under a new token; what the old one may have left behind is given up first."""
+    if attempt.doubt:
+        await give_up(attempt)
+    attempt.token = await Draw()
+    attempt.pending = attempt.doubt = False

@@ -1,0 +1,49 @@
+"""From the name of a lock to its keys on the server. Injective: no name can reach another lock's keys or another slot."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.errors import ConfigError
+
+MAX_NAME = 512
+"""Bytes of a name, before encoding."""
+
+_ESCAPE = re.compile(rb"[{}%\x00-\x1f\x7f]")
+
+
+def _bytes(value: object, parameter: str) -> bytes:
+    if isinstance(value, str):
+        try:
+            value = value.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"{parameter} is not valid Unicode: {value!r}", parameter=parameter) from None
+    if not isinstance(value, bytes):
+        raise ConfigError(f"{parameter} must be str or bytes, not {type(value).__name__}", parameter=parameter)
+    if not 1 <= len(value) <= MAX_NAME:
+        raise ConfigError(
+            f"{parameter} must have 1 to {MAX_NAME} bytes in UTF-8, this one has {len(value)}", parameter=parameter
+        )
+    return value
+
+
+def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[bytes, bytes, bytes]:
+    """Keys of a lock: the lock itself, its state, its queue. ``key`` overrides the first, to meet peers of another make."""
+    encoded = _ESCAPE.sub(lambda found: b"%%%02X" % found[0][0], _bytes(name, "name"))
+    if key is not None:
+        lock = _bytes(key, "key")
+        side = lock if _hash_tag(lock) else b"{" + lock + b"}"
+    else:
+        start = _bytes(prefix, "prefix")
+        if b"{" in start or b"}" in start:
+            raise ConfigError(
+                "prefix must not contain { or }: braces mark the part that decides a Cluster slot", parameter="prefix"
+            )
+        lock = side = start + b"{" + encoded + b"}"
+    return lock, side + b":state", side + b":queue"
+
+
+def _hash_tag(key: bytes) -> bytes:
+    """The part of a key that decides its Cluster slot, if it has one (Redis Cluster specification, "hash tags")."""
+    found = re.search(rb"\{([^}]*)\}", key)
+    return found[1] if found else b""

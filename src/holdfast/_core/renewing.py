@@ -1,0 +1,153 @@
+"""Which leases of this process to renew when, on one server: a state object, told what happens, answering what to do.
+
+A lease is good until its local deadline: the send time of the last confirmed request, plus the lease, less the drift
+allowance. One failed renewal loses nothing; the deadline does, and so does the server saying that the lock is not ours.
+What is lost stays lost: renewal never creates a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from holdfast._core.mutex import Grant, Spec, margin
+
+CLAIM_AFTER = 0.05
+"""Seconds after a hand-over at which the claim window is turned into the full lease; a lock held for less saves the trip."""
+
+SLOT = 8
+"""Renewals are looked up in slots of 1/8 second."""
+
+
+class Owner(Protocol):
+    def notice_loss(self) -> None:
+        """The lease is lost; called once, by whoever notices."""
+
+
+class Tenure:
+    """One held lock, from the grant to its end. ``lost`` is why it ended before it was given back; empty while it has not."""
+
+    __slots__ = ("deadline", "ends_at", "fence", "lost", "over", "owner", "renew_at", "spec", "token", "ttl")
+
+    def __init__(self, grant: Grant) -> None:
+        spec = grant.attempt.spec
+        self.spec: Spec = spec
+        self.token = grant.attempt.token
+        self.fence = grant.fence
+        self.ttl = spec.ttl
+        self.deadline = grant.deadline
+        self.ends_at = float("inf") if spec.max_hold is None else grant.taken + spec.max_hold
+        self.renew_at = self.deadline
+        if spec.renew:
+            self.renew_at = grant.taken + (CLAIM_AFTER if grant.claim else min(spec.ttl, grant.deadline - grant.taken) / 3)
+        self.lost = ""
+        self.over = False
+        """Given back, or not to be watched any more."""
+        self.owner: Callable[[], Owner | None] = lambda: None
+        """Weak reference to whom to tell of the loss: a lease that nobody holds on to is not kept alive by its renewal."""
+
+    def remaining(self, now: float) -> float:
+        """Seconds for which the lease may still be believed."""
+        return 0.0 if self.lost or self.over else max(0.0, self.deadline - now)
+
+    def lose(self, reason: str) -> bool:
+        """Mark as lost. True for the first to notice."""
+        if self.lost or self.over:
+            return False
+        self.lost = reason
+        return True
+
+    def renewed(self, sent: float, ttl: float) -> None:
+        """The server confirmed a lease of ``ttl`` seconds, asked for at local time ``sent``."""
+        self.deadline = sent + ttl - margin(ttl)
+        if self.spec.renew:
+            # The last lease that max_hold allows is not renewed again.
+            self.renew_at = sent + ttl / 3 if ttl >= self.ttl else self.deadline
+
+
+class Renew(NamedTuple):
+    """To do: ask for ``ttl`` seconds; then `Renewing.on_answer` or `Renewing.on_failed`."""
+
+    tenure: Tenure
+    ttl: float
+
+
+class Renewing:
+    """All leases of one process on one server."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, dict[str, Tenure]] = {}
+        self._where: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._where)
+
+    def tenures(self) -> list[Tenure]:
+        return [tenure for slot in self._slots.values() for tenure in slot.values()]
+
+    def watch(self, tenure: Tenure) -> float:
+        """Look after a lease; answers when it wants attention (local seconds)."""
+        at = min(tenure.renew_at, tenure.deadline, tenure.ends_at)
+        number = int(at * SLOT)
+        self._slots.setdefault(number, {})[tenure.token] = tenure
+        self._where[tenure.token] = number
+        return at
+
+    def forget(self, token: str) -> None:
+        number = self._where.pop(token, None)
+        if number is not None:
+            slot = self._slots[number]
+            del slot[token]
+            if not slot:
+                del self._slots[number]
+
+    def next_at(self) -> float:
+        """When `due` has something to do (local seconds; infinity: never)."""
+        if not self._slots:
+            return float("inf")
+        first = self._slots[min(self._slots)]
+        return min(min(t.renew_at, t.deadline, t.ends_at) for t in first.values())
+
+    def due(self, now: float) -> tuple[list[Renew], list[Tenure]]:
+        """The renewals to send now, and the leases that are over: lost, each with its reason."""
+        renewals: list[Renew] = []
+        lost: list[Tenure] = []
+        current = int(now * SLOT)
+        for number in sorted(n for n in self._slots if n <= current):
+            for tenure in list(self._slots[number].values()):
+                if min(tenure.renew_at, tenure.deadline, tenure.ends_at) > now:
+                    continue
+                self.forget(tenure.token)
+                if now >= tenure.deadline or now >= tenure.ends_at:
+                    reason = (
+                        "max_hold has passed" if now >= tenure.ends_at else "its time ran out before a renewal was confirmed"
+                    )
+                    if tenure.lose(reason):
+                        lost.append(tenure)
+                    continue
+                renewals.append(Renew(tenure, min(tenure.ttl, tenure.ends_at - now)))
+                tenure.renew_at = now + max(0.05, tenure.ttl / 20) + tenure.spec.timeout
+                self.watch(tenure)
+        return renewals, lost
+
+    def on_answer(self, renewal: Renew, answer: int, sent: float) -> bool:
+        """The server answered; False: the lease is lost."""
+        tenure = renewal.tenure
+        if tenure.over or tenure.lost:
+            return True
+        self.forget(tenure.token)
+        if answer == 1:
+            tenure.renewed(sent, renewal.ttl)
+            self.watch(tenure)
+            return True
+        return not tenure.lose(
+            "somebody else's value is in its key" if answer == -1 else "its key is gone: expired, deleted or flushed"
+        )
+
+    def on_failed(self, renewal: Renew, now: float) -> None:
+        """No answer: ask again soon, as long as the deadline allows."""
+        tenure = renewal.tenure
+        if tenure.token in self._where:
+            self.forget(tenure.token)
+            tenure.renew_at = now + max(0.05, tenure.ttl / 20)
+            self.watch(tenure)

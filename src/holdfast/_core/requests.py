@@ -1,0 +1,156 @@
+"""What an operation may ask of whoever drives it, and the ways in which asking can fail.
+
+An operation is an ``async def`` that awaits these objects and nothing else. Its driver (`_drive.sync`, `_drive.aio`, or a
+simulator under a virtual clock) takes each request from ``.send()``, does it, and sends the reply back in; time and
+randomness are requests too. So an algorithm exists once, and mypy knows the type of every reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
+
+if TYPE_CHECKING:
+    from holdfast._core.waiting import Waiter
+    from holdfast._lua import Script
+
+R = TypeVar("R")
+
+
+class Request(Generic[R]):
+    """Something an operation awaits; ``R`` is the type of the reply."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Self, R, R]:
+        return (yield self)
+
+
+class Answer(NamedTuple, Generic[R]):
+    """Reply of a server, and when its request was sent (local seconds). Leases count from ``sent``, never from the reply."""
+
+    value: R
+    sent: float
+
+
+class WireError(Exception):
+    """Root of the three ways in which a request can fail. Internal: users see errors of `holdfast.errors`."""
+
+    def __init__(self, message: str, address: str = "") -> None:
+        super().__init__(message)
+        self.address = address
+
+
+class NotSent(WireError):
+    """No connection: the server has not seen the request."""
+
+
+class Unknown(WireError):
+    """Sent, but not answered: the server may have done it, may be about to do it, or may never."""
+
+
+class Refused(WireError):
+    """The server answered with an error: it did nothing."""
+
+    def __init__(self, message: str, address: str = "") -> None:
+        super().__init__(message, address)
+        self.code = message.split(" ", 1)[0].split(":", 1)[0]
+
+    @property
+    def transient(self) -> bool:
+        """True where the same request may succeed in a moment: the server is starting, busy, or being demoted."""
+        return self.code in {"LOADING", "BUSY", "READONLY", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN"}
+
+
+class Granted(NamedTuple):
+    """The lock is ours until local time ``deadline``. ``claim``: handed over, the lease is only the claim window so far."""
+
+    fence: int
+    deadline: float
+    claim: bool
+
+
+class TimedOut(NamedTuple):
+    """The driver's outcome, when `until` has passed."""
+
+
+class Gone(NamedTuple):
+    """The waiter has no place in the queue any more."""
+
+
+class Conflict(NamedTuple):
+    """Data of somebody else's, or of another release, is where the lock should be."""
+
+    why: str
+
+
+class Down(NamedTuple):
+    """The server stayed away for too long."""
+
+    error: WireError
+
+
+Outcome = Granted | TimedOut | Down | Gone | Conflict
+"""What becomes of a waiter."""
+
+
+@dataclass(slots=True, frozen=True)
+class Run(Request[Answer[R]]):
+    """Run a script. Raises NotSent, Unknown or Refused."""
+
+    script: Script[R]
+    keys: tuple[bytes, ...]
+    args: tuple[bytes | str | int, ...] = field(repr=False)  # a token is among them
+    timeout: float
+    """Seconds until an answer that has not come counts as Unknown."""
+
+
+@dataclass(slots=True, frozen=True)
+class Command(Request[Answer[Any]]):
+    """Run one plain command. Raises NotSent, Unknown or Refused."""
+
+    args: tuple[bytes | str | int, ...]
+    timeout: float
+
+
+@dataclass(slots=True, frozen=True)
+class Now(Request[float]):
+    """Local time in seconds: monotonic, and counting while the machine sleeps."""
+
+
+@dataclass(slots=True, frozen=True)
+class Draw(Request[str]):
+    """A new token: ``<process id>.<random>``."""
+
+
+@dataclass(slots=True, frozen=True)
+class Sleep(Request[None]):
+    seconds: float
+
+
+@dataclass(slots=True, frozen=True)
+class Enlist(Request[Outcome | None]):
+    """Make this waiter known to the process's inbox; returns when the inbox listens on the server.
+
+    None when it listens; otherwise the outcome (time is up, or the server is down).
+    """
+
+    waiter: Waiter
+    until: float | None
+
+
+@dataclass(slots=True, frozen=True)
+class Wait(Request[Outcome]):
+    """Wait for what becomes of a waiter that was just told ``answer``, until local time ``until`` (None: for ever)."""
+
+    waiter: Waiter
+    answer: Answer[Any]
+    until: float | None
+
+
+@dataclass(slots=True, frozen=True)
+class Delist(Request[None]):
+    """The waiter waits no more, whatever came of it."""
+
+    waiter: Waiter

@@ -1,0 +1,216 @@
+"""Who of this process waits for what on one server: a state object, told what happens, answering what to do.
+
+Messages are hints. What counts is the refresh: one script for all waiters, at most one a second, plus one when a lease
+that was reported ends, plus one at once after every (re)subscription. A hand-over is believed without asking again only
+inside the claim window counted from the SEND time of the last answer that said "waiting": the server cannot have granted
+before that. A grant whose fence is not greater than the last one seen is old, and ignored.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast._core.mutex import CLAIM, RELEASE, Attempt, Busy, Held, Reply, margin
+from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, WireError
+
+REFRESH_EVERY = 1.0
+"""Seconds between two signs of life of a waiting process; a third of what a place counts on the server."""
+
+USABLE = 0.5
+"""Seconds of the claim window that must be left for a grant to be used without asking again."""
+
+BATCH = 100
+"""Waiters in one refresh script: a run is kept short, so that the server serves others in between."""
+
+REMEMBERED = 1000
+"""Attempts that ended lately: a grant that still comes for one of them is handed on at once."""
+
+
+class Slot(Protocol):
+    """Where a driver waits for the outcome of one waiter."""
+
+    def put(self, outcome: Outcome | None, /) -> None:
+        """Wake the waiter; None: the inbox listens now."""
+
+
+class Waiter:
+    """One attempt, while it stands in line."""
+
+    __slots__ = (
+        "attempt",
+        "busy",
+        "down",
+        "hinted",
+        "in_flight",
+        "last_contact",
+        "patience",
+        "refresh_at",
+        "slot",
+        "told",
+    )
+
+    def __init__(self, attempt: Attempt, patience: float) -> None:
+        self.attempt = attempt
+        self.patience = patience
+        """Seconds for which a server that is away is ridden out."""
+        self.slot: Slot | None = None
+        self.told: float | None = None
+        """Send time of the last request that was answered "waiting"; None before the first."""
+        self.busy = Busy(0.0, 0, "")
+        self.refresh_at = 0.0
+        self.hinted = False
+        """A message came before the answer that put us into the queue."""
+        self.in_flight = False
+        self.last_contact = 0.0
+        self.down: WireError | None = None
+        """Why the server cannot be asked just now."""
+
+    def put(self, outcome: Outcome | None) -> None:
+        assert self.slot is not None
+        self.slot.put(outcome)
+
+
+@dataclass(slots=True)
+class Refresh:
+    """To do: one refresh script for these waiters; then `Waiting.on_refreshed` or `Waiting.on_failed`."""
+
+    batch: list[Waiter]
+
+
+class Waiting:
+    """All waiters of one process on one server."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[str, Waiter] = {}
+        self._departed: OrderedDict[str, Attempt] = OrderedDict()
+        self.listening = False
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    @property
+    def timeout(self) -> float:
+        """Longest wait for an answer that suits all waiters, in seconds."""
+        return min((w.attempt.spec.timeout for w in self._waiters.values()), default=1.0)
+
+    def enlist(self, waiter: Waiter, now: float) -> bool:
+        """Make a waiter known. True if the inbox listens; else the slot gets None once it does."""
+        waiter.last_contact = now
+        self._waiters[waiter.attempt.token] = waiter
+        return self.listening
+
+    def delist(self, waiter: Waiter) -> None:
+        """This waiter waits no more. What is granted to it from now on is handed on."""
+        token = waiter.attempt.token
+        if self._waiters.pop(token, None) is not None:
+            self._departed[token] = waiter.attempt
+            if len(self._departed) > REMEMBERED:
+                self._departed.popitem(last=False)
+
+    def joined(self, waiter: Waiter, answer: Answer[Reply], now: float) -> None:
+        """The server said that this waiter is in its queue."""
+        assert isinstance(answer.value, Busy)
+        self._waiting(waiter, answer.value, answer.sent, now)
+        if waiter.hinted:
+            waiter.refresh_at = now
+
+    @staticmethod
+    def _waiting(waiter: Waiter, busy: Busy, sent: float, now: float) -> None:
+        waiter.told = sent
+        waiter.busy = busy
+        waiter.last_contact = now
+        waiter.down = None
+        # Counted from the answer, never too early: asking a moment before the lease ends would only ask twice.
+        expiry = REFRESH_EVERY if busy.remaining is None else busy.remaining + 0.002
+        waiter.refresh_at = now + min(REFRESH_EVERY, expiry)
+
+    def on_message(self, token: str, fence: int, now: float) -> Run[int] | None:
+        """A hand-over was published for this token. Perhaps to do: hand on what nobody here waits for any more."""
+        waiter = self._waiters.get(token)
+        if waiter is None:
+            attempt = self._departed.get(token)
+            if attempt is None:
+                return None
+            return Run(RELEASE, attempt.spec.keys, (token, "leave"), attempt.spec.timeout)
+        if waiter.told is None:
+            waiter.hinted = True
+        elif fence > waiter.busy.last_fence:
+            deadline = waiter.told + CLAIM - margin(CLAIM)
+            if deadline - now >= USABLE:
+                self._settle(waiter, Granted(fence, deadline, claim=True))
+            else:
+                waiter.refresh_at = now
+        return None
+
+    def on_listening(self, now: float) -> None:
+        """The inbox is (again) subscribed: messages may have been missed, so everybody asks at once."""
+        first_time = not self.listening
+        self.listening = True
+        for waiter in self._waiters.values():
+            waiter.down = None
+            if waiter.told is not None:
+                waiter.refresh_at = now
+            elif first_time:
+                waiter.put(None)
+
+    def on_silence(self) -> None:
+        """The inbox is lost. The refresh goes on without it."""
+        self.listening = False
+
+    def on_unreachable(self, error: WireError, now: float) -> None:
+        """The inbox cannot be opened. Who has no place yet waits for it as long as patience allows."""
+        for waiter in list(self._waiters.values()):
+            waiter.down = error
+            forbidden = isinstance(error, Refused) and not error.transient
+            if waiter.told is None and (forbidden or now - waiter.last_contact > waiter.patience):
+                self._settle(waiter, Down(error))
+
+    def due(self, now: float) -> list[Refresh]:
+        """The refreshes to send now."""
+        batch = [w for w in self._waiters.values() if w.told is not None and not w.in_flight and w.refresh_at <= now]
+        for waiter in batch:
+            waiter.in_flight = True
+        return [Refresh(batch[i : i + BATCH]) for i in range(0, len(batch), BATCH)]
+
+    def next_at(self) -> float:
+        """When `due` has something to send (local seconds; infinity: nothing to wait for)."""
+        return min(
+            (w.refresh_at for w in self._waiters.values() if w.told is not None and not w.in_flight),
+            default=float("inf"),
+        )
+
+    def on_refreshed(self, batch: Iterable[Waiter], replies: list[Reply], sent: float, now: float) -> None:
+        for waiter, reply in zip(batch, replies, strict=True):
+            waiter.in_flight = False
+            if self._waiters.get(waiter.attempt.token) is not waiter:
+                continue
+            ttl = waiter.attempt.spec.ttl
+            match reply:
+                case Held(fence) if sent + ttl - margin(ttl) > now:
+                    self._settle(waiter, Granted(fence, sent + ttl - margin(ttl), claim=False))
+                case Held():
+                    waiter.refresh_at = now  # answered so late that the lease may be over: ask again
+                case Busy():
+                    self._waiting(waiter, reply, sent, now)
+                case Gone() | Conflict():
+                    self._settle(waiter, reply)
+
+    def on_failed(self, batch: Iterable[Waiter], error: WireError, now: float) -> None:
+        """A refresh got no answer."""
+        for waiter in batch:
+            waiter.in_flight = False
+            waiter.down = error
+            waiter.refresh_at = now + min(REFRESH_EVERY, max(0.05, now - waiter.last_contact))
+            if now - waiter.last_contact > waiter.patience and self._waiters.get(waiter.attempt.token) is waiter:
+                self._settle(waiter, Down(error))
+
+    def _settle(self, waiter: Waiter, outcome: Outcome) -> None:
+        if isinstance(outcome, Granted):
+            # Not among the departed: the message of this very grant may still come, and must not give it back.
+            del self._waiters[waiter.attempt.token]
+        else:
+            self.delist(waiter)
+        waiter.put(outcome)

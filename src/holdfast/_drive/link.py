@@ -1,0 +1,185 @@
+"""A pipelined connection of the keeper: never blocks the thread that uses it, not even while it is opened."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import hiredis
+
+from holdfast._core.requests import NotSent, Unknown, WireError
+from holdfast._drive.clock import clock
+from holdfast._wire.blocking import open_socket
+from holdfast._wire.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from holdfast._drive.keeper import Keeper
+
+Then = Callable[[Any, float], None]
+"""What to do with a reply (or the WireError instead of one) and the time at which its request was sent."""
+
+
+class _Sent(NamedTuple):
+    then: Then
+    sent: float
+    deadline: float
+
+
+class Link:
+    """Used by the keeper thread alone, except for the socket that a helper thread opens for it."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        endpoint: Endpoint,
+        on_push: Callable[[list[Any]], bool] | None = None,
+        on_closed: Callable[[str], None] | None = None,
+    ) -> None:
+        self._keeper = keeper
+        self._endpoint = endpoint
+        self._on_push = on_push
+        self._on_closed = on_closed
+        self.sock: socket.socket | None = None
+        self._opening = False
+        self._closed = False
+        self._retry_at = 0.0
+        self._backoff = 0.0
+        self._reader = hiredis.Reader()
+        self._not_now: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
+        if endpoint.tls is not None:
+            import ssl
+
+            self._not_now += (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+        self._out = b""
+        self._queued: list[tuple[bytes, float, Then]] = []
+        self._sent: deque[_Sent] = deque()
+        self.heard_at = 0.0
+        """When the server was last heard on this connection (local seconds)."""
+
+    def send(self, packed: bytes, timeout: float, then: Then) -> None:
+        """Send a command, opening the connection if need be. ``then`` is called exactly once, by the keeper thread."""
+        if self.sock is not None:
+            self._write(packed, timeout, then)
+            return
+        now = clock()
+        if self._closed or (not self._opening and now < self._retry_at):
+            then(NotSent(f"no connection to {self._endpoint.address}", self._endpoint.address), now)
+            return
+        self._queued.append((packed, timeout, then))
+        if not self._opening:
+            self._opening = True
+            try:
+                threading.Thread(target=self._open, name="holdfast-connect", daemon=True).start()
+            except RuntimeError as error:  # the interpreter is shutting down
+                self._opened(NotSent(str(error), self._endpoint.address))
+
+    def _open(self) -> None:
+        """In a thread of its own: a server that hangs must not hold up the renewals on others."""
+        try:
+            result: socket.socket | WireError = open_socket(self._endpoint, 2.0)
+        except WireError as error:
+            result = error
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting commands must be answered
+            result = NotSent(f"{self._endpoint.address}: {error!r}", self._endpoint.address)
+        self._keeper.call(lambda: self._opened(result))
+
+    def _opened(self, result: socket.socket | WireError) -> None:
+        self._opening = False
+        queued, self._queued = self._queued, []
+        if isinstance(result, WireError) or self._closed:
+            self._backoff = min(1.0, max(0.05, 2 * self._backoff))
+            self._retry_at = clock() + self._backoff
+            error = result if isinstance(result, WireError) else NotSent("closed", self._endpoint.address)
+            if not isinstance(result, WireError):
+                result.close()
+            for _, _, then in queued:
+                then(error, clock())
+            return
+        self._backoff = 0.0
+        result.setblocking(False)
+        self.sock = result
+        self._reader = hiredis.Reader()
+        self.heard_at = clock()
+        self._keeper.selector.register(result, selectors.EVENT_READ, self)
+        for packed, timeout, then in queued:
+            self._write(packed, timeout, then)
+
+    def _write(self, packed: bytes, timeout: float, then: Then) -> None:
+        now = clock()
+        self._sent.append(_Sent(then, now, now + timeout))
+        self._out += packed
+        self.on_writable()
+
+    def on_writable(self) -> None:
+        if self.sock is None:
+            return
+        try:
+            sent = self.sock.send(self._out)
+        except self._not_now:
+            sent = 0
+        except OSError as error:
+            self.fail(str(error))
+            return
+        self._out = self._out[sent:]
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
+        if self._keeper.selector.get_key(self.sock).events != wanted:
+            self._keeper.selector.modify(self.sock, wanted, self)
+
+    def on_readable(self) -> None:
+        """Read all there is: what TLS has decrypted already would not wake the selector again."""
+        while self.sock is not None:
+            try:
+                data = self.sock.recv(65536)
+            except self._not_now:
+                return
+            except OSError as error:
+                self.fail(str(error))
+                return
+            if not data:
+                self.fail("the connection was closed")
+                return
+            self.heard_at = clock()
+            self._reader.feed(data)
+            self._dispatch()
+
+    def _dispatch(self) -> None:
+        try:
+            while (reply := self._reader.gets()) is not False:
+                if self._on_push is not None and isinstance(reply, list) and self._on_push(reply):
+                    continue
+                if not self._sent:
+                    self.fail("an answer to nothing")
+                    return
+                request = self._sent.popleft()
+                request.then(reply, request.sent)
+        except hiredis.ProtocolError as error:
+            self.fail(str(error))
+
+    def overdue(self, now: float) -> None:
+        """Close the connection if an answer is overdue: nobody knows what would come on it."""
+        if self._sent and self._sent[0].deadline <= now:
+            self.fail("no answer in time")
+
+    def next_at(self) -> float:
+        return self._sent[0].deadline if self._sent else float("inf")
+
+    def fail(self, why: str) -> None:
+        """Close; everything under way has an unknown outcome."""
+        sock, self.sock = self.sock, None
+        if sock is not None:
+            self._keeper.selector.unregister(sock)
+            sock.close()
+            if self._on_closed is not None:
+                self._on_closed(why)
+        self._out = b""
+        sent, self._sent = self._sent, deque()
+        for request in sent:
+            request.then(Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address), request.sent)
+
+    def close(self) -> None:
+        self._closed = True
+        self.fail("closed")

@@ -1,0 +1,144 @@
+"""What one process has: its id, its keeper, its connections. A forked child starts with none of it."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from holdfast._drive.keeper import Keeper
+from holdfast._wire.blocking import Pool
+from holdfast._wire.endpoint import Endpoint
+from holdfast.errors import HoldfastWarning
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from holdfast._wire.multiplex import Multiplex
+
+
+class Process:
+    """The coordination side of this process."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.id = secrets.token_hex(6)
+        self.label: str | None = None
+        self.started = time.time()
+        self._mutex = threading.Lock()
+        self._pools: dict[Endpoint, Pool] = {}
+        self._keeper: Keeper | None = None
+        self.streams: dict[asyncio.AbstractEventLoop, dict[Endpoint, Multiplex]] = {}
+        """Connections of the asyncio face, by the loop they belong to."""
+
+    def token(self) -> str:
+        """A new token: a public part, which says whose it is, and a secret one."""
+        return f"{self.id}.{secrets.token_hex(16)}"
+
+    def facts(self) -> dict[str, Any]:
+        """What others may know about this process."""
+        return {"host": socket.gethostname(), "pid": self.pid, "label": self.label, "start": round(self.started, 3)}
+
+    def pool(self, endpoint: Endpoint) -> Pool:
+        with self._mutex:
+            pool = self._pools.get(endpoint)
+            if pool is None:
+                pool = self._pools[endpoint] = Pool(endpoint)
+            return pool
+
+    @property
+    def keeper(self) -> Keeper:
+        """The keeper, started on first use."""
+        keeper = self._keeper
+        if keeper is None or not keeper.thread.is_alive():
+            with self._mutex:
+                if self._keeper is None or not self._keeper.thread.is_alive():
+                    _warn_where_threads_stall()
+                    self._keeper = Keeper(self.id, self.facts())
+                keeper = self._keeper
+        return keeper
+
+    def close(self) -> None:
+        """Give back held locks, end the keeper, close the connections; at most about a second."""
+        with self._mutex:
+            keeper, self._keeper = self._keeper, None
+            pools, self._pools = self._pools, {}
+        if keeper is not None:
+            keeper.stop(0.5)
+        for pool in pools.values():
+            pool.clear()
+
+    def let_go(self) -> None:
+        """In a forked child: put /dev/null in the place of every inherited socket.
+
+        Closing alone would do for the server to see the parent's end, but the objects that own the sockets are copies too
+        and would close whatever gets the same number later. Nothing is shut down: the parent goes on using the connection.
+        """
+        sockets = [sock for pool in self._pools.values() for sock in pool.sockets()]
+        if self._keeper is not None:
+            sockets += self._keeper.sockets()
+        sockets += [s for streams in self.streams.values() for stream in streams.values() for s in stream.sockets()]
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for sock in sockets:
+            if sock.fileno() >= 0:
+                os.dup2(null, sock.fileno(), inheritable=False)
+        os.close(null)
+
+
+def _warn_where_threads_stall() -> None:
+    """Renewal needs a thread that runs whatever the application does."""
+    uwsgi = sys.modules.get("uwsgi")
+    options = getattr(uwsgi, "opt", {})
+    if uwsgi is not None and not (options.get("enable-threads") or options.get(b"enable-threads")):
+        warnings.warn("uWSGI runs without threads: leases are not renewed; start it with --enable-threads", HoldfastWarning, 3)
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None and monkey.is_module_patched("threading"):
+        warnings.warn(
+            "gevent has patched threading: leases are renewed only while the hub runs; keep the ttl well above the longest "
+            "time between two switches",
+            HoldfastWarning,
+            3,
+        )
+
+
+_current = Process()
+
+
+def current() -> Process:
+    """This process; after a fork, the child's own."""
+    return _current
+
+
+def _after_fork() -> None:
+    global _current
+    parent, _current = _current, Process()
+    _current.label = parent.label
+    parent.let_go()
+
+
+def close() -> None:
+    """Give back what this process holds and close its connections. Runs by itself at exit; takes about a second at most."""
+    _current.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(close)
+
+
+def describe(record: bytes | None, process: str) -> str | None:
+    """``host:pid (label)`` from a process record, or the bare id where there is none yet."""
+    if not process:
+        return None
+    try:
+        facts = json.loads(record or b"")
+        label = f" ({facts['label']})" if facts.get("label") else ""
+        return f"{facts['host']}:{facts['pid']}{label}"
+    except (ValueError, KeyError, TypeError):
+        return f"process {process}"

@@ -1,0 +1,79 @@
+"""Drives operations on the calling thread."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from holdfast._core.requests import Answer, Command, Delist, Draw, Enlist, Now, Outcome, Run, Sleep, TimedOut, Wait
+from holdfast._drive.clock import clock
+from holdfast._drive.process import Process
+from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.resp import Call, forgotten, pack, value
+
+T = TypeVar("T")
+
+
+class Driver:
+    """Does what operations ask, on one server, for one process."""
+
+    def __init__(self, process: Process, endpoint: Endpoint) -> None:
+        self.process = process
+        self.endpoint = endpoint
+        self._pool = process.pool(endpoint)
+        self._do: dict[type, Callable[[Any], Any]] = {
+            Run: self._call,
+            Command: self._call,
+            Now: lambda _: clock(),
+            Draw: lambda _: process.token(),
+            Sleep: lambda request: time.sleep(request.seconds),
+            Enlist: self._enlist,
+            Wait: self._wait,
+            Delist: lambda request: process.keeper.delist(endpoint, request.waiter),
+        }
+
+    def run(self, operation: Coroutine[Any, Any, T]) -> T:
+        """Drive an operation to its end. An interrupt (KeyboardInterrupt, or what a signal handler raises) is thrown into
+        it, so that it can clean up before the interrupt goes on."""
+        do = self._do
+        try:
+            request = operation.send(None)
+            while True:
+                try:
+                    reply = do[type(request)](request)
+                except BaseException as error:  # noqa: BLE001 - whose it is, the operation decides
+                    request = operation.throw(error)
+                else:
+                    request = operation.send(reply)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+    def _call(self, call: Call) -> Answer[Any]:
+        sent = clock()
+        reply = self._pool.exchange(pack(call), call.timeout)
+        if forgotten(reply):
+            reply = self._pool.exchange(pack(call, whole=True), call.timeout)
+        return Answer(value(call, reply, self.endpoint.address), sent)
+
+    def _enlist(self, request: Enlist) -> Outcome | None:
+        slot: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
+        request.waiter.slot = slot
+        if self.process.keeper.enlist(self.endpoint, request.waiter, slot):
+            return None
+        return self._get(slot, request.until)
+
+    def _wait(self, request: Wait) -> Outcome:
+        self.process.keeper.joined(self.endpoint, request.waiter, request.answer)
+        slot = request.waiter.slot
+        assert isinstance(slot, queue.SimpleQueue)
+        outcome = self._get(slot, request.until)
+        return TimedOut() if outcome is None else outcome
+
+    @staticmethod
+    def _get(slot: queue.SimpleQueue[Outcome | None], until: float | None) -> Outcome | None:
+        try:
+            return slot.get(timeout=None if until is None else max(0.0, until - clock()))
+        except queue.Empty:
+            return TimedOut()

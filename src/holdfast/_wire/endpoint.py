@@ -1,0 +1,194 @@
+"""Where a server is and how to log in: read from a URL, or from the client the user already has."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ssl
+
+DEFAULT_TIMEOUT = 5.0
+"""Seconds for an answer, where the client sets none. The lock's own time-out is usually shorter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One server. Hashable: connections are shared by everybody who means the same one."""
+
+    host: str = "localhost"
+    port: int = 6379
+    path: str | None = None
+    """Unix socket, instead of host and port."""
+    local: str | None = None
+    """URL of this machine's own server, started when needed; its socket is ``path``."""
+    db: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    credentials: Any = field(default=None, repr=False)
+    """A credential provider: asked for user name and password at each connection."""
+    tls: tuple[tuple[str, Any], ...] | None = None
+    timeout: float = DEFAULT_TIMEOUT
+
+    @property
+    def address(self) -> str:
+        """For messages: never with a password."""
+        where = self.local or (f"unix:{self.path}" if self.path else f"{self.host}:{self.port}")
+        return f"{where}/{self.db}" if self.db else where
+
+    def handshake(self) -> list[tuple[str, ...]]:
+        """The commands that open a connection."""
+        commands: list[tuple[str, ...]] = []
+        user, password = self.username, self.password
+        if self.credentials is not None:
+            found = self.credentials.get_credentials()
+            user, password = found if len(found) == 2 else (None, found[0])
+        if password is not None:
+            commands.append(("AUTH", user, password) if user else ("AUTH", password))
+        if self.db:
+            commands.append(("SELECT", str(self.db)))
+        return commands or [("PING",)]
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """Certificate and host name are verified unless the client's settings say otherwise."""
+        if self.tls is None:
+            return None
+        import ssl
+
+        options = dict(self.tls)
+        context = ssl.create_default_context(
+            cafile=options.get("ssl_ca_certs"), capath=options.get("ssl_ca_path"), cadata=options.get("ssl_ca_data")
+        )
+        reqs = options.get("ssl_cert_reqs", "required")
+        context.check_hostname = bool(options.get("ssl_check_hostname", True)) and reqs not in {
+            "none",
+            None,
+            ssl.CERT_NONE,
+        }
+        if reqs in {"none", None, ssl.CERT_NONE}:
+            context.verify_mode = ssl.CERT_NONE
+        elif reqs in {"optional", ssl.CERT_OPTIONAL}:
+            context.verify_mode = ssl.CERT_OPTIONAL
+        if options.get("ssl_certfile"):
+            context.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"), options.get("ssl_password"))
+        if options.get("ssl_min_version"):
+            context.minimum_version = options["ssl_min_version"]
+        if options.get("ssl_ciphers"):
+            context.set_ciphers(options["ssl_ciphers"])
+        return context
+
+
+_SCHEMES = {"redis", "rediss", "valkey", "valkeys", "unix", "local"}
+_TLS_OPTIONS = {
+    "ssl_keyfile", "ssl_certfile", "ssl_password", "ssl_cert_reqs", "ssl_ca_certs", "ssl_ca_path", "ssl_ca_data",
+    "ssl_check_hostname", "ssl_min_version", "ssl_ciphers",
+}  # fmt: skip
+_URL_OPTIONS = {
+    "db",
+    "username",
+    "password",
+    "socket_timeout",
+    "ssl_cert_reqs",
+    "ssl_ca_certs",
+    "ssl_certfile",
+    "ssl_keyfile",
+}
+
+
+def _bad_url(why: str) -> ConfigError:
+    return ConfigError(f"url: {why}", parameter="url")
+
+
+def _number(text: str, what: str, kind: type[int | float]) -> Any:
+    try:
+        value = kind(text)
+    except ValueError:
+        raise _bad_url(f"{what} must be a number") from None
+    if value < 0:
+        raise _bad_url(f"{what} must not be negative")
+    return value
+
+
+def from_url(url: str) -> Endpoint:
+    """``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS), ``unix://[user:password@]/path[?db=n]``, ``local://``."""
+    scheme, found, rest = url.partition("://")
+    if not found or scheme not in _SCHEMES:
+        raise _bad_url(f"it must start with one of {', '.join(sorted(s + '://' for s in _SCHEMES))}")
+    if scheme == "local":
+        from holdfast._servers import local
+
+        return Endpoint(path=os.fspath(local.socket_path(url)), local=url)
+    if rest.count("@") > 1:
+        raise _bad_url("an @ inside a user name or password is written %40")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise _bad_url("host or port cannot be read") from None
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = set(options) - _URL_OPTIONS
+    if unknown:
+        raise _bad_url(f"unknown option {min(unknown)!r}; known are {', '.join(sorted(_URL_OPTIONS))}")
+    common: dict[str, Any] = {
+        "username": unquote(parts.username) if parts.username else options.get("username"),
+        "password": unquote(parts.password) if parts.password else options.get("password"),
+        "db": _number(options.get("db", "0"), "db", int),
+        "timeout": _number(options.get("socket_timeout", str(DEFAULT_TIMEOUT)), "socket_timeout", float),
+    }
+    if scheme == "unix":
+        if not parts.path:
+            raise _bad_url("unix:// needs a path")
+        return Endpoint(path=unquote(parts.path), **common)
+    if parts.path.strip("/"):
+        common["db"] = _number(parts.path.strip("/"), "the database after the host", int)
+    tls = None
+    if scheme in {"rediss", "valkeys"}:
+        tls = tuple(sorted((k, v) for k, v in options.items() if k in _TLS_OPTIONS))
+    return Endpoint(host=parts.hostname or "localhost", port=port or 6379, tls=tls, **common)
+
+
+def from_client(client: Any) -> Endpoint:
+    """Of a ``redis.Redis``, ``redis.asyncio.Redis`` or their namesakes of valkey-py."""
+    pool = getattr(client, "connection_pool", None)
+    options = getattr(pool, "connection_kwargs", None)
+    if not isinstance(options, dict) or hasattr(client, "nodes_manager"):
+        raise ConfigError(
+            f"client must be a redis.Redis, redis.asyncio.Redis, valkey.Valkey, valkey.asyncio.Valkey or a URL, "
+            f"not {type(client).__module__}.{type(client).__name__}",
+            parameter="client",
+        )
+    if hasattr(pool, "service_name"):
+        raise ConfigError("client: Sentinel clients are not supported yet", parameter="client")
+    is_tls = any(cls.__name__ == "SSLConnection" for cls in inspect.getmro(pool.connection_class))  # type: ignore[union-attr]
+    timeout = options.get("socket_timeout")
+    return Endpoint(
+        host=options.get("host") or "localhost",
+        port=int(options.get("port") or 6379),
+        path=options.get("path"),
+        db=int(options.get("db") or 0),
+        username=options.get("username"),
+        password=options.get("password"),
+        credentials=options.get("credential_provider"),
+        tls=tuple(sorted((k, v) for k, v in options.items() if k in _TLS_OPTIONS and v is not None)) if is_tls else None,
+        timeout=DEFAULT_TIMEOUT if timeout is None else float(timeout),
+    )
+
+
+def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:
+    """The server meant by ``client`` (a client or a URL), for a lock of the given face."""
+    if isinstance(client, str):
+        return from_url(client)
+    call = getattr(client, "execute_command", None)
+    is_async = inspect.iscoroutinefunction(call)
+    if call is not None and is_async != (face == "asyncio"):
+        here, there = ("holdfast", "holdfast.aio") if face == "sync" else ("holdfast.aio", "holdfast")
+        raise ConfigError(
+            f"client: {here} takes {'an asyncio' if face == 'asyncio' else 'a synchronous'} client; for this one use {there}",
+            parameter="client",
+        )
+    return from_client(client)

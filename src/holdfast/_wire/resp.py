@@ -1,0 +1,36 @@
+"""Commands as bytes, and what an error reply means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hiredis
+
+from holdfast._core.requests import Command, Refused, Run
+
+Call = Run[Any] | Command
+
+
+def command(*parts: bytes | str | int) -> bytes:
+    """The bytes of one command."""
+    return hiredis.pack_command(parts)  # type: ignore[arg-type, no-any-return]
+
+
+def pack(call: Call, *, whole: bool = False) -> bytes:
+    """The bytes of a request. ``whole``: with the text of the script, for a server that has forgotten it."""
+    if isinstance(call, Command):
+        return command(*call.args)
+    how = ("EVAL", call.script.body) if whole else ("EVALSHA", call.script.sha)
+    return command(*how, len(call.keys), *call.keys, *call.args)
+
+
+def forgotten(reply: object) -> bool:
+    """The server does not know the script: it restarted, or somebody flushed its scripts. Send it whole."""
+    return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
+
+
+def value(call: Call, reply: object, address: str) -> Any:
+    """The typed reply of a call. Raises Refused for an error reply."""
+    if isinstance(reply, hiredis.ReplyError):
+        raise Refused(str(reply), address)
+    return call.script.parse(reply) if isinstance(call, Run) else reply

@@ -1,0 +1,269 @@
+"""Locks for asyncio: the same names and the same behaviour as in `holdfast`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Never
+
+from holdfast import _face
+from holdfast._core import mutex
+from holdfast._core.acquire import KeyConflict, acquire
+from holdfast._core.mutex import Attempt, Busy, Grant
+from holdfast._core.requests import WireError
+from holdfast._drive.aio import Driver, close
+from holdfast._drive.clock import clock
+from holdfast._drive.process import current
+from holdfast.decorator import locked
+from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, ServerError
+
+__all__ = ["Lease", "Lock", "close", "locked"]
+
+
+class _Lost(asyncio.Event):
+    """Set when the lease is lost; asking notices an end that nobody has had time to notice yet."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__()
+        self._expired = lease._expired  # noqa: SLF001
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._expired()
+
+
+class Lease(_face.BaseLease):
+    """One acquisition of a lock: what ``async with`` gives."""
+
+    def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
+        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
+        self._driver = driver
+        self._error = lock._error  # noqa: SLF001
+        self._event: asyncio.Event | None = None
+        self._body: asyncio.Task[Any] | None = None
+        """The task inside ``async with``, to be cancelled if the lease is lost."""
+        self._cancelled_body = False
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """An Event: set when the lease is lost."""
+        if self._event is None:
+            event = self._event = _Lost(self)
+            if self._tenure.lost:
+                event.set()
+        return self._event
+
+    async def renew(self, ttl: float | None = None) -> None:
+        """Set the lease to ``ttl`` seconds from now (default: as long as it was last); never adds to it.
+
+        Raises LeaseLost, NotHeld or ServerError.
+        """
+        self.check()
+        ttl = self._tenure.ttl if ttl is None else _face.seconds(ttl, "ttl", _face.MIN_TTL)
+        try:
+            kept, sent = await self._driver.run(mutex.renew(self._tenure.spec, self._tenure.token, ttl))
+        except WireError as error:
+            raise self._error(error) from error
+        if not self._renewed(kept, sent, ttl):
+            raise self._lease_lost()
+
+    async def release(self) -> None:
+        """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
+        cannot be reached (the lock then ends with its lease)."""
+        if self._begin_release():
+            tenure = self._tenure
+            try:
+                kept = await self._driver.run(mutex.release(tenure.spec, tenure.token, tenure.deadline))
+            except WireError as error:
+                raise self._error(error) from error
+            finally:
+                self._tenure.over = True
+            if not kept:
+                tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
+        self._tenure.over = True
+        if self._tenure.lost:
+            raise self._lease_lost()
+
+    def notice_loss(self) -> None:
+        try:
+            self._driver.loop.call_soon_threadsafe(self._on_loss)
+        except RuntimeError:
+            pass  # the loop is closed: nobody is left to be told
+
+    def _on_loss(self) -> None:
+        if self._event is not None:
+            self._event.set()
+        if self._body is not None and not self._body.done():
+            self._cancelled_body = self._body.cancel(f"lease of {self.name!r} lost")
+        if self._on_lost is not None:
+            result = self._on_lost(self)
+            if inspect.isawaitable(result):
+                self._told = asyncio.ensure_future(result)  # kept: a task that nobody refers to may be collected
+
+
+class Lock(_face.BaseLock):
+    """A named lock that at most one process, thread or task holds, anywhere.
+
+    Taken, it is a lease: it ends ``ttl`` seconds after its holder stops renewing it, so a crashed holder blocks nobody for
+    longer. Waiters get it in the order in which they came, handed over directly. Fits wherever an asyncio.Lock does.
+
+    If the lease is lost, the body of ``async with`` is cancelled and LeaseLost is raised. A lock belongs to an event loop
+    while it is held or awaited, and is free to move when idle.
+
+    Args:
+        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``,
+            ``local://``).
+        name: of the lock, 1 to 512 bytes.
+        ttl: seconds of the lease, 0.05 at least; renewed while held, by a thread, so a blocked event loop loses nothing.
+        wait: seconds to wait for a busy lock; None: for ever; 0: not at all.
+        renew: False leaves renewal to you (`Lease.renew`).
+        on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
+        max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
+        label: who you are, shown to those who wait.
+        prefix: start of the keys on the server.
+        key: the key itself, where a peer of another make ("SET key token NX PX") is to be excluded too.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent.
+    """
+
+    _face = "asyncio"
+
+    def __init__(
+        self,
+        client: object,
+        name: str | bytes,
+        *,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[Lease], object] | None = None,
+        max_hold: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        key: str | bytes | None = None,
+        **mistaken: Never,
+    ) -> None:
+        _face.refuse_mistaken(mistaken, type(self).__name__)
+        super().__init__(
+            client,
+            name,
+            ttl=ttl,
+            wait=wait,
+            renew=renew,
+            on_lost=on_lost,
+            max_hold=max_hold,
+            label=label,
+            prefix=prefix,
+            key=key,
+        )
+        self._current: Lease | None = None
+        self._entered: _face.Entered[Lease] = _face.Entered()
+        self._home: Driver | None = None
+        self._users = 0
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease of the latest acquisition by this object, until it is given back."""
+        lease = self._current
+        return None if lease is None or lease._tenure.over else lease  # noqa: SLF001
+
+    async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
+        this object's ``wait`` says. Raises ServerError."""
+        wait = self._acquire_wait(blocking, timeout)
+        attempt = Attempt(self._spec)
+        try:
+            return not isinstance(await self._take(attempt, wait), Busy)
+        except BaseException:
+            await self._undo(attempt)
+            raise
+
+    async def release(self) -> None:
+        """Give the lock back; any task may. Raises NotHeld (a RuntimeError) if it is not held, LeaseLost, ServerError."""
+        lease = self.lease
+        if lease is None:
+            raise self._not_held()
+        await lease.release()
+
+    async def locked(self) -> bool:
+        """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
+        try:
+            return bool((await self._driver().run(_face.exists(self._spec))).value)
+        except WireError as error:
+            raise self._error(error) from error
+
+    async def __aenter__(self) -> Lease:
+        """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
+        started = clock()
+        attempt = Attempt(self._spec)
+        try:
+            result = await self._take(attempt, self._wait)
+            if isinstance(result, Busy):
+                raise self._busy(result, await self._holder(result), clock() - started)
+            result._body = asyncio.current_task()  # noqa: SLF001
+            self._entered.push(id(result._body), result)  # noqa: SLF001
+            return result
+        except BaseException:
+            await self._undo(attempt)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give back the lease of this ``async with``, and no other. LeaseLost is raised if the body succeeded or was
+        cancelled because of it, else noted on its exception; a server that cannot be reached is a warning."""
+        task = asyncio.current_task()
+        lease = self._entered.pop(id(task))
+        lease._body = None  # noqa: SLF001
+        if lease._cancelled_body and task is not None:  # noqa: SLF001
+            # Our own cancellation ends here. If somebody else cancelled the task too, that one goes on (as asyncio.timeout).
+            outside = task.uncancel()
+            if isinstance(error, asyncio.CancelledError) and not outside:
+                error = None
+        try:
+            await lease.release()
+        except NotHeld:
+            pass  # given back inside the body, or taken by the process that forked this one
+        except LeaseLost as lost:
+            if error is None:
+                raise
+            error.add_note(str(lost))
+        except ServerError as unreachable:
+            warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=2)
+
+    def _driver(self) -> Driver:
+        driver = self._home
+        loop = asyncio.get_running_loop()
+        if driver is None or driver.process is not current() or driver.loop is not loop:
+            if driver is not None and driver.process is current() and (self._users or self.lease is not None):
+                raise RuntimeError(f"lock {self.name!r} is held or awaited in another event loop")
+            driver = self._home = Driver(current(), self._endpoint)
+        return driver
+
+    async def _take(self, attempt: Attempt, wait: float | None) -> Lease | Busy:
+        driver = self._driver()
+        self._users += 1
+        try:
+            result = await driver.run(acquire(attempt, wait))
+        except (WireError, KeyConflict) as error:
+            raise self._error(error) from error
+        finally:
+            self._users -= 1
+        if isinstance(result, Busy):
+            return result
+        self._current = lease = Lease(self, driver, result)
+        return lease
+
+    async def _undo(self, attempt: Attempt) -> None:
+        _face.disown(attempt, self._current)
+        if attempt.pending:
+            await self._driver().run(mutex.give_up(attempt))
+
+    async def _holder(self, busy: Busy) -> bytes | None:
+        try:
+            return (await self._driver().run(_face.record(busy.process))).value if busy.process else None
+        except WireError:
+            return None

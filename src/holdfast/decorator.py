@@ -1,0 +1,161 @@
+"""``@locked``: a function that runs under a lock named after its arguments."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import string
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Literal, Never, ParamSpec, TypeVar
+
+from holdfast import _face
+from holdfast._wire.endpoint import resolve
+from holdfast.errors import ConfigError, LockTimeout
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_held: ContextVar[frozenset[tuple[object, str]]] = ContextVar("holdfast_held", default=frozenset())
+"""What this very call stack holds through decorators: (thread or task, name)."""
+
+
+def locked(  # noqa: C901 - the two wrappers say the same thing twice, once with await
+    client: object,
+    template: str,
+    *,
+    busy: Literal["wait", "raise", "skip"] = "wait",
+    wait: float | None = None,
+    ttl: float = 30.0,
+    renew: bool = True,
+    max_hold: float | None = None,
+    on_lost: Callable[..., object] | None = None,
+    label: str | None = None,
+    prefix: str = "hf:",
+    **mistaken: Never,
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Run a function, or a coroutine function, under the lock whose name ``template`` gives.
+
+    ``template`` is filled from the function's arguments, defaults included: ``"report:{user_id}"``. Names only: no
+    attributes, no indexes. Calls with different names do not wait for each other.
+
+    Args:
+        client: as for Lock; a coroutine function needs an asyncio client or a URL.
+        busy: what to do when the lock is busy after ``wait``: "wait" and "raise" raise LockTimeout, "skip" returns None
+            without running. "raise" and "skip" do not wait unless ``wait`` says so; "wait" waits for ever unless it does.
+        wait, ttl, renew, max_hold, on_lost, label, prefix: as for Lock.
+
+    Raises:
+        ConfigError: at decoration for bad options and templates; at the call if the name is empty or too long, or if the
+            same call stack holds this lock already, which would wait for itself.
+    """
+    _face.refuse_mistaken(mistaken, "locked")
+    if busy not in {"wait", "raise", "skip"}:
+        raise ConfigError(f"busy must be 'wait', 'raise' or 'skip', not {busy!r}", parameter="busy")
+    if busy != "wait" and wait is None:
+        wait = 0.0
+    options: dict[str, Any] = {
+        "ttl": ttl, "wait": wait, "renew": renew, "max_hold": max_hold, "on_lost": on_lost, "label": label, "prefix": prefix,
+    }  # fmt: skip
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(
+                f"{function.__qualname__} is a generator: it would run after the lock is given back; use with inside it",
+                parameter="function",
+            )
+        signature = inspect.signature(function)
+        fields = _fields(template, signature)
+        is_async = inspect.iscoroutinefunction(function)
+        make = _lock_type(is_async)
+        resolve(client, make._face)  # noqa: SLF001 - refuses a client of the other face now, not at the first call
+        make(client, template, **options)  # and bad options
+
+        def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return make(client, template.format(**{field: bound.arguments[field] for field in fields}), **options)
+
+        if is_async:
+            import asyncio  # here: a command line without asyncio starts in half the time
+
+            @functools.wraps(function)
+            async def run_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+                own = lock(args, kwargs)
+                marked = _mark((asyncio.current_task(), own.key), own.name)
+                try:
+                    async with own:
+                        return await function(*args, **kwargs)  # type: ignore[misc]
+                except LockTimeout as error:
+                    return _skipped(error, own, busy)
+                finally:
+                    _held.set(marked)
+
+            return run_async  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> Any:
+            own = lock(args, kwargs)
+            marked = _mark((threading.get_ident(), own.key), own.name)
+            try:
+                with own:
+                    return function(*args, **kwargs)
+            except LockTimeout as error:
+                return _skipped(error, own, busy)
+            finally:
+                _held.set(marked)
+
+        return run
+
+    return decorate
+
+
+def _lock_type(is_async: bool) -> Any:
+    if is_async:
+        from holdfast import aio
+
+        return aio.Lock
+    from holdfast import locks
+
+    return locks.Lock
+
+
+def _fields(template: str, signature: inspect.Signature) -> list[str]:
+    """The parameters a template names. Raises ConfigError for anything but plain names of the function's parameters."""
+    if not isinstance(template, str):
+        raise ConfigError(f"template must be str, not {type(template).__name__}", parameter="template")
+    try:
+        parts = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise ConfigError(f"template {template!r}: {error}", parameter="template") from None
+    fields = [field for _, field, _, _ in parts if field is not None]
+    for _, field, spec, _ in parts:
+        if field is not None and (not field.isidentifier() or field not in signature.parameters):
+            raise ConfigError(
+                f"template {template!r}: {{{field}}} must name a parameter ({', '.join(signature.parameters) or 'none'}), "
+                "without attributes or indexes",
+                parameter="template",
+            )
+        if spec and "{" in spec:
+            raise ConfigError(f"template {template!r}: a format within a format is not allowed", parameter="template")
+    return fields
+
+
+def _mark(entry: tuple[object, str], name: str) -> frozenset[tuple[object, str]]:
+    """Note that this call stack is about to hold a lock; answers what it held before."""
+    before = _held.get()
+    if entry in before:
+        raise ConfigError(
+            f"lock {name!r} is held by this very call already: calling it again inside would wait for itself; "
+            "move what both need into a function without the decorator",
+            parameter="template",
+        )
+    _held.set(before | {entry})
+    return before
+
+
+def _skipped(error: LockTimeout, own: Any, busy: str) -> None:
+    """Swallow the time-out of our own lock if busy="skip"; one that the function itself raised goes on."""
+    if busy != "skip" or error.key != own.key or own._current is not None:  # noqa: SLF001
+        raise error

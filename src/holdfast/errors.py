@@ -1,0 +1,88 @@
+"""Every error holdfast raises: one tree, facts as attributes, whole sentences as messages.
+
+HoldfastError
+├── LockTimeout (also TimeoutError)   busy for as long as we were willing to wait
+├── LeaseLost                         held once, not any more: somebody else may hold it now
+├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
+├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
+├── ServerError                       the server cannot be reached, or refused; the cause is attached
+└── ConfigError (also ValueError)     bad input, refused before anything was sent
+
+All of them survive pickling with their facts. None carries a token or a password.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class HoldfastError(Exception):
+    """Root of all errors of this package. Keyword facts become attributes: ``name``, ``key``, ``waited`` (seconds), …"""
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        self.__dict__.update(facts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(cls: type[HoldfastError], args: tuple[Any, ...], facts: dict[str, Any]) -> HoldfastError:
+    error = cls.__new__(cls, *args)
+    Exception.__init__(error, *args)
+    error.__dict__.update(facts)
+    return error
+
+
+class LockTimeout(HoldfastError, TimeoutError):
+    """The lock was busy until ``wait`` ran out. The message says who holds it, where that is known."""
+
+    name: str
+    key: str
+    waited: float
+    """Seconds spent waiting."""
+    holder: str | None
+    """Who holds the lock, as ``host:pid (label)``; None when unknown, as with a foreign peer."""
+    remaining: float | None
+    """Seconds until the holder's lease ends unless renewed; None when it has no end."""
+
+
+class LeaseLost(HoldfastError):
+    """The lease ended or was taken away while it was held. ``reason`` says how that was noticed."""
+
+    name: str
+    key: str
+    fence: int
+    reason: str
+
+
+class NotHeld(HoldfastError, RuntimeError):
+    """Release or renewal of a lock that is not held here: never taken, given back already, or taken before a fork."""
+
+    name: str
+    key: str
+
+
+class QuorumError(HoldfastError):
+    """Too few of several servers agreed."""
+
+    name: str
+    nodes: dict[str, str]
+    """What each server answered, by its address."""
+
+
+class ServerError(HoldfastError):
+    """The server could not be reached, or it refused the command. The client's own error is the ``__cause__``."""
+
+    address: str
+    """Where the server was expected; never with a password."""
+
+
+class ConfigError(HoldfastError, ValueError):
+    """Bad input, named by its parameter and refused before anything was sent."""
+
+    parameter: str
+
+
+class HoldfastWarning(UserWarning):
+    """Something worth knowing that is no reason to stop: a release that could not be confirmed, a lease too short to renew."""

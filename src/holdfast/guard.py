@@ -1,0 +1,75 @@
+"""Fences put to use: what a lock protects refuses writes of a holder who has been overtaken.
+
+For Redis or Valkey keys, `guarded_set` and `accept`; for a table, the predicate `SQL`. After M. Kleppmann, "How to do
+distributed locking" (2016).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast import _face
+from holdfast._core.mutex import KEEP, milliseconds
+from holdfast._core.names import lock_keys
+from holdfast._core.requests import Answer, Run, WireError
+from holdfast._drive.process import current
+from holdfast._drive.sync import Driver
+from holdfast._lua import Script
+from holdfast._wire.endpoint import resolve
+from holdfast.errors import ConfigError, ServerError
+
+SQL = "fence <= :fence"
+"""For a table with a column ``fence``: ``UPDATE t SET value = :value, fence = :fence WHERE id = :id AND fence <= :fence``. No
+row updated means that a later holder has been there."""
+
+KEEP_FENCE = 7 * 86400.0
+"""Seconds for which the highest fence seen is remembered after the last write."""
+
+
+def _read(raw: object) -> bool:
+    return raw == 1
+
+
+GUARD: Script[bool] = Script("guard", _read)
+
+
+def _call(key: str | bytes, fence: int, keep: float, *value: Any) -> Run[bool]:
+    if isinstance(fence, bool) or not isinstance(fence, int) or fence < 0:
+        raise ConfigError(f"fence must be a lease's fence, not {fence!r}", parameter="fence")
+    data, state, _ = lock_keys("guard", "hf:", key)
+    mark = state.removesuffix(b":state") + b":fence"
+    return Run(GUARD, (data, mark), (fence, milliseconds(_face.seconds(keep, "keep", KEEP)), *value), 1.0)
+
+
+def guarded_set(
+    client: object,
+    key: str | bytes,
+    value: str | bytes,
+    fence: int,
+    *,
+    ttl: float | None = None,
+    keep: float = KEEP_FENCE,
+) -> bool:
+    """``SET key value`` unless a holder with a higher fence has written or been accepted before. True if written.
+
+    ``ttl``: expiry of the key in seconds; ``keep``: seconds to remember the fence. Raises ConfigError, ServerError.
+    """
+    expiry = "" if ttl is None else milliseconds(_face.seconds(ttl, "ttl", 0.001))
+    return _run(client, _call(key, fence, keep, value, expiry))
+
+
+def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_FENCE) -> bool:
+    """Note that the holder with this fence is about to touch what ``key`` stands for; False if a higher one was here."""
+    return _run(client, _call(key, fence, keep))
+
+
+def _run(client: object, call: Run[bool]) -> bool:
+    endpoint = resolve(client, "sync")
+    try:
+        return Driver(current(), endpoint).run(_ask(call)).value
+    except WireError as error:
+        raise ServerError(f"guard of {call.keys[0]!r}: {error}", address=error.address) from error
+
+
+async def _ask(call: Run[bool]) -> Answer[bool]:
+    return await call

@@ -1,0 +1,232 @@
+"""Locks for threads. `holdfast.aio` has the same names for asyncio."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+from typing import Never
+
+from holdfast import _face
+from holdfast._core import mutex
+from holdfast._core.acquire import KeyConflict, acquire
+from holdfast._core.mutex import Attempt, Busy, Grant
+from holdfast._core.requests import WireError
+from holdfast._drive.clock import clock
+from holdfast._drive.process import current
+from holdfast._drive.sync import Driver
+from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, ServerError
+
+
+class _Lost(threading.Event):
+    """Set when the lease is lost; asking notices an end that nobody has had time to notice yet."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__()
+        self._expired = lease._expired  # noqa: SLF001
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._expired()
+
+
+class Lease(_face.BaseLease):
+    """One acquisition of a lock: what ``with`` gives."""
+
+    def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
+        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
+        self._driver = driver
+        self._error = lock._error  # noqa: SLF001
+        self._event: threading.Event | None = None
+
+    @property
+    def lost(self) -> threading.Event:
+        """An Event: set when the lease is lost."""
+        if self._event is None:
+            event = self._event = _Lost(self)
+            if self._tenure.lost:
+                event.set()
+        return self._event
+
+    def renew(self, ttl: float | None = None) -> None:
+        """Set the lease to ``ttl`` seconds from now (default: as long as it was last); never adds to it.
+
+        Raises LeaseLost, NotHeld or ServerError.
+        """
+        self.check()
+        ttl = self._tenure.ttl if ttl is None else _face.seconds(ttl, "ttl", _face.MIN_TTL)
+        try:
+            kept, sent = self._driver.run(mutex.renew(self._tenure.spec, self._tenure.token, ttl))
+        except WireError as error:
+            raise self._error(error) from error
+        if not self._renewed(kept, sent, ttl):
+            raise self._lease_lost()
+
+    def release(self) -> None:
+        """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
+        cannot be reached (the lock then ends with its lease)."""
+        if self._begin_release():
+            tenure = self._tenure
+            try:
+                kept = self._driver.run(mutex.release(tenure.spec, tenure.token, tenure.deadline))
+            except WireError as error:
+                raise self._error(error) from error
+            finally:
+                self._tenure.over = True
+            if not kept:
+                tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
+        self._tenure.over = True
+        if self._tenure.lost:
+            raise self._lease_lost()
+
+    def notice_loss(self) -> None:
+        if self._event is not None:
+            self._event.set()
+        if self._on_lost is not None:
+            # In a thread of its own: the keeper has other leases to look after.
+            threading.Thread(target=self._on_lost, args=(self,), name="holdfast-on-lost", daemon=True).start()
+
+
+class Lock(_face.BaseLock):
+    """A named lock that at most one process, thread or task holds, anywhere.
+
+    Taken, it is a lease: it ends ``ttl`` seconds after its holder stops renewing it, so a crashed holder blocks nobody for
+    longer. Waiters get it in the order in which they came, handed over directly. Fits wherever a threading.Lock does.
+
+    Args:
+        client: a redis.Redis or valkey.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``, ``local://``).
+        name: of the lock, 1 to 512 bytes.
+        ttl: seconds of the lease, 0.05 at least; renewed while held.
+        wait: seconds to wait for a busy lock; None: for ever; 0: not at all.
+        renew: False leaves renewal to you (`Lease.renew`).
+        on_lost: called with the lease, in a thread of its own, when a lease is lost.
+        max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
+        label: who you are, shown to those who wait.
+        prefix: start of the keys on the server.
+        key: the key itself, where a peer of another make ("SET key token NX PX") is to be excluded too.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent.
+    """
+
+    _face = "sync"
+
+    def __init__(
+        self,
+        client: object,
+        name: str | bytes,
+        *,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[Lease], object] | None = None,
+        max_hold: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        key: str | bytes | None = None,
+        **mistaken: Never,
+    ) -> None:
+        _face.refuse_mistaken(mistaken, type(self).__name__)
+        super().__init__(
+            client,
+            name,
+            ttl=ttl,
+            wait=wait,
+            renew=renew,
+            on_lost=on_lost,
+            max_hold=max_hold,
+            label=label,
+            prefix=prefix,
+            key=key,
+        )
+        self._current: Lease | None = None
+        self._entered: _face.Entered[Lease] = _face.Entered()
+        self._home: Driver | None = None
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease of the latest acquisition by this object, until it is given back."""
+        lease = self._current
+        return None if lease is None or lease._tenure.over else lease  # noqa: SLF001
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
+        this object's ``wait`` says. Raises ServerError."""
+        wait = self._acquire_wait(blocking, timeout)
+        attempt = Attempt(self._spec)
+        try:
+            return not isinstance(self._take(attempt, wait), Busy)
+        except BaseException:
+            self._undo(attempt)
+            raise
+
+    def release(self) -> None:
+        """Give the lock back; any thread may. Raises NotHeld (a RuntimeError) if it is not held, LeaseLost, ServerError."""
+        lease = self.lease
+        if lease is None:
+            raise self._not_held()
+        lease.release()
+
+    def locked(self) -> bool:
+        """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
+        try:
+            return bool(self._driver().run(_face.exists(self._spec)).value)
+        except WireError as error:
+            raise self._error(error) from error
+
+    def __enter__(self) -> Lease:
+        """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
+        started = clock()
+        attempt = Attempt(self._spec)
+        try:
+            result = self._take(attempt, self._wait)
+            if isinstance(result, Busy):
+                raise self._busy(result, self._holder(result), clock() - started)
+            self._entered.push(threading.get_ident(), result)
+            return result
+        except BaseException:
+            self._undo(attempt)
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Give back the lease of this ``with``, and no other. LeaseLost is raised if the body succeeded, else noted on its
+        exception; a server that cannot be reached is a warning."""
+        lease = self._entered.pop(threading.get_ident())
+        try:
+            lease.release()
+        except NotHeld:
+            pass  # given back inside the body, or taken by the process that forked this one
+        except LeaseLost as lost:
+            if error is None:
+                raise
+            error.add_note(str(lost))
+        except ServerError as unreachable:
+            warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=2)
+
+    def _driver(self) -> Driver:
+        driver = self._home
+        if driver is None or driver.process is not current():
+            driver = self._home = Driver(current(), self._endpoint)
+        return driver
+
+    def _take(self, attempt: Attempt, wait: float | None) -> Lease | Busy:
+        driver = self._driver()
+        try:
+            result = driver.run(acquire(attempt, wait))
+        except (WireError, KeyConflict) as error:
+            raise self._error(error) from error
+        if isinstance(result, Busy):
+            return result
+        self._current = lease = Lease(self, driver, result)
+        return lease
+
+    def _undo(self, attempt: Attempt) -> None:
+        _face.disown(attempt, self._current)
+        if attempt.pending:
+            self._driver().run(mutex.give_up(attempt))
+
+    def _holder(self, busy: Busy) -> bytes | None:
+        try:
+            return self._driver().run(_face.record(busy.process)).value if busy.process else None
+        except WireError:
+            return None
