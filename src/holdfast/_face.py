@@ -213,6 +213,8 @@ class BaseLease:
     def _expired(self) -> bool:
         """True if lost; notices an end that the keeper has had no time to notice, as after a pause of the whole process."""
         tenure = self._tenure
+        if self._process is not current():
+            return True  # a forked child holds nothing
         due = not tenure.over and not tenure.lost and clock() >= tenure.deadline
         if due and tenure.lose("its time ran out before a renewal was confirmed"):
             self._process.keeper.forget(self._endpoint, tenure)
@@ -236,8 +238,9 @@ class BaseLease:
         tenure = self._tenure
         if tenure.over or self._process is not current():
             raise self._not_held()
-        self._process.keeper.forget(self._endpoint, tenure)
         self._expired()
+        tenure.over = True
+        self._process.keeper.forget(self._endpoint, tenure)
         return not tenure.lost or clock() >= tenure.deadline
 
     def _not_held(self) -> NotHeld:

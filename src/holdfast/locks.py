@@ -65,18 +65,15 @@ class Lease(_face.BaseLease):
     def release(self) -> None:
         """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
         cannot be reached (the lock then ends with its lease)."""
+        tenure = self._tenure
         if self._begin_release():
-            tenure = self._tenure
             try:
-                kept = self._driver.run(mutex.release(tenure.spec, tenure.token, tenure.deadline))
+                kept = self._driver.run(mutex.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt))
             except WireError as error:
                 raise self._error(error) from error
-            finally:
-                self._tenure.over = True
             if not kept:
                 tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
-        self._tenure.over = True
-        if self._tenure.lost:
+        if tenure.lost:
             raise self._lease_lost()
 
     def notice_loss(self) -> None:
@@ -153,7 +150,7 @@ class Lock(_face.BaseLock):
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
         wait = self._acquire_wait(blocking, timeout)
-        attempt = Attempt(self._spec)
+        attempt = Attempt(self._spec, current().token())
         try:
             return not isinstance(self._take(attempt, wait), Busy)
         except BaseException:
@@ -177,7 +174,7 @@ class Lock(_face.BaseLock):
     def __enter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
         started = clock()
-        attempt = Attempt(self._spec)
+        attempt = Attempt(self._spec, current().token())
         try:
             result = self._take(attempt, self._wait)
             if isinstance(result, Busy):

@@ -53,17 +53,18 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
     Raises WireError when the server cannot be had, KeyConflict when its data is in the way. Whatever ends it other than a
     Grant, cancellation included, leaves nothing behind.
     """
-    now = await Now()
+    now = 0.0 if wait is None else await Now()
     until = None if wait is None else now + wait
-    attempt.token = await Draw()
+    attempt.token = attempt.token or await Draw()
     try:
-        answer = await _first_contact(attempt, until)
+        answer = await _first_contact(attempt, until, now)
         while True:
             reply = answer.value
             if isinstance(reply, Held):
-                grant = await _confirmed(attempt, reply, answer.sent)
-                if grant:
-                    return grant
+                deadline = answer.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
+                if answer.came < deadline:
+                    return Grant(attempt, reply.fence, answer.came, deadline)
+                await give_up(attempt)  # the answer took so long that the lease is over
             elif isinstance(reply, Conflict):
                 raise KeyConflict(reply.why)
             elif isinstance(reply, Busy) and until is not None and (wait == 0 or await Now() >= until):
@@ -82,16 +83,6 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
         raise
 
 
-async def _confirmed(attempt: Attempt, held: Held, sent: float) -> Grant | None:
-    """The grant, unless its answer took so long that the lease is over."""
-    ttl = attempt.spec.first_ttl
-    now = await Now()
-    if now < sent + ttl - margin(ttl):
-        return Grant(attempt, held.fence, now, sent + ttl - margin(ttl))
-    await give_up(attempt)
-    return None
-
-
 async def _ask(attempt: Attempt, join: bool, timeout: float) -> Answer[Reply]:
     """Send acquire once. While it is under way, and ever after if it is not answered, the attempt is in doubt."""
     spec = attempt.spec
@@ -105,23 +96,26 @@ async def _ask(attempt: Attempt, join: bool, timeout: float) -> Answer[Reply]:
     return answer
 
 
-async def _first_contact(attempt: Attempt, until: float | None) -> Answer[Reply]:
-    """The first answer. A server that cannot be reached is an error at once; a lost answer is asked for again."""
+async def _first_contact(attempt: Attempt, until: float | None, now: float) -> Answer[Reply]:
+    """The first answer. A server that cannot be reached is an error at once; a lost answer is asked for again, and a server
+    that says "in a moment" is asked again as long as we mean to wait."""
+    spec = attempt.spec
+    patient_until = until
+    silent_until = float("inf") if until is None else until + GRACE
     failures = 0
     while True:
-        timeout = attempt.spec.timeout
-        now = 0.0
-        if until is not None:
-            now = await Now()
-            timeout = min(timeout, max(until + GRACE - now, 0.05))
         try:
-            return await _ask(attempt, False, timeout)
+            return await _ask(attempt, False, max(0.05, min(spec.timeout, silent_until - now)))
         except Unknown:
             failures += 1
-            if failures == 3 or (until is not None and now + timeout >= until + GRACE):
+            now = await Now()
+            if failures == 3 or now >= silent_until:
                 raise
         except Refused as error:
-            if not error.transient or (until is not None and now >= until):
+            now = await Now()
+            if patient_until is None:
+                patient_until = now + patience(spec)
+            if not error.transient or now >= patient_until:
                 raise
             await Sleep(0.05)
 
@@ -153,7 +147,7 @@ async def _stand_in_line(attempt: Attempt, until: float | None) -> Grant | Busy 
                 raise waiter.down
             return waiter.busy
         case Gone():
-            return Answer(Dead(), 0.0)
+            return Answer(Dead(), 0.0, 0.0)
         case _:
             raise KeyConflict(outcome.why)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast._core.requests import Conflict, Draw, Gone, NotSent, Now, Refused, Run, Sleep, Unknown
+from holdfast._core.requests import Conflict, Draw, Gone, NotSent, Refused, Run, Sleep, Unknown
 from holdfast._lua import Script
 
 CLAIM = 2.0
@@ -18,7 +18,7 @@ CLAIM = 2.0
 KEEP = 600.0
 """Seconds the side keys of a lock outlive its last use, at least."""
 
-GRACE = 0.6
+GRACE = 0.45
 """Seconds by which the first contact with the server may overrun ``wait``."""
 
 
@@ -65,6 +65,8 @@ def read_reply(raw: object) -> Reply:
 
 
 def _read_acquire(raw: object) -> Reply:
+    if isinstance(raw, list) and raw[0] == 1:
+        return Held(raw[1])  # the usual answer, and a pattern match costs as much as the rest of an acquire
     reply = read_reply(raw)
     return Dead() if isinstance(reply, Gone) else reply
 
@@ -155,17 +157,17 @@ async def give_up(attempt: Attempt) -> None:
     attempt.pending = False
 
 
-async def release(spec: Spec, token: str, deadline: float) -> bool:
+async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:
     """Give the lock back, and hand it to the next in line. False if it was not ours any more.
 
-    Raises NotSent or Unknown when the server stays away, Refused when it refuses.
+    ``in_time``: the local deadline has not passed. ``doubt``: a copy of the request that took the lock may still arrive, and
+    must not take it again. Raises NotSent or Unknown when the server stays away, Refused when it refuses.
     """
-    first = await Now()
     resent = False
     failures = 0
     while True:
         try:
-            answer = await Run(RELEASE, spec.keys, (token, "release"), min(spec.timeout, 0.5))
+            answer = await Run(RELEASE, spec.keys, (token, "bury" if doubt else "release"), spec.timeout)
         except (NotSent, Unknown, Refused) as error:
             if isinstance(error, Refused) and not error.transient:
                 raise
@@ -180,7 +182,7 @@ async def release(spec: Spec, token: str, deadline: float) -> bool:
             raise
         else:
             # What a first copy of this request released may be somebody else's by now.
-            return answer.value == 1 or (resent and first < deadline)
+            return answer.value == 1 or (resent and in_time)
 
 
 async def renew(spec: Spec, token: str, ttl: float) -> tuple[bool, float]:
@@ -198,8 +200,8 @@ async def renew(spec: Spec, token: str, ttl: float) -> tuple[bool, float]:
             return answer.value == 1, answer.sent
 
 
-def renewal_args(token: str, ttl: float) -> tuple[str, int, int]:
-    return token, milliseconds(ttl), milliseconds(max(KEEP, 2 * ttl))
+def renewal_args(token: str, ttl: float) -> tuple[str, int]:
+    return token, milliseconds(ttl)
 
 
 async def new_token(attempt: Attempt) -> None:

@@ -27,12 +27,13 @@ class Owner(Protocol):
 class Tenure:
     """One held lock, from the grant to its end. ``lost`` is why it ended before it was given back; empty while it has not."""
 
-    __slots__ = ("deadline", "ends_at", "fence", "lost", "over", "owner", "renew_at", "spec", "token", "ttl")
+    __slots__ = ("deadline", "doubt", "ends_at", "fence", "lost", "over", "owner", "renew_at", "spec", "token", "ttl")
 
     def __init__(self, grant: Grant) -> None:
         spec = grant.attempt.spec
         self.spec: Spec = spec
         self.token = grant.attempt.token
+        self.doubt = grant.attempt.doubt
         self.fence = grant.fence
         self.ttl = spec.ttl
         self.deadline = grant.deadline

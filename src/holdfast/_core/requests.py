@@ -28,10 +28,11 @@ class Request(Generic[R]):
 
 
 class Answer(NamedTuple, Generic[R]):
-    """Reply of a server, and when its request was sent (local seconds). Leases count from ``sent``, never from the reply."""
+    """Reply of a server, when its request was sent, and when it came (local seconds). Leases count from ``sent``."""
 
     value: R
     sent: float
+    came: float
 
 
 class WireError(Exception):
@@ -60,7 +61,8 @@ class Refused(WireError):
     @property
     def transient(self) -> bool:
         """True where the same request may succeed in a moment: the server is starting, busy, or being demoted."""
-        return self.code in {"LOADING", "BUSY", "READONLY", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN"}
+        in_a_moment = {"LOADING", "BUSY", "READONLY", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN"}
+        return self.code in in_a_moment or "max number of clients" in str(self)
 
 
 class Granted(NamedTuple):
@@ -95,7 +97,7 @@ Outcome = Granted | TimedOut | Down | Gone | Conflict
 """What becomes of a waiter."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Run(Request[Answer[R]]):
     """Run a script. Raises NotSent, Unknown or Refused."""
 
@@ -106,7 +108,7 @@ class Run(Request[Answer[R]]):
     """Seconds until an answer that has not come counts as Unknown."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Command(Request[Answer[Any]]):
     """Run one plain command. Raises NotSent, Unknown or Refused."""
 
@@ -114,22 +116,22 @@ class Command(Request[Answer[Any]]):
     timeout: float
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Now(Request[float]):
     """Local time in seconds: monotonic, and counting while the machine sleeps."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Draw(Request[str]):
     """A new token: ``<process id>.<random>``."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Sleep(Request[None]):
     seconds: float
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Enlist(Request[Outcome | None]):
     """Make this waiter known to the process's inbox; returns when the inbox listens on the server.
 
@@ -140,7 +142,7 @@ class Enlist(Request[Outcome | None]):
     until: float | None
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Wait(Request[Outcome]):
     """Wait for what becomes of a waiter that was just told ``answer``, until local time ``until`` (None: for ever)."""
 
@@ -149,7 +151,7 @@ class Wait(Request[Outcome]):
     until: float | None
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Delist(Request[None]):
     """The waiter waits no more, whatever came of it."""
 

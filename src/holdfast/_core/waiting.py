@@ -43,7 +43,7 @@ class Waiter:
         "attempt",
         "busy",
         "down",
-        "hinted",
+        "hint",
         "in_flight",
         "last_contact",
         "patience",
@@ -61,8 +61,8 @@ class Waiter:
         """Send time of the last request that was answered "waiting"; None before the first."""
         self.busy = Busy(0.0, 0, "")
         self.refresh_at = 0.0
-        self.hinted = False
-        """A message came before the answer that put us into the queue."""
+        self.hint = 0
+        """Highest fence of a message that came before the answer that put us into the queue."""
         self.in_flight = False
         self.last_contact = 0.0
         self.down: WireError | None = None
@@ -114,8 +114,9 @@ class Waiting:
         """The server said that this waiter is in its queue."""
         assert isinstance(answer.value, Busy)
         self._waiting(waiter, answer.value, answer.sent, now)
-        if waiter.hinted:
-            waiter.refresh_at = now
+        if waiter.hint > answer.value.last_fence:
+            # The message of our hand-over overtook the answer that put us into the queue.
+            self.on_message(waiter.attempt.token, waiter.hint, now)
 
     @staticmethod
     def _waiting(waiter: Waiter, busy: Busy, sent: float, now: float) -> None:
@@ -136,7 +137,7 @@ class Waiting:
                 return None
             return Run(RELEASE, attempt.spec.keys, (token, "leave"), attempt.spec.timeout)
         if waiter.told is None:
-            waiter.hinted = True
+            waiter.hint = max(waiter.hint, fence)
         elif fence > waiter.busy.last_fence:
             deadline = waiter.told + CLAIM - margin(CLAIM)
             if deadline - now >= USABLE:
@@ -187,7 +188,7 @@ class Waiting:
             waiter.in_flight = False
             if self._waiters.get(waiter.attempt.token) is not waiter:
                 continue
-            ttl = waiter.attempt.spec.ttl
+            ttl = waiter.attempt.spec.first_ttl
             match reply:
                 case Held(fence) if sent + ttl - margin(ttl) > now:
                     self._settle(waiter, Granted(fence, sent + ttl - margin(ttl), claim=False))
@@ -206,6 +207,11 @@ class Waiting:
             waiter.refresh_at = now + min(REFRESH_EVERY, max(0.05, now - waiter.last_contact))
             if now - waiter.last_contact > waiter.patience and self._waiters.get(waiter.attempt.token) is waiter:
                 self._settle(waiter, Down(error))
+
+    def close(self, error: WireError) -> None:
+        """This process stops: nobody waits any more."""
+        for waiter in list(self._waiters.values()):
+            self._settle(waiter, Down(error))
 
     def _settle(self, waiter: Waiter, outcome: Outcome) -> None:
         if isinstance(outcome, Granted):

@@ -113,7 +113,7 @@ class Driver:
         reply, sent = await self._stream.exchange(pack(call), call.timeout)
         if forgotten(reply):
             reply, sent = await self._stream.exchange(pack(call, whole=True), call.timeout)
-        return Answer(value(call, reply, self.endpoint.address), sent)
+        return Answer(value(call, reply, self.endpoint), sent, clock())
 
     async def _enlist(self, request: Enlist) -> Outcome | None:
         slot = AioSlot()

@@ -5,12 +5,11 @@ A lease goes on running on the server while a laptop is suspended; CLOCK_MONOTON
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
 
-if hasattr(time, "CLOCK_BOOTTIME"):
-
-    def clock() -> float:
-        """Local time in seconds."""
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-else:
-    clock = time.monotonic
+clock: Callable[[], float] = (
+    functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
+"""Local time in seconds."""

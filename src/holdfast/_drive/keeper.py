@@ -19,7 +19,7 @@ import hiredis
 
 from holdfast._core.mutex import CLAIM, REFRESH, RELEASE, RENEW, milliseconds, renewal_args
 from holdfast._core.renewing import Renew, Renewing, Tenure
-from holdfast._core.requests import Answer, Command, Refused, Run, WireError
+from holdfast._core.requests import Answer, Command, NotSent, Refused, Run, WireError
 from holdfast._core.waiting import Refresh, Slot, Waiter, Waiting
 from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
@@ -65,7 +65,7 @@ class Node:
         def on_answer(reply: Any, sent: float) -> None:
             if not isinstance(reply, WireError):
                 try:
-                    reply = value(call, reply, self.endpoint.address)
+                    reply = value(call, reply, self.endpoint)
                 except WireError as error:
                     reply = error
             then(reply, sent)
@@ -228,6 +228,7 @@ class Keeper:
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
         self._stopping = False
+        self.ended = False
         self._poke_out, self._poke_in = socket.socketpair()
         self._poke_out.setblocking(False)
         self._poke_in.setblocking(False)
@@ -241,7 +242,7 @@ class Keeper:
             node = self._node(endpoint)
             at = node.renewing.watch(tenure)
             node.want_record(at - tenure.spec.ttl)
-        self._poke_before(at)
+            self._wake_by(at)
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         with self.mutex:
@@ -252,8 +253,7 @@ class Keeper:
         with self.mutex:
             renewing = self._node(endpoint).renewing
             renewing.forget(tenure.token)
-            at = renewing.watch(tenure)
-        self._poke_before(at)
+            self._wake_by(renewing.watch(tenure))
 
     def enlist(self, endpoint: Endpoint, waiter: Waiter, slot: Slot) -> bool:
         """Make a waiter known; True if the inbox listens, else the slot gets None when it does."""
@@ -263,15 +263,15 @@ class Keeper:
             node = self._node(endpoint)
             node.want_record(now)
             ready = node.waiting.enlist(waiter, now)
-        if not ready:
-            self._poke_before(now)
+            if not ready:
+                self._wake_by(now)
         return ready
 
     def joined(self, endpoint: Endpoint, waiter: Waiter, answer: Answer[Any]) -> None:
         """The waiter is in the server's queue."""
         with self.mutex:
             self._node(endpoint).waiting.joined(waiter, answer, clock())
-        self._poke_before(waiter.refresh_at)
+            self._wake_by(waiter.refresh_at)
 
     def delist(self, endpoint: Endpoint, waiter: Waiter) -> None:
         with self.mutex:
@@ -299,10 +299,11 @@ class Keeper:
             node = self._nodes[endpoint] = Node(self, endpoint)
         return node
 
-    def _poke_before(self, at: float) -> None:
-        """Wake the thread if it means to sleep longer. An uncontended acquire almost never has to: its lease is due later
-        than the one before it."""
+    def _wake_by(self, at: float) -> None:
+        """Wake the thread if it means to sleep longer; the mutex is held. An uncontended acquire hardly ever has to: its lease
+        is due later than the wake-up that an earlier one has caused."""
         if at < self._wake_at:
+            self._wake_at = at
             self._poke()
 
     def _poke(self) -> None:
@@ -329,6 +330,7 @@ class Keeper:
                 # A defect must not end the renewals of everybody else; the local deadlines hold in any case.
                 log.exception("the keeper stumbled, and goes on")
                 threading.Event().wait(0.05)
+        self.ended = True
         for node in self._nodes.values():
             node.commands.close()
             node.inbox.close()
@@ -343,10 +345,12 @@ class Keeper:
         for node in list(self._nodes.values()):
             node.turn(now)
         with self.mutex:
+            # A wake-up once planned stays, even if its lease was given back meanwhile: or the next lease had to poke again.
+            planned = self._wake_at if self._wake_at > now else float("inf")
             self._wake_at = min((node.next_at() for node in self._nodes.values()), default=float("inf"))
-            if self._calls:
-                self._wake_at = now
-        timeout = None if self._wake_at == float("inf") else max(0.0, self._wake_at - clock())
+            self._wake_at = now if self._calls else min(self._wake_at, planned)
+            wake_at = self._wake_at
+        timeout = None if wake_at == float("inf") else max(0.0, wake_at - clock())
         for key, events in self.selector.select(timeout):
             if key.data is None:
                 try:
@@ -362,6 +366,8 @@ class Keeper:
 
     def _farewell(self, done: threading.Event) -> None:
         with self.mutex:
+            for node in self._nodes.values():
+                node.waiting.close(NotSent("holdfast was closed", node.endpoint.address))
             todo = [(node, call) for node in self._nodes.values() for call in node.farewell()]
         left = len(todo)
         if not left:

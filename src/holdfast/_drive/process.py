@@ -40,7 +40,7 @@ class Process:
 
     def token(self) -> str:
         """A new token: a public part, which says whose it is, and a secret one."""
-        return f"{self.id}.{secrets.token_hex(16)}"
+        return f"{self.id}.{os.urandom(16).hex()}"
 
     def facts(self) -> dict[str, Any]:
         """What others may know about this process."""
@@ -57,9 +57,9 @@ class Process:
     def keeper(self) -> Keeper:
         """The keeper, started on first use."""
         keeper = self._keeper
-        if keeper is None or not keeper.thread.is_alive():
+        if keeper is None or keeper.ended:
             with self._mutex:
-                if self._keeper is None or not self._keeper.thread.is_alive():
+                if self._keeper is None or self._keeper.ended:
                     _warn_where_threads_stall()
                     self._keeper = Keeper(self.id, self.facts())
                 keeper = self._keeper
@@ -69,10 +69,10 @@ class Process:
         """Give back held locks, end the keeper, close the connections; at most about a second."""
         with self._mutex:
             keeper, self._keeper = self._keeper, None
-            pools, self._pools = self._pools, {}
+            pools = list(self._pools.values())
         if keeper is not None:
             keeper.stop(0.5)
-        for pool in pools.values():
+        for pool in pools:
             pool.clear()
 
     def let_go(self) -> None:
@@ -139,6 +139,8 @@ def describe(record: bytes | None, process: str) -> str | None:
     try:
         facts = json.loads(record or b"")
         label = f" ({facts['label']})" if facts.get("label") else ""
-        return f"{facts['host']}:{facts['pid']}{label}"
+        text = f"{facts['host']}:{facts['pid']}{label}"
+        # Whoever can write the record chooses these characters, and a terminal may obey some of them.
+        return "".join(c if c.isprintable() else "?" for c in text[:300])
     except (ValueError, KeyError, TypeError):
         return f"process {process}"

@@ -38,24 +38,29 @@ class Driver:
         """Drive an operation to its end. An interrupt (KeyboardInterrupt, or what a signal handler raises) is thrown into
         it, so that it can clean up before the interrupt goes on."""
         do = self._do
-        try:
-            request = operation.send(None)
-            while True:
-                try:
-                    reply = do[type(request)](request)
-                except BaseException as error:  # noqa: BLE001 - whose it is, the operation decides
-                    request = operation.throw(error)
-                else:
+        reply: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                if error is None:
                     request = operation.send(reply)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+                else:
+                    thrown, error = error, None
+                    request = operation.throw(thrown)
+                reply = do[type(request)](request)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            except BaseException as caught:
+                if operation.cr_frame is None:  # type: ignore[attr-defined]
+                    raise  # the operation itself has ended with it
+                error = caught
 
     def _call(self, call: Call) -> Answer[Any]:
         sent = clock()
         reply = self._pool.exchange(pack(call), call.timeout)
         if forgotten(reply):
             reply = self._pool.exchange(pack(call, whole=True), call.timeout)
-        return Answer(value(call, reply, self.endpoint.address), sent)
+        return Answer(value(call, reply, self.endpoint), sent, clock())
 
     def _enlist(self, request: Enlist) -> Outcome | None:
         slot: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()

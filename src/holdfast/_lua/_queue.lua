@@ -1,10 +1,12 @@
--- Shared by acquire, release and refresh: the queue, the fence, and the direct hand-over. Not a script of its own: the
+-- Shared by the scripts of a lock: its state, its queue, the fence, and the direct hand-over. Not a script of its own: the
 -- loader puts this text before a script that says INCLUDE.
 --
 -- state (hash):  v = format version, fence = last fence issued, dead = tokens declared dead (newest last),
+--                keep = until when (server ms) the expiry of state and queue is set at least,
 --                at:<token> = until when (server ms) the place of that waiter counts
--- queue (zset):  token -> arrival (server us). A token is here if and only if state has its at: field, so the two are
---                always kept alive together.
+-- queue (zset):  token -> arrival (server us). A token is here if and only if state has its at: field.
+--
+-- Numbers go into redis.call as they are (it writes all their digits); only where text is built do they need integer().
 local CLAIM = 2000   -- ms a granted waiter has to take up the lock
 local PLACE = 3000   -- ms a place counts after the last sign of life: three refreshes
 local KEEP = 600000  -- ms the side keys outlive their last use, at least
@@ -18,29 +20,32 @@ local function now_us()
   return t[1] * 1000000 + t[2]
 end
 
--- Reads that are type checks too: answers lock value, state fields, first token in line; or nil and the refusal to return.
-local function look(lock, state, queue)
-  local seen = {redis.pcall('GET', lock), redis.pcall('HMGET', state, 'fence', 'dead', 'v'), redis.pcall('ZRANGE', queue, 0, 0)}
-  local keys = {lock, state, queue}
-  for i = 1, 3 do
-    local e = type(seen[i]) == 'table' and seen[i].err
-    if e and string.find(e, 'WRONGTYPE', 1, true) then
-      return nil, {-2, keys[i], redis.call('TYPE', keys[i]).ok}
-    elseif e then
-      return nil, seen[i]
-    end
+-- What to return for a read that failed, here of a key: a refusal, where it holds something else than ours.
+local function refused(key, answer)
+  if string.find(answer.err, 'WRONGTYPE', 1, true) then
+    return {-2, key, redis.call('TYPE', key).ok}
   end
-  local version = seen[2][3]
-  if version and version ~= '1' then
-    return nil, {-3, version}
-  end
-  return seen
+  return answer
 end
 
-local function keep(state, queue, ttl)
-  local ms = integer(math.max(KEEP, 2 * ttl))
-  redis.call('PEXPIRE', state, ms)
-  redis.call('PEXPIRE', queue, ms)
+-- The state: {fence, dead, v, keep}, or nil and the refusal to return.
+local function read_state(state)
+  local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep')
+  if fields.err then return nil, refused(state, fields) end
+  if fields[3] and fields[3] ~= '1' then return nil, {-3, fields[3]} end
+  return fields
+end
+
+-- Keeps state and queue alive for KEEP, or twice the lease, from now. Sets the expiry for twice as long and writes that
+-- down, so that most runs need not set it again.
+local function keep_alive(state, queue, kept, ttl, now)
+  local ms = math.max(KEEP, 2 * ttl)
+  local now_ms = math.floor(now / 1000)
+  if (tonumber(kept) or 0) < now_ms + ms then
+    redis.call('HSET', state, 'v', '1', 'keep', now_ms + 2 * ms)
+    redis.call('PEXPIRE', state, 2 * ms)
+    redis.call('PEXPIRE', queue, 2 * ms)
+  end
 end
 
 local function leave(state, queue, token)
@@ -49,31 +54,30 @@ local function leave(state, queue, token)
 end
 
 -- Writes the lock for `token` and draws its fence. The lock key comes last: nothing is rolled back if a write is refused.
-local function take(lock, state, queue, token, ttl, now)
-  local last = tonumber(redis.call('HGET', state, 'fence') or 0)
-  local fence = integer(math.max(last + 1, now))
-  redis.call('HSET', state, 'v', '1', 'fence', fence)
-  keep(state, queue, ttl)
-  redis.call('SET', lock, token, 'PX', integer(ttl))
-  return tonumber(fence)
+local function take(lock, state, token, ttl, now, last)
+  local fence = math.max((tonumber(last) or 0) + 1, now)
+  redis.call('HSET', state, 'fence', fence)
+  redis.call('SET', lock, token, 'PX', ttl)
+  return fence
 end
 
 -- The lock is free: hands it to the first live waiter and answers that token, or nil if there is none. `me` (the caller,
 -- or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen just now (PUBLISH
 -- answers 0) is passed over but keeps its place until its deadline. At most 101 places are looked at in one run.
 local function hand_over(lock, state, queue, now, me)
+  local last = redis.call('HGET', state, 'fence')
   local granted = false
   for _, token in ipairs(redis.call('ZRANGE', queue, 0, 100)) do
     local at = redis.call('HGET', state, 'at:' .. token)
-    if not at or tonumber(at) * 1000 <= now then
+    if not at or at * 1000 <= now then
       leave(state, queue, token)
     elseif token == me then
       return me
     else
-      local fence = take(lock, state, queue, token, CLAIM, now)
+      last = take(lock, state, token, CLAIM, now, last)
       granted = true
       local process = string.match(token, '^[^.]+')
-      local heard = redis.pcall('PUBLISH', 'hf:inbox:' .. process, '1 ' .. token .. ' ' .. integer(fence))
+      local heard = redis.pcall('PUBLISH', 'hf:inbox:' .. process, '1 ' .. token .. ' ' .. integer(last))
       if type(heard) == 'number' and heard > 0 then
         leave(state, queue, token)
         return token

@@ -10,31 +10,39 @@
 -- INCLUDE  _queue
 local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, ttl = ARGV[1], tonumber(ARGV[2])
-local seen, refusal = look(lock, state, queue)
-if not seen then return refusal end
-local holder, fence, dead, head = seen[1], seen[2][1], seen[2][2], seen[3][1]
-if dead and string.find(dead, token, 1, true) then return {-1} end
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' then return refused(lock, holder) end
+local fields, refusal = read_state(state)
+if not fields then return refusal end
+local head = redis.pcall('ZRANGE', queue, 0, 0)
+if head.err then return refused(queue, head) end
+if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end
 
+local now = now_us()
 if holder == token then
-  redis.call('PEXPIRE', lock, integer(ttl))
-  if not fence then return {1, take(lock, state, queue, token, ttl, now_us())} end
-  keep(state, queue, ttl)
-  return {1, tonumber(fence)}
+  keep_alive(state, queue, fields[4], ttl, now)
+  if fields[1] then
+    redis.call('PEXPIRE', lock, ttl)
+    return {1, tonumber(fields[1])}
+  end
+  return {1, take(lock, state, token, ttl, now)}
 end
 
-local now
 if not holder then
-  now = now_us()
-  if not head or (hand_over(lock, state, queue, now, token) or token) == token then
-    if head then leave(state, queue, token) end
-    return {1, take(lock, state, queue, token, ttl, now)}
+  if not head[1] then
+    keep_alive(state, queue, fields[4], ttl, now)
+    return {1, take(lock, state, token, ttl, now, fields[1])}
+  end
+  if (hand_over(lock, state, queue, now, token) or token) == token then
+    leave(state, queue, token)
+    keep_alive(state, queue, fields[4], ttl, now)
+    return {1, take(lock, state, token, ttl, now, redis.call('HGET', state, 'fence'))}
   end
 end
 if ARGV[3] == '1' then
-  now = now or now_us()
   local tail = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-  redis.call('HSET', state, 'v', '1', 'at:' .. token, integer(now / 1000 + PLACE))
-  redis.call('ZADD', queue, 'NX', integer(math.max(now, (tonumber(tail[2]) or 0) + 1)), token)
-  keep(state, queue, ttl)
+  redis.call('HSET', state, 'at:' .. token, math.floor(now / 1000) + PLACE)
+  redis.call('ZADD', queue, 'NX', math.max(now, (tonumber(tail[2]) or 0) + 1), token)
+  keep_alive(state, queue, head[1] and fields[4], ttl, now)  -- the first in line has made the queue: it has no expiry yet
 end
 return waiting(lock, state)

@@ -12,26 +12,30 @@ local answers = {listening.err and 1 or math.min(1, listening[2])}
 local now = now_us()
 
 local function refresh(lock, state, queue, token, ttl)
-  local seen, refusal = look(lock, state, queue)
-  if not seen then return refusal.err and {-4, refusal.err} or refusal end
-  local holder, fence = seen[1], seen[2][1]
+  local holder = redis.pcall('GET', lock)
+  if type(holder) == 'table' then return refused(lock, holder) end
+  local fields, refusal = read_state(state)
+  if not fields then return refusal end
   if holder == token then
-    if not fence then return {1, take(lock, state, queue, token, ttl, now)} end
-    redis.call('PEXPIRE', lock, integer(ttl))
-    keep(state, queue, ttl)
-    return {1, tonumber(fence)}
+    keep_alive(state, queue, fields[4], ttl, now)
+    if fields[1] then
+      redis.call('PEXPIRE', lock, ttl)
+      return {1, tonumber(fields[1])}
+    end
+    return {1, take(lock, state, token, ttl, now)}
   end
   if redis.call('HEXISTS', state, 'at:' .. token) == 0 then return {-1} end
-  redis.call('HSET', state, 'at:' .. token, integer(now / 1000 + PLACE))
-  keep(state, queue, ttl)
+  redis.call('HSET', state, 'at:' .. token, math.floor(now / 1000) + PLACE)
+  keep_alive(state, queue, fields[4], ttl, now)
   if not holder and hand_over(lock, state, queue, now, token) == token then
     leave(state, queue, token)
-    return {1, take(lock, state, queue, token, ttl, now)}
+    return {1, take(lock, state, token, ttl, now, redis.call('HGET', state, 'fence'))}
   end
   return waiting(lock, state)
 end
 
 for i = 1, #KEYS / 3 do
-  answers[i + 1] = refresh(KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], ARGV[2 * i], tonumber(ARGV[2 * i + 1]))
+  local answer = refresh(KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], ARGV[2 * i], tonumber(ARGV[2 * i + 1]))
+  answers[i + 1] = answer.err and {-4, answer.err} or answer
 end
 return answers

@@ -10,19 +10,24 @@ local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, mode = ARGV[1], ARGV[2]
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return -1 end
-if holder == token then redis.call('DEL', lock) end
-local seen = look(lock, state, queue)
-if not seen then return holder == token and 1 or (holder and -1 or 0) end
+local answer = holder and -1 or 0
+if holder == token then
+  redis.call('DEL', lock)
+  answer = 1
+end
+local head = redis.pcall('ZRANGE', queue, 0, 0)
+if head.err or (mode == 'release' and not head[1]) then return answer end
+local fields = read_state(state)
+if not fields then return answer end
 
 if mode ~= 'release' then leave(state, queue, token) end
 if mode == 'bury' then
   -- The list is capped: 46 characters a token, the newest hundred.
-  local dead = (seen[2][2] or '') .. token .. ' '
-  redis.call('HSET', state, 'v', '1', 'dead', string.sub(dead, -100 * (#token + 1)))
-  keep(state, queue, 0)
+  local dead = (fields[2] or '') .. token .. ' '
+  redis.call('HSET', state, 'dead', string.sub(dead, -100 * (#token + 1)))
+  keep_alive(state, queue, fields[4], 0, now_us())
 end
-if seen[3][1] and (holder == token or not holder) then
+if head[1] and answer ~= -1 then
   hand_over(lock, state, queue, now_us(), false)
 end
-if holder == token then return 1 end
-return holder and -1 or 0
+return answer

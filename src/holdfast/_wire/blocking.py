@@ -92,20 +92,22 @@ class Connection:
         self._reader = hiredis.Reader()
         self._send = self.sock.sendall
         self._recv = self.sock.recv
+        if not self._tls:
+            self.sock.settimeout(None)
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(CONNECT_TIMEOUT), 0))
 
     def set_timeout(self, seconds: float) -> None:
+        """Limit how long a reply is waited for."""
         if seconds == self._timeout:
             return
+        self._timeout = seconds
         if self._tls:
             self.sock.settimeout(seconds)
-        else:
-            # A blocking socket with the kernel's own time limit costs one system call less per send and receive than
-            # settimeout(), which polls first.
-            self.sock.settimeout(None)
-            limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6) or 1)
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        self._timeout = seconds
+            return
+        # A blocking socket with the kernel's own time limit costs one system call less per send and receive than
+        # settimeout(), which polls first.
+        limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6) or 1)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
 
     def exchange(self, packed: bytes) -> Any:
         """Send one command and read its reply; an error reply is returned, not raised. Raises Unknown."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -17,9 +17,9 @@ DEFAULT_TIMEOUT = 5.0
 """Seconds for an answer, where the client sets none. The lock's own time-out is usually shorter."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Endpoint:
-    """One server. Hashable: connections are shared by everybody who means the same one."""
+    """One server. The same object for everybody who means the same one (see `_shared`): they share its connections."""
 
     host: str = "localhost"
     port: int = 6379
@@ -42,7 +42,7 @@ class Endpoint:
         return f"{where}/{self.db}" if self.db else where
 
     def handshake(self) -> list[tuple[str, ...]]:
-        """The commands that open a connection."""
+        """The commands that open a connection, if any."""
         commands: list[tuple[str, ...]] = []
         user, password = self.username, self.password
         if self.credentials is not None:
@@ -52,7 +52,7 @@ class Endpoint:
             commands.append(("AUTH", user, password) if user else ("AUTH", password))
         if self.db:
             commands.append(("SELECT", str(self.db)))
-        return commands or [("PING",)]
+        return commands
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Certificate and host name are verified unless the client's settings say otherwise."""
@@ -100,6 +100,14 @@ _URL_OPTIONS = {
 }
 
 
+_endpoints: dict[tuple[Any, ...], Endpoint] = {}
+
+
+def _shared(**facts: Any) -> Endpoint:
+    endpoint = Endpoint(**facts)
+    return _endpoints.setdefault(tuple(getattr(endpoint, field.name) for field in fields(endpoint)), endpoint)
+
+
 def _bad_url(why: str) -> ConfigError:
     return ConfigError(f"url: {why}", parameter="url")
 
@@ -122,7 +130,7 @@ def from_url(url: str) -> Endpoint:
     if scheme == "local":
         from holdfast._servers import local
 
-        return Endpoint(path=os.fspath(local.socket_path(url)), local=url)
+        return _shared(path=os.fspath(local.socket_path(url)), local=url)
     if rest.count("@") > 1:
         raise _bad_url("an @ inside a user name or password is written %40")
     try:
@@ -143,13 +151,13 @@ def from_url(url: str) -> Endpoint:
     if scheme == "unix":
         if not parts.path:
             raise _bad_url("unix:// needs a path")
-        return Endpoint(path=unquote(parts.path), **common)
+        return _shared(path=unquote(parts.path), **common)
     if parts.path.strip("/"):
         common["db"] = _number(parts.path.strip("/"), "the database after the host", int)
     tls = None
     if scheme in {"rediss", "valkeys"}:
         tls = tuple(sorted((k, v) for k, v in options.items() if k in _TLS_OPTIONS))
-    return Endpoint(host=parts.hostname or "localhost", port=port or 6379, tls=tls, **common)
+    return _shared(host=parts.hostname or "localhost", port=port or 6379, tls=tls, **common)
 
 
 def from_client(client: Any) -> Endpoint:
@@ -166,7 +174,7 @@ def from_client(client: Any) -> Endpoint:
         raise ConfigError("client: Sentinel clients are not supported yet", parameter="client")
     is_tls = any(cls.__name__ == "SSLConnection" for cls in inspect.getmro(pool.connection_class))  # type: ignore[union-attr]
     timeout = options.get("socket_timeout")
-    return Endpoint(
+    return _shared(
         host=options.get("host") or "localhost",
         port=int(options.get("port") or 6379),
         path=options.get("path"),

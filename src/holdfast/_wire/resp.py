@@ -7,6 +7,7 @@ from typing import Any
 import hiredis
 
 from holdfast._core.requests import Command, Refused, Run
+from holdfast._wire.endpoint import Endpoint
 
 Call = Run[Any] | Command
 
@@ -29,8 +30,8 @@ def forgotten(reply: object) -> bool:
     return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
 
 
-def value(call: Call, reply: object, address: str) -> Any:
+def value(call: Call, reply: object, endpoint: Endpoint) -> Any:
     """The typed reply of a call. Raises Refused for an error reply."""
     if isinstance(reply, hiredis.ReplyError):
-        raise Refused(str(reply), address)
+        raise Refused(str(reply), endpoint.address)
     return call.script.parse(reply) if isinstance(call, Run) else reply

@@ -1,0 +1,302 @@
+"""The guardian: a small process between a parent and a command, so that the command's group never outlives its need.
+
+A process that is killed with -9 cannot clean up, and PR_SET_PDEATHSIG reaches only its direct child. So a process of
+its own, which nobody has a reason to kill, is the command's parent, knows its process group, and waits for the end of
+file on a channel that only the guarded parent holds open: however that parent ends, the kernel closes the channel.
+
+As a program, ``python -I -S _guardian.py [--remove DIR] -- CMD...``, it guards a private server. Stdin is the channel.
+On its end of file, or on SIGTERM, CMD's group is killed and DIR removed. If CMD ends by itself the program exits with
+CMD's code at once (128 + the signal for a signal), while a copy of it stays to remove DIR when the parent closes the
+channel: until then the logs of a server that would not start can be read.
+
+`holdfast.cli.guard` builds the guardian of ``holdfast run`` from the same parts. Only the standard library, and little
+of it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False  # typing is not imported: this file is also a program that has to start quickly
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from typing import NoReturn
+
+MASKABLE = [s for s in signal.valid_signals() if s not in {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}]
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def clock() -> float:
+    """Seconds on a clock that all processes of this machine share, and that runs on while it is suspended."""
+    return time.clock_gettime(_CLOCK)
+
+
+def send(group: int, signum: int) -> None:
+    """Send a signal to a process group, if there is still one that we may signal."""
+    try:
+        os.killpg(group, signum)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def alive(group: int) -> bool:
+    """Whether a process group still has a member that runs.
+
+    A zombie does not count: where nobody reaps orphans, as with many a container's first process, it stays for ever.
+    """
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        if sys.platform == "darwin":  # its answer for a group of zombies
+            return False
+    try:
+        processes = [entry for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208 (pathlib imports slowly)
+    except OSError:
+        return True
+    for process in processes:
+        try:
+            with open(f"/proc/{process}/stat", "rb") as file:  # noqa: PTH123
+                state, _, member_of = file.read().rpartition(b")")[2].split()[:3]
+        except (OSError, ValueError):
+            continue  # ended meanwhile
+        if int(member_of) == group and state not in b"ZX":
+            return True
+    return not processes  # an empty /proc is none
+
+
+def exit_code(status: int) -> int:
+    """What a shell makes of a wait status: the exit code, or 128 + the signal."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+class Group:
+    """A command, leader of a process group of its own, and whatever that group still contains after its end."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        """Of the leader, and the number of the group; 0 before the start."""
+        self.status: int | None = None
+        """Wait status of the leader, once it has ended."""
+        self.exec_errno = 0
+        """Why the command could not be executed; 0 if it was."""
+        self._report = -1
+
+    def start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        announce: Callable[[int], None] | None = None,
+        tty: int = -1,
+        stdin: int = 0,
+        ignored: Collection[int] = (),
+    ) -> None:
+        """Fork and execute. The command does not begin before ``announce(pid)`` has returned.
+
+        ``tty``: make the group the foreground of this terminal. ``ignored``: signals the command shall ignore.
+        """
+        go_read, go_write = os.pipe()
+        self._report, report = os.pipe()
+        # A signal sent to the new process before it has reset its signals must wait for that, not be ignored.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self.pid = os.fork()
+            if self.pid == 0:
+                os.close(go_write)
+                _execute(argv, env, go_read, report, tty=tty, stdin=stdin, ignored=ignored)
+            try:
+                os.setpgid(self.pid, self.pid)  # here too: whoever comes first
+            except OSError:
+                pass
+            if announce is not None:
+                announce(self.pid)
+            os.write(go_write, b"!")
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            for fd in (go_read, go_write, report):
+                os.close(fd)
+
+    def reap(self) -> Iterator[int]:
+        """Take what the kernel has to say about the leader; yields the signal of each stop."""
+        while self.pid and self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+            if pid == 0:
+                return
+            if os.WIFSTOPPED(status):
+                yield os.WSTOPSIG(status)
+                continue
+            self.status = status
+            # The other end is closed by exec or by the end of the leader, so this does not block.
+            self.exec_errno = int(os.read(self._report, 16) or b"0")
+
+
+def _execute(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    go: int,
+    report: int,
+    *,
+    tty: int,
+    stdin: int,
+    ignored: Collection[int],
+) -> NoReturn:
+    """In the new process: become the leader of a group, wait for the word, execute."""
+    try:
+        os.setpgid(0, 0)
+        if os.read(go, 1) != b"!":  # the guardian was killed before anybody else knew of this process
+            os._exit(1)
+        if tty >= 0:
+            try:
+                os.tcsetpgrp(tty, os.getpid())  # allowed from the background because SIGTTOU is blocked
+            except OSError:
+                pass
+        if stdin:
+            os.dup2(stdin, 0)
+        for signum in MASKABLE:
+            signal.signal(signum, signal.SIG_IGN if signum in ignored else signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.execvpe(argv[0], list(argv), env)  # noqa: S606
+    except OSError as error:
+        os.write(report, str(error.errno or 0).encode())
+        os._exit(127 if isinstance(error, (FileNotFoundError, NotADirectoryError)) else 126)
+    finally:
+        os._exit(126)
+
+
+def retreat(keep: Collection[int] = ()) -> int:
+    """Make this process one that minds nothing but its channel; returns a descriptor that is readable after a signal.
+
+    To be called with all signals blocked. Descriptors above 2 are closed, but those to ``keep``.
+    """
+    try:
+        descriptors = [int(name) for name in os.listdir("/dev/fd")]  # noqa: PTH208
+    except OSError:
+        descriptors = list(range(3, 1024))
+    for fd in descriptors:
+        if fd > 2 and fd not in keep:
+            try:
+                os.close(fd)
+            except OSError:
+                pass
+    for signum in MASKABLE:
+        signal.signal(signum, signal.SIG_IGN)
+    wake, tell = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(tell, False)
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, noted)
+    return wake
+
+
+def noted(signum: int, frame: object) -> None:
+    """Signal handler for those who read the wake-up descriptor: what counts is the byte there."""
+
+
+def noted_signals(wake: int) -> bytes:
+    """Numbers of the signals since the last call."""
+    try:
+        return os.read(wake, 4096)
+    except BlockingIOError:
+        return b""
+
+
+def empty_hands(*descriptors: int) -> None:
+    """Let go of standard streams, so that who is at their other ends sees what the command does with its copies."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in descriptors:
+        os.dup2(null, fd)
+    os.close(null)
+
+
+# ------------------------------------------------------------------------------------------------------- the program
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Guard a private server: see the top of this file."""
+    at = list(arguments).index("--") if "--" in arguments else len(arguments)
+    options, command = arguments[:at], arguments[at + 1 :]
+    if not command or (options and (len(options) != 2 or options[0] != "--remove")):
+        sys.stderr.write("usage: _guardian.py [--remove DIR] -- CMD...\n")
+        return 64
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        os.setsid()  # away from the terminal, and from the group that `kill -9 -PGID` of the parent's job would hit
+    except OSError:
+        pass  # already leader of a group of its own
+    wake = retreat()
+    signal.signal(signal.SIGTERM, noted)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    group = Group()
+    group.start(command, os.environ, stdin=os.open(os.devnull, os.O_RDWR))
+    try:
+        by_itself = _until_end(group, wake)
+    finally:
+        send(group.pid, signal.SIGKILL)  # others of the group, or all of it
+    code = _finish(group, wake)
+    if group.exec_errno:
+        sys.stderr.write(f"{command[0]}: {os.strerror(group.exec_errno)}\n")
+        sys.stderr.flush()
+    if options:
+        if by_itself and os.fork():
+            os._exit(code)  # that is news for the parent now, while the directory is needed until it lets go
+        _remove_at_end(options[1], wait=by_itself)
+    return code
+
+
+def _until_end(group: Group, wake: int) -> bool:
+    """Wait for the end of the command (True), or of the parent or its patience (False)."""
+    while True:
+        list(group.reap())
+        if group.status is not None:
+            return True
+        ready, _, _ = select.select([0, wake], [], [])
+        if wake in ready and signal.SIGTERM in noted_signals(wake):
+            return False
+        if 0 in ready and not _read_channel():
+            return False
+
+
+def _read_channel() -> bytes:
+    """What the parent has sent, which does not matter; empty when there is no parent any more."""
+    try:
+        return os.read(0, 65536)
+    except OSError:  # a socket that was reset, or no channel at all
+        return b""
+
+
+def _finish(group: Group, wake: int) -> int:
+    """Wait until all of the killed group is gone; the exit code."""
+    while True:
+        list(group.reap())
+        if group.status is not None:
+            break
+        select.select([wake], [], [])
+        noted_signals(wake)
+    for _ in range(400):  # others of the group, killed as well, may still be writing to the directory: 2 s at most
+        if not alive(group.pid):
+            break
+        time.sleep(0.005)
+    return exit_code(group.status)
+
+
+def _remove_at_end(directory: str, *, wait: bool) -> None:
+    """Remove the directory, with ``wait`` not before the parent has closed the channel."""
+    if wait:
+        empty_hands(1, 2)  # who reads our output to its end must not wait for this
+        while _read_channel():
+            pass
+    import shutil
+
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
