@@ -55,6 +55,7 @@ class Lease(_face.BaseLease):
         """
         self.check()
         ttl = self._tenure.ttl if ttl is None else _face.seconds(ttl, "ttl", _face.MIN_TTL)
+        self._tenure.shorten(clock(), ttl)
         try:
             kept, sent = self._driver.run(mutex.renew(self._tenure.spec, self._tenure.token, ttl))
         except WireError as error:

@@ -36,11 +36,13 @@ from holdfast._core.requests import (
     Run,
     Sleep,
     TimedOut,
-    Unknown,
     Wait,
     WireError,
 )
 from holdfast._core.waiting import Waiter
+
+_AGAIN: Answer[Reply] = Answer(Dead(), 0.0, 0.0)
+"""Our place is gone: start over under a new token."""
 
 
 class KeyConflict(Exception):
@@ -57,24 +59,27 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
     until = None if wait is None else now + wait
     attempt.token = attempt.token or await Draw()
     try:
-        answer = await _first_contact(attempt, until, now)
+        answer = await _ask_until(attempt, until, now)
+        busy = Busy(0.0, 0, "")
         while True:
-            reply = answer.value
-            if isinstance(reply, Held):
-                deadline = answer.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
-                if answer.came < deadline:
-                    return Grant(attempt, reply.fence, answer.came, deadline)
-                await give_up(attempt)  # the answer took so long that the lease is over
-            elif isinstance(reply, Conflict):
-                raise KeyConflict(reply.why)
-            elif isinstance(reply, Busy) and until is not None and (wait == 0 or await Now() >= until):
-                # Not queued yet: nothing of ours is there, unless an earlier copy of the request is still under way.
-                attempt.pending = attempt.doubt
+            match answer.value:
+                case Held(fence):
+                    deadline = answer.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
+                    if answer.came < deadline:
+                        return Grant(attempt, fence, answer.came, deadline)
+                    await give_up(attempt)  # the answer took so long that the lease is over
+                case Conflict(why):
+                    raise KeyConflict(why)
+                case Busy():
+                    busy = answer.value
+                    # Not queued yet: nothing of ours is there, unless an earlier copy of the request is still under way.
+                    attempt.pending = attempt.doubt
+            if until is not None and (wait == 0 or await Now() >= until):
                 await give_up(attempt)
-                return reply
-            if not isinstance(reply, Busy):
+                return busy
+            if not isinstance(answer.value, Busy):
                 await new_token(attempt)
-            result = await _stand_in_line(attempt, until)
+            result = await _stand_in_line(attempt, until, busy)
             if not isinstance(result, Answer):
                 return result
             answer = result
@@ -96,37 +101,45 @@ async def _ask(attempt: Attempt, join: bool, timeout: float) -> Answer[Reply]:
     return answer
 
 
-async def _first_contact(attempt: Attempt, until: float | None, now: float) -> Answer[Reply]:
-    """The first answer. A server that cannot be reached is an error at once; a lost answer is asked for again, and a server
-    that says "in a moment" is asked again as long as we mean to wait."""
+async def _ask_until(
+    attempt: Attempt, until: float | None, now: float, *, join: bool = False, patient: bool = False
+) -> Answer[Reply]:
+    """Ask until there is an answer. A server that says "in a moment" is asked again as long as we mean to wait.
+
+    ``patient``: it was there before, so an absence is ridden out as well; at the first contact it is an error at once, and a
+    lost answer is asked for again twice.
+    """
     spec = attempt.spec
-    patient_until = until
+    give_up_at = until
     silent_until = float("inf") if until is None else until + GRACE
+    pause = 0.02
     failures = 0
     while True:
         try:
-            return await _ask(attempt, False, max(0.05, min(spec.timeout, silent_until - now)))
-        except Unknown:
+            return await _ask(attempt, join, max(0.05, min(spec.timeout, silent_until - now)))
+        except WireError as error:
             failures += 1
             now = await Now()
-            if failures == 3 or now >= silent_until:
+            if give_up_at is None:
+                give_up_at = now + patience(spec)
+            if patient or isinstance(error, Refused):
+                over = now >= give_up_at or (isinstance(error, Refused) and not error.transient)
+            else:
+                over = isinstance(error, NotSent) or failures == 3 or now >= silent_until
+            if over:
                 raise
-        except Refused as error:
+            await Sleep(min(pause, max(give_up_at - now, 0.0)))
+            pause = min(2 * pause, 1.0)
             now = await Now()
-            if patient_until is None:
-                patient_until = now + patience(spec)
-            if not error.transient or now >= patient_until:
-                raise
-            await Sleep(0.05)
 
 
-async def _stand_in_line(attempt: Attempt, until: float | None) -> Grant | Busy | Answer[Reply]:
-    """Join the queue and wait for the hand-over. An Answer is for the caller to look at again."""
-    waiter = Waiter(attempt, patience(attempt.spec) if until is None else float("inf"))
+async def _stand_in_line(attempt: Attempt, until: float | None, busy: Busy) -> Grant | Busy | Answer[Reply]:
+    """Join the queue and wait for the hand-over. An Answer, never Busy, is for the caller to look at again."""
+    waiter = Waiter(attempt, patience(attempt.spec) if until is None else float("inf"), busy)
     try:
         outcome = await Enlist(waiter, until)
         while outcome is None:
-            answer = await _ask_patiently(attempt, until)
+            answer = await _ask_until(attempt, until, await Now(), join=True, patient=True)
             if not isinstance(answer.value, Busy):
                 return answer
             outcome = await Wait(waiter, answer, until)
@@ -135,9 +148,11 @@ async def _stand_in_line(attempt: Attempt, until: float | None) -> Grant | Busy 
     match outcome:
         case Granted(fence, deadline, claim):
             now = await Now()
-            if claim and not attempt.spec.renew:
-                # Nobody will renew: turn the claim window into the full lease. The same token keeps the same fence.
-                return await _ask_patiently(attempt, until)
+            if now >= deadline or (claim and not attempt.spec.renew):
+                # Read too late, or nobody will renew: ask for the full lease. The same token keeps the same fence. If the
+                # claim has ended meanwhile, somebody else has the lock, and we start over.
+                answer = await _ask_until(attempt, until, now, patient=True)
+                return answer if isinstance(answer.value, Held) else _AGAIN
             return Grant(attempt, fence, now, deadline, claim)
         case Down(error):
             raise error
@@ -147,29 +162,9 @@ async def _stand_in_line(attempt: Attempt, until: float | None) -> Grant | Busy 
                 raise waiter.down
             return waiter.busy
         case Gone():
-            return Answer(Dead(), 0.0, 0.0)
+            return _AGAIN
         case _:
             raise KeyConflict(outcome.why)
-
-
-async def _ask_patiently(attempt: Attempt, until: float | None) -> Answer[Reply]:
-    """Acquire with a place in the queue. The server was there before, so an absence is ridden out."""
-    spec = attempt.spec
-    give_up_at = None
-    pause = 0.02
-    while True:
-        try:
-            return await _ask(attempt, True, spec.timeout)
-        except WireError as error:
-            if isinstance(error, Refused) and not error.transient:
-                raise
-            now = await Now()
-            if give_up_at is None:
-                give_up_at = now + patience(spec) if until is None else until
-            if now >= give_up_at:
-                raise
-            await Sleep(min(pause, max(give_up_at - now, 0.0)))
-            pause = min(2 * pause, 1.0)
 
 
 def patience(spec: Spec) -> float:

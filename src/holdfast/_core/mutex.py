@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast._core.requests import Conflict, Draw, Gone, NotSent, Refused, Run, Sleep, Unknown
+from holdfast._core.requests import Conflict, Draw, Gone, NotSent, Refused, Run, Sleep, Unknown, WireError
 from holdfast._lua import Script
 
 CLAIM = 2.0
@@ -147,13 +147,15 @@ async def give_up(attempt: Attempt) -> None:
     mode = "bury" if attempt.doubt else "leave"
     for _ in range(2):
         try:
-            await Run(RELEASE, attempt.spec.keys, (attempt.token, mode), min(attempt.spec.timeout, 0.25))
+            await Run(RELEASE, attempt.spec.keys, (attempt.token, mode), min(attempt.spec.timeout, 0.2))
         except (NotSent, Unknown):
             mode = "bury"
-        except Refused:
-            break
+        except Refused as error:
+            if not error.transient:
+                break
         else:
             break
+        await Sleep(0.02)
     attempt.pending = False
 
 
@@ -165,24 +167,25 @@ async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:
     """
     resent = False
     failures = 0
-    while True:
-        try:
-            answer = await Run(RELEASE, spec.keys, (token, "bury" if doubt else "release"), spec.timeout)
-        except (NotSent, Unknown, Refused) as error:
-            if isinstance(error, Refused) and not error.transient:
-                raise
-            resent = resent or isinstance(error, Unknown)
-            failures += 1
-            if failures == 3:
-                raise
-            await Sleep(0.02 * failures)
-        except BaseException:
-            # Cancelled or interrupted, and nobody knows whether the request arrived. Once more: it does no harm.
-            await give_up(Attempt(spec, token, pending=True, doubt=True))
-            raise
-        else:
-            # What a first copy of this request released may be somebody else's by now.
-            return answer.value == 1 or (resent and in_time)
+    try:
+        while True:
+            try:
+                answer = await Run(RELEASE, spec.keys, (token, "bury" if doubt else "release"), spec.timeout)
+            except WireError as error:
+                resent = resent or isinstance(error, Unknown)
+                failures += 1
+                if failures == 3 or (isinstance(error, Refused) and not error.transient):
+                    raise
+                await Sleep(0.02 * failures)
+            else:
+                # What a first copy of this request released may be somebody else's by now.
+                return answer.value == 1 or (resent and in_time)
+    except WireError:
+        raise
+    except BaseException:
+        # Cancelled or interrupted, and nobody knows whether the request arrived. Once more: it does no harm.
+        await give_up(Attempt(spec, token, pending=True, doubt=True))
+        raise
 
 
 async def renew(spec: Spec, token: str, ttl: float) -> tuple[bool, float]:

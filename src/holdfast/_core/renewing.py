@@ -58,6 +58,11 @@ class Tenure:
         self.lost = reason
         return True
 
+    def shorten(self, now: float, ttl: float) -> None:
+        """A lease of ``ttl`` seconds is about to be asked for. If that is less than what is believed now, it is what can be
+        believed from now on: the answer may get lost."""
+        self.deadline = min(self.deadline, now + ttl - margin(ttl))
+
     def renewed(self, sent: float, ttl: float) -> None:
         """The server confirmed a lease of ``ttl`` seconds, asked for at local time ``sent``."""
         self.deadline = sent + ttl - margin(ttl)
@@ -126,7 +131,9 @@ class Renewing:
                     if tenure.lose(reason):
                         lost.append(tenure)
                     continue
-                renewals.append(Renew(tenure, min(tenure.ttl, tenure.ends_at - now)))
+                ttl = min(tenure.ttl, tenure.ends_at - now)
+                tenure.shorten(now, ttl)
+                renewals.append(Renew(tenure, ttl))
                 tenure.renew_at = now + max(0.05, tenure.ttl / 20) + tenure.spec.timeout
                 self.watch(tenure)
         return renewals, lost

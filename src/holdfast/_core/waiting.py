@@ -26,7 +26,7 @@ BATCH = 100
 """Waiters in one refresh script: a run is kept short, so that the server serves others in between."""
 
 REMEMBERED = 1000
-"""Attempts that ended lately: a grant that still comes for one of them is handed on at once."""
+"""Attempts that ended lately: a grant that still comes for one that was given up is handed on at once."""
 
 
 class Slot(Protocol):
@@ -52,14 +52,15 @@ class Waiter:
         "told",
     )
 
-    def __init__(self, attempt: Attempt, patience: float) -> None:
+    def __init__(self, attempt: Attempt, patience: float, busy: Busy) -> None:
         self.attempt = attempt
         self.patience = patience
         """Seconds for which a server that is away is ridden out."""
         self.slot: Slot | None = None
         self.told: float | None = None
         """Send time of the last request that was answered "waiting"; None before the first."""
-        self.busy = Busy(0.0, 0, "")
+        self.busy = busy
+        """The last answer that said "waiting"."""
         self.refresh_at = 0.0
         self.hint = 0
         """Highest fence of a message that came before the answer that put us into the queue."""
@@ -103,7 +104,7 @@ class Waiting:
         return self.listening
 
     def delist(self, waiter: Waiter) -> None:
-        """This waiter waits no more. What is granted to it from now on is handed on."""
+        """This waiter waits no more."""
         token = waiter.attempt.token
         if self._waiters.pop(token, None) is not None:
             self._departed[token] = waiter.attempt
@@ -133,8 +134,8 @@ class Waiting:
         waiter = self._waiters.get(token)
         if waiter is None:
             attempt = self._departed.get(token)
-            if attempt is None:
-                return None
+            if attempt is None or (attempt.token == token and attempt.pending):
+                return None  # not one of ours; or one that learnt of its grant by asking
             return Run(RELEASE, attempt.spec.keys, (token, "leave"), attempt.spec.timeout)
         if waiter.told is None:
             waiter.hint = max(waiter.hint, fence)
@@ -214,9 +215,5 @@ class Waiting:
             self._settle(waiter, Down(error))
 
     def _settle(self, waiter: Waiter, outcome: Outcome) -> None:
-        if isinstance(outcome, Granted):
-            # Not among the departed: the message of this very grant may still come, and must not give it back.
-            del self._waiters[waiter.attempt.token]
-        else:
-            self.delist(waiter)
+        self.delist(waiter)
         waiter.put(outcome)

@@ -53,6 +53,12 @@ local function leave(state, queue, token)
   redis.call('HDEL', state, 'at:' .. token)
 end
 
+-- The lock is the caller's already: at least `ttl` from now. Never less, because this may be a late copy of a request.
+local function extend(lock, ttl)
+  local left = redis.call('PTTL', lock)
+  if left == -1 or left < ttl then redis.call('PEXPIRE', lock, ttl) end
+end
+
 -- Writes the lock for `token` and draws its fence. The lock key comes last: nothing is rolled back if a write is refused.
 local function take(lock, state, token, ttl, now, last)
   local fence = math.max((tonumber(last) or 0) + 1, now)

@@ -22,7 +22,7 @@ local now = now_us()
 if holder == token then
   keep_alive(state, queue, fields[4], ttl, now)
   if fields[1] then
-    redis.call('PEXPIRE', lock, ttl)
+    extend(lock, ttl)
     return {1, tonumber(fields[1])}
   end
   return {1, take(lock, state, token, ttl, now)}

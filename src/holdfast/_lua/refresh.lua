@@ -19,7 +19,7 @@ local function refresh(lock, state, queue, token, ttl)
   if holder == token then
     keep_alive(state, queue, fields[4], ttl, now)
     if fields[1] then
-      redis.call('PEXPIRE', lock, ttl)
+      extend(lock, ttl)
       return {1, tonumber(fields[1])}
     end
     return {1, take(lock, state, token, ttl, now)}
