@@ -1,18 +1,24 @@
-"""Fixtures for all tests: servers."""
+"""Fixtures for all tests: servers, and the check that nothing is left behind."""
 
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import shutil
 import tempfile
+import threading
 import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
+import holdfast
 from holdfast._servers import private
 from holdfast._servers.supervisor import BOOT, SOCKET, Connection
 
@@ -40,11 +46,13 @@ def server() -> Iterator[PrivateServer]:
     """One server on TCP for all tests that only need a server. It keeps nothing; nobody may stop or reconfigure it."""
     with private(port=True) as running:
         yield running
+        assert _keys_for_ever(running) == []
 
 
 @pytest.fixture
 def new_server() -> Iterator[NewServer]:
     """A function that starts servers (on a unix socket, unless ``port`` is given) to be killed, paused, restarted."""
+    started: list[PrivateServer] = []
     with ExitStack() as stack:
 
         def start(
@@ -54,9 +62,52 @@ def new_server() -> Iterator[NewServer]:
             password: str | None = None,
             binary: str | None = None,
         ) -> PrivateServer:
-            return stack.enter_context(private(*args, port=port, appendonly=appendonly, password=password, binary=binary))
+            running = stack.enter_context(private(*args, port=port, appendonly=appendonly, password=password, binary=binary))
+            started.append(running)
+            return running
 
         yield start
+        for running in started:
+            assert _keys_for_ever(running) == []
+
+
+def _keys_for_ever(running: PrivateServer) -> list[bytes]:
+    """Keys of ours without an expiry; a server that the test has ended or stopped keeps none that matter."""
+    try:
+        with closing(redis.Redis.from_url(running.url, socket_timeout=0.5, retry=Retry(NoBackoff(), 0))) as client:
+            return [key for key in client.scan_iter("hf:*") if client.pttl(key) == -1 and client.type(key) != b"list"]
+    except redis.RedisError:
+        return []
+
+
+def _sockets() -> set[str]:
+    """The sockets this process has open."""
+    found = set()
+    for fd in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            target = str(fd.readlink())
+            if target.startswith("socket:"):
+                found.add(target)
+    return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left(server: PrivateServer) -> Iterator[None]:
+    """After each module: no thread and no connection of ours. (The common server is up before the first count.)"""
+    assert server.pid
+    before = _sockets()
+    yield
+    holdfast.close()
+    gc.collect()
+    deadline = time.monotonic() + 3
+    while True:
+        threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast")]
+        sockets = _sockets() - before
+        if (not threads and not sockets) or time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    assert not threads
+    assert not sockets
 
 
 @pytest.fixture

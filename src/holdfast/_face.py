@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.mutex import Attempt, Busy, Grant, Spec
+from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within
 from holdfast._core.names import lock_keys
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Command, Refused, WireError
@@ -34,7 +34,7 @@ def seconds(value: object, parameter: str, least: float, most: float = MAX_TTL) 
 
 def checked_wait(wait: object) -> float | None:
     """A checked ``wait``: None for ever, otherwise seconds."""
-    return None if wait is None or wait == math.inf else seconds(wait, "wait", 0)
+    return None if wait is None or wait == math.inf else seconds(wait, "wait", 0, threading.TIMEOUT_MAX)
 
 
 def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
@@ -59,6 +59,7 @@ def make_spec(
     key: str | bytes | None,
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
+    keys = lock_keys(name, prefix, key)
     ttl = seconds(ttl, "ttl", MIN_TTL)
     if max_hold is not None:
         max_hold = seconds(max_hold, "max_hold", MIN_TTL)
@@ -70,11 +71,11 @@ def make_spec(
         )
     return Spec(
         name=name if isinstance(name, str) else name.decode(errors="backslashreplace"),
-        keys=lock_keys(name, prefix, key),
+        keys=keys,
         ttl=ttl,
         renew=renew,
         max_hold=max_hold,
-        timeout=min(endpoint.timeout or 5.0, max(ttl / 10, min(ttl / 3, 0.2))),
+        timeout=min(endpoint.timeout, answer_within(ttl)),
     )
 
 
@@ -169,14 +170,16 @@ class BaseLease:
     """Facts of one acquisition, for both faces."""
 
     def __init__(self, process: Process, endpoint: Endpoint, grant: Grant, on_lost: Callable[..., object] | None) -> None:
+        keeper = process.keeper  # first of all: it may fail to start
         self._process = process
         self._endpoint = endpoint
         self._tenure = tenure = Tenure(grant)
         self._on_lost = on_lost
         self.fence: int = grant.fence
         """Greater than that of every earlier holder. Pass it on to what the lock protects, which refuses lower ones."""
-        tenure.owner = weakref.ref(self)
-        process.keeper.watch(endpoint, tenure)
+        keeper.watch(endpoint, tenure)
+        # Called if the lease is collected while the tenure still refers to it: nobody has given it back then.
+        tenure.owner = weakref.ref(self, lambda _: _dropped(tenure, process, endpoint))
 
     @property
     def name(self) -> str:
@@ -216,7 +219,7 @@ class BaseLease:
         if self._process is not current():
             return True  # a forked child holds nothing
         due = not tenure.over and not tenure.lost and clock() >= tenure.deadline
-        if due and tenure.lose("its time ran out before a renewal was confirmed"):
+        if due and tenure.lose(tenure.why_over):
             self._process.keeper.forget(self._endpoint, tenure)
             self.notice_loss()
         return bool(tenure.lost)
@@ -239,7 +242,7 @@ class BaseLease:
         if tenure.over or self._process is not current():
             raise self._not_held()
         self._expired()
-        tenure.over = True
+        tenure.end()
         self._process.keeper.forget(self._endpoint, tenure)
         return not tenure.lost or clock() >= tenure.deadline
 
@@ -257,25 +260,25 @@ class BaseLease:
             reason=reason,
         )
 
-    def __del__(self) -> None:
-        tenure = getattr(self, "_tenure", None)
-        if tenure is None or tenure.over or tenure.lost or self._process is not current():
-            return
-        tenure.over = True
-        # Without the keeper's mutex: garbage may be collected anywhere, also while this very thread holds it.
-        self._process.keeper.call(lambda: self._process.keeper.forget(self._endpoint, tenure))
-        warnings.warn(
-            f"lease of {tenure.spec.name!r} was dropped without release; it is renewed no more and ends by itself",
-            ResourceWarning,
-            source=self,
-            stacklevel=2,
-        )
+
+def _dropped(tenure: Tenure, process: Process, endpoint: Endpoint) -> None:
+    """A lease was collected that nobody has given back."""
+    if tenure.over or tenure.lost or process is not current():
+        return
+    tenure.over = True
+    # Without the keeper's mutex: garbage may be collected anywhere, also while this very thread holds it.
+    process.keeper.call(lambda: process.keeper.forget(endpoint, tenure))
+    warnings.warn(
+        f"lease of {tenure.spec.name!r} was dropped without release; it is renewed no more and ends by itself",
+        ResourceWarning,
+        stacklevel=3,
+    )
 
 
 def disown(attempt: Attempt, lease: BaseLease | None) -> None:
     """An acquisition was interrupted before its lease reached the caller: stop looking after it."""
     if lease is not None and lease._tenure.token == attempt.token:  # noqa: SLF001
-        lease._tenure.over = True  # noqa: SLF001
+        lease._tenure.end()  # noqa: SLF001
         lease._process.keeper.forget(lease._endpoint, lease._tenure)  # noqa: SLF001
 
 

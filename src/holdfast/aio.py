@@ -62,7 +62,9 @@ class Lease(_face.BaseLease):
         """
         self.check()
         ttl = self._tenure.ttl if ttl is None else _face.seconds(ttl, "ttl", _face.MIN_TTL)
-        self._tenure.shorten(clock(), ttl)
+        now = clock()
+        ttl = min(ttl, self._tenure.ends_at - now)
+        self._tenure.shorten(now, ttl)
         try:
             kept, sent = await self._driver.run(mutex.renew(self._tenure.spec, self._tenure.token, ttl))
         except WireError as error:

@@ -130,13 +130,15 @@ def _fields(template: str, signature: inspect.Signature) -> list[str]:
     except ValueError as error:
         raise ConfigError(f"template {template!r}: {error}", parameter="template") from None
     fields = [field for _, field, _, _ in parts if field is not None]
-    for _, field, spec, _ in parts:
+    for _, field, spec, conversion in parts:
         if field is not None and (not field.isidentifier() or field not in signature.parameters):
             raise ConfigError(
                 f"template {template!r}: {{{field}}} must name a parameter ({', '.join(signature.parameters) or 'none'}), "
                 "without attributes or indexes",
                 parameter="template",
             )
+        if conversion not in {None, "r", "s", "a"}:
+            raise ConfigError(f"template {template!r}: there is no conversion !{conversion}", parameter="template")
         if spec and "{" in spec:
             raise ConfigError(f"template {template!r}: a format within a format is not allowed", parameter="template")
     return fields

@@ -37,7 +37,7 @@ def _call(key: str | bytes, fence: int, keep: float, *value: Any) -> Run[bool]:
     if isinstance(fence, bool) or not isinstance(fence, int) or fence < 0:
         raise ConfigError(f"fence must be a lease's fence, not {fence!r}", parameter="fence")
     data, state, _ = lock_keys("guard", "hf:", key)
-    mark = state.removesuffix(b":state") + b":fence"
+    mark = state.replace(b":state", b":fence")
     return Run(GUARD, (data, mark), (fence, milliseconds(_face.seconds(keep, "keep", KEEP)), *value), 1.0)
 
 
@@ -54,6 +54,8 @@ def guarded_set(
 
     ``ttl``: expiry of the key in seconds; ``keep``: seconds to remember the fence. Raises ConfigError, ServerError.
     """
+    if not isinstance(value, str | bytes):
+        raise ConfigError(f"value must be str or bytes, not {type(value).__name__}", parameter="value")
     expiry = "" if ttl is None else milliseconds(_face.seconds(ttl, "ttl", 0.001))
     return _run(client, _call(key, fence, keep, value, expiry))
 

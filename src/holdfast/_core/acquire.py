@@ -36,6 +36,7 @@ from holdfast._core.requests import (
     Run,
     Sleep,
     TimedOut,
+    Unknown,
     Wait,
     WireError,
 )
@@ -88,19 +89,6 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
         raise
 
 
-async def _ask(attempt: Attempt, join: bool, timeout: float) -> Answer[Reply]:
-    """Send acquire once. While it is under way, and ever after if it is not answered, the attempt is in doubt."""
-    spec = attempt.spec
-    before, attempt.doubt, attempt.pending = attempt.doubt, True, True
-    try:
-        answer = await Run(ACQUIRE, spec.keys, (attempt.token, milliseconds(spec.first_ttl), int(join)), timeout)
-    except (NotSent, Refused):
-        attempt.doubt = before
-        raise
-    attempt.doubt = before
-    return answer
-
-
 async def _ask_until(
     attempt: Attempt, until: float | None, now: float, *, join: bool = False, patient: bool = False
 ) -> Answer[Reply]:
@@ -115,9 +103,13 @@ async def _ask_until(
     pause = 0.02
     failures = 0
     while True:
+        # While a request is under way, and ever after if it is not answered, the attempt is in doubt.
+        doubt, attempt.doubt, attempt.pending = attempt.doubt, True, True
+        timeout = max(0.05, min(spec.timeout, silent_until - now))
         try:
-            return await _ask(attempt, join, max(0.05, min(spec.timeout, silent_until - now)))
+            answer = await Run(ACQUIRE, spec.keys, (attempt.token, milliseconds(spec.first_ttl), int(join)), timeout)
         except WireError as error:
+            attempt.doubt = doubt or isinstance(error, Unknown)
             failures += 1
             now = await Now()
             if give_up_at is None:
@@ -129,8 +121,11 @@ async def _ask_until(
             if over:
                 raise
             await Sleep(min(pause, max(give_up_at - now, 0.0)))
-            pause = min(2 * pause, 1.0)
+            pause = min(2 * pause, 0.25)
             now = await Now()
+        else:
+            attempt.doubt = doubt
+            return answer
 
 
 async def _stand_in_line(attempt: Attempt, until: float | None, busy: Busy) -> Grant | Busy | Answer[Reply]:

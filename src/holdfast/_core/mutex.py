@@ -27,7 +27,8 @@ def margin(ttl: float) -> float:
     return ttl * 0.01 + 0.002
 
 
-class Held(NamedTuple):
+@dataclass(slots=True)
+class Held:
     fence: int
 
 
@@ -107,6 +108,11 @@ class Spec:
     @property
     def first_ttl(self) -> float:
         return self.ttl if self.max_hold is None else min(self.ttl, self.max_hold)
+
+
+def answer_within(ttl: float) -> float:
+    """Seconds to wait for an answer about a lease of ``ttl``: far less than it, or there would be no time to ask again."""
+    return max(ttl / 10, min(ttl / 3, 0.2))
 
 
 def milliseconds(seconds: float) -> int:
@@ -193,7 +199,7 @@ async def renew(spec: Spec, token: str, ttl: float) -> tuple[bool, float]:
     failures = 0
     while True:
         try:
-            answer = await Run(RENEW, spec.keys, renewal_args(token, ttl), spec.timeout)
+            answer = await Run(RENEW, spec.keys, renewal_args(token, ttl), min(spec.timeout, answer_within(ttl)))
         except (NotSent, Unknown):
             failures += 1
             if failures == 3:

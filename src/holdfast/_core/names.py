@@ -32,15 +32,19 @@ def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[
     encoded = _ESCAPE.sub(lambda found: b"%%%02X" % found[0][0], _bytes(name, "name"))
     if key is not None:
         lock = _bytes(key, "key")
-        side = lock if _hash_tag(lock) else b"{" + lock + b"}"
-    else:
-        start = _bytes(prefix, "prefix")
-        if b"{" in start or b"}" in start:
-            raise ConfigError(
-                "prefix must not contain { or }: braces mark the part that decides a Cluster slot", parameter="prefix"
-            )
-        lock = side = start + b"{" + encoded + b"}"
-    return lock, side + b":state", side + b":queue"
+        if _hash_tag(lock):
+            return lock, lock + b":state", lock + b":queue"
+        if b"}" in lock:
+            raise ConfigError("key: a } must end a hash tag, as in {tag}, or its side keys had another slot", parameter="key")
+        # Another ending than above: the keys `a` and `{a}` are two locks.
+        return lock, b"{" + lock + b"}:state:raw", b"{" + lock + b"}:queue:raw"
+    start = _bytes(prefix, "prefix")
+    if b"{" in start or b"}" in start:
+        raise ConfigError(
+            "prefix must not contain { or }: braces mark the part that decides a Cluster slot", parameter="prefix"
+        )
+    lock = start + b"{" + encoded + b"}"
+    return lock, lock + b":state", lock + b":queue"
 
 
 def _hash_tag(key: bytes) -> bytes:

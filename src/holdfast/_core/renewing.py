@@ -24,6 +24,10 @@ class Owner(Protocol):
         """The lease is lost; called once, by whoever notices."""
 
 
+def _nobody() -> None:
+    return None
+
+
 class Tenure:
     """One held lock, from the grant to its end. ``lost`` is why it ended before it was given back; empty while it has not."""
 
@@ -44,12 +48,23 @@ class Tenure:
         self.lost = ""
         self.over = False
         """Given back, or not to be watched any more."""
-        self.owner: Callable[[], Owner | None] = lambda: None
+        self.owner: Callable[[], Owner | None] = _nobody
         """Weak reference to whom to tell of the loss: a lease that nobody holds on to is not kept alive by its renewal."""
 
     def remaining(self, now: float) -> float:
         """Seconds for which the lease may still be believed."""
         return 0.0 if self.lost or self.over else max(0.0, self.deadline - now)
+
+    @property
+    def why_over(self) -> str:
+        """Why the lease is over when its deadline has passed."""
+        bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
+        return "max_hold has passed" if bounded else "its time ran out before a renewal was confirmed"
+
+    def end(self) -> None:
+        """It is being given back: nothing is to be watched or told any more."""
+        self.over = True
+        self.owner = _nobody
 
     def lose(self, reason: str) -> bool:
         """Mark as lost. True for the first to notice."""
@@ -125,10 +140,7 @@ class Renewing:
                     continue
                 self.forget(tenure.token)
                 if now >= tenure.deadline or now >= tenure.ends_at:
-                    reason = (
-                        "max_hold has passed" if now >= tenure.ends_at else "its time ran out before a renewal was confirmed"
-                    )
-                    if tenure.lose(reason):
+                    if tenure.lose(tenure.why_over):
                         lost.append(tenure)
                     continue
                 ttl = min(tenure.ttl, tenure.ends_at - now)

@@ -27,7 +27,8 @@ class Request(Generic[R]):
         return (yield self)
 
 
-class Answer(NamedTuple, Generic[R]):
+@dataclass(slots=True)
+class Answer(Generic[R]):
     """Reply of a server, when its request was sent, and when it came (local seconds). Leases count from ``sent``."""
 
     value: R
@@ -55,6 +56,8 @@ class Refused(WireError):
     """The server answered with an error: it did nothing."""
 
     def __init__(self, message: str, address: str = "") -> None:
+        # "unknown command 'EVALSHA', with args beginning with: ..." repeats what it was sent: a token, or a password.
+        message = message.partition(", with args beginning with")[0]
         super().__init__(message, address)
         self.code = message.split(" ", 1)[0].split(":", 1)[0]
 

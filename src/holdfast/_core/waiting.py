@@ -16,6 +16,8 @@ from typing import Protocol
 from holdfast._core.mutex import CLAIM, RELEASE, Attempt, Busy, Held, Reply, margin
 from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, WireError
 
+INFINITY = float("inf")
+
 REFRESH_EVERY = 1.0
 """Seconds between two signs of life of a waiting process; a third of what a place counts on the server."""
 
@@ -41,6 +43,7 @@ class Waiter:
 
     __slots__ = (
         "attempt",
+        "awaits_inbox",
         "busy",
         "down",
         "hint",
@@ -57,6 +60,7 @@ class Waiter:
         self.patience = patience
         """Seconds for which a server that is away is ridden out."""
         self.slot: Slot | None = None
+        self.awaits_inbox = False
         self.told: float | None = None
         """Send time of the last request that was answered "waiting"; None before the first."""
         self.busy = busy
@@ -87,6 +91,7 @@ class Waiting:
     def __init__(self) -> None:
         self._waiters: dict[str, Waiter] = {}
         self._departed: OrderedDict[str, Attempt] = OrderedDict()
+        self._round_at = INFINITY
         self.listening = False
 
     def __len__(self) -> int:
@@ -100,6 +105,7 @@ class Waiting:
     def enlist(self, waiter: Waiter, now: float) -> bool:
         """Make a waiter known. True if the inbox listens; else the slot gets None once it does."""
         waiter.last_contact = now
+        waiter.awaits_inbox = not self.listening
         self._waiters[waiter.attempt.token] = waiter
         return self.listening
 
@@ -119,15 +125,14 @@ class Waiting:
             # The message of our hand-over overtook the answer that put us into the queue.
             self.on_message(waiter.attempt.token, waiter.hint, now)
 
-    @staticmethod
-    def _waiting(waiter: Waiter, busy: Busy, sent: float, now: float) -> None:
+    def _waiting(self, waiter: Waiter, busy: Busy, sent: float, now: float) -> None:
         waiter.told = sent
         waiter.busy = busy
         waiter.last_contact = now
         waiter.down = None
         # Counted from the answer, never too early: asking a moment before the lease ends would only ask twice.
-        expiry = REFRESH_EVERY if busy.remaining is None else busy.remaining + 0.002
-        waiter.refresh_at = now + min(REFRESH_EVERY, expiry)
+        waiter.refresh_at = INFINITY if busy.remaining is None else now + busy.remaining + 0.002
+        self._round_at = min(self._round_at, now + REFRESH_EVERY)
 
     def on_message(self, token: str, fence: int, now: float) -> Run[int] | None:
         """A hand-over was published for this token. Perhaps to do: hand on what nobody here waits for any more."""
@@ -149,13 +154,13 @@ class Waiting:
 
     def on_listening(self, now: float) -> None:
         """The inbox is (again) subscribed: messages may have been missed, so everybody asks at once."""
-        first_time = not self.listening
         self.listening = True
         for waiter in self._waiters.values():
             waiter.down = None
             if waiter.told is not None:
                 waiter.refresh_at = now
-            elif first_time:
+            elif waiter.awaits_inbox:
+                waiter.awaits_inbox = False
                 waiter.put(None)
 
     def on_silence(self) -> None:
@@ -171,18 +176,20 @@ class Waiting:
                 self._settle(waiter, Down(error))
 
     def due(self, now: float) -> list[Refresh]:
-        """The refreshes to send now."""
-        batch = [w for w in self._waiters.values() if w.told is not None and not w.in_flight and w.refresh_at <= now]
+        """The refreshes to send now: of all waiters once a second, of one when the lease it was told of ends."""
+        batch = [w for w in self._waiters.values() if w.told is not None and not w.in_flight]
+        if now >= self._round_at:
+            self._round_at = now + REFRESH_EVERY if batch else INFINITY
+        else:
+            batch = [waiter for waiter in batch if waiter.refresh_at <= now]
         for waiter in batch:
             waiter.in_flight = True
         return [Refresh(batch[i : i + BATCH]) for i in range(0, len(batch), BATCH)]
 
     def next_at(self) -> float:
         """When `due` has something to send (local seconds; infinity: nothing to wait for)."""
-        return min(
-            (w.refresh_at for w in self._waiters.values() if w.told is not None and not w.in_flight),
-            default=float("inf"),
-        )
+        expiries = [w.refresh_at for w in self._waiters.values() if w.told is not None and not w.in_flight]
+        return min(self._round_at, *expiries) if expiries else INFINITY
 
     def on_refreshed(self, batch: Iterable[Waiter], replies: list[Reply], sent: float, now: float) -> None:
         for waiter, reply in zip(batch, replies, strict=True):

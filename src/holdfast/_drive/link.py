@@ -19,6 +19,8 @@ from holdfast._wire.endpoint import Endpoint
 if TYPE_CHECKING:
     from holdfast._drive.keeper import Keeper
 
+READ_SIZE = 65536
+
 Then = Callable[[Any, float], None]
 """What to do with a reply (or the WireError instead of one) and the time at which its request was sent."""
 
@@ -57,8 +59,6 @@ class Link:
         self._out = b""
         self._queued: list[tuple[bytes, float, Then]] = []
         self._sent: deque[_Sent] = deque()
-        self.heard_at = 0.0
-        """When the server was last heard on this connection (local seconds)."""
 
     def send(self, packed: bytes, timeout: float, then: Then) -> None:
         """Send a command, opening the connection if need be. ``then`` is called exactly once, by the keeper thread."""
@@ -103,7 +103,6 @@ class Link:
         result.setblocking(False)
         self.sock = result
         self._reader = hiredis.Reader()
-        self.heard_at = clock()
         self._keeper.selector.register(result, selectors.EVENT_READ, self)
         for packed, timeout, then in queued:
             self._write(packed, timeout, then)
@@ -133,7 +132,7 @@ class Link:
         """Read all there is: what TLS has decrypted already would not wake the selector again."""
         while self.sock is not None:
             try:
-                data = self.sock.recv(65536)
+                data = self.sock.recv(READ_SIZE)
             except self._not_now:
                 return
             except OSError as error:
@@ -142,9 +141,10 @@ class Link:
             if not data:
                 self.fail("the connection was closed")
                 return
-            self.heard_at = clock()
             self._reader.feed(data)
             self._dispatch()
+            if len(data) < READ_SIZE and self._endpoint.tls is None:
+                return  # that was all: asking once more would only say so
 
     def _dispatch(self) -> None:
         try:

@@ -70,15 +70,15 @@ end
 -- The lock is free: hands it to the first live waiter and answers that token, or nil if there is none. `me` (the caller,
 -- or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen just now (PUBLISH
 -- answers 0) is passed over but keeps its place until its deadline. At most 101 places are looked at in one run.
-local function hand_over(lock, state, queue, now, me)
-  local last = redis.call('HGET', state, 'fence')
+-- Answers the last fence issued, too.
+local function hand_over(lock, state, queue, now, me, last)
   local granted = false
   for _, token in ipairs(redis.call('ZRANGE', queue, 0, 100)) do
     local at = redis.call('HGET', state, 'at:' .. token)
     if not at or at * 1000 <= now then
       leave(state, queue, token)
     elseif token == me then
-      return me
+      return me, last
     else
       last = take(lock, state, token, CLAIM, now, last)
       granted = true
@@ -86,12 +86,12 @@ local function hand_over(lock, state, queue, now, me)
       local heard = redis.pcall('PUBLISH', 'hf:inbox:' .. process, '1 ' .. token .. ' ' .. integer(last))
       if type(heard) == 'number' and heard > 0 then
         leave(state, queue, token)
-        return token
+        return token, last
       end
     end
   end
   if granted then redis.call('DEL', lock) end
-  return nil
+  return nil, last
 end
 
 -- What a waiter is told: {0, ms until the holder's lease ends (-1: it has no end), last fence issued, holder's process}.

@@ -33,10 +33,11 @@ if not holder then
     keep_alive(state, queue, fields[4], ttl, now)
     return {1, take(lock, state, token, ttl, now, fields[1])}
   end
-  if (hand_over(lock, state, queue, now, token) or token) == token then
+  local next_one, last = hand_over(lock, state, queue, now, token, fields[1])
+  if not next_one or next_one == token then
     leave(state, queue, token)
     keep_alive(state, queue, fields[4], ttl, now)
-    return {1, take(lock, state, token, ttl, now, redis.call('HGET', state, 'fence'))}
+    return {1, take(lock, state, token, ttl, now, last)}
   end
 end
 if ARGV[3] == '1' then

@@ -27,9 +27,12 @@ local function refresh(lock, state, queue, token, ttl)
   if redis.call('HEXISTS', state, 'at:' .. token) == 0 then return {-1} end
   redis.call('HSET', state, 'at:' .. token, math.floor(now / 1000) + PLACE)
   keep_alive(state, queue, fields[4], ttl, now)
-  if not holder and hand_over(lock, state, queue, now, token) == token then
-    leave(state, queue, token)
-    return {1, take(lock, state, token, ttl, now, redis.call('HGET', state, 'fence'))}
+  if not holder then
+    local next_one, last = hand_over(lock, state, queue, now, token, fields[1])
+    if next_one == token then
+      leave(state, queue, token)
+      return {1, take(lock, state, token, ttl, now, last)}
+    end
   end
   return waiting(lock, state)
 end

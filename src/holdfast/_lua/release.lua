@@ -28,6 +28,6 @@ if mode == 'bury' then
   keep_alive(state, queue, fields[4], 0, now_us())
 end
 if head[1] and answer ~= -1 then
-  hand_over(lock, state, queue, now_us(), false)
+  hand_over(lock, state, queue, now_us(), false, fields[1])
 end
 return answer

@@ -35,7 +35,7 @@ def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
                     raise NotSent(f"{endpoint.address} closed the connection", endpoint.address)
                 reader.feed(data)
             if isinstance(reply, hiredis.ReplyError):
-                raise Refused(f"{reply} (answer to {parts[0]})", endpoint.address)
+                raise Refused(str(reply), endpoint.address)
     except OSError as error:
         sock.close()
         raise NotSent(f"no answer from {endpoint.address}: {error}", endpoint.address) from error

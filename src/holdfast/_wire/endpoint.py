@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,7 +33,7 @@ class Endpoint:
     password: str | None = field(default=None, repr=False)
     credentials: Any = field(default=None, repr=False)
     """A credential provider: asked for user name and password at each connection."""
-    tls: tuple[tuple[str, Any], ...] | None = None
+    tls: tuple[tuple[str, Any], ...] | None = field(default=None, repr=False)
     timeout: float = DEFAULT_TIMEOUT
 
     @property
@@ -117,12 +118,12 @@ def _number(text: str, what: str, kind: type[int | float]) -> Any:
         value = kind(text)
     except ValueError:
         raise _bad_url(f"{what} must be a number") from None
-    if value < 0:
-        raise _bad_url(f"{what} must not be negative")
+    if not 0 <= value < math.inf:
+        raise _bad_url(f"{what} must be a number from 0")
     return value
 
 
-def from_url(url: str) -> Endpoint:
+def from_url(url: str) -> Endpoint:  # noqa: C901 - a list of things that can be wrong with a URL
     """``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS), ``unix://[user:password@]/path[?db=n]``, ``local://``."""
     scheme, found, rest = url.partition("://")
     if not found or scheme not in _SCHEMES:
@@ -138,6 +139,9 @@ def from_url(url: str) -> Endpoint:
         port = parts.port
     except ValueError:
         raise _bad_url("host or port cannot be read") from None
+    if parts.fragment or "@" in parts.query + parts.path:
+        # Said without a word of it: this may be the rest of a password.
+        raise _bad_url("special characters in a user name or password are written as %XX: # is %23, ? is %3F, / is %2F")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = set(options) - _URL_OPTIONS
     if unknown:

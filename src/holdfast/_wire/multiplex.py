@@ -138,7 +138,7 @@ class Multiplex:
                 replies = [protocol.send(resp.command(*parts), timeout) for parts in commands]
                 for parts, reply in zip(commands, await asyncio.gather(*replies), strict=True):
                     if isinstance(reply, hiredis.ReplyError):
-                        raise Refused(f"{reply} (answer to {parts[0]})", endpoint.address)
+                        raise Refused(str(reply), endpoint.address)
         except BaseException as error:
             protocol.abort()
             if isinstance(error, OSError | TimeoutError | Unknown):

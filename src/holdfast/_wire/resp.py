@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import hiredis
 
 from holdfast._core.requests import Command, Refused, Run
+from holdfast._lua import Script
 from holdfast._wire.endpoint import Endpoint
 
 Call = Run[Any] | Command
@@ -17,12 +19,23 @@ def command(*parts: bytes | str | int) -> bytes:
     return hiredis.pack_command(parts)  # type: ignore[arg-type, no-any-return]
 
 
+@functools.lru_cache(4096)
+def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str | int, ...], size: int) -> list[bytes]:
+    """What stands before and after a token of ``size`` characters in a request: the token alone is new each time."""
+    gap = b"\0" * size
+    return command("EVALSHA", script.sha, len(keys), *keys, gap, *rest).split(gap)
+
+
 def pack(call: Call, *, whole: bool = False) -> bytes:
     """The bytes of a request. ``whole``: with the text of the script, for a server that has forgotten it."""
     if isinstance(call, Command):
         return command(*call.args)
-    how = ("EVAL", call.script.body) if whole else ("EVALSHA", call.script.sha)
-    return command(*how, len(call.keys), *call.keys, *call.args)
+    if whole:
+        return command("EVAL", call.script.body, len(call.keys), *call.keys, *call.args)
+    token = call.args[0]
+    if len(call.keys) == 3 and isinstance(token, str):
+        return token.encode().join(_frame(call.script, call.keys, call.args[1:], len(token)))
+    return command("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)
 
 
 def forgotten(reply: object) -> bool:

@@ -1,0 +1,89 @@
+"""The command line: ``holdfast SUBCOMMAND ...``.
+
+A subcommand is a line in `COMMANDS` and a module with ``configure(parser)`` and ``main(args) -> exit code``. The module
+is imported only when its subcommand is called: a lock before every cron job has to start quickly. If the module says
+``TAKES_COMMAND = True``, what follows the first ``--`` is not parsed but handed over as ``args.command``: a list, or
+None without ``--``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from holdfast.cli import output
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = {
+    "run": ("holdfast.cli.run", "run a command under a lock"),
+    "server": ("holdfast.cli.server", "this machine's own server: status, stop, or one in the foreground"),
+    "demo": ("holdfast.cli.demo", "see what a lock does, on a server of its own, in 20 seconds"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with the exit code of sysexits.h for bad usage, one line of error, and no abbreviated options."""
+
+    def __init__(self, prog: str, description: str, usage: str | None = None, epilog: str | None = None) -> None:
+        super().__init__(prog, usage, description, epilog, formatter_class=argparse.RawTextHelpFormatter, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Say it in one line, exit 64."""
+        output.say(f"{message} (see {self.prog} --help)")
+        sys.exit(output.EX_USAGE)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script; returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments and arguments[0] in COMMANDS:
+            return _call(arguments[0], arguments[1:])
+        return _top(arguments)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # noqa: BLE001 (the last resort; anything in the message might be a secret)
+        frames = error.__traceback__
+        while frames and frames.tb_next:
+            frames = frames.tb_next
+        where = f"{frames.tb_frame.f_code.co_filename}:{frames.tb_lineno}" if frames else "?"
+        output.say(f"internal error: {type(error).__name__} at {where}")
+        return output.EX_SOFTWARE
+
+
+def _call(name: str, arguments: list[str]) -> int:
+    module_name, summary = COMMANDS[name]
+    module = importlib.import_module(module_name)
+    command: list[str] | None = None
+    if getattr(module, "TAKES_COMMAND", False) and "--" in arguments:
+        at = arguments.index("--")
+        arguments, command = arguments[:at], arguments[at + 1 :]
+    parser = Parser(f"holdfast {name}", f"{summary[0].upper()}{summary[1:]}.")
+    module.configure(parser)
+    args = parser.parse_args(arguments)
+    args.command = command
+    args.parser = parser  # for what only the subcommand can find wrong
+    code: int = module.main(args)
+    return code
+
+
+def _top(arguments: list[str]) -> int:
+    lines = "\n".join(f"  {name:8} {summary}" for name, (_, summary) in COMMANDS.items())
+    parser = Parser(
+        "holdfast",
+        "Distributed locks on Redis or Valkey.",
+        usage="holdfast SUBCOMMAND ...",
+        epilog=f"subcommands:\n{lines}\n\nholdfast SUBCOMMAND --help tells more.",
+    )
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
+    args, rest = parser.parse_known_args(arguments)
+    if args.version:
+        from holdfast import __version__
+
+        sys.stdout.write(f"holdfast {__version__}\n")
+        return 0
+    return parser.error(f"no such subcommand: {rest[0]}" if rest else "which subcommand? " + ", ".join(COMMANDS))

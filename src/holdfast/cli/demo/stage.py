@@ -1,0 +1,144 @@
+"""What the scenes need: a server, names of their own on it, and processes that do as they are told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from holdfast._wire.endpoint import from_url
+from holdfast.errors import ServerError
+
+PATIENCE = 15.0
+"""Seconds within which a process has to answer, on a busy machine too."""
+
+
+class ActorError(Exception):
+    """A process of the demo did not do its part."""
+
+
+class Actor:
+    """A process that runs one role of `actors`: told a line, it answers with a line of JSON."""
+
+    def __init__(self, url: str, role: str, *arguments: str) -> None:
+        self._said = bytearray()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.cli.demo.actors", role, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env={**os.environ, "HOLDFAST_URL": url},  # not in its arguments, which everybody can see
+        )
+        self.pid = self._process.pid
+
+    def tell(self, *words: str) -> None:
+        """Give it a line."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended, as will be heard
+            self._process.stdin.write((" ".join(words) + "\n").encode())
+
+    def hear(self, timeout: float = PATIENCE) -> dict[str, Any]:
+        """The next thing it says. Raises ActorError if it ends or stays silent."""
+        stdout = self._process.stdout
+        assert stdout is not None
+        deadline = time.monotonic() + timeout
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            while b"\n" not in self._said:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise ActorError(f"process {self.pid} has said nothing for {timeout:g} s")
+                data = os.read(stdout.fileno(), 65536)
+                if not data:
+                    raise ActorError(f"process {self.pid} has ended before its time")
+                self._said += data
+        line, _, rest = bytes(self._said).partition(b"\n")
+        self._said[:] = rest
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def signal(self, number: signal.Signals) -> float:
+        """Send it a signal; answers when (monotonic seconds)."""
+        at = time.monotonic()
+        self._process.send_signal(number)
+        if number == signal.SIGKILL:
+            self._process.wait()
+        return at
+
+    def dismiss(self) -> None:
+        """End it, whatever it is doing."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+class Stage:
+    """The server, and everybody on it. Leaves nothing behind."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.name = f"holdfast-demo:{secrets.token_hex(4)}"
+        self._actors: list[Actor] = []
+        self._keys = [self.name]
+
+    def __enter__(self) -> Self:
+        self.client = client(self.url)
+        try:
+            info = self.client.info("server")
+        except redis.RedisError as error:
+            address = from_url(self.url).address
+            raise ServerError(f"no server at {address}: {error}", address=address) from error
+        assert isinstance(info, dict)
+        name = "Valkey" if "valkey_version" in info else "Redis"
+        self.server = f"{name} {info.get('valkey_version', info['redis_version'])}"
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for actor in self._actors:
+            actor.dismiss()
+        from holdfast import close
+
+        close()
+        with contextlib.suppress(redis.RedisError):  # they all expire by themselves
+            self.client.delete(*self._keys)
+        self.client.close()
+
+    def key(self, name: str) -> str:
+        """A key for the demo's own data, deleted at the end, with what `holdfast.guard` keeps beside it."""
+        key = f"{self.name}:{name}"
+        self._keys += [key, f"{{{key}}}:fence"]
+        return key
+
+    def start(self, role: str, *arguments: str) -> Actor:
+        """A process in a role. It has not said anything yet."""
+        actor = Actor(self.url, role, *arguments)
+        self._actors.append(actor)
+        return actor
+
+
+def client(url: str) -> redis.Redis:
+    """A client of redis-py for the same server; it does not know ``local://``."""
+    endpoint = from_url(url)
+    if endpoint.local is not None:
+        from holdfast._servers import local
+
+        local.ensure(endpoint.local)
+    login: dict[str, Any] = {"db": endpoint.db, "username": endpoint.username, "password": endpoint.password}
+    login["retry"] = Retry(NoBackoff(), 0)
+    if endpoint.path is not None:
+        return redis.Redis(unix_socket_path=endpoint.path, **login)
+    tls = {} if endpoint.tls is None else {"ssl": True, **dict(endpoint.tls)}
+    return redis.Redis(endpoint.host, endpoint.port, **login, **tls)

@@ -1,0 +1,27 @@
+"""Durations as the command line takes them: ``30`` (seconds), ``0.5``, ``500ms``, ``5m``, ``2h``, ``1d``."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ms|s|m|h|d)?")
+_LONGEST = 10**9  # seconds, 31 years: more overflows the timers of some systems
+
+
+def duration(text: str) -> float:
+    """Seconds; zero is allowed."""
+    match = _DURATION.fullmatch(text)
+    seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else -1.0
+    if not 0 <= seconds <= _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration: write 30 (seconds), 0.5, 500ms, 5m, 2h or 1d")
+    return seconds
+
+
+def positive_duration(text: str) -> float:
+    """Seconds, more than zero."""
+    seconds = duration(text)
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"{text!r}: a duration of more than zero is needed here")
+    return seconds

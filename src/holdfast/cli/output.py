@@ -1,0 +1,35 @@
+"""What the command line says: one line each, on stderr, without passwords and without control characters."""
+
+from __future__ import annotations
+
+import os
+import re
+
+# Up to the last @ of the word: a password may contain anything, and hiding too much is no harm.
+_CREDENTIALS = re.compile(r"://\S*@")
+
+EX_USAGE, EX_UNAVAILABLE, EX_SOFTWARE, EX_OSERR = 64, 69, 70, 71
+"""Exit codes as in sysexits.h."""
+
+
+def clean(text: str) -> str:
+    """Without credentials, and with all escaped that a terminal might obey: names of locks are other people's."""
+    text = _CREDENTIALS.sub("://***@", text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def say(text: str) -> None:
+    """One line on stderr. A stderr that is closed or full is no reason to fail."""
+    _write(f"holdfast: {clean(text)}\n")
+
+
+def say_raw(text: str) -> None:
+    """The same without the prefix."""
+    _write(clean(text) + "\n")
+
+
+def _write(line: str) -> None:
+    try:
+        os.write(2, line.encode(errors="backslashreplace"))
+    except OSError:
+        pass

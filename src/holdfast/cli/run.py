@@ -1,0 +1,334 @@
+"""``holdfast run [options] NAME -- CMD...``: a command under a lock.
+
+The order of things: options are checked, the guardian is forked (`holdfast.cli.guard`; this process has one thread and
+holds nothing then), the lock is waited for, the command runs (`holdfast.cli.supervise`), the lock is given back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import json
+import math
+import os
+import signal
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast import _guardian
+from holdfast.cli import output
+from holdfast.cli.durations import duration, positive_duration
+from holdfast.cli.guard import Guard, launch
+from holdfast.cli.supervise import Interrupted, Result, Signals, Supervisor, Terms
+from holdfast.cli.terminal import Terminal
+from holdfast.errors import (
+    ConfigError,
+    HoldfastWarning,
+    LeaseLost,
+    LockTimeout,
+    QuorumError,
+    ServerError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.cli.supervise import Lease
+    from holdfast.locks import Lock
+
+TAKES_COMMAND = True
+EX_BUSY = 75
+LOCAL = "local://"
+_URL_VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
+_EPILOG = """\
+Times are seconds, or 500ms, 5m, 2h, 1d. Exit codes: the command's own, 128 + the signal that ended it; 75 the lock is
+busy, 76 the lock was lost and the command ended, 124 --max-runtime, 69 no server, 64 bad usage, 126 and 127 the command
+cannot be executed or found."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.usage = "holdfast run [options] NAME -- COMMAND [ARGUMENT ...]"
+    parser.epilog = _EPILOG
+    add = parser.add_argument
+    add("name", metavar="NAME", help="name of the lock")
+    add("-c", dest="shell", metavar="STRING", help="run this string with /bin/sh instead of a command after --")
+    waiting = parser.add_mutually_exclusive_group()
+    waiting.add_argument("-w", "--wait", metavar="TIME", type=duration, help="wait this long if busy (default: for ever)")
+    waiting.add_argument("-n", "--nonblock", action="store_true", help="do not wait: the same as --wait 0")
+    busy = parser.add_mutually_exclusive_group()
+    busy.add_argument("-E", "--conflict-exit-code", metavar="N", type=_exit_code, default=EX_BUSY)
+    busy.add_argument("--skip", action="store_true", help="if busy, exit with 0")
+    add("--ttl", metavar="TIME", type=positive_duration, default=30.0, help="lease, renewed while held (default: 30)")
+    add("--kill-after", metavar="TIME", type=duration, help="from TERM to KILL (default: 10 or a third of ttl)")
+    add("--on-lost", choices=("term", "kill", "warn"), default="term", help="what to do to the command (default: term)")
+    add(
+        "--max-runtime",
+        metavar="TIME",
+        type=positive_duration,
+        default=math.inf,
+        help="end the command after this time",
+    )
+    add("--label", help="shown to others as the holder (default: the command's name)")
+    server = parser.add_mutually_exclusive_group()
+    server.add_argument("--url", help="server; others on this machine can see it: HOLDFAST_URL or --url-file hide a password")
+    server.add_argument("--url-file", metavar="PATH", help="file with the server's URL in its first line")
+    server.add_argument("--local", action="store_true", help="this machine's own server, started when needed (local://)")
+    add("--prefix", help="of all keys on the server (default: hf:)")
+    add("--pass-url", action="store_true", help="leave a URL with a password in the command's environment")
+    add("--json", action="store_true", help="a summary as the last line on stderr")
+    loudness = parser.add_mutually_exclusive_group()
+    loudness.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    loudness.add_argument("-v", "--verbose", action="store_true", help="say what happens")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run it; returns the exit code."""
+    _open_standard_streams()
+    argv = _command(args)
+    _check_times(args)
+    url = _url(args)
+    env = {**_scrubbed(os.environ, args.pass_url), "HOLDFAST_NAME": args.name}
+    atexit.register(_die)  # registered first, so called last
+    guard = launch(argv, env)
+    try:
+        return _Run(args, url, guard).run()
+    finally:
+        guard.close()
+
+
+def _exit_code(text: str) -> int:
+    code = int(text) if text.isascii() and text.isdigit() else -1
+    if not 0 <= code <= 255:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an exit code: 0 to 255")
+    return code
+
+
+def _command(args: argparse.Namespace) -> list[str]:
+    """The command's argv; settles the label, too."""
+    if args.shell is not None and args.command is not None:
+        args.parser.error("either -c or a command after --, not both")
+    if args.shell is None and not args.command:
+        args.parser.error("no command: write it after --, as in: holdfast run NAME -- COMMAND")
+    argv: list[str] = ["/bin/sh", "-c", args.shell] if args.shell is not None else args.command
+    if args.label is None:
+        args.label = Path(argv[0]).name
+    return argv
+
+
+def _check_times(args: argparse.Namespace) -> None:
+    if args.nonblock:
+        args.wait = 0.0
+    if args.kill_after is None:
+        args.kill_after = min(10.0, args.ttl / 3)
+    if args.kill_after > args.ttl / 2:
+        args.parser.error(
+            f"--kill-after {args.kill_after:g} is more than half of --ttl {args.ttl:g}: "
+            "a single late renewal would end the command"
+        )
+
+
+def _url(args: argparse.Namespace) -> str:
+    """Where the server is. Never falls back silently: a host that lost its setting would stop excluding the others."""
+    if args.local:
+        return LOCAL
+    if args.url is not None:
+        if _has_password(args.url) and not args.quiet:
+            output.say("the password in --url can be seen by everybody on this machine: use HOLDFAST_URL or --url-file")
+        return str(args.url)
+    if args.url_file is not None:
+        return _url_from_file(args)
+    for variable in _URL_VARIABLES:
+        if variable in os.environ:
+            if not os.environ[variable].strip():
+                args.parser.error(f"{variable} is set, but empty: set it to the server's URL, or unset it")
+            return os.environ[variable].strip()
+    if not os.isatty(2):
+        args.parser.error("no server: set HOLDFAST_URL, or give --local for this machine's own server")
+    if not args.quiet:
+        output.say("HOLDFAST_URL is not set: using this machine's own server (local://)")
+    return LOCAL
+
+
+def _url_from_file(args: argparse.Namespace) -> str:
+    try:
+        line = Path(args.url_file).read_text(encoding="utf-8").partition("\n")[0].strip()
+    except UnicodeDecodeError:
+        args.parser.error(f"--url-file {args.url_file}: not UTF-8")
+    except OSError as error:
+        args.parser.error(f"--url-file {args.url_file}: {error.strerror}")
+    if not line:
+        args.parser.error(f"--url-file {args.url_file}: the first line is empty")
+    return line
+
+
+def _has_password(url: str) -> bool:
+    """Whether a URL seems to carry one; in doubt, yes."""
+    credentials = url.partition("://")[2].rpartition("@")[0]
+    return ":" in credentials or "password=" in url
+
+
+def _scrubbed(env: Mapping[str, str], pass_url: bool) -> dict[str, str]:
+    """The environment without URLs that carry a password: a command has no business with it, and may well print it."""
+    return {k: v for k, v in env.items() if k not in _URL_VARIABLES or pass_url or not _has_password(v)}
+
+
+def _open_standard_streams() -> None:
+    """Were we started with one of them closed, the next socket would take its place, and the command would get it."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+class _Run:
+    """One run, from the guardian's start to the exit code."""
+
+    def __init__(self, args: argparse.Namespace, url: str, guard: Guard) -> None:
+        self.args, self.url, self.guard = args, url, guard
+        self.signals = Signals()
+        self.terminal = Terminal()
+        self.locks: list[Lock] = []
+        self.summary: dict[str, Any] = {"name": args.name, "outcome": "", "exit_code": 0}
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("once", HoldfastWarning)
+        warnings.showwarning = lambda message, *_, **__: self.notice(str(message))
+
+    def error(self, text: str) -> None:
+        """Something the caller has to know."""
+        output.say(f"{self.args.name}: {text}")
+
+    def notice(self, text: str) -> None:
+        """Something most callers want to know."""
+        if not self.args.quiet:
+            self.error(text)
+
+    def detail(self, text: str) -> None:
+        """Something for those who watch."""
+        if self.args.verbose:
+            self.error(text)
+
+    def run(self) -> int:
+        """Everything; the exit code."""
+        try:
+            code = self._locked()
+        except Interrupted as interrupt:
+            self.detail("interrupted while waiting")
+            if interrupt.signum == signal.SIGINT and self.terminal.fd >= 0:
+                _last_signal.append(False)
+            code = self._ended("interrupted", 128 + interrupt.signum)
+        except LockTimeout as busy:
+            code = self._busy(busy)
+        except ConfigError as error:
+            code = self._failed("usage", str(error), output.EX_USAGE)
+        except (ServerError, QuorumError) as error:
+            code = self._failed("unreachable", str(error), output.EX_UNAVAILABLE)
+        except OSError as error:
+            code = self._failed("failed", error.strerror or type(error).__name__, output.EX_OSERR)
+        if self.args.json:
+            output.say_raw(json.dumps(self.summary))
+        return code
+
+    def _locked(self) -> int:
+        result, ran = Result(), False
+        started = acquired = _guardian.clock()
+        try:
+            with contextlib.ExitStack() as stack:
+                lease = self._acquire(stack)
+                self.signals.raising = False
+                acquired = _guardian.clock()
+                self.summary |= {"fence": lease.fence, "waited": round(acquired - started, 3)}
+                self.detail(f"acquired after {acquired - started:.2f} s, fence {lease.fence}")
+                result, ran = self._supervise(lease), True
+        except Interrupted:
+            for lock in self.locks:
+                if lock.lease is not None:  # it came after the lock was taken, and before anything knew of that
+                    lock.lease.release()
+            raise
+        except LeaseLost as error:
+            if not result.lost and not result.cause:
+                self.error(f"{error}; {'noticed when the command had ended' if ran else 'the command was not started'}")
+            result.lost = True
+            if self.args.on_lost != "warn":
+                result.cause = result.cause or "lost"
+        held = _guardian.clock() - acquired
+        self.summary["held"] = round(held, 3)
+        self.detail(f"{'lost' if result.lost else 'released'} after {held:.2f} s")
+        return self._report(result)
+
+    def _acquire(self, stack: contextlib.ExitStack) -> Lease:
+        """Only a refusal says who holds the lock: to tell, the first attempt is one that does not wait."""
+        from holdfast.locks import Lock
+
+        args = self.args
+        prefix = {} if args.prefix is None else {"prefix": args.prefix}
+        for wait in (0, args.wait) if args.verbose and args.wait != 0 else (args.wait,):
+            self.locks.append(Lock(self.url, args.name, ttl=args.ttl, wait=wait, label=args.label, **prefix))
+        self.signals.start_raising()
+        for lock in self.locks[:-1]:
+            try:
+                return stack.enter_context(lock)
+            except LockTimeout as busy:
+                self.detail(f"waiting, held by {busy.holder or 'a peer that is not holdfast'}")
+        return stack.enter_context(self.locks[-1])
+
+    def _supervise(self, lease: Lease) -> Result:
+        args = self.args
+        return Supervisor(
+            guard=self.guard,
+            signals=self.signals,
+            terminal=self.terminal,
+            lease=lease,
+            terms=Terms(args.ttl, args.kill_after, args.on_lost, args.max_runtime),
+            error=self.error,
+            notice=self.notice,
+        ).run()
+
+    def _report(self, result: Result) -> int:
+        if result.exec_errno:
+            self.error(f"cannot run the command: {os.strerror(result.exec_errno)}")
+        if result.died_of(signal.SIGINT) and self.terminal.fd >= 0:
+            _last_signal.append(result.borrowed_terminal)
+        code = result.exit_code()
+        status = None if result.status is None else os.waitstatus_to_exitcode(result.status)
+        self.summary |= {
+            "lost": result.lost,
+            "command_exit_code": status if status is not None and status >= 0 else None,
+            "command_signal": -status if status is not None and status < 0 else None,
+        }
+        return self._ended(result.cause or ("exec" if result.exec_errno else "finished"), code)
+
+    def _busy(self, busy: LockTimeout) -> int:
+        if not self.args.quiet:
+            output.say(str(busy))
+        self.summary |= {"holder": busy.holder, "waited": round(busy.waited, 3)}
+        return self._ended("skipped", 0) if self.args.skip else self._ended("busy", self.args.conflict_exit_code)
+
+    def _failed(self, outcome: str, message: str, code: int) -> int:
+        output.say(message)
+        return self._ended(outcome, code)
+
+    def _ended(self, outcome: str, code: int) -> int:
+        self.summary |= {"outcome": outcome, "exit_code": code}
+        return code
+
+
+_last_signal: list[bool] = []
+"""Not empty: end by SIGINT, as the command did; True: and let the rest of our job have it."""
+
+
+def _die() -> None:
+    """At the very end of the process: after a Ctrl-C, end by it.
+
+    To a shell the exit code is 130 either way, but only from a process that died of SIGINT does it learn that the loop
+    or script we are part of shall end, too. And a command that had the terminal was the only one to get the signal.
+    """
+    if _last_signal:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if _last_signal[0]:
+            os.killpg(0, signal.SIGINT)
+        else:
+            os.kill(os.getpid(), signal.SIGINT)

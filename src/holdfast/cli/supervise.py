@@ -1,0 +1,331 @@
+"""While the command runs: its signals, its terminal, its lease. What ``holdfast run`` does between acquire and release.
+
+The guardian (`holdfast.cli.guard`) starts the command and ends it in time. This side tells it how long the lease lasts,
+decides what a loss means, and stands behind it: should the guardian itself be killed or stopped, the group is killed
+from here.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import select
+import signal
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast import _guardian
+from holdfast.cli.terminal import STOPS, stop_job
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from holdfast.cli.guard import Guard
+    from holdfast.cli.terminal import Terminal
+
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+EX_LOST, EX_MAX_RUNTIME = 76, 124
+
+
+class Lease(Protocol):
+    """What is needed of a lease here."""
+
+    @property
+    def fence(self) -> int:
+        """Its number."""
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set when it is lost."""
+
+    def remaining(self) -> float:
+        """Seconds."""
+
+    def check(self) -> None:
+        """Raise if lost."""
+
+    def renew(self) -> None:
+        """Have the full time again."""
+
+
+class Interrupted(BaseException):
+    """A signal came while there was no command yet to pass it on to."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+class Signals:
+    """The signals that are passed on: read from a descriptor, or raised as `Interrupted` while `raising`."""
+
+    def __init__(self) -> None:
+        self.raising = False
+        self._early: list[int] = []
+        self.wake, tell = os.pipe()
+        os.set_blocking(self.wake, False)
+        os.set_blocking(tell, False)
+        signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+        for signum in FORWARDED:
+            if signal.getsignal(signum) is not signal.SIG_IGN:  # ignored by somebody's wish, as with nohup
+                signal.signal(signum, self._handle)
+        signal.signal(signal.SIGCONT, _guardian.noted)
+        # The command may have the terminal with `stty tostop` while we have something to say: we must not be stopped.
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+
+    def start_raising(self) -> None:
+        """From now on a signal interrupts; so does one that has come already."""
+        self.raising = True
+        if self._early:
+            self.raising = False
+            raise Interrupted(self._early[0])
+
+    def take(self) -> bytes:
+        """Numbers of the signals since the last call."""
+        return _guardian.noted_signals(self.wake)
+
+    def _handle(self, signum: int, _frame: object) -> None:
+        self._early.append(signum)
+        if self.raising:
+            self.raising = False  # once: what follows is clean-up
+            raise Interrupted(signum)
+
+
+@dataclass
+class Terms:
+    """On what terms the command runs; times in seconds."""
+
+    ttl: float
+    kill_after: float
+    on_lost: str
+    max_runtime: float
+
+    @property
+    def margin(self) -> float:
+        """How long before the end of the lease KILL is sent."""
+        return min(0.1, self.ttl / 20)
+
+
+@dataclass
+class Result:
+    """How it ended. ``cause``: why we ended it, or empty; ``status``: wait status, None if never started or unknown."""
+
+    cause: str = ""
+    status: int | None = None
+    exec_errno: int = 0
+    lost: bool = False
+    borrowed_terminal: bool = False
+
+    def exit_code(self) -> int:
+        """The exit code for it."""
+        if self.cause == "lost":
+            return EX_LOST
+        if self.cause == "max-runtime":
+            return EX_MAX_RUNTIME
+        if self.exec_errno:
+            return 127 if self.exec_errno in {errno.ENOENT, errno.ENOTDIR} else 126
+        if self.status is None:  # the guardian was killed, and we killed the command
+            return 128 + signal.SIGKILL
+        return _guardian.exit_code(self.status)
+
+    def died_of(self, signum: int) -> bool:
+        """Whether the command was ended by this signal."""
+        return self.status is not None and os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signum
+
+
+class Supervisor:
+    """Runs one command under one lease."""
+
+    def __init__(
+        self,
+        *,
+        guard: Guard,
+        signals: Signals,
+        terminal: Terminal,
+        lease: Lease,
+        terms: Terms,
+        error: Callable[[str], None],
+        notice: Callable[[str], None],
+    ) -> None:
+        self.guard, self.signals, self.terminal, self.lease, self.terms = guard, signals, terminal, lease, terms
+        self.error, self.notice = error, notice
+        self.result = Result()
+        self.pid = 0
+        self.started = self.over = False
+        self.confirmed = -math.inf
+        """End of the lease as last told to the guardian."""
+        self.kill_at = self.doom = math.inf
+        """When the guardian has to have sent KILL: because of the lease, and because we asked for TERM."""
+        self.overdue_at = math.inf
+
+    def run(self) -> Result:
+        """Start the command, return when all of its group is gone."""
+        self._start()
+        # From here the command's copies are the only ones: if it closes its stdout, who reads that sees the end.
+        _guardian.empty_hands(0, 1)
+        signal.signal(signal.SIGTSTP, _guardian.noted)
+        poll = select.poll()
+        poll.register(self.signals.wake, select.POLLIN)
+        poll.register(self.guard, select.POLLIN)
+        every = min(self.terms.ttl / 10, 0.25) * 1000
+        while not self.over:
+            poll.poll(every)
+            self._forward(self.signals.take())
+            while heard := self.guard.reports():
+                for word, number in heard:
+                    getattr(self, f"_heard_{word}")(number)
+            if self.guard.dead and not self.over:
+                self._unguarded()
+            if not self.over:
+                self._look_at_lease()
+                self._look_at_clock(_guardian.clock())
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        self.terminal.take_back()
+        return self.result
+
+    def _start(self) -> None:
+        # What was handed over by another holder is a short lease at first, and may be too short to begin with.
+        if 0 < self.lease.remaining() < 0.9 * self.terms.ttl:
+            self.lease.renew()
+        self._look_at_lease()
+        if self.result.lost or (self.confirmed == -math.inf and self.terms.on_lost != "warn"):
+            self._heard_late()
+            return
+        self.result.borrowed_terminal = self.terminal.at_once and self.terminal.ours()
+        self.guard.start(
+            f"HOLDFAST_FENCE={self.lease.fence}",
+            grace=self.terms.kill_after,
+            foreground=self.result.borrowed_terminal,
+        )
+        self.started = True
+        self.overdue_at = _guardian.clock() + self.terms.max_runtime
+
+    def _forward(self, signals: bytes) -> None:
+        for signum in signals:
+            self.guard.signal(signum)
+
+    # What the guardian reports: see `Guard`.
+
+    def _heard_pid(self, pid: int) -> None:
+        self.pid = pid
+        self.terminal.lent_to = pid if self.result.borrowed_terminal else 0
+
+    def _heard_failed(self, error: int) -> None:
+        self.result.exec_errno = error
+
+    def _heard_exited(self, status: int) -> None:
+        self.result.status = status
+
+    def _heard_stopped(self, signum: int) -> None:
+        """The command was stopped. If by the terminal, the shell must learn of it: our whole job stops, too."""
+        if signum not in STOPS:
+            return  # somebody's kill -STOP: theirs to continue
+        if signum != signal.SIGTSTP and self.terminal.lend(self.pid):
+            self.guard.signal(signal.SIGCONT)  # it was in the background, and wanted the terminal
+            return
+        wants_it = self.terminal.lent_to != 0 or signum != signal.SIGTSTP
+        self.terminal.take_back()
+        stop_job(signum)
+        since = self.signals.take()
+        if signal.SIGCONT not in since and signum != signal.SIGTSTP:
+            # Nobody can stop us, nor give us the terminal: what the kernel does with such a group.
+            self.guard.signal(signal.SIGHUP)
+        if wants_it:
+            self.terminal.lend(self.pid)
+        self._forward(since.replace(bytes([signal.SIGCONT]), b""))
+        self.guard.signal(signal.SIGCONT)
+
+    def _heard_late(self, _: int = 0) -> None:
+        self._end("lost", "the lease had run out before the command could be started")
+        self.over = True
+
+    def _heard_ending(self, _: int) -> None:
+        self._end("lost", "the lease could not be renewed in time: the command was ended before it runs out")
+
+    def _heard_left(self, _: int) -> None:
+        if not self.result.cause:
+            self.notice("the command left processes behind; they were sent TERM")
+
+    def _heard_gone(self, _: int) -> None:
+        self.over = True
+
+    # What we find ourselves.
+
+    def _end(self, cause: str, why: str) -> None:
+        """Take note of why the command is ended: the first reason counts."""
+        if not self.result.cause:
+            self.result.cause = cause
+            self.error(why)
+
+    def _look_at_lease(self) -> None:
+        """Tell the guardian of every renewal, and find out about a loss."""
+        if self.result.lost:
+            return
+        now = _guardian.clock()  # before remaining(): what passes in between makes the deadline early, not late
+        remaining = self.lease.remaining()
+        if self.lease.lost.is_set():
+            self.result.lost = True
+            if self.started:
+                self._lost(now)
+        elif remaining > 0 and self.terms.on_lost != "warn" and now + remaining > self.confirmed + 0.005:
+            self.confirmed = now + remaining
+            self.kill_at = self.confirmed - self.terms.margin
+            kill = self.terms.on_lost == "kill"
+            self.guard.deadline(math.inf if kill else self.confirmed - self.terms.kill_after, self.kill_at)
+
+    def _lost(self, now: float) -> None:
+        try:
+            self.lease.check()
+            reason = "the lock was lost"
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is the reason)
+            reason = str(error)
+        if self.terms.on_lost == "warn":
+            self.notice(f"{reason}; the command runs on, without the lock")
+        elif self.terms.on_lost == "kill":
+            self._end("lost", f"{reason}; the command was sent KILL")
+            self.doom = now
+            self.guard.kill()
+        else:
+            self._end("lost", f"{reason}; the command was sent TERM")
+            self._term(now)
+
+    def _term(self, now: float) -> None:
+        self.doom = min(self.doom, now + self.terms.kill_after)
+        self.guard.term(self.terms.kill_after)
+
+    def _look_at_clock(self, now: float) -> None:
+        if now >= self.overdue_at:
+            self.overdue_at = math.inf
+            self._end("max-runtime", f"still running after {self.terms.max_runtime:g} s: sent TERM")
+            self._term(now)
+        # Second line: should the guardian not have acted, it is stopped or starved, and this process has to.
+        due = min(self.kill_at + self.terms.margin / 2, self.doom + 0.5)
+        if self.pid and now >= due:
+            _guardian.send(self.pid, signal.SIGKILL)
+            if now >= due + 1 and not _guardian.alive(self.pid):
+                self._unguarded()
+        if os.getpid() == 1:
+            _reap_orphans()
+
+    def _unguarded(self) -> None:
+        """The guardian is gone, or good for nothing. Nobody would end the command if we were killed: so it ends now."""
+        if self.pid:
+            _guardian.send(self.pid, signal.SIGKILL)
+            while _guardian.alive(self.pid):
+                time.sleep(0.01)
+        self._end("unguarded", "the guardian process has died: the command was killed")
+        self.guard.close(force=True)
+        self.over = True
+
+
+def _reap_orphans() -> None:
+    """As the first process of a container we are given everybody's orphans."""
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        pass
