@@ -42,7 +42,7 @@ class Tenure:
         self.ttl = spec.ttl
         self.deadline = grant.deadline
         self.ends_at = float("inf") if spec.max_hold is None else grant.taken + spec.max_hold
-        self.renew_at = self.deadline
+        self.renew_at = float("inf")
         if spec.renew:
             self.renew_at = grant.taken + (CLAIM_AFTER if grant.claim else min(spec.ttl, grant.deadline - grant.taken) / 3)
         self.lost = ""

@@ -28,7 +28,7 @@ def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
         commands = endpoint.handshake()
         sock.sendall(b"".join(resp.command(*parts) for parts in commands))
         reader = hiredis.Reader()
-        for parts in commands:
+        for _ in commands:
             while (reply := reader.gets()) is False:
                 data = sock.recv(4096)
                 if not data:

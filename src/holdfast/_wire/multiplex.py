@@ -136,7 +136,7 @@ class Multiplex:
                 await self._dial(protocol)
                 commands = endpoint.handshake()
                 replies = [protocol.send(resp.command(*parts), timeout) for parts in commands]
-                for parts, reply in zip(commands, await asyncio.gather(*replies), strict=True):
+                for reply in await asyncio.gather(*replies):
                     if isinstance(reply, hiredis.ReplyError):
                         raise Refused(str(reply), endpoint.address)
         except BaseException as error:
