@@ -6,11 +6,11 @@ import math
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within
+from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, give_up, insist
 from holdfast._core.names import lock_keys
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Command, Refused, WireError
@@ -107,7 +107,7 @@ class BaseLock:
         if label is not None:
             if not isinstance(label, str) or len(label) > 200 or not label.isprintable():
                 raise ConfigError("label must be printable text of at most 200 characters", parameter="label")
-            current().label = label
+            current().set_label(label)
 
     @property
     def name(self) -> str:
@@ -159,11 +159,15 @@ class BaseLock:
         return NotHeld(f"lock {self.name!r} is not held by this object", name=self.name, key=self.key)
 
     def _error(self, error: WireError | KeyConflict) -> ServerError | ConfigError:
-        """The user's error for an internal one."""
         if isinstance(error, KeyConflict):
             return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
-        what = "refused" if isinstance(error, Refused) else "failed"
-        return ServerError(f"lock {self.name!r}: {what}: {error}", address=error.address, name=self.name, key=self.key)
+        return server_error(self._spec, error)
+
+
+def server_error(spec: Spec, error: WireError) -> ServerError:
+    """The user's error for an internal one."""
+    what = "refused" if isinstance(error, Refused) else "failed"
+    return ServerError(f"lock {spec.name!r}: {what}: {error}", address=error.address, name=spec.name, key=spec.key)
 
 
 class BaseLease:
@@ -174,6 +178,8 @@ class BaseLease:
         self._process = process
         self._endpoint = endpoint
         self._tenure = tenure = Tenure(grant)
+        self._owner = 0
+        """Thread or task that took it."""
         self._on_lost = on_lost
         self.fence: int = grant.fence
         """Greater than that of every earlier holder. Pass it on to what the lock protects, which refuses lower ones."""
@@ -205,13 +211,17 @@ class BaseLease:
 
     def check(self) -> None:
         """Raise LeaseLost if the lease is lost, NotHeld if it was given back. Asks no server."""
-        if self._tenure.over or self._process is not current():
+        if self._is_over():
             raise self._not_held()
         if self._expired():
             raise self._lease_lost()
 
     def notice_loss(self) -> None:
         raise NotImplementedError
+
+    def _is_over(self) -> bool:
+        """Given back; or held by the process that forked this one."""
+        return self._tenure.over or self._process is not current()
 
     def _expired(self) -> bool:
         """True if lost; notices an end that the keeper has had no time to notice, as after a pause of the whole process."""
@@ -220,30 +230,36 @@ class BaseLease:
             return True  # a forked child holds nothing
         due = not tenure.over and not tenure.lost and clock() >= tenure.deadline
         if due and tenure.lose(tenure.why_over):
-            self._process.keeper.forget(self._endpoint, tenure)
+            self._forget()
             self.notice_loss()
         return bool(tenure.lost)
 
+    def _forget(self) -> None:
+        """Nobody looks after this lease any more."""
+        keeper = self._process.running_keeper
+        if keeper is not None:
+            keeper.forget(self._endpoint, self._tenure)
+
     def _renewed(self, kept: bool, sent: float, ttl: float) -> bool:
         """Take note of a renewal by hand; False if the lease is lost."""
-        keeper, tenure = self._process.keeper, self._tenure
+        tenure = self._tenure
         if kept:
             tenure.ttl = ttl
             tenure.renewed(sent, ttl)
-            keeper.rewatch(self._endpoint, tenure)
+            self._process.keeper.rewatch(self._endpoint, tenure)
         elif tenure.lose("its key is gone or somebody else's"):
-            keeper.forget(self._endpoint, tenure)
+            self._forget()
             self.notice_loss()
         return kept
 
     def _begin_release(self) -> bool:
         """Stop the renewals. Raises NotHeld; False if the lease is lost already and the server knows."""
         tenure = self._tenure
-        if tenure.over or self._process is not current():
+        if self._is_over():
             raise self._not_held()
         self._expired()
         tenure.end()
-        self._process.keeper.forget(self._endpoint, tenure)
+        self._forget()
         return not tenure.lost or clock() >= tenure.deadline
 
     def _not_held(self) -> NotHeld:
@@ -279,7 +295,7 @@ def disown(attempt: Attempt, lease: BaseLease | None) -> None:
     """An acquisition was interrupted before its lease reached the caller: stop looking after it."""
     if lease is not None and lease._tenure.token == attempt.token:  # noqa: SLF001
         lease._tenure.end()  # noqa: SLF001
-        lease._process.keeper.forget(lease._endpoint, lease._tenure)  # noqa: SLF001
+        lease._forget()  # noqa: SLF001
 
 
 L = TypeVar("L", bound=BaseLease)
@@ -289,24 +305,35 @@ class Entered(Generic[L]):
     """The leases whose ``with`` is not left yet, by the thread or task that entered it: a lock object may be shared."""
 
     def __init__(self) -> None:
-        self._leases: list[tuple[int, L]] = []
+        self._leases: list[L] = []
 
     def push(self, owner: int, lease: L) -> None:
-        self._leases.append((owner, lease))
+        lease._owner = owner  # noqa: SLF001
+        self._leases.append(lease)
 
-    def pop(self, owner: int) -> L:
+    def innermost(self, owner: int) -> L:
         """The innermost lease of this owner. Where ``with`` was entered elsewhere, as by a fixture that is torn down in
         another task, the last one entered."""
-        mine = [entry for entry in self._leases if entry[0] == owner] or self._leases
+        mine = [lease for lease in self._leases if lease._owner == owner] or self._leases  # noqa: SLF001
         if not mine:
             raise RuntimeError("the end of a with statement that was never entered")
-        self._leases.remove(mine[-1])
-        return mine[-1][1]
+        return mine[-1]
+
+    def remove(self, lease: L) -> None:
+        self._leases.remove(lease)
+
+
+def abandoned(lease: BaseLease) -> Coroutine[Any, Any, None]:
+    """What to drive when the end of a ``with`` was interrupted, and nobody knows how far it had come."""
+    tenure = lease._tenure  # noqa: SLF001
+    tenure.end()
+    lease._forget()  # noqa: SLF001
+    return give_up(Attempt(tenure.spec, tenure.token, pending=lease._process is current(), doubt=True))  # noqa: SLF001
 
 
 async def exists(spec: Spec) -> Answer[Any]:
     """Whether anybody holds the lock."""
-    return await Command(("EXISTS", spec.keys[0]), spec.timeout)
+    return await insist(Command(("EXISTS", spec.keys[0]), spec.timeout))
 
 
 async def record(process: str) -> Answer[Any]:

@@ -40,7 +40,6 @@ class Lease(_face.BaseLease):
     def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
         super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
         self._driver = driver
-        self._error = lock._error  # noqa: SLF001
         self._event: asyncio.Event | None = None
         self._body: asyncio.Task[Any] | None = None
         """The task inside ``async with``, to be cancelled if the lease is lost."""
@@ -68,7 +67,7 @@ class Lease(_face.BaseLease):
         try:
             kept, sent = await self._driver.run(mutex.renew(self._tenure.spec, self._tenure.token, ttl))
         except WireError as error:
-            raise self._error(error) from error
+            raise _face.server_error(self._tenure.spec, error) from error
         if not self._renewed(kept, sent, ttl):
             raise self._lease_lost()
 
@@ -76,13 +75,14 @@ class Lease(_face.BaseLease):
         """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
         cannot be reached (the lock then ends with its lease)."""
         tenure = self._tenure
-        if self._begin_release():
-            try:
+        try:
+            if self._begin_release():
                 kept = await self._driver.run(mutex.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt))
-            except WireError as error:
-                raise self._error(error) from error
-            if not kept:
-                tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
+                if not kept:
+                    tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
+        except WireError as error:
+            if not tenure.lost:
+                raise _face.server_error(tenure.spec, error) from error
         if tenure.lost:
             raise self._lease_lost()
 
@@ -168,7 +168,7 @@ class Lock(_face.BaseLock):
     def lease(self) -> Lease | None:
         """The lease of the latest acquisition by this object, until it is given back."""
         lease = self._current
-        return None if lease is None or lease._tenure.over else lease  # noqa: SLF001
+        return None if lease is None or lease._is_over() else lease  # noqa: SLF001
 
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
@@ -176,7 +176,11 @@ class Lock(_face.BaseLock):
         wait = self._acquire_wait(blocking, timeout)
         attempt = Attempt(self._spec, current().token())
         try:
-            return not isinstance(await self._take(attempt, wait), Busy)
+            result = await self._take(attempt, wait)
+            if isinstance(result, Busy):
+                return False
+            result._owner = id(asyncio.current_task())  # noqa: SLF001
+            return True
         except BaseException:
             await self._undo(attempt)
             raise
@@ -216,23 +220,31 @@ class Lock(_face.BaseLock):
         """Give back the lease of this ``async with``, and no other. LeaseLost is raised if the body succeeded or was
         cancelled because of it, else noted on its exception; a server that cannot be reached is a warning."""
         task = asyncio.current_task()
-        lease = self._entered.pop(id(task))
+        lease = self._entered.innermost(id(task))
+        self._entered.remove(lease)
         lease._body = None  # noqa: SLF001
         if lease._cancelled_body and task is not None:  # noqa: SLF001
             # Our own cancellation ends here. If somebody else cancelled the task too, that one goes on (as asyncio.timeout).
             outside = task.uncancel()
             if isinstance(error, asyncio.CancelledError) and not outside:
                 error = None
+        await self._leave(lease, error)
+
+    async def _leave(self, lease: Lease, error: BaseException | None) -> None:
         try:
             await lease.release()
         except NotHeld:
-            pass  # given back inside the body, or taken by the process that forked this one
+            # Given back inside the body, or taken by the process that forked this one. If the body has taken it again, as an
+            # asyncio.Condition does, that is given back.
+            again = self.lease
+            if again is not None and again._owner == lease._owner:  # noqa: SLF001
+                await again.release()
         except LeaseLost as lost:
             if error is None:
                 raise
             error.add_note(str(lost))
         except ServerError as unreachable:
-            warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=2)
+            warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
 
     def _driver(self) -> Driver:
         driver = self._home

@@ -11,7 +11,6 @@ from contextvars import ContextVar
 from typing import Any, Literal, Never, ParamSpec, TypeVar
 
 from holdfast import _face
-from holdfast._wire.endpoint import resolve
 from holdfast.errors import ConfigError, LockTimeout
 
 P = ParamSpec("P")
@@ -21,7 +20,7 @@ _held: ContextVar[frozenset[tuple[object, str]]] = ContextVar("holdfast_held", d
 """What this very call stack holds through decorators: (thread or task, name)."""
 
 
-def locked(  # noqa: C901 - the two wrappers say the same thing twice, once with await
+def locked(
     client: object,
     template: str,
     *,
@@ -69,46 +68,50 @@ def locked(  # noqa: C901 - the two wrappers say the same thing twice, once with
         fields = _fields(template, signature)
         is_async = inspect.iscoroutinefunction(function)
         make = _lock_type(is_async)
-        resolve(client, make._face)  # noqa: SLF001 - refuses a client of the other face now, not at the first call
-        make(client, template, **options)  # and bad options
+        make(client, template, **options)  # refuses bad options, and a client of the other face, now and not at the first call
 
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             return make(client, template.format(**{field: bound.arguments[field] for field in fields}), **options)
 
-        if is_async:
-            import asyncio  # here: a command line without asyncio starts in half the time
-
-            @functools.wraps(function)
-            async def run_async(*args: P.args, **kwargs: P.kwargs) -> Any:
-                own = lock(args, kwargs)
-                marked = _mark((asyncio.current_task(), own.key), own.name)
-                try:
-                    async with own:
-                        return await function(*args, **kwargs)  # type: ignore[misc]
-                except LockTimeout as error:
-                    return _skipped(error, own, busy)
-                finally:
-                    _held.set(marked)
-
-            return run_async  # type: ignore[return-value]
-
-        @functools.wraps(function)
-        def run(*args: P.args, **kwargs: P.kwargs) -> Any:
-            own = lock(args, kwargs)
-            marked = _mark((threading.get_ident(), own.key), own.name)
-            try:
-                with own:
-                    return function(*args, **kwargs)
-            except LockTimeout as error:
-                return _skipped(error, own, busy)
-            finally:
-                _held.set(marked)
-
-        return run
+        return _wrapped_async(function, lock, busy) if is_async else _wrapped(function, lock, busy)
 
     return decorate
+
+
+def _wrapped(function: Callable[P, T], lock: Callable[..., Any], busy: str) -> Callable[P, T]:
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> Any:
+        own = lock(args, kwargs)
+        marked = _mark((threading.get_ident(), own.key), own.name)
+        try:
+            with own:
+                return function(*args, **kwargs)
+        except LockTimeout as error:
+            return _skipped(error, own, busy)
+        finally:
+            _held.set(marked)
+
+    return run
+
+
+def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str) -> Callable[P, T]:
+    import asyncio  # here: a command line without asyncio starts in half the time
+
+    @functools.wraps(function)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> Any:
+        own = lock(args, kwargs)
+        marked = _mark((asyncio.current_task(), own.key), own.name)
+        try:
+            async with own:
+                return await function(*args, **kwargs)  # type: ignore[misc]
+        except LockTimeout as error:
+            return _skipped(error, own, busy)
+        finally:
+            _held.set(marked)
+
+    return run  # type: ignore[return-value]
 
 
 def _lock_type(is_async: bool) -> Any:

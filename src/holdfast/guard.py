@@ -9,14 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import _face
-from holdfast._core.mutex import KEEP, milliseconds
+from holdfast._core.mutex import KEEP, insist, milliseconds
 from holdfast._core.names import lock_keys
-from holdfast._core.requests import Answer, Run, WireError
+from holdfast._core.requests import Run, WireError
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
 from holdfast._lua import Script
 from holdfast._wire.endpoint import resolve
 from holdfast.errors import ConfigError, ServerError
+
+__all__ = ["KEEP_FENCE", "SQL", "accept", "guarded_set"]
 
 SQL = "fence <= :fence"
 """For a table with a column ``fence``: ``UPDATE t SET value = :value, fence = :fence WHERE id = :id AND fence <= :fence``. No
@@ -68,10 +70,6 @@ def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_F
 def _run(client: object, call: Run[bool]) -> bool:
     endpoint = resolve(client, "sync")
     try:
-        return Driver(current(), endpoint).run(_ask(call)).value
+        return Driver(current(), endpoint).run(insist(call)).value
     except WireError as error:
         raise ServerError(f"guard of {call.keys[0]!r}: {error}", address=error.address) from error
-
-
-async def _ask(call: Run[bool]) -> Answer[bool]:
-    return await call

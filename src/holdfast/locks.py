@@ -16,7 +16,7 @@ from holdfast._core.requests import WireError
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
-from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, ServerError
+from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, ServerError
 
 
 class _Lost(threading.Event):
@@ -36,7 +36,6 @@ class Lease(_face.BaseLease):
     def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
         super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
         self._driver = driver
-        self._error = lock._error  # noqa: SLF001
         self._event: threading.Event | None = None
 
     @property
@@ -61,7 +60,7 @@ class Lease(_face.BaseLease):
         try:
             kept, sent = self._driver.run(mutex.renew(self._tenure.spec, self._tenure.token, ttl))
         except WireError as error:
-            raise self._error(error) from error
+            raise _face.server_error(self._tenure.spec, error) from error
         if not self._renewed(kept, sent, ttl):
             raise self._lease_lost()
 
@@ -69,13 +68,14 @@ class Lease(_face.BaseLease):
         """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
         cannot be reached (the lock then ends with its lease)."""
         tenure = self._tenure
-        if self._begin_release():
-            try:
+        try:
+            if self._begin_release():
                 kept = self._driver.run(mutex.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt))
-            except WireError as error:
-                raise self._error(error) from error
-            if not kept:
-                tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
+                if not kept:
+                    tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
+        except WireError as error:
+            if not tenure.lost:
+                raise _face.server_error(tenure.spec, error) from error
         if tenure.lost:
             raise self._lease_lost()
 
@@ -147,7 +147,7 @@ class Lock(_face.BaseLock):
     def lease(self) -> Lease | None:
         """The lease of the latest acquisition by this object, until it is given back."""
         lease = self._current
-        return None if lease is None or lease._tenure.over else lease  # noqa: SLF001
+        return None if lease is None or lease._is_over() else lease  # noqa: SLF001
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
@@ -155,7 +155,11 @@ class Lock(_face.BaseLock):
         wait = self._acquire_wait(blocking, timeout)
         attempt = Attempt(self._spec, current().token())
         try:
-            return not isinstance(self._take(attempt, wait), Busy)
+            result = self._take(attempt, wait)
+            if isinstance(result, Busy):
+                return False
+            result._owner = threading.get_ident()  # noqa: SLF001
+            return True
         except BaseException:
             self._undo(attempt)
             raise
@@ -191,17 +195,33 @@ class Lock(_face.BaseLock):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Give back the lease of this ``with``, and no other. LeaseLost is raised if the body succeeded, else noted on its
         exception; a server that cannot be reached is a warning."""
-        lease = self._entered.pop(threading.get_ident())
+        try:
+            lease = self._entered.innermost(threading.get_ident())
+            self._leave(lease, error)
+        except (HoldfastError, HoldfastWarning):
+            raise
+        except BaseException:
+            # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
+            self._driver().run(_face.abandoned(self._entered.innermost(threading.get_ident())))
+            raise
+        finally:
+            self._entered.remove(self._entered.innermost(threading.get_ident()))
+
+    def _leave(self, lease: Lease, error: BaseException | None) -> None:
         try:
             lease.release()
         except NotHeld:
-            pass  # given back inside the body, or taken by the process that forked this one
+            # Given back inside the body, or taken by the process that forked this one. If the body has taken it again, as a
+            # threading.Condition does, that is given back.
+            again = self.lease
+            if again is not None and again._owner == lease._owner:  # noqa: SLF001
+                again.release()
         except LeaseLost as lost:
             if error is None:
                 raise
             error.add_note(str(lost))
         except ServerError as unreachable:
-            warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=2)
+            warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
 
     def _driver(self) -> Driver:
         driver = self._home

@@ -7,10 +7,12 @@ compare and delete); M. Kleppmann, "How to do distributed locking" (2016), for t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from holdfast._core.requests import Conflict, Draw, Gone, NotSent, Refused, Run, Sleep, Unknown, WireError
+from holdfast._core.requests import Conflict, Draw, Gone, NotSent, Refused, Request, Run, Sleep, Unknown, WireError
 from holdfast._lua import Script
+
+R = TypeVar("R")
 
 CLAIM = 2.0
 """Seconds a waiter has to take up a lock that was handed to it. Part of the format: the same number stands in `_queue.lua`."""
@@ -194,19 +196,21 @@ async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:
         raise
 
 
+async def insist(call: Request[R]) -> R:
+    """Ask for something that does no harm when it is done twice: up to three times if there is no answer."""
+    for _ in range(2):
+        try:
+            return await call
+        except (NotSent, Unknown):
+            await Sleep(0.02)
+    return await call
+
+
 async def renew(spec: Spec, token: str, ttl: float) -> tuple[bool, float]:
     """Set the lease to ``ttl`` seconds from now: (still ours, when that was asked for). Raises as `release` does."""
-    failures = 0
-    while True:
-        try:
-            answer = await Run(RENEW, spec.keys, renewal_args(token, ttl), min(spec.timeout, answer_within(ttl)))
-        except (NotSent, Unknown):
-            failures += 1
-            if failures == 3:
-                raise
-            await Sleep(0.02 * failures)
-        else:
-            return answer.value == 1, answer.sent
+    call = Run(RENEW, spec.keys, renewal_args(token, ttl), min(spec.timeout, answer_within(ttl)))
+    answer = await insist(call)
+    return answer.value == 1, answer.sent
 
 
 def renewal_args(token: str, ttl: float) -> tuple[str, int]:

@@ -91,7 +91,8 @@ class Waiting:
     def __init__(self) -> None:
         self._waiters: dict[str, Waiter] = {}
         self._departed: OrderedDict[str, Attempt] = OrderedDict()
-        self._round_at = INFINITY
+        self.round_at = INFINITY
+        """When all waiters are refreshed next."""
         self.listening = False
 
     def __len__(self) -> int:
@@ -132,7 +133,8 @@ class Waiting:
         waiter.down = None
         # Counted from the answer, never too early: asking a moment before the lease ends would only ask twice.
         waiter.refresh_at = INFINITY if busy.remaining is None else now + busy.remaining + 0.002
-        self._round_at = min(self._round_at, now + REFRESH_EVERY)
+        if not now <= self.round_at <= now + REFRESH_EVERY:
+            self.round_at = now + REFRESH_EVERY
 
     def on_message(self, token: str, fence: int, now: float) -> Run[int] | None:
         """A hand-over was published for this token. Perhaps to do: hand on what nobody here waits for any more."""
@@ -178,8 +180,8 @@ class Waiting:
     def due(self, now: float) -> list[Refresh]:
         """The refreshes to send now: of all waiters once a second, of one when the lease it was told of ends."""
         batch = [w for w in self._waiters.values() if w.told is not None and not w.in_flight]
-        if now >= self._round_at:
-            self._round_at = now + REFRESH_EVERY if batch else INFINITY
+        if now >= self.round_at:
+            self.round_at = now + REFRESH_EVERY if batch else INFINITY
         else:
             batch = [waiter for waiter in batch if waiter.refresh_at <= now]
         for waiter in batch:
@@ -189,7 +191,7 @@ class Waiting:
     def next_at(self) -> float:
         """When `due` has something to send (local seconds; infinity: nothing to wait for)."""
         expiries = [w.refresh_at for w in self._waiters.values() if w.told is not None and not w.in_flight]
-        return min(self._round_at, *expiries) if expiries else INFINITY
+        return min(self.round_at, *expiries) if expiries else INFINITY
 
     def on_refreshed(self, batch: Iterable[Waiter], replies: list[Reply], sent: float, now: float) -> None:
         for waiter, reply in zip(batch, replies, strict=True):

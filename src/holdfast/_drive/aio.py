@@ -53,7 +53,7 @@ class Driver:
         self._at_once: dict[type, Callable[[Any], Any]] = {
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
-            Delist: lambda request: process.keeper.delist(endpoint, request.waiter),
+            Delist: self._delist,
         }
         self._do: dict[type, Callable[[Any], Coroutine[Any, Any, Any]]] = {
             Run: self._call,
@@ -114,6 +114,11 @@ class Driver:
         if forgotten(reply):
             reply, sent = await self._stream.exchange(pack(call, whole=True), call.timeout)
         return Answer(value(call, reply, self.endpoint), sent, clock())
+
+    def _delist(self, request: Delist) -> None:
+        keeper = self.process.running_keeper
+        if keeper is not None:
+            keeper.delist(self.endpoint, request.waiter)
 
     async def _enlist(self, request: Enlist) -> Outcome | None:
         slot = AioSlot()

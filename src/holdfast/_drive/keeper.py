@@ -15,211 +15,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import hiredis
-
-from holdfast._core.mutex import CLAIM, REFRESH, RELEASE, RENEW, milliseconds, renewal_args
-from holdfast._core.renewing import Renew, Renewing, Tenure
-from holdfast._core.requests import Answer, Command, NotSent, Refused, Run, WireError
-from holdfast._core.waiting import Refresh, Slot, Waiter, Waiting
+from holdfast._core.renewing import Tenure
+from holdfast._core.requests import Answer, NotSent
+from holdfast._core.waiting import Slot, Waiter
 from holdfast._drive.clock import clock
-from holdfast._drive.link import Link
+from holdfast._drive.node import RECORD_AFTER, Node
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.resp import Call, forgotten, pack, value
 
 log = logging.getLogger("holdfast.keeper")
-
-RECORD_EVERY = 20.0
-"""Seconds between two writings of the process record, which expires after three times that."""
-
-RECORD_AFTER = 0.2
-"""Seconds after the first lock at which the record is first written: a quick command never pays for it."""
-
-PING_EVERY = 5.0
-"""Seconds of silence after which the inbox is tested: a dropped connection gives no other sign."""
-
-
-class Node:
-    """What the keeper does on one server. Its methods run in the keeper thread, except where they say otherwise."""
-
-    def __init__(self, keeper: Keeper, endpoint: Endpoint) -> None:
-        self.keeper = keeper
-        self.endpoint = endpoint
-        self.waiting = Waiting()
-        self.renewing = Renewing()
-        self.commands = Link(keeper, endpoint)
-        self.inbox = Link(keeper, endpoint, self._on_push, self._on_silence)
-        self.channel = f"hf:inbox:{keeper.process_id}"
-        self._subscribing = False
-        self._inbox_at = 0.0
-        self._record_at = float("inf")
-
-    def run(self, call: Call, timeout: float, then: Callable[[Any, float], None]) -> None:
-        """Run a script or command; ``then`` gets its typed reply, or the WireError instead."""
-
-        def on_reply(reply: Any, sent: float) -> None:
-            if forgotten(reply):
-                self.commands.send(pack(call, whole=True), timeout, on_answer)
-            else:
-                on_answer(reply, sent)
-
-        def on_answer(reply: Any, sent: float) -> None:
-            if not isinstance(reply, WireError):
-                try:
-                    reply = value(call, reply, self.endpoint)
-                except WireError as error:
-                    reply = error
-            then(reply, sent)
-
-        self.commands.send(pack(call), timeout, on_reply)
-
-    # What is to do now
-
-    def active(self) -> bool:
-        return bool(len(self.waiting) or len(self.renewing))
-
-    def turn(self, now: float) -> None:
-        """Send what is due."""
-        for link in (self.commands, self.inbox):
-            link.overdue(now)
-        with self.keeper.mutex:
-            renewals, lost = self.renewing.due(now)
-            refreshes = self.waiting.due(now)
-            timeout = self.waiting.timeout
-            listen = len(self.waiting) > 0
-            record = self.active() and now >= self._record_at
-            if record:
-                self._record_at = now + RECORD_EVERY
-        for tenure in lost:
-            self.keeper.report(tenure)
-        for renewal in renewals:
-            self._renew(renewal)
-        for refresh in refreshes:
-            self._refresh(refresh, timeout)
-        if record:
-            self._write_record()
-        if listen and now >= self._inbox_at:
-            self._tend_inbox(now)
-
-    def next_at(self) -> float:
-        """When `turn` has something to do; the keeper's mutex is held."""
-        at = min(self.renewing.next_at(), self.waiting.next_at(), self.commands.next_at(), self.inbox.next_at())
-        if self.active():
-            at = min(at, self._record_at)
-        return min(at, self._inbox_at) if len(self.waiting) else at
-
-    # Renewal
-
-    def _renew(self, renewal: Renew) -> None:
-        tenure = renewal.tenure
-
-        def then(answer: int | WireError, sent: float) -> None:
-            with self.keeper.mutex:
-                if isinstance(answer, WireError):
-                    self.renewing.on_failed(renewal, clock())
-                    kept = True
-                else:
-                    kept = self.renewing.on_answer(renewal, answer, sent)
-            if not kept:
-                self.keeper.report(tenure)
-
-        call = Run(RENEW, tenure.spec.keys, renewal_args(tenure.token, renewal.ttl), tenure.spec.timeout)
-        self.run(call, tenure.spec.timeout, then)
-
-    # Waiting
-
-    def _refresh(self, refresh: Refresh, timeout: float) -> None:
-        batch = refresh.batch
-        keys = tuple(key for waiter in batch for key in waiter.attempt.spec.keys)
-        args: list[str | int] = [self.channel]
-        for waiter in batch:
-            args += waiter.attempt.token, milliseconds(waiter.attempt.spec.first_ttl)
-
-        def then(answer: tuple[bool, list[Any]] | WireError, sent: float) -> None:
-            now = clock()
-            with self.keeper.mutex:
-                if isinstance(answer, WireError):
-                    self.waiting.on_failed(batch, answer, now)
-                    return
-                self.waiting.on_refreshed(batch, answer[1], sent, now)
-                deaf = self.waiting.listening and not answer[0]
-            if deaf:
-                self.inbox.fail("the server does not know this listener any more")
-
-        self.run(Run(REFRESH, keys, tuple(args), timeout), timeout, then)
-
-    def _tend_inbox(self, now: float) -> None:
-        """Subscribe, or test that the subscription is alive."""
-        self._inbox_at = now + PING_EVERY
-        if self._subscribing:
-            return
-        if not self.waiting.listening:
-            self._subscribing = True
-            self.inbox.send(pack(Command(("SUBSCRIBE", self.channel), 2.0)), 2.0, self._on_subscribed)
-        else:
-            self.inbox.send(pack(Command(("PING",), 2.0)), 2.0, lambda _reply, _sent: None)
-
-    def _on_subscribed(self, reply: Any, _sent: float) -> None:
-        self._subscribing = False
-        now = clock()
-        error = reply if isinstance(reply, WireError) else None
-        if isinstance(reply, hiredis.ReplyError):
-            error = Refused(str(reply), self.endpoint.address)
-        with self.keeper.mutex:
-            if error is None:
-                self.waiting.on_listening(now)
-                self._inbox_at = now + PING_EVERY
-            else:
-                self.waiting.on_unreachable(error, now)
-                self._inbox_at = now + 0.1
-
-    def _on_silence(self, why: str) -> None:
-        """The inbox is lost: subscribe anew. The refresh that follows makes up for messages missed meanwhile."""
-        log.debug("inbox on %s lost: %s", self.endpoint.address, why)
-        with self.keeper.mutex:
-            self.waiting.on_silence()
-        self._inbox_at = clock()
-
-    def _on_push(self, reply: list[Any]) -> bool:
-        """A message: only a hint, so whatever cannot be read is dropped. False: an ordinary reply."""
-        if len(reply) != 3 or reply[0] != b"message":
-            return False
-        payload = reply[2]
-        fields = payload.split(b" ") if isinstance(payload, bytes) and len(payload) <= 256 else []
-        if len(fields) != 3 or fields[0] != b"1" or not fields[2].isdigit():
-            return True
-        token, fence = fields[1].decode("ascii", "replace"), int(fields[2])
-        with self.keeper.mutex:
-            leave = self.waiting.on_message(token, fence, clock())
-        if leave is not None:
-            self.run(leave, leave.timeout, lambda _answer, _sent: None)
-        return True
-
-    # The process record
-
-    def _write_record(self) -> None:
-        keeper = self.keeper
-        record = Command(("SET", f"hf:proc:{keeper.process_id}", keeper.record(), "PX", milliseconds(3 * RECORD_EVERY)), CLAIM)
-        self.run(record, CLAIM, lambda _answer, _sent: None)
-
-    def want_record(self, now: float) -> None:
-        """Called with the keeper's mutex held, by any thread."""
-        if self._record_at == float("inf"):
-            self._record_at = now + RECORD_AFTER
-
-    def farewell(self) -> list[Call]:
-        """What to send when this process ends: held locks are given back, the record is removed."""
-        calls: list[Call] = [
-            Run(RELEASE, t.spec.keys, (t.token, "release"), 0.5) for t in self.renewing.tenures() if t.lose("the process ends")
-        ]
-        if self._record_at != float("inf"):
-            calls.append(Command(("DEL", f"hf:proc:{self.keeper.process_id}"), 0.5))
-        return calls
 
 
 class Keeper:
     """The thread, its selector, and the nodes it looks after. Other threads use the methods of the first block only."""
 
-    def __init__(self, process_id: str, facts: dict[str, Any]) -> None:
+    def __init__(self, process_id: str, facts: Callable[[], dict[str, Any]]) -> None:
         self.process_id = process_id
         self.facts = facts
         self.mutex = threading.Lock()
@@ -270,12 +79,21 @@ class Keeper:
     def joined(self, endpoint: Endpoint, waiter: Waiter, answer: Answer[Any]) -> None:
         """The waiter is in the server's queue."""
         with self.mutex:
-            self._node(endpoint).waiting.joined(waiter, answer, clock())
-            self._wake_by(waiter.refresh_at)
+            waiting = self._node(endpoint).waiting
+            waiting.joined(waiter, answer, clock())
+            self._wake_by(min(waiting.round_at, waiter.refresh_at))
 
     def delist(self, endpoint: Endpoint, waiter: Waiter) -> None:
         with self.mutex:
             self._node(endpoint).waiting.delist(waiter)
+
+    def facts_changed(self) -> None:
+        """Write the process record again soon, where there is one."""
+        now = clock()
+        with self.mutex:
+            for node in self._nodes.values():
+                node.facts_changed(now)
+            self._wake_by(now + RECORD_AFTER)
 
     def call(self, what: Callable[[], None]) -> None:
         """Have the keeper thread call this soon."""
@@ -313,7 +131,7 @@ class Keeper:
             pass  # full: it will wake; or closed: it has ended
 
     def record(self) -> str:
-        return json.dumps(self.facts)
+        return json.dumps(self.facts())
 
     def report(self, tenure: Tenure) -> None:
         """Tell the owner that his lease is lost; the mutex is not held."""
@@ -322,14 +140,32 @@ class Keeper:
         if owner is not None:
             owner.notice_loss()
 
+    def safely(self, action: Callable[..., object], *args: Any) -> bool:
+        """Do something of which nobody else's lease may depend. False if it failed."""
+        try:
+            action(*args)
+        except Exception:
+            log.exception("the keeper stumbled, and goes on")
+            return False
+        return True
+
     def _run(self) -> None:
         while not self._stopping:
             try:
+                self._turns()
+            except BaseException:
+                log.exception("the keeper stumbled, and goes on")  # once more, over the one before
+        self._end()
+
+    def _turns(self) -> None:
+        while not self._stopping:
+            try:
                 self._turn()
-            except Exception:
-                # A defect must not end the renewals of everybody else; the local deadlines hold in any case.
+            except BaseException:
                 log.exception("the keeper stumbled, and goes on")
                 threading.Event().wait(0.05)
+
+    def _end(self) -> None:
         self.ended = True
         for node in self._nodes.values():
             node.commands.close()
@@ -340,7 +176,7 @@ class Keeper:
 
     def _turn(self) -> None:
         while self._calls:
-            self._calls.popleft()()
+            self.safely(self._calls.popleft())
         now = clock()
         for node in list(self._nodes.values()):
             node.turn(now)

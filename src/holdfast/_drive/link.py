@@ -38,7 +38,7 @@ class Link:
         self,
         keeper: Keeper,
         endpoint: Endpoint,
-        on_push: Callable[[list[Any]], bool] | None = None,
+        on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[str], None] | None = None,
     ) -> None:
         self._keeper = keeper
@@ -97,7 +97,7 @@ class Link:
             if not isinstance(result, WireError):
                 result.close()
             for _, _, then in queued:
-                then(error, clock())
+                self._keeper.safely(then, error, clock())
             return
         self._backoff = 0.0
         result.setblocking(False)
@@ -149,13 +149,14 @@ class Link:
     def _dispatch(self) -> None:
         try:
             while (reply := self._reader.gets()) is not False:
-                if self._on_push is not None and isinstance(reply, list) and self._on_push(reply):
+                if self._on_push is not None and isinstance(reply, list) and reply[0] == b"message":
+                    self._keeper.safely(self._on_push, reply)
                     continue
                 if not self._sent:
                     self.fail("an answer to nothing")
                     return
                 request = self._sent.popleft()
-                request.then(reply, request.sent)
+                self._keeper.safely(request.then, reply, request.sent)
         except hiredis.ProtocolError as error:
             self.fail(str(error))
 
@@ -178,7 +179,8 @@ class Link:
         self._out = b""
         sent, self._sent = self._sent, deque()
         for request in sent:
-            request.then(Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address), request.sent)
+            error = Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address)
+            self._keeper.safely(request.then, error, request.sent)
 
     def close(self) -> None:
         self._closed = True

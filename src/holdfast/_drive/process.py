@@ -42,6 +42,13 @@ class Process:
         """A new token: a public part, which says whose it is, and a secret one."""
         return f"{self.id}.{os.urandom(16).hex()}"
 
+    def set_label(self, label: str) -> None:
+        """Who this process says it is, from now on."""
+        if label != self.label:
+            self.label = label
+            if self._keeper is not None:
+                self._keeper.facts_changed()
+
     def facts(self) -> dict[str, Any]:
         """What others may know about this process."""
         return {"host": socket.gethostname(), "pid": self.pid, "label": self.label, "start": round(self.started, 3)}
@@ -61,9 +68,14 @@ class Process:
             with self._mutex:
                 if self._keeper is None or self._keeper.ended:
                     _warn_where_threads_stall()
-                    self._keeper = Keeper(self.id, self.facts())
+                    self._keeper = Keeper(self.id, self.facts)
                 keeper = self._keeper
         return keeper
+
+    @property
+    def running_keeper(self) -> Keeper | None:
+        """The keeper, if there is one: for what needs none if there is none."""
+        return self._keeper
 
     def close(self) -> None:
         """Give back held locks, end the keeper, close the connections; at most about a second."""

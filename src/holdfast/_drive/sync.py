@@ -31,7 +31,7 @@ class Driver:
             Sleep: lambda request: time.sleep(request.seconds),
             Enlist: self._enlist,
             Wait: self._wait,
-            Delist: lambda request: process.keeper.delist(endpoint, request.waiter),
+            Delist: self._delist,
         }
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
@@ -61,6 +61,11 @@ class Driver:
         if forgotten(reply):
             reply = self._pool.exchange(pack(call, whole=True), call.timeout)
         return Answer(value(call, reply, self.endpoint), sent, clock())
+
+    def _delist(self, request: Delist) -> None:
+        keeper = self.process.running_keeper
+        if keeper is not None:
+            keeper.delist(self.endpoint, request.waiter)
 
     def _enlist(self, request: Enlist) -> Outcome | None:
         slot: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()

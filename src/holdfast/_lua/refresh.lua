@@ -16,6 +16,8 @@ local function refresh(lock, state, queue, token, ttl)
   if type(holder) == 'table' then return refused(lock, holder) end
   local fields, refusal = read_state(state)
   if not fields then return refusal end
+  local head = redis.pcall('ZRANGE', queue, 0, 0)
+  if head.err then return refused(queue, head) end
   if holder == token then
     keep_alive(state, queue, fields[4], ttl, now)
     if fields[1] then

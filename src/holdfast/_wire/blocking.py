@@ -12,6 +12,7 @@ import hiredis
 from holdfast._core.requests import NotSent, Refused, Unknown, WireError
 from holdfast._wire import resp
 from holdfast._wire.endpoint import Endpoint
+from holdfast.errors import ServerError
 
 CONNECT_TIMEOUT = 2.0
 
@@ -21,7 +22,7 @@ def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
     timeout = min(timeout, endpoint.timeout or CONNECT_TIMEOUT)
     try:
         sock = _dial(endpoint, timeout)
-    except OSError as error:
+    except (OSError, ServerError) as error:  # ServerError: this machine's own server did not start
         raise NotSent(f"no server at {endpoint.address}: {error}", endpoint.address) from error
     try:
         sock.settimeout(timeout)
@@ -58,13 +59,13 @@ def _dial(endpoint: Endpoint, timeout: float) -> socket.socket:
                 sock.close()
                 raise
         return sock
-    try:
+    if endpoint.local is None:
         return _dial_unix(endpoint.path, timeout)
-    except (FileNotFoundError, ConnectionRefusedError):
-        if endpoint.local is None:
-            raise
-        from holdfast._servers import local
+    from holdfast._servers import local
 
+    try:
+        return _dial_unix(local.socket_path(endpoint.local), timeout)
+    except (FileNotFoundError, ConnectionRefusedError):
         return _dial_unix(local.ensure(endpoint.local), timeout)
 
 
@@ -122,6 +123,8 @@ class Connection:
                 reply = reader.gets()
                 if reply is not False:
                     return reply
+        except hiredis.ProtocolError as error:
+            raise Unknown(f"{self.address} is no Redis or Valkey server: {error}", self.address) from error
         except OSError as error:
             why = "no answer in time" if isinstance(error, BlockingIOError | TimeoutError) else str(error)
             raise Unknown(f"{self.address}: {why}", self.address) from error

@@ -49,8 +49,8 @@ class Endpoint:
         if self.credentials is not None:
             found = self.credentials.get_credentials()
             user, password = found if len(found) == 2 else (None, found[0])
-        if password is not None:
-            commands.append(("AUTH", user, password) if user else ("AUTH", password))
+        if user or password is not None:
+            commands.append(("AUTH", user, password or "") if user else ("AUTH", password or ""))
         if self.db:
             commands.append(("SELECT", str(self.db)))
         return commands

@@ -18,6 +18,7 @@ from holdfast._drive.clock import clock
 from holdfast._wire import resp
 from holdfast._wire.blocking import CONNECT_TIMEOUT
 from holdfast._wire.endpoint import Endpoint
+from holdfast.errors import ServerError
 
 
 class _Protocol(asyncio.Protocol):
@@ -141,7 +142,7 @@ class Multiplex:
                         raise Refused(str(reply), endpoint.address)
         except BaseException as error:
             protocol.abort()
-            if isinstance(error, OSError | TimeoutError | Unknown):
+            if isinstance(error, OSError | TimeoutError | Unknown | ServerError):
                 raise NotSent(f"no server at {endpoint.address}: {error or 'no answer in time'}", endpoint.address) from error
             raise
         return protocol
@@ -157,13 +158,14 @@ class Multiplex:
                 ssl=endpoint.ssl_context(),
             )
             return
-        try:
+        if endpoint.local is None:
             await loop.create_unix_connection(lambda: protocol, endpoint.path)
-        except (FileNotFoundError, ConnectionRefusedError):
-            if endpoint.local is None:
-                raise
-            from holdfast._servers import local
+            return
+        from holdfast._servers import local
 
+        try:
+            await loop.create_unix_connection(lambda: protocol, local.socket_path(endpoint.local))
+        except (FileNotFoundError, ConnectionRefusedError):
             path = await loop.run_in_executor(None, local.ensure, endpoint.local)
             await loop.create_unix_connection(lambda: protocol, path)
 

@@ -16,7 +16,8 @@ Call = Run[Any] | Command
 
 def command(*parts: bytes | str | int) -> bytes:
     """The bytes of one command."""
-    return hiredis.pack_command(parts)  # type: ignore[arg-type, no-any-return]
+    # Never an int: hiredis would make text of it, in which Python looks for signals, and crashes if a handler raises then.
+    return hiredis.pack_command(tuple(str(p) if isinstance(p, int) else p for p in parts))  # type: ignore[arg-type, no-any-return]
 
 
 @functools.lru_cache(4096)

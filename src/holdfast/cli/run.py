@@ -25,6 +25,7 @@ from holdfast.cli.supervise import Interrupted, Result, Signals, Supervisor, Ter
 from holdfast.cli.terminal import Terminal
 from holdfast.errors import (
     ConfigError,
+    HoldfastError,
     HoldfastWarning,
     LeaseLost,
     LockTimeout,
@@ -92,7 +93,11 @@ def main(args: argparse.Namespace) -> int:
     url = _url(args)
     env = {**_scrubbed(os.environ, args.pass_url), "HOLDFAST_NAME": args.name}
     atexit.register(_die)  # registered first, so called last
-    guard = launch(argv, env)
+    try:
+        guard = launch(argv, env)
+    except OSError as error:
+        output.say(f"cannot start a process: {error.strerror}")
+        return output.EX_OSERR
     try:
         return _Run(args, url, guard).run()
     finally:
@@ -246,7 +251,8 @@ class _Run:
         except Interrupted:
             for lock in self.locks:
                 if lock.lease is not None:  # it came after the lock was taken, and before anything knew of that
-                    lock.lease.release()
+                    with contextlib.suppress(HoldfastError):
+                        lock.lease.release()
             raise
         except LeaseLost as error:
             if not result.lost and not result.cause:

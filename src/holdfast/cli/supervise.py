@@ -74,6 +74,7 @@ class Signals:
             if signal.getsignal(signum) is not signal.SIG_IGN:  # ignored by somebody's wish, as with nohup
                 signal.signal(signum, self._handle)
         signal.signal(signal.SIGCONT, _guardian.noted)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, there would be no exit codes
         # The command may have the terminal with `stty tostop` while we have something to say: we must not be stopped.
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
 

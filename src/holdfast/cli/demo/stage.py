@@ -118,8 +118,8 @@ class Stage:
 
     def key(self, name: str) -> str:
         """A key for the demo's own data, deleted at the end, with what `holdfast.guard` keeps beside it."""
-        key = f"{self.name}:{name}"
-        self._keys += [key, f"{{{key}}}:fence"]
+        key = f"{{{self.name}}}:{name}"
+        self._keys += [key, f"{key}:fence"]
         return key
 
     def start(self, role: str, *arguments: str) -> Actor:

@@ -105,7 +105,7 @@ def test_the_command(new_server: NewServer, tmp_path: Path) -> None:
     """`holdfast run`: its output, its summary, the command's environment, and what `ps` shows of them all."""
     server = new_server(port=True, password=PASSWORD)
     environment = {**os.environ, "HOLDFAST_URL": server.url, "REDIS_URL": server.url}
-    holdfast_command = Path(sys.executable).with_name("holdfast")
+    holdfast_command = str(Path(sys.executable).with_name("holdfast"))
     spy = tmp_path / "spy"
     spy.write_text(
         "#!/bin/sh\nenv\nfor pid in /proc/[0-9]*; do\n"
@@ -114,12 +114,17 @@ def test_the_command(new_server: NewServer, tmp_path: Path) -> None:
     spy.chmod(0o755)
     outputs = []
     for options in (["-v", "--json"], ["-n"], ["--url", "redis://127.0.0.1:1/0"]):
-        command = [holdfast_command, "run", *options, "job", "--", spy]
+        command = [holdfast_command, "run", *options, "job", "--", str(spy)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
         outputs.append(done.stdout + done.stderr)
     wrong = {**environment, "HOLDFAST_URL": server.url.replace(PASSWORD, PASSWORD + "-old")}
     done = subprocess.run(
-        [holdfast_command, "run", "-v", "job", "--", spy], env=wrong, capture_output=True, text=True, timeout=30, check=False
+        [holdfast_command, "run", "-v", "job", "--", str(spy)],
+        env=wrong,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     assert done.returncode == 69
     outputs.append(done.stdout + done.stderr)

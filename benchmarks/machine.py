@@ -1,0 +1,54 @@
+"""Where a measurement was made: without that a figure says nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bare import Bare
+
+
+def facts(server: Bare) -> dict[str, Any]:
+    """Machine, versions and load, as they are now."""
+    info = dict(line.split(":", 1) for line in server("INFO", "server").decode().splitlines() if ":" in line)
+    name = "Valkey" if "valkey_version" in info else "Redis"
+    return {
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "server": f"{name} {info.get('valkey_version', info['redis_version'])}",
+        "packages": {
+            name: found for name in ("holdfast", "hiredis", "redis", "python-redis-lock") if (found := _version(name))
+        },
+        "load": round(os.getloadavg()[0], 2),
+    }
+
+
+def text(found: dict[str, Any]) -> str:
+    packages = ", ".join(f"{name} {number}" for name, number in found["packages"].items())
+    return (
+        f"{found['cpu']}, {found['cores']} cores, {found['system']}\n"
+        f"{found['server']} on loopback TCP, {found['python']}, {packages}\n"
+        f"load before the start: {found['load']} (of others: more than a few tenths spoil the figures)"
+    )
+
+
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return " ".join(line.split(":", 1)[1].split())
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,62 @@
+"""Fixtures for the tests of the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from cli.commands import Holdfast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from holdfast._servers.process import PrivateServer
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The programs that are started start as quickly as installed ones, whatever the environment says."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        yield
+
+
+@pytest.fixture
+def name() -> str:
+    """Of a lock that no other test uses."""
+    return f"cli-{next(_numbers)}"
+
+
+@pytest.fixture
+def hf(server: PrivateServer) -> Iterator[Holdfast]:
+    """Starts ``holdfast run`` on the common server."""
+    holdfast = Holdfast(server.url)
+    yield holdfast
+    holdfast.end()
+
+
+@pytest.fixture
+def hf_on() -> Iterator[Callable[[str], Holdfast]]:
+    """Makes such a starter for another server."""
+    with contextlib.ExitStack() as stack:
+
+        def make(url: str) -> Holdfast:
+            holdfast = Holdfast(url)
+            stack.callback(holdfast.end)
+            return holdfast
+
+        yield make
+
+
+@pytest.fixture
+def client(server: PrivateServer) -> Iterator[redis.Redis]:
+    """A client of the common server."""
+    with redis.Redis.from_url(server.url) as client:
+        yield client

@@ -1,0 +1,361 @@
+"""The guardian by itself: as the program that guards private servers, and as the dead man's switch of ``holdfast run``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast import _guardian
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PROGRAM = [sys.executable, "-I", "-S", _guardian.__file__]
+
+# A command that says "PID of itself, PID of its child" and stays; the child does, too.
+FAMILY = ["sh", "-c", "sleep 60 & echo $$ $!; wait"]
+
+
+def running(pid: int) -> bool:
+    """Whether the process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Until it holds; fails when that takes unreasonably long."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.002)
+
+
+@contextlib.contextmanager
+def program(*arguments: str, **options: object) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([*PROGRAM, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)  # type: ignore[call-overload]
+    with process:
+        yield process
+        if process.stdin and not process.stdin.closed:
+            process.stdin.close()
+
+
+def pids(process: subprocess.Popen[bytes]) -> list[int]:
+    assert process.stdout is not None
+    return [int(word) for word in process.stdout.readline().split()]
+
+
+class TestProgram:
+    def test_end_of_file_kills_the_group_and_removes_the_directory(self, tmp_path: Path) -> None:
+        directory = tmp_path / "server"
+        (directory / "data").mkdir(parents=True)
+        with program("--remove", str(directory), "--", *FAMILY) as process:
+            family = pids(process)
+            assert all(running(pid) for pid in family)
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
+            assert not any(running(pid) for pid in family)
+            assert not directory.exists()
+
+    def test_a_parent_killed_with_9_is_the_end_of_the_group(self, tmp_path: Path) -> None:
+        directory = tmp_path / "server"
+        directory.mkdir()
+        script = f"""
+import subprocess, sys, time
+subprocess.Popen({[*PROGRAM, "--remove", str(directory), "--", *FAMILY]!r}, stdin=subprocess.PIPE)
+time.sleep(60)
+"""
+        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
+            family = pids(parent)
+            parent.kill()
+            wait_until(lambda: not any(running(pid) for pid in family) and not directory.exists())
+
+    def test_the_directory_stays_for_the_logs_when_the_command_ends_by_itself(self, tmp_path: Path) -> None:
+        directory = tmp_path / "server"
+        directory.mkdir()
+        with program("--remove", str(directory), "--", "sh", "-c", "echo broken >&1; exit 3") as process:
+            assert process.stdout is not None
+            assert process.stdout.read() == b"broken\n"  # and its end: nobody keeps our pipe open
+            assert process.wait() == 3
+            assert directory.exists()
+            assert process.stdin is not None
+            process.stdin.close()
+            wait_until(lambda: not directory.exists())
+
+    def test_a_signal_that_ends_the_command_is_told(self) -> None:
+        with program("--", "sh", "-c", "kill -9 $$") as process:
+            assert process.wait() == 128 + 9
+
+    def test_what_the_command_leaves_behind_is_killed(self) -> None:
+        with program("--", "sh", "-c", "sleep 60 >/dev/null & echo $!") as process:
+            [left] = pids(process)
+            process.wait()
+            assert not running(left)
+
+    def test_a_command_that_cannot_be_executed(self, tmp_path: Path) -> None:
+        plain = tmp_path / "plain"
+        plain.touch()
+        for command, code in (("no-such-command", 127), (str(plain), 126)):
+            with program("--", command, stderr=subprocess.PIPE) as process:
+                assert process.stderr is not None
+                message = process.stderr.read().decode()
+                assert process.wait() == code
+                assert command in message
+                assert "Traceback" not in message
+
+    def test_term_is_the_end_but_not_what_a_terminal_sends(self) -> None:
+        with program("--", *FAMILY) as process:
+            family = pids(process)
+            for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
+                process.send_signal(signum)
+            process.terminate()
+            assert process.wait() == 128 + 9
+            assert not any(running(pid) for pid in family)
+
+    def test_the_command_has_an_empty_stdin_and_a_group_of_its_own(self) -> None:
+        script = "cat; ps -o pgid= -o pid= -p $$"
+        with program("--", "sh", "-c", script) as process:
+            group, pid = pids(process)
+            assert group == pid != os.getpgrp()
+
+    @pytest.mark.parametrize("arguments", [[], ["--"], ["--remove", "--", "true"], ["--delete", "x", "--", "true"]])
+    def test_usage(self, arguments: list[str]) -> None:
+        with program(*arguments, stderr=subprocess.DEVNULL) as process:
+            assert process.wait() == 64
+
+
+PREAMBLE = """
+import os, select, signal, sys, time
+from holdfast._guardian import clock
+from holdfast.cli.guard import launch
+
+def hear(guard, until="gone"):
+    while not guard.dead:
+        select.select([guard], [], [], 10)
+        for word, number in guard.reports():
+            print(word, number, flush=True)
+            if word == until:
+                return
+
+def launch_reading(*argv):
+    global said
+    said, write = os.pipe()
+    before = os.dup(1)
+    os.dup2(write, 1)
+    guard = launch(argv, os.environ)
+    os.dup2(before, 1)
+    os.close(write)
+    return guard
+
+start = clock()
+"""
+
+
+def drive(script: str) -> list[str]:
+    """Run a parent that has a guardian; returns the lines it and the guarded command have printed."""
+    done = subprocess.run([sys.executable, "-c", PREAMBLE + script], capture_output=True, text=True, timeout=30, check=False)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+# Says when it gets TERM, on the clock that all processes share, and does not mind.
+STUBBORN = """
+import os, signal, time
+clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+signal.signal(signal.SIGTERM, lambda *_: os.write(1, f"{time.clock_gettime(clock)}\\n".encode()))
+os.write(1, b"ready\\n")
+while True:
+    time.sleep(60)
+"""
+
+
+class TestSwitch:
+    def test_term_and_kill_come_by_themselves_and_in_time(self) -> None:
+        """Without another word from its parent the guardian sends TERM, and KILL to a command that does not mind it."""
+        lines = drive(f"""
+guard = launch_reading(sys.executable, "-S", "-c", {STUBBORN!r})
+guard.start("A=B", grace=10.0)
+assert os.read(said, 100) == b"ready\\n"
+start = clock()
+guard.deadline(start + 0.2, start + 0.7)
+hear(guard)
+print("killed", clock() - start)
+print("termed", float(os.read(said, 100)) - start)
+guard.close()
+""")
+        assert [line.split()[0] for line in lines] == ["pid", "ending", "exited", "gone", "killed", "termed"]
+        words = dict(line.split() for line in lines)
+        assert words["exited"] == "9"
+        assert 0.2 <= float(words["termed"]) < 0.7
+        assert float(words["killed"]) >= 0.7
+
+    def test_a_later_deadline_moves_both(self) -> None:
+        lines = drive("""
+guard = launch(["sleep", "0.6"], os.environ)
+guard.deadline(start + 0.5, start + 0.5)
+guard.start("A=B", grace=0.1)
+guard.deadline(start + 50, start + 60)
+hear(guard)
+guard.close()
+""")
+        assert lines[1:] == ["exited 0", "gone 0"]
+
+    def test_a_deadline_in_the_past_starts_nothing(self) -> None:
+        lines = drive("""
+guard = launch(["echo", "started"], os.environ)
+guard.deadline(clock() - 0.1, clock() + 1)
+guard.start("A=B", grace=0.1)
+hear(guard)
+guard.close()
+""")
+        assert lines == ["late 0"]
+
+    def test_a_renewal_after_term_does_not_save_a_command_that_ignores_it(self) -> None:
+        lines = drive(f"""
+guard = launch_reading(sys.executable, "-S", "-c", {STUBBORN!r})
+guard.start("A=B", grace=0.2)
+os.read(said, 100)
+guard.deadline(clock(), clock() + 9)
+hear(guard, "ending")
+guard.deadline(clock() + 60, clock() + 61)
+hear(guard)
+guard.close()
+""")
+        assert lines[1:] == ["ending 0", "exited 9", "gone 0"]
+
+    def test_a_stopped_command_hears_term(self) -> None:
+        lines = drive("""
+guard = launch(["sh", "-c", "trap 'exit 7' TERM; kill -STOP $$; sleep 60"], os.environ)
+guard.start("A=B", grace=30)
+hear(guard, "stopped")
+guard.term(30)
+hear(guard)
+guard.close()
+""")
+        assert lines[1:] == [f"stopped {signal.SIGSTOP.value}", f"exited {7 << 8}", "gone 0"]
+
+    def test_closing_the_channel_kills_the_family(self) -> None:
+        [line] = drive(f"""
+guard = launch_reading(*{FAMILY!r})
+guard.start("A=B", grace=10)
+print(os.read(said, 100).decode(), end="", flush=True)
+guard.close()
+""")
+        assert not any(running(int(pid)) for pid in line.split())
+
+    def test_a_signal_right_behind_the_start_is_not_lost(self) -> None:
+        lines = drive("""
+for _ in range(10):
+    guard = launch(["sleep", "60"], os.environ)
+    guard.start("A=B", grace=10)
+    guard.signal(signal.SIGUSR1)
+    hear(guard)
+    guard.close()
+""")
+        assert [line for line in lines if line.startswith("exited")] == [f"exited {signal.SIGUSR1.value}"] * 10
+
+    def test_what_ends_by_itself_soon_is_left_in_peace(self) -> None:
+        lines = drive("""
+guard = launch(["sh", "-c", "(trap 'echo termed' TERM; sleep 0.05; echo flushed) & exit 5"], os.environ)
+guard.start("A=B", grace=10)
+hear(guard)
+guard.close()
+""")
+        assert lines[1:] == [f"exited {5 << 8}", "flushed", "gone 0"]
+
+    def test_what_outlives_the_command_is_sent_term_then_kill(self) -> None:
+        lines = drive(f"""
+guard = launch_reading("sh", "-c", "{sys.executable} -S -c \\"$0\\" & exit 5", {STUBBORN!r})
+guard.start("A=B", grace=0.7)
+hear(guard)
+print(os.read(said, 100).decode(), end="")
+guard.close()
+""")
+        assert lines[1:5] == [f"exited {5 << 8}", "left 0", "gone 0", "ready"]
+        assert len(lines) == 6  # the time at which it got TERM
+
+    def test_zombies_that_nobody_reaps_are_not_waited_for(self) -> None:
+        """One of the group is a zombie, its parent does not care: there is nothing left to wait for."""
+        script = """
+import os, time
+if not os.fork():
+    if not os.fork():
+        os._exit(0)  # the zombie, of this group
+    os.setpgid(0, 0)
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+time.sleep(0.1)
+"""
+        lines = drive(f"""
+guard = launch_reading(sys.executable, "-S", "-c", {script!r})
+guard.start("A=B", grace=60)
+hear(guard)
+os.kill(int(os.read(said, 100)), signal.SIGKILL)
+guard.close()
+""")
+        assert lines[1:] == ["exited 0", "gone 0"]
+
+    def test_errors_of_exec(self, tmp_path: Path) -> None:
+        plain = tmp_path / "plain"
+        plain.touch()
+        for command, error in (("no-such-command", "2"), (str(plain), "13"), (str(plain / "x"), "20")):
+            lines = drive(f"""
+guard = launch([{command!r}], os.environ)
+guard.start("A=B", grace=10)
+hear(guard)
+guard.close()
+""")
+            assert lines[1:] == [f"failed {error}", "gone 0"]
+
+    def test_dispositions_and_mask(self) -> None:
+        """What was ignored stays ignored, as nohup wants it; all else is as new, the mask included."""
+        lines = drive("""
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+guard = launch(["cat", "/proc/self/status"], os.environ)
+guard.start("A=B", grace=10)
+hear(guard)
+guard.close()
+""")
+        masks = {line[:6]: int(line[7:], 16) for line in lines if line.startswith(("SigBlk", "SigIgn"))}
+        assert masks == {"SigBlk": 0, "SigIgn": 1 << signal.SIGHUP - 1 | 1 << signal.SIGINT - 1}
+
+    def test_the_guardian_keeps_to_itself(self) -> None:
+        """It has its own group in our session, minds no signal, and after the start holds nothing but its channel."""
+        lines = drive("""
+os.set_inheritable(os.open("/etc/passwd", os.O_RDONLY), True)
+guard = launch(["sleep", "60"], os.environ)
+guard.start("A=B", grace=10)
+hear(guard, "pid")
+for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+    os.kill(guard.pid, signum)
+guard.signal(signal.SIGINT)
+hear(guard, "exited")
+""")
+        assert lines[1:] == ["exited 2"]
+        lines = drive("""
+guard = launch(["sleep", "60"], os.environ)
+guard.start("A=B", grace=10)
+hear(guard, "pid")
+guard.signal(signal.SIGSTOP)
+hear(guard, "stopped")  # it is in its loop
+files = f"/proc/{guard.pid}/fd/"
+print(sorted(os.readlink(files + name).split(":")[0] for name in os.listdir(files)))
+print(open(f"/proc/{guard.pid}/comm").read(), end="")
+assert os.getpgid(guard.pid) == guard.pid
+assert os.getsid(guard.pid) == os.getsid(0)
+guard.close()
+""")
+        null, pipes = ["/dev/null"] * 3, ["pipe"] * 3  # two to wake it, one for an error of exec
+        assert lines[2:] == [str([*null, *pipes, "socket"]), "hf-guardian"]

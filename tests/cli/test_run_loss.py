@@ -1,0 +1,266 @@
+"""``holdfast run`` when the lease ends before the command does: the command must be dead before somebody else starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+from cli.commands import (
+    FAMILY,
+    STUBBORN,
+    Holdfast,
+    children,
+    error_line,
+    line,
+    pids,
+    running,
+    state,
+    wait_until,
+)
+from holdfast import _guardian
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from conftest import NewServer
+
+
+def key(name: str) -> str:
+    return f"hf:{{{name}}}"
+
+
+def lease_end(client: redis.Redis, name: str) -> float:
+    """When the lease ends at the server, on `_guardian.clock`; asked just after a renewal, so that none comes soon."""
+    last = client.pttl(key(name))
+    while True:
+        before = _guardian.clock()
+        left = client.pttl(key(name))
+        assert isinstance(left, int)
+        assert isinstance(last, int)
+        assert left > 0
+        if left > last:
+            return before + left / 1000
+        last = left
+        time.sleep(0.002)
+
+
+def said(process: subprocess.Popen[str]) -> tuple[list[float], list[float]]:
+    """When the stubborn command got TERM, and when it said that it is alive."""
+    out, _ = process.communicate()
+    words = [text.split() for text in out.splitlines()]
+    return [float(at) for word, at in words if word == "term"], [float(at) for word, at in words if word == "alive"]
+
+
+class TestServerGone:
+    def test_term_comes_at_the_documented_time_and_the_end_before_that_of_the_lease(
+        self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str
+    ) -> None:
+        server = new_server()
+        hf = hf_on(server.url)
+        process = hf.start("--ttl", "3", "--kill-after", "1", name, "--", *STUBBORN)
+        line(process)
+        with redis.Redis.from_url(server.url) as client:
+            end = lease_end(client, name)
+            server.kill()
+        [term], alive = said(process)
+        assert process.returncode == 76
+        # From below: the drift allowance, and what passed before the server had the renewal.
+        assert end - 1 - 0.3 < term < end - 0.5
+        assert end - 0.6 < alive[-1] < end
+
+    def test_a_command_that_minds_term_is_given_the_time_to(
+        self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str
+    ) -> None:
+        server = new_server()
+        hf = hf_on(server.url)
+        script = "trap 'sleep 0.1; echo done; exit 9' TERM; echo ready; sleep 60 & wait"
+        process = hf.start("--json", "--ttl", "2", "--kill-after", "1", name, "--", "sh", "-c", script)
+        line(process)
+        server.kill()
+        out, err = process.communicate()
+        assert (process.returncode, out) == (76, "done\n")
+        assert f"{name}: the lease could not be renewed in time" in err
+        assert "Traceback" not in err
+        summary = json.loads(err.splitlines()[-1])
+        assert (summary["outcome"], summary["command_exit_code"]) == ("lost", 9)
+
+    def test_a_server_that_hangs(self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str) -> None:
+        server = new_server()
+        hf = hf_on(server.url)
+        process = hf.start("--ttl", "2", name, "--", *STUBBORN)
+        line(process)
+        with redis.Redis.from_url(server.url) as client:
+            end = lease_end(client, name)
+        server.pause()
+        [_], alive = said(process)
+        server.resume()
+        assert process.returncode == 76
+        assert alive[-1] < end
+
+    def test_a_server_that_comes_back_in_time_is_not_noticed(
+        self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str
+    ) -> None:
+        server = new_server(appendonly=True)
+        hf = hf_on(server.url)
+        process = hf.start("-q", "--ttl", "2", "--kill-after", "0.2", name, "--", "sh", "-c", "echo; read line")
+        line(process)
+        with redis.Redis.from_url(server.url) as client:
+            end = lease_end(client, name)
+            server.pause()
+            wait_until(lambda: _guardian.clock() > end - 1)
+            server.resume()
+            wait_until(lambda: _guardian.clock() > end)
+        _, err = process.communicate("\n")
+        assert (process.returncode, err) == (0, "")
+
+    def test_on_lost_kill_sends_no_term(self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str) -> None:
+        server = new_server()
+        hf = hf_on(server.url)
+        process = hf.start("--ttl", "2", "--on-lost", "kill", name, "--", *STUBBORN)
+        line(process)
+        with redis.Redis.from_url(server.url) as client:
+            end = lease_end(client, name)
+        server.kill()
+        term, alive = said(process)
+        assert process.returncode == 76
+        assert not term
+        assert alive[-1] < end
+
+
+class TestKeyGone:
+    def test_deleted_by_hand(self, hf: Holdfast, name: str, client: redis.Redis) -> None:
+        process = hf.start("--ttl", "1", name, "--", "sh", "-c", "trap 'echo term; exit' TERM; echo; sleep 60 & wait")
+        line(process)
+        client.delete(key(name))
+        out, err = process.communicate()
+        assert (process.returncode, out) == (76, "term\n")
+        assert f"{name}: lease of '{name}' " in err
+        assert "was lost" in err
+        assert err.rstrip().endswith("the command was sent TERM")
+
+    def test_taken_by_somebody_else(self, hf: Holdfast, name: str, client: redis.Redis) -> None:
+        """A command that ignores TERM is killed, and what the other one wrote stays."""
+        process = hf.start("--ttl", "1", "--kill-after", "0.1", name, "--", *STUBBORN)
+        line(process)
+        client.set(key(name), "somebody else", px=60_000)
+        [term], alive = said(process)
+        assert process.returncode == 76
+        assert alive[-1] < term + 1
+        assert client.get(key(name)) == b"somebody else"
+
+    def test_on_lost_kill(self, hf: Holdfast, name: str, client: redis.Redis) -> None:
+        process = hf.start("--ttl", "1", "--on-lost", "kill", name, "--", *STUBBORN)
+        line(process)
+        client.delete(key(name))
+        term, _ = said(process)
+        assert not term
+        assert process.returncode == 76
+
+    def test_on_lost_warn_leaves_the_command_alone(self, hf: Holdfast, name: str, client: redis.Redis) -> None:
+        script = "trap 'echo term' TERM; echo ready; read line; exit 5"
+        process = hf.start("--ttl", "1", "--on-lost", "warn", name, "--", "sh", "-c", script)
+        line(process)
+        client.delete(key(name))
+        assert process.stderr is not None
+        while "the command runs on, without the lock" not in process.stderr.readline():
+            pass
+        out, _ = process.communicate("\n")
+        assert (process.returncode, out) == (5, "")
+
+    def test_noticed_only_at_the_end(self, hf: Holdfast, name: str, client: redis.Redis) -> None:
+        """The command succeeded, but nobody can say whether it was alone."""
+        process = hf.start("--json", name, "--", "sh", "-c", "echo; read line")
+        line(process)
+        client.delete(key(name))
+        _, err = process.communicate("\n")
+        assert process.returncode == 76
+        message, summary = err.splitlines()
+        assert message.endswith("noticed when the command had ended")
+        assert json.loads(summary)["command_exit_code"] == 0
+        assert json.loads(summary)["lost"] is True
+
+
+class TestStopped:
+    @pytest.mark.parametrize("on_lost", ["term", "kill"])
+    def test_holdfast_stopped_beyond_its_lease(self, hf: Holdfast, name: str, on_lost: str, tmp_path: Path) -> None:
+        """The next holder looks whether the command still runs when it starts: it must not."""
+        process = hf.start("--ttl", "2", "--on-lost", on_lost, name, "--", *STUBBORN[:-1], FORKING, str(tmp_path / "pids"))
+        line(process)
+        family = " ".join((tmp_path / "pids").read_text().split())
+        look = f"for pid in {family}; do grep State: /proc/$pid/status | grep -v Z; done 2>/dev/null; echo looked"
+        process.send_signal(signal.SIGSTOP)
+        done = hf(name, "--", "sh", "-c", look)
+        assert done.stdout == "looked\n"
+        assert process.poll() is None
+        process.send_signal(signal.SIGCONT)
+        out, err = process.communicate()
+        assert process.returncode == 76
+        assert ("term" in out) == (on_lost == "term")
+        assert "Traceback" not in err
+
+    def test_stopped_just_before_the_start(self, hf: Holdfast, name: str) -> None:
+        """Stopped while it waits and continued much later: what it was granted meanwhile is not used."""
+        holder = hf.start(name, "--", "sh", "-c", "echo; read line")
+        line(holder)
+        waiter = hf.start("-v", "--ttl", "1", name, "--", "sh", "-c", "echo $HOLDFAST_FENCE")
+        while "waiting" not in error_line(waiter):
+            pass
+        waiter.send_signal(signal.SIGSTOP)
+        holder.communicate("\n")
+        fence = int(hf(name, "--", "sh", "-c", "echo $HOLDFAST_FENCE").stdout)
+        waiter.send_signal(signal.SIGCONT)
+        out, _ = waiter.communicate()
+        assert waiter.returncode == 76 or int(out) > fence
+
+
+FORKING = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: print("term"))
+child = os.fork()
+if child:
+    open(sys.argv[1], "w").write(f"{os.getpid()} {child}")
+    print("ready")
+while True:
+    time.sleep(60)
+"""
+
+
+class TestGuardian:
+    def test_killed(self, hf: Holdfast, name: str) -> None:
+        """Then nobody would end the command if holdfast were killed, too: so it is ended, and the lock given back."""
+        process = hf.start(name, "--", *FAMILY)
+        family = pids(process)
+        [guardian] = children(process.pid)
+        assert family[0] in children(guardian)
+        os.kill(guardian, signal.SIGKILL)
+        _, err = process.communicate()
+        assert process.returncode == 128 + signal.SIGKILL
+        assert err == f"holdfast: {name}: the guardian process has died: the command was killed\n"
+        assert not any(running(pid) for pid in family)
+        assert hf("-n", name, "--", "true").returncode == 0
+
+    def test_stopped(self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str) -> None:
+        """It cannot act when the lease ends: holdfast does."""
+        server = new_server()
+        hf = hf_on(server.url)
+        process = hf.start("--ttl", "2", name, "--", *STUBBORN)
+        line(process)
+        [guardian] = children(process.pid)
+        os.kill(guardian, signal.SIGSTOP)
+        wait_until(lambda: state(guardian) == "T")
+        with redis.Redis.from_url(server.url) as client:
+            end = lease_end(client, name)
+        server.kill()
+        term, alive = said(process)
+        assert process.returncode == 76
+        assert not term
+        assert alive[-1] < end
+        assert not running(guardian)

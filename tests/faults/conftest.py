@@ -1,0 +1,54 @@
+"""Fixtures of the fault tests: both faces, a lock name of one's own, and a proxy in front of the common server."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+import holdfast
+from faults.faces import Admin, Aio, Face, Sync
+from faults.proxy import Proxy
+from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
+from holdfast._servers.process import PrivateServer
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def _fresh_process() -> Iterator[None]:
+    """No keeper and no connection of one test meets the next."""
+    yield
+    holdfast.close()
+
+
+@pytest.fixture(params=["sync", "asyncio"])
+def face(request: pytest.FixtureRequest, _fresh_process: None) -> Iterator[Face]:
+    """Each of the two faces."""
+    face: Face = Sync() if request.param == "sync" else Aio()
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def name() -> str:
+    """Of a lock that no other test uses."""
+    return f"fault-{next(_numbers)}"
+
+
+@pytest.fixture
+def admin(server: PrivateServer, name: str) -> Iterator[Admin]:
+    """Looks at the lock ``name`` on the common server, which knows all scripts."""
+    admin = Admin(server, name)
+    for script in (ACQUIRE, REFRESH, RELEASE, RENEW):
+        admin.redis.script_load(script.body)
+    yield admin
+    admin.close()
+
+
+@pytest.fixture
+def proxy(server: PrivateServer, admin: Admin) -> Iterator[Proxy]:
+    """In front of the common server."""
+    with Proxy(server) as proxy:
+        yield proxy

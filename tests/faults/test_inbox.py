@@ -1,0 +1,215 @@
+"""Rows 25 to 28: the inbox, through which a process hears of hand-overs: cut, slow, late, and lied to."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults.faces import Admin, Face, Sync, at_most, stays, until
+from faults.proxy import Proxy
+from holdfast._core.waiting import REFRESH_EVERY
+from holdfast._servers.process import PrivateServer
+
+if TYPE_CHECKING:
+    from conftest import NewServer
+
+pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
+
+
+class Liar(Proxy):
+    """Says something else than the server, once: after the first subscription."""
+
+    def __init__(self, server: PrivateServer, said: bytes) -> None:
+        super().__init__(server)
+        self._said = said
+        self.lies = 0
+
+    def amend(self, packed: bytes) -> bytes:
+        if packed.startswith(b"*3\r\n$9\r\nsubscribe\r\n") and not self.lies:
+            self.lies += 1
+            return packed + self._said
+        return packed
+
+
+def test_row_25_the_subscription_is_killed_while_waiting(
+    face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str
+) -> None:
+    """Row 25: CLIENT KILL TYPE pubsub. Subscribed anew, everybody asks at once: a message may have been missed."""
+    holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(proxy.url, name, ttl=30)
+    assert face.call(holder.acquire)
+    taken = face.start(lock.acquire, timeout=10)
+    until(lambda: len(admin.places()) == 1)
+    for number in range(1, 4):
+        before = len(proxy.names("refresh"))
+        assert admin.redis.client_kill_filter(_type="pubsub") == 1
+        with at_most(REFRESH_EVERY / 2):
+            until(lambda number=number: len(proxy.names("SUBSCRIBE")) == number + 1)  # type: ignore[misc]
+            until(lambda before=before: len(proxy.names("refresh")) > before)  # type: ignore[misc]
+    assert not taken.done()
+    face.call(holder.release)
+    assert taken.result(0.1)
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+def test_row_25_released_in_the_gap(face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 25: the hand-over falls between the cut and the new subscription; half a second is plenty, no timer is waited for."""
+    holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(proxy.url, name, ttl=30)
+    assert face.call(holder.acquire)
+    taken = face.start(lock.acquire, timeout=10)
+    until(lambda: len(admin.places()) == 1)
+    admin.redis.client_kill_filter(_type="pubsub")
+    face.call(holder.release)
+    assert taken.result(REFRESH_EVERY / 2)
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+def test_row_25_cut_again_and_again(face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 25: all connections of the waiter, ten times, at any moment; it keeps its place and gets the lock."""
+    holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(proxy.url, name, ttl=30)
+    assert face.call(holder.acquire)
+    taken = face.start(lock.acquire, timeout=10)
+    until(lambda: len(admin.places()) == 1)
+    place = admin.places()
+    for number in range(10):
+        time.sleep(number * 0.004)
+        proxy.cut()
+    assert admin.places() == place
+    face.call(holder.release)
+    assert taken.result(REFRESH_EVERY + 0.2)
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+def test_row_26_a_slow_subscriber_is_thrown_out(face: Face, new_server: NewServer, name: str) -> None:
+    """Row 26: output buffer limit. As a killed subscription; the flood itself changes nothing."""
+    server = new_server("--client-output-buffer-limit", "pubsub 64kb 0 0")
+    admin = Admin(server, name)
+    with Proxy(server) as proxy:
+        holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(proxy.url, name, ttl=30)
+        assert face.call(holder.acquire)
+        taken = face.start(lock.acquire, timeout=10)
+        until(lambda: len(admin.places()) == 1)
+        process = admin.places()[0].split(".")[0]
+        rule = proxy.on("message", action="stall")  # nothing is read behind it
+        while admin.redis.publish(f"hf:inbox:{process}", "x" * 4000):
+            pass
+        rule.go()
+        until(lambda: len(proxy.names("SUBSCRIBE")) == 2, REFRESH_EVERY / 2)
+        assert not taken.done()
+        until(lambda: admin.listeners(process) == 1)
+        face.call(holder.release)
+        assert taken.result(REFRESH_EVERY / 2)
+        face.call(lock.release)
+        admin.nothing_left()
+    admin.close()
+
+
+def test_row_27_a_message_read_when_its_claim_is_over(proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 27: grant, message and refresh are under way until somebody else holds; then the message comes first. (In one
+    face: it is the keeper's part. A whole process that reads late is in `test_processes`.)"""
+    face = Sync()
+    holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(proxy.url, name, ttl=30)
+    assert face.call(holder.acquire)
+    taken = face.start(lock.acquire, timeout=20)
+    until(lambda: len(admin.places()) == 1)
+    message = proxy.on("message", action="stall")
+    refresh = proxy.on("refresh", action="hold", times=100)
+    (token,) = admin.places()
+    face.call(holder.release)
+    assert admin.token() == token
+    until(lambda: face.call(holder.acquire, blocking=False), 2.1, every=0.02)
+    message.go()
+    assert message.done.wait(1)
+    stays(lambda: not taken.done(), 0.1)
+    refresh.go()
+    stays(lambda: not taken.done(), 0.2)
+    fence = holder.lease.fence
+    face.call(holder.release)
+    assert taken.result(REFRESH_EVERY + 0.2)
+    assert lock.lease.fence > fence
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+def test_row_28_forged_and_malformed_messages(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 28: garbage, 10 MB, wrong numbers, another version, another's token, an old fence: none of them is believed."""
+    holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(server.url, name, ttl=30)
+    assert face.call(holder.acquire)
+    taken = face.start(lock.acquire, timeout=10)
+    until(lambda: len(admin.places()) == 1)
+    (token,) = admin.places()
+    assert token
+    process, _, secret = token.partition(".")
+    fence = admin.fence()
+    other = f"{process}.{secret[::-1]}"
+    held = admin.token()
+    payloads: list[str | bytes] = [
+        b"", b" ", b"  ", b"1", b"garbage", b"\x00" * 100, b"\xff\xfe\xfd", b"x" * 10_000_000, b'{"a": 1}',
+        f"1 {token}", f"1 {token} ", f"1 {token} x", f"1 {token} -1", f"1 {token} 1.5", f"1 {token} ²",
+        f"1 {token} {fence}", f"1 {token} {fence - 1}", f"1 {token} 0", f"1 {token} {fence + 1} more",
+        f"2 {token} {fence + 1}", f"0 {token} {fence + 1}", f" {token} {fence + 1}",
+        f"1 {other} {fence + 1}", f"1 {held} {fence + 1}", f"1 {token[:-1]} {fence + 1}", f"1 {process} {fence + 1}",
+        f"1 {token}x {fence + 1}", f"1  {fence + 1}", f"1 {token} {'9' * 300}",
+    ]  # fmt: skip
+    for payload in payloads:
+        assert admin.redis.publish(f"hf:inbox:{process}", payload) == 1
+    stays(lambda: not taken.done(), 0.1)
+    assert admin.token() == held
+    assert admin.places() == [token]
+    face.call(holder.release)
+    assert taken.result(1)
+    assert lock.lease.fence == admin.fence() > fence
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+@pytest.mark.parametrize("said", [b"*1\r\n$4\r\nwhat\r\n", b":7\r\n", b"$-1\r\n", b"!garbage\r\n", b"*-1\r\n"])
+def test_row_28_a_server_that_says_nonsense(face: Face, name: str, server: PrivateServer, admin: Admin, said: bytes) -> None:
+    """Row 28: an answer that is none, to the subscription: it is dropped with its connection, and the wait goes on."""
+    holder = face.Lock(server.url, name, ttl=30)
+    assert face.call(holder.acquire)
+    with Liar(server, said) as liar:
+        lock = face.Lock(liar.url, name, ttl=30)
+        taken = face.start(lock.acquire, timeout=10)
+        until(lambda: liar.lies)
+        until(lambda: len(admin.places()) == 1)
+        face.call(holder.release)
+        assert taken.result(REFRESH_EVERY + 0.2)
+        face.call(lock.release)
+        admin.nothing_left()
+
+
+def test_row_21_a_half_open_inbox(face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 21, as far as waiting goes: the peer vanished without a word. Asking goes on by another connection in time."""
+    holder, lock = face.Lock(server.url, name, ttl=0.4), face.Lock(proxy.url, name, ttl=0.4)
+    assert face.call(holder.acquire)
+    taken = face.start(lock.acquire, timeout=10)
+    until(lambda: len(admin.places()) == 1)
+    proxy.freeze()
+    face.call(holder.release)
+    time.sleep(0.3)
+    proxy.cut()
+    proxy.thaw()
+    assert taken.result(REFRESH_EVERY + 0.2)
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+def test_a_stranger_on_the_port_is_an_error(face: Face, name: str) -> None:
+    """Row 28: something that speaks another protocol is there: an error, no hang."""
+    import holdfast
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        lock = face.Lock(f"redis://127.0.0.1:{listener.getsockname()[1]}", name, ttl=0.3)
+        asked = face.start(lock.acquire, timeout=0.1)
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            listener.close()
+            with pytest.raises(holdfast.ServerError):
+                asked.result(3)

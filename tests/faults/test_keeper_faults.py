@@ -1,0 +1,301 @@
+"""The thread that renews leases and listens for hand-overs: hit by errors, killed, raced; and leases nobody holds on to."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import holdfast
+from faults.faces import Admin, Face, at_most, stays, until
+from faults.proxy import Proxy
+from holdfast._drive import node as nodes
+from holdfast._drive.process import current
+from holdfast._servers.process import PrivateServer
+
+pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
+
+TTL = 0.45
+
+
+def fails_once(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> threading.Event:
+    """The next call of this method raises; the event is set then."""
+    failed, original = threading.Event(), getattr(owner, method)
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        if failed.is_set():
+            return original(*args, **kwargs)
+        failed.set()
+        raise RuntimeError("injected")
+
+    monkeypatch.setattr(owner, method, broken)
+    return failed
+
+
+# Errors in the thread
+
+
+@pytest.mark.parametrize("method", ["turn", "run", "_renew"])
+def test_row_5_an_error_in_the_keeper_while_holding(
+    face: Face, server: PrivateServer, admin: Admin, name: str, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Row 5: whatever it was doing, it goes on, and the lease is renewed in time."""
+    lock = face.Lock(server.url, name, ttl=TTL)
+    assert face.call(lock.acquire)
+    token = admin.token()
+    failed = fails_once(monkeypatch, nodes.Node, method)
+    until(failed.is_set)
+    stays(lambda: admin.token() == token and not lock.lease.lost.is_set(), 1.2 * TTL)
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+@pytest.mark.parametrize("method", ["_refresh", "_on_push", "_on_subscribed", "turn"])
+def test_row_5_an_error_in_the_keeper_while_waiting(
+    face: Face, proxy: Proxy, admin: Admin, name: str, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Row 5: the refresh goes on, so the lock comes, a little later at worst; and the place is never lost."""
+    holder, lock = holdfast.Lock(server.url, name, ttl=0.3), face.Lock(proxy.url, name, ttl=TTL)
+    holder.acquire()
+    failed = fails_once(monkeypatch, nodes.Node, method)
+    taken = face.start(lock.acquire, timeout=10)
+    until(lambda: len(admin.places()) == 1, 3)
+    if method != "_on_push":
+        until(failed.is_set)
+        asked = len(proxy.names("refresh"))
+        until(lambda: len(proxy.names("refresh")) > asked, 1.5)
+    holder.release()
+    assert taken.result(1.2)
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+class InjectedError(Exception):
+    """Nobody expects it."""
+
+
+def raise_when_idle(lock: Any, admin: Admin, error: type[BaseException]) -> None:
+    """Into the keeper, which has just renewed, and sleeps until it is time again: it wakes up with it."""
+    thread = current().keeper.thread
+    assert thread.ident is not None
+    left = admin.ttl_ms()
+    until(lambda: admin.ttl_ms() > left)
+    left = lock.lease.remaining()
+    until(lambda: lock.lease.remaining() < left - 0.01)
+    assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(error)) == 1
+
+
+@pytest.mark.parametrize("error", [InjectedError, SystemExit])
+def test_row_5_an_error_out_of_nowhere(
+    face: Face, server: PrivateServer, admin: Admin, name: str, caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
+    """Row 5: an exception thrown into the thread from outside, again and again: this lease goes on, and so do new ones."""
+    lock, second = face.Lock(server.url, name, ttl=TTL), face.Lock(server.url, f"{name} second", ttl=TTL)
+    assert face.call(lock.acquire)
+    token = admin.token()
+    for number in range(1, 3):
+        raise_when_idle(lock, admin, error)
+        until(lambda number=number: caplog.text.count("stumbled") == number)  # type: ignore[misc]
+    assert face.call(second.acquire)
+    stays(lambda: admin.token() == token and not lock.lease.lost.is_set(), 1.2 * TTL)
+    assert not second.lease.lost.is_set()
+    face.call(lock.release)
+    face.call(second.release)
+    admin.nothing_left()
+
+
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError])
+def test_row_5_no_thread_can_be_started(
+    face: Face, proxy: Proxy, admin: Admin, name: str, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """Row 5: the one that opens the keeper's connection; tried again in time for the renewal."""
+    failures: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def no_start(thread: threading.Thread) -> None:
+        if thread.name == "holdfast-connect" and len(failures) < 2:
+            failures.append(thread)
+            raise error("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", no_start)
+    lock = face.Lock(proxy.url, name, ttl=1)
+    assert face.call(lock.acquire)
+    token = admin.token()
+    stays(lambda: admin.token() == token and not lock.lease.lost.is_set(), 1.2)
+    assert len(failures) == 2
+    assert "renew" in proxy.names()
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+def test_row_5_the_log_says_so(
+    face: Face, server: PrivateServer, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Row 5: never silently."""
+    lock = face.Lock(server.url, name, ttl=TTL)
+    assert face.call(lock.acquire)
+    with caplog.at_level(logging.ERROR, "holdfast"):
+        failed = fails_once(monkeypatch, nodes.Node, "turn")
+        until(failed.is_set)
+        until(lambda: "injected" in caplog.text)
+    face.call(lock.release)
+
+
+def test_a_callback_that_fails_or_hangs_harms_no_other_lease(
+    face: Face, server: PrivateServer, admin: Admin, name: str
+) -> None:
+    """`on_lost` is the user's code: while it hangs, other leases are renewed."""
+    go, told = threading.Event(), threading.Event()
+
+    def hang(_: object) -> None:
+        told.set()
+        go.wait(5)
+
+    other_face = face.Lock(server.url, f"{name} other", ttl=TTL)
+    other = Admin(server, f"{name} other")
+    assert face.call(other_face.acquire)
+    token = other.token()
+    lock = holdfast.Lock(server.url, name, ttl=0.3, on_lost=hang)
+    assert lock.acquire()
+    admin.redis.delete(admin.lock)
+    assert told.wait(2)
+    stays(lambda: other.token() == token, 1.2 * TTL)
+    go.set()
+    face.call(other_face.release)
+    other.close()
+
+
+# Races with release
+
+
+@pytest.mark.parametrize("first", ["release", "renew"])
+def test_trap_renewal_racing_with_release(face: Face, proxy: Proxy, admin: Admin, name: str, first: str) -> None:
+    """A renewal is under way while the lock is given back: no loss is reported, and nothing is renewed afterwards."""
+    told: list[object] = []
+    lock = face.Lock(proxy.url, name, ttl=TTL, on_lost=told.append)
+    assert face.call(lock.acquire)
+    renew = proxy.on("renew", action="hold" if first == "release" else "stall", times=100)
+    assert renew.seen.wait(1)
+    release = proxy.on("release", action="stall")
+    released = face.start(lock.release)
+    assert release.done.wait(1)
+    renew.go()
+    assert renew.done.wait(1)
+    time.sleep(0.05)
+    release.go()
+    assert released.result(2) is None
+    assert told == []
+    asked = len(proxy.names("renew"))
+    stays(lambda: len(proxy.names("renew")) == asked, 1.2 * TTL)
+    admin.nothing_left()
+
+
+def test_trap_a_lease_lost_and_released_at_once(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Given back again and again in the moment in which the loss is noticed: always LeaseLost, `on_lost` at most once."""
+    for number in range(10):
+        told: list[object] = []
+        lock = face.Lock(server.url, name, ttl=0.12, on_lost=told.append)
+        assert face.call(lock.acquire)
+        admin.redis.delete(admin.lock)
+        time.sleep(0.035 + number * 0.001)
+        with pytest.raises(holdfast.LeaseLost):
+            face.call(lock.release)
+        time.sleep(0.01)
+        assert len(told) <= 1
+
+
+# Leases that nobody holds on to
+
+
+def test_row_6_the_thread_that_acquired_has_ended(server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 6: a lock belongs to its object, as threading.Lock: it is renewed on, and another thread may give it back."""
+    lock = holdfast.Lock(server.url, name, ttl=TTL)
+    thread = threading.Thread(target=lock.acquire)
+    thread.start()
+    thread.join()
+    token = admin.token()
+    assert token
+    stays(lambda: admin.token() == token, 1.2 * TTL)
+    lock.release()
+    admin.nothing_left()
+
+
+def test_row_6_14_a_lock_that_is_dropped_while_held(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Rows 6, 14: a ResourceWarning, and it is renewed no more: the next in line has it when the lease is over."""
+    lock = face.Lock(server.url, name, ttl=0.3)
+    other = face.Lock(server.url, name, ttl=5)
+    assert face.call(lock.acquire)
+    taken = face.start(other.acquire, timeout=5)
+    until(lambda: len(admin.places()) == 1)
+    gc.collect()  # what others have left
+    held = [lock]
+    del lock
+    with pytest.warns(ResourceWarning, match="dropped without release"):
+        held.clear()
+    gc.collect()
+    with at_most(0.3 + 0.1):
+        assert taken.result(5)
+    face.call(other.release)
+    admin.nothing_left()
+
+
+def test_row_15_released_by_another_thread_or_task(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 15: as with threading.Lock, any may; the second time is NotHeld, a RuntimeError."""
+    lock = face.Lock(server.url, name, ttl=5)
+    assert face.start(lock.acquire).result(2)
+    assert face.start(lock.release).result(2) is None
+    admin.nothing_left()
+    with pytest.raises(holdfast.NotHeld) as error:
+        face.call(lock.release)
+    assert isinstance(error.value, RuntimeError)
+
+
+def test_row_15_no_re_entry(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 15: a second acquire by the holder waits like anybody's; the first lease stays untouched."""
+    lock = face.Lock(server.url, name, ttl=5)
+    assert face.call(lock.acquire)
+    lease, token = lock.lease, admin.token()
+    assert face.call(lock.acquire, blocking=False) is False
+    assert face.call(lock.acquire, timeout=0.05) is False
+    assert lock.lease is lease
+    assert admin.token() == token
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+def test_row_15_one_object_shared_by_many(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 15: threads or tasks that share one Lock object exclude each other."""
+    lock = face.Lock(server.url, name, ttl=5)
+    inside: list[int] = []
+    most: list[int] = []
+
+    def body() -> None:
+        for _ in range(5):
+            with lock:
+                inside.append(1)
+                most.append(len(inside))
+                time.sleep(0.001)
+                inside.pop()
+
+    async def body_async() -> None:
+        import asyncio
+
+        for _ in range(5):
+            async with lock:
+                inside.append(1)
+                most.append(len(inside))
+                await asyncio.sleep(0.001)
+                inside.pop()
+
+    what: Callable[[], Any] = body if face.name == "sync" else body_async
+    for future in [face.start(what) for _ in range(4)]:
+        future.result(10)
+    assert most == [1] * 20
+    admin.nothing_left()

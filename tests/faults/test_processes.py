@@ -1,0 +1,203 @@
+"""Processes that are killed, stopped, blocked or ended while they hold or wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+import holdfast
+import holdfast.aio
+from faults.faces import Admin, Face, at_most, until
+from faults.peer import Peer
+from faults.proxy import Proxy
+from holdfast._drive.clock import clock
+from holdfast._servers.process import PrivateServer
+
+pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
+
+NewPeer = Callable[..., Peer]
+
+
+@pytest.fixture
+def new_peer(face: Face, server: PrivateServer, name: str) -> Iterator[NewPeer]:
+    """Starts other processes, which use the same lock by the same face."""
+    with ExitStack() as stack:
+
+        def start(url: str = server.url, **options: Any) -> Peer:
+            return stack.enter_context(Peer(face.name, url, name, **options))
+
+        yield start
+
+
+def test_row_1_a_killed_holder_is_replaced_within_its_lease(
+    face: Face, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer
+) -> None:
+    """Row 1: SIGKILL the holder; the next waiter has the lock within ttl + 100 ms."""
+    ttl = 1.0
+    peer = new_peer(ttl=ttl)
+    assert peer.ask("lock.acquire()")
+    fence = peer.ask("lock.lease.fence")
+    lock = face.Lock(server.url, name, ttl=ttl)
+    taken = face.start(lock.acquire, timeout=5)
+    until(lambda: len(admin.places()) == 1)
+    peer.kill()
+    assert taken.result(ttl + 0.1)
+    assert lock.lease.fence > fence
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+def test_a_killed_waiter_delays_nobody(face: Face, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer) -> None:
+    """Danger "dead waiter granted": killed with -9 in the queue, it costs those behind it no more than 50 ms."""
+    holder = face.Lock(server.url, name, ttl=5)
+    assert face.call(holder.acquire)
+    dead = [new_peer(ttl=5) for _ in range(2)]
+    for number, peer in enumerate(dead, 1):
+        peer.tell("lock.acquire()")
+        until(lambda number=number: len(admin.places()) == number)  # type: ignore[misc]
+    lock = face.Lock(server.url, name, ttl=5)
+    taken = face.start(lock.acquire, timeout=5)
+    until(lambda: len(admin.places()) == 3)
+    for peer in dead:
+        peer.kill()
+    with at_most(0.05):
+        face.call(holder.release)
+        assert taken.result(5)
+    face.call(lock.release)
+    until(lambda: admin.token() is None)
+    assert len(admin.places()) == 2, "passed over, and not forgotten before their time"
+
+
+def test_a_winner_killed_before_it_claims_is_replaced_within_the_claim_window(
+    face: Face, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer
+) -> None:
+    """Danger "dead waiter granted": it was handed the lock and never knew; the next has it within 2 s + 100 ms."""
+    holder = face.Lock(server.url, name, ttl=5)
+    assert face.call(holder.acquire)
+    winner = new_peer(ttl=5)
+    winner.tell("lock.acquire()")
+    until(lambda: len(admin.places()) == 1)
+    (token,) = admin.places()
+    lock = face.Lock(server.url, name, ttl=5)
+    taken = face.start(lock.acquire, timeout=5)
+    until(lambda: len(admin.places()) == 2)
+    winner.stop()
+    face.call(holder.release)
+    assert admin.token() == token
+    granted = time.monotonic()
+    winner.kill()
+    assert taken.result(granted + 2.1 - time.monotonic())
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+def test_row_2_a_stopped_holder_learns_of_its_loss(
+    face: Face, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer
+) -> None:
+    """Row 2: SIGSTOP beyond the lease: `lost` is set when it wakes, its writes are refused, and nothing is resurrected."""
+    peer = new_peer(ttl=0.5)
+    assert peer.ask("lock.acquire()")
+    fence = peer.ask("lock.lease.fence")
+    resource = f"resource of {name}"
+    assert peer.ask(f"holdfast.guard.accept(url, {resource!r}, {fence})") is True
+    lock = face.Lock(server.url, name, ttl=5)
+    taken = face.start(lock.acquire, timeout=5)
+    until(lambda: len(admin.places()) == 1)
+    peer.stop()
+    assert taken.result(0.7)
+    assert holdfast.guard.accept(server.url, resource, lock.lease.fence)
+    token = admin.token()
+    peer.tell("lock.lease.lost.is_set(), lock.lease.remaining()")
+    peer.go_on()
+    assert peer.answer() == (True, 0.0)
+    assert peer.ask("lock.lease.check()") == "LeaseLost"
+    assert peer.ask(f"holdfast.guard.accept(url, {resource!r}, {fence})") is False
+    assert peer.ask(f"holdfast.guard.guarded_set(url, {resource!r}, 'late', {fence})") is False
+    assert peer.ask("lock.release()") == "LeaseLost"
+    assert (admin.token(), admin.fence()) == (token, lock.lease.fence)
+    assert admin.ttl_ms() > 3000
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+def test_row_3_the_local_clock_counts_while_the_machine_sleeps() -> None:
+    """Row 3: a suspended machine cannot be had here; CLOCK_BOOTTIME is the clock that goes on meanwhile."""
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= clock() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def test_row_4_a_blocked_event_loop_keeps_its_lock(server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 4: the loop stands still for three lease times; renewal does not depend on it."""
+    ttl = 0.5
+    other = holdfast.Lock(server.url, name, ttl=ttl)
+
+    async def main() -> None:
+        async with holdfast.aio.Lock(server.url, name, ttl=ttl) as lease:
+            token = admin.token()
+            end = time.monotonic() + 3 * ttl
+            while time.monotonic() < end:
+                time.sleep(ttl / 3)
+                assert not other.acquire(blocking=False)
+            assert admin.token() == token
+            assert not lease.lost.is_set()
+            lease.check()
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    admin.nothing_left()
+
+
+def test_row_13_a_process_that_ends_gives_back_what_it_holds(admin: Admin, name: str, new_peer: NewPeer) -> None:
+    """Row 13: interpreter shutdown while holding."""
+    peer = new_peer(ttl=30)
+    assert peer.ask("lock.acquire()")
+    process = peer.ask("lock.lease._process.id")
+    until(lambda: admin.redis.exists(f"hf:proc:{process}"))
+    with at_most(2.0):
+        peer.tell("sys.exit(3)")
+        assert peer.process.wait() == 3
+    admin.nothing_left()
+    assert not admin.redis.exists(f"hf:proc:{process}")
+
+
+def test_row_13_the_end_of_a_process_waits_for_no_server(proxy: Proxy, new_peer: NewPeer) -> None:
+    """Row 13: the server vanished; about a second is spent on giving back, no more."""
+    peer = new_peer(proxy.url, ttl=30)
+    assert peer.ask("lock.acquire()")
+    proxy.freeze()
+    peer.tell("sys.exit(3)")
+    with at_most(2.0):
+        assert peer.process.wait() == 3
+
+
+def test_row_27_a_grant_that_is_read_late_is_not_believed(
+    face: Face, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer
+) -> None:
+    """Row 27: the winner is stopped until its claim is over and somebody else has the lock; then it reads the message."""
+    holder = face.Lock(server.url, name, ttl=5)
+    assert face.call(holder.acquire)
+    peer = new_peer(ttl=5)
+    peer.tell("lock.acquire()")
+    until(lambda: len(admin.places()) == 1)
+    (token,) = admin.places()
+    peer.stop()
+    face.call(holder.release)
+    assert admin.token() == token
+    until(lambda: face.call(holder.acquire, blocking=False), 2.1, every=0.05)
+    peer.go_on()
+    until(lambda: len(admin.places()) == 1)  # it asked again, and stands in line under another token
+    assert admin.places() != [token]
+    mine = admin.token()
+    assert mine is not None
+    assert mine != token
+    fence = holder.lease.fence
+    face.call(holder.release)
+    assert peer.answer() is True
+    assert peer.ask("lock.lease.fence") > fence
+    assert peer.ask("lock.release()") is None
+    admin.nothing_left()

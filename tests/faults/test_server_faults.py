@@ -1,0 +1,369 @@
+"""Servers that are away, restarted, paused, full, or have forgotten their scripts."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from faults.faces import Admin, Face, at_most, stays, until
+from faults.proxy import Proxy
+from holdfast._core.mutex import ACQUIRE, RELEASE
+from holdfast._servers.process import PrivateServer
+
+if TYPE_CHECKING:
+    from conftest import NewServer
+
+pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
+
+TTL = 0.6
+
+
+@pytest.fixture
+def fragile(new_server: NewServer, name: str) -> Iterator[tuple[PrivateServer, Admin]]:
+    """A server to be killed and restarted; it forgets everything."""
+    server = new_server()
+    admin = Admin(server, name)
+    yield server, admin
+    admin.close()
+
+
+@pytest.fixture
+def durable(new_server: NewServer, name: str) -> Iterator[tuple[PrivateServer, Admin]]:
+    """A server to be killed and restarted; it remembers everything."""
+    server = new_server(appendonly=True)
+    admin = Admin(server, name)
+    yield server, admin
+    admin.close()
+
+
+# Scripts
+
+
+def test_row_41_scripts_are_forgotten_all_the_time(face: Face, proxy: Proxy, admin: Admin, name: str) -> None:
+    """Row 41: SCRIPT FLUSH before each request of a whole life; each is sent again in full, and its result is the same."""
+    holder, lock = face.Lock(proxy.url, name, ttl=2, renew=False), face.Lock(proxy.url, name, ttl=2, renew=False)
+    admin.redis.script_flush()
+    assert face.call(holder.acquire)
+    admin.redis.script_flush()
+    face.call(holder.lease.renew)
+    admin.redis.script_flush()
+    joining = proxy.on("join", action="hold")
+    taken = face.start(lock.acquire, timeout=5)
+    assert joining.seen.wait(2)
+    admin.redis.script_flush()
+    joining.go()
+    until(lambda: len(admin.places()) == 1)
+    admin.redis.script_flush()
+    until(lambda: "refresh" in proxy.names())
+    admin.redis.script_flush()
+    face.call(holder.release)
+    assert taken.result(1)
+    admin.redis.script_flush()
+    face.call(lock.release)
+    admin.nothing_left()
+    whole = {request.name for request in proxy.log if b"\r\n$4\r\nEVAL\r\n" in request.packed}
+    assert whole == {"acquire", "join", "refresh", "renew", "release"}
+
+
+def test_row_41_no_right_to_load_scripts_is_needed(face: Face, new_server: NewServer, name: str) -> None:
+    """Row 41: EVAL, not SCRIPT LOAD, which tight ACLs forbid."""
+    server = new_server()
+    admin = Admin(server, name)
+    admin.redis.acl_setuser(
+        "tight",
+        enabled=True,
+        passwords=["+secret"],
+        keys=["hf:*"],
+        channels=["hf:*"],
+        categories=["+@all"],
+        commands=["-script"],
+    )
+    lock = face.Lock(server.url.replace("unix://", "unix://tight:secret@"), name, ttl=5)
+    assert face.call(lock.acquire)
+    face.call(lock.release)
+    admin.nothing_left()
+    admin.close()
+
+
+# Restarts
+
+
+def test_row_41_restarted_empty_while_holding(face: Face, fragile: tuple[PrivateServer, Admin], name: str) -> None:
+    """Rows 29, 41: the lock is gone; its holder learns of it at the next renewal, and does not take it again."""
+    server, admin = fragile
+    lock, other = face.Lock(server.url, name, ttl=TTL), face.Lock(server.url, name, ttl=5)
+    assert face.call(lock.acquire)
+    lease = lock.lease
+    server.kill()
+    server.restart()
+    until(lease.lost.is_set, TTL)
+    stays(lambda: admin.token() is None, 0.3)
+    with pytest.raises(holdfast.LeaseLost):
+        face.call(lock.release)
+    assert face.call(other.acquire, blocking=False)
+    assert other.lease.fence > lease.fence, "by the server's clock"
+    face.call(other.release)
+
+
+def test_row_31_restarted_with_its_memory_while_holding(face: Face, durable: tuple[PrivateServer, Admin], name: str) -> None:
+    """Row 31: killed and back with an append-only file: the lease goes on."""
+    server, admin = durable
+    lock = face.Lock(server.url, name, ttl=2)
+    assert face.call(lock.acquire)
+    token = admin.token()
+    server.kill()
+    server.restart()
+    stays(lambda: admin.token() == token and not lock.lease.lost.is_set(), 1.2)
+    assert admin.ttl_ms() > 1000, "it was renewed since"
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+def test_row_29_restarted_empty_while_waiting(face: Face, fragile: tuple[PrivateServer, Admin], name: str) -> None:
+    """Row 29: queue and lock are gone; who waited is told so, and takes the free lock."""
+    server, admin = fragile
+    holder, lock = face.Lock(server.url, name, ttl=5), face.Lock(server.url, name, ttl=5)
+    assert face.call(holder.acquire)
+    taken = face.start(lock.acquire, timeout=10)
+    until(lambda: len(admin.places()) == 1)
+    server.kill()
+    server.restart()
+    assert taken.result(2)
+    with pytest.raises(holdfast.LeaseLost):
+        face.call(holder.release)
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+def test_row_31_restarted_with_its_memory_while_waiting(face: Face, durable: tuple[PrivateServer, Admin], name: str) -> None:
+    """Row 31: the place is still there, and the hand-over finds its way."""
+    server, admin = durable
+    holder, lock = face.Lock(server.url, name, ttl=5), face.Lock(server.url, name, ttl=5)
+    assert face.call(holder.acquire)
+    taken = face.start(lock.acquire, timeout=10)
+    until(lambda: len(admin.places()) == 1)
+    place = admin.places()
+    process = place[0].split(".")[0]
+    server.kill()
+    server.restart()
+    until(lambda: admin.listeners(process) == 1)
+    assert admin.places() == place
+    assert not taken.done()
+    with at_most(0.1):
+        face.call(holder.release)
+        assert taken.result(1)
+    face.call(lock.release)
+    admin.nothing_left()
+
+
+def test_away_for_a_second_while_waiting_is_ridden_out(face: Face, fragile: tuple[PrivateServer, Admin], name: str) -> None:
+    """With a limit and without one: nobody who waits gets an error because the server is restarted."""
+    server, admin = fragile
+    holders = [face.Lock(server.url, one, ttl=5) for one in (name, f"{name} too")]
+    locks = [face.Lock(server.url, lock.name, ttl=5) for lock in holders]
+    assert all(face.call(holder.acquire) for holder in holders)
+    taken = [face.start(lock.acquire, timeout=timeout) for lock, timeout in zip(locks, (-1, 8), strict=True)]
+    until(lambda: len(admin.redis.keys("*:queue")) == 2)
+    server.kill()
+    stays(lambda: not any(future.done() for future in taken), 1.0)
+    server.restart()
+    assert all(future.result(1.5) for future in taken)
+    for lock in locks:
+        face.call(lock.release)
+    admin.nothing_left()
+    for holder in holders:
+        with pytest.raises(holdfast.LeaseLost):
+            face.call(holder.release)
+
+
+def test_away_until_the_end_of_waiting_is_an_error(
+    face: Face, proxy: Proxy, server: PrivateServer, name: str, admin: Admin
+) -> None:
+    """Not "busy": nobody could say whether it still is."""
+    holder, lock = face.Lock(server.url, name, ttl=5), face.Lock(proxy.url, name, ttl=5)
+    assert face.call(holder.acquire)
+    taken = face.start(lock.acquire, timeout=0.6)
+    until(lambda: len(admin.places()) == 1)
+    proxy.down()
+    with pytest.raises(holdfast.ServerError):
+        taken.result(0.6 + 0.6)
+    face.call(holder.release)
+
+
+# First contact
+
+
+def test_no_server_at_first_contact(face: Face, name: str, tmp_path: Path) -> None:
+    """ServerError at once, with the address and without the password, whatever `wait` says."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    for url, address in [
+        (f"redis://joe:canary@127.0.0.1:{port}/3", f"127.0.0.1:{port}/3"),
+        (f"unix://joe:canary@{tmp_path}/none.sock", f"unix:{tmp_path}/none.sock"),
+    ]:
+        lock = face.Lock(url, name, ttl=5, wait=60)
+        with at_most(0.5), pytest.raises(holdfast.ServerError) as error:
+            face.call(lock.acquire)
+        assert error.value.address == address
+        assert address in str(error.value)
+        assert "canary" not in f"{error.value} {error.value!r} {error.value.__cause__!r} {lock!r}"
+        with pytest.raises(holdfast.ServerError):
+            face.call(lock.locked)
+
+
+def test_a_server_that_does_not_answer_at_first_contact(face: Face, proxy: Proxy, admin: Admin, name: str) -> None:
+    """Row 21: the network swallows everything. An error in bounded time; afterwards nothing is left that nobody holds."""
+    proxy.freeze()
+    lock = face.Lock(proxy.url, name, ttl=TTL)
+    with at_most(2), pytest.raises(holdfast.ServerError):
+        face.call(lock.acquire)
+    proxy.thaw()
+    until(lambda: not any(thread.is_alive() for link in proxy._links for thread in link.threads))
+    until(lambda: admin.token() is None, TTL)
+    assert admin.places() == []
+
+
+def test_a_refused_login(face: Face, new_server: NewServer, name: str) -> None:
+    """Wrong password, none, and a user who does not exist: an error at once that shows no password."""
+    server = new_server(password="canary")
+    for url in (f"unix://{server.socket}", f"unix://:wrong-canary@{server.socket}", f"unix://joe:canary@{server.socket}"):
+        lock = face.Lock(url, name, ttl=5, wait=60)
+        with at_most(0.5), pytest.raises(holdfast.ServerError, match=r"NOAUTH|WRONGPASS") as error:
+            face.call(lock.acquire)
+        assert "canary" not in f"{error.value} {error.value.__cause__!r}"
+
+
+def test_a_user_without_password_is_not_the_default_user(face: Face, new_server: NewServer, name: str) -> None:
+    """A user name in the URL counts even when its password is empty, as in redis-py."""
+    server = new_server()
+    admin = Admin(server, name)
+    admin.redis.acl_setuser("nobody", enabled=True, nopass=True, categories=["-@all"])
+    for url in (f"unix://nobody:@{server.socket}", f"unix://nobody@{server.socket}"):
+        with pytest.raises(holdfast.ServerError, match="NOPERM"):
+            face.call(face.Lock(url, name, ttl=5).acquire)
+    admin.close()
+
+
+# Stopped, paused, full
+
+
+def test_row_19_a_stopped_server_does_late_what_it_was_asked(
+    face: Face, fragile: tuple[PrivateServer, Admin], name: str
+) -> None:
+    """Row 19: asked, given up, and executed when it goes on. No longer than a lease, and nobody believes to hold it."""
+    server, admin = fragile
+    lock = face.Lock(server.url, name, ttl=TTL)
+    assert not face.call(lock.locked)  # connected
+    server.pause()
+    with at_most(2), pytest.raises(holdfast.ServerError):
+        face.call(lock.acquire)
+    assert lock.lease is None
+    server.resume()
+    until(lambda: admin.token() is None, TTL + 0.1)
+    assert admin.places() == []
+    assert face.call(lock.acquire)
+    face.call(lock.release)
+
+
+@pytest.mark.parametrize("for_long", [False, True])
+def test_row_39_a_stopped_server_while_holding(
+    face: Face, fragile: tuple[PrivateServer, Admin], name: str, for_long: bool
+) -> None:
+    """Row 39: shorter than the lease loses nothing; longer, and the holder knows at its own deadline."""
+    server, admin = fragile
+    lock = face.Lock(server.url, name, ttl=TTL)
+    assert face.call(lock.acquire)
+    lease, token = lock.lease, admin.token()
+    server.pause()
+    if for_long:
+        until(lease.lost.is_set, TTL)
+        server.resume()
+        until(lambda: admin.token() is None, TTL + 0.2)  # a renewal that was under way may still be done
+        stays(lambda: lease.lost.is_set() and admin.token() is None, 0.2)
+        with pytest.raises(holdfast.LeaseLost):
+            face.call(lock.release)
+    else:
+        stays(lambda: not lease.lost.is_set(), TTL / 3)
+        server.resume()
+        stays(lambda: admin.token() == token, 1.2 * TTL)
+        face.call(lock.release)
+    admin.nothing_left()
+
+
+@pytest.mark.parametrize("pause", [0.05, 1.0])
+def test_row_40_client_pause(face: Face, fragile: tuple[PrivateServer, Admin], name: str, pause: float) -> None:
+    """Row 40: CLIENT PAUSE. A short one is waited out; a long one is an error, and leaves nothing for longer than a lease."""
+    server, admin = fragile
+    lock = face.Lock(server.url, name, ttl=0.3)
+    assert not face.call(lock.locked)
+    admin.redis.client_pause(int(pause * 1000))
+    if pause < 0.1:
+        assert face.call(lock.acquire)
+        face.call(lock.release)
+    else:
+        with at_most(0.9), pytest.raises(holdfast.ServerError):
+            face.call(lock.acquire)
+    until(lambda: admin.token() is None, pause + 0.3)
+    admin.nothing_left()
+
+
+def test_row_51_no_more_clients_allowed(face: Face, new_server: NewServer, name: str) -> None:
+    """Row 51: who holds or waits goes on by the connections it has; who comes gets an error."""
+    server = new_server("--maxclients", "20")
+    admin = Admin(server, name)
+    for script in (ACQUIRE, RELEASE):
+        admin.redis.script_load(script.body)
+    holder, lock = face.Lock(server.url, name, ttl=0.4), face.Lock(server.url, name, ttl=0.4)
+    assert face.call(holder.acquire)
+    token = admin.token()
+    taken = face.start(lock.acquire, timeout=5)
+    until(lambda: len(admin.places()) == 1)
+    until(lambda: admin.redis.exists(f"hf:proc:{(token or '').split('.')[0]}"))  # the keeper is connected
+    sockets = []
+    try:
+        said = b""
+        while not said.startswith(b"-ERR max"):
+            sock = socket.socket(socket.AF_UNIX)
+            sockets.append(sock)
+            sock.connect(server.socket)
+            with suppress(BrokenPipeError):
+                sock.sendall(b"PING\r\n")
+            said = sock.recv(100)
+        with pytest.raises(holdfast.ServerError):  # another time-out: connections are not shared with the others
+            face.call(face.Lock(server.url + "?socket_timeout=3", f"{name} new", ttl=5).acquire)
+        stays(lambda: admin.token() == token, 0.5)
+        assert not holder.lease.lost.is_set()
+        face.call(holder.release)
+        assert taken.result(0.5)
+    finally:
+        for sock in sockets:
+            sock.close()
+    until(lambda: admin.ttl_ms() <= 400)
+    face.call(lock.release)
+    admin.nothing_left()
+    admin.close()
+
+
+def test_row_12_an_exhausted_pool_of_the_application(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
+    """Row 12: all connections of the client's own pool are in use; locks have their own."""
+    import redis
+    import redis.asyncio
+
+    module = redis if face.name == "sync" else redis.asyncio
+    client = module.Redis.from_url(server.url, max_connections=1)
+    lock = face.Lock(client, name, ttl=0.4)
+    pool = client.connection_pool
+    used = face.call(pool.get_connection)
+    assert face.call(lock.acquire)
+    token = admin.token()
+    stays(lambda: admin.token() == token, 0.5)
+    face.call(lock.release)
+    face.call(pool.release, used)
+    face.call(client.close if face.name == "sync" else client.aclose)
+    admin.nothing_left()

@@ -1,0 +1,302 @@
+"""What a lease is good for while it is held: renewal, loss, and what becomes of it when nobody gives it back."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+import redis
+
+import holdfast
+from holdfast import HoldfastWarning, Lease, LeaseLost, Lock, NotHeld, ServerError
+from holdfast._servers.process import PrivateServer
+from live.witness import Monitor, connections, in_thread, queue_length, until
+
+if TYPE_CHECKING:
+    from conftest import NewServer
+
+short_lease = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")
+
+
+# Renewal
+
+
+@short_lease
+def test_a_long_hold_is_renewed(server: PrivateServer, look: redis.Redis, monitor: Monitor, name: str) -> None:
+    with Lock(server.url, name, ttl=0.6) as lease:
+        token = look.get(lease.key)
+        monitor.until(10, name)
+        assert look.get(lease.key) == token, "never taken again, only renewed"
+        lease.check()
+        assert 0 < lease.remaining() <= 0.6
+        assert 0 < look.pttl(lease.key) <= 600
+    assert lease.remaining() == 0
+
+
+@short_lease
+def test_three_renewals_in_a_lease(server: PrivateServer, monitor: Monitor, name: str) -> None:
+    with Lock(server.url, name, ttl=0.9):
+        started = time.monotonic()
+        monitor.until(7, name)  # acquire, then six renewals
+        assert 1.6 < time.monotonic() - started < 2.6
+
+
+@short_lease
+def test_no_renewal_when_it_is_left_to_the_user(server: PrivateServer, monitor: Monitor, name: str) -> None:
+    lock = Lock(server.url, name, ttl=0.3, renew=False)
+    lock.acquire()
+    lease = lock.lease
+    assert lease is not None
+    for _ in range(3):
+        assert not lease.lost.wait(0.1)
+        lease.renew()
+    assert lease.lost.wait(2)
+    assert monitor.names(name) == ["EVALSHA"] * 4
+    with pytest.raises(LeaseLost, match="its time ran out"):
+        lock.release()
+
+
+def test_renew_sets_and_never_adds(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    with Lock(server.url, name, ttl=30) as lease:
+        for ttl in (60, 10, 20):
+            lease.renew(ttl)
+            lease.renew(ttl)
+            assert ttl - 1 < lease.remaining() < ttl
+            assert 1000 * (ttl - 1) < look.pttl(lease.key) <= 1000 * ttl
+
+
+def test_one_trip_to_take_and_one_to_give_back(server: PrivateServer, monitor: Monitor, name: str) -> None:
+    lock = Lock(server.url, name)
+    with lock:
+        pass
+    monitor.commands()
+    for _ in range(5):
+        with lock:
+            pass
+    assert monitor.names() == ["EVALSHA"] * 10, "nothing else, not even on the keeper's connection"
+
+
+def test_keys_always_have_an_expiry(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    def expiries() -> dict[str, int]:
+        return {key: look.pttl(key) for key in look.scan_iter(f"*{name}*")}
+
+    other = Lock(server.url, name)
+    with Lock(server.url, name, ttl=30):
+        assert set(expiries()) == {f"hf:{{{name}}}", f"hf:{{{name}}}:state"}
+        waiting = in_thread(other.acquire, True, 20)
+        until(lambda: queue_length(look, name) == 1)
+        assert len(expiries()) == 3
+        assert all(ms > 0 for ms in expiries().values())
+    assert waiting.result(5)
+    assert all(ms > 0 for ms in expiries().values())
+    assert all(ms > 0 for key in look.scan_iter("hf:proc:*") if (ms := look.pttl(key)) != -2)
+    other.release()
+    state = look.pttl(f"hf:{{{name}}}:state")
+    assert state >= 600_000, "ten minutes after the last use at least"
+
+
+# Loss
+
+
+MEDDLING: dict[str, Callable[[redis.Redis, str], object]] = {
+    "deleted": lambda client, key: client.delete(key),
+    "overwritten": lambda client, key: client.set(key, "mine now", px=60_000),
+    "renamed": lambda client, key: client.rename(key, f"{key}-moved"),
+    "expired": lambda client, key: (client.pexpire(key, 1), until(lambda: not client.exists(key))),
+    "another type": lambda client, key: (client.delete(key), client.rpush(key, "mine now"), client.pexpire(key, 60_000)),
+    "flushed": lambda client, _: client.flushall(),
+}
+
+
+@short_lease
+@pytest.mark.parametrize("how", MEDDLING)
+def test_loss_is_seen_and_told_once(new_server: NewServer, name: str, how: str) -> None:
+    """Row 52: what others do to the key."""
+    server = new_server()
+    told: list[Lease] = []
+    lock = Lock(server.url, name, ttl=0.6, on_lost=told.append)
+    lock.acquire()
+    lease = lock.lease
+    assert lease is not None
+    with redis.Redis.from_url(server.url) as client:
+        MEDDLING[how](client, lease.key)
+        there = client.dump(lease.key)
+        assert lease.lost.wait(2)
+        until(lambda: told)
+        with pytest.raises(LeaseLost, match="somebody else" if there else "gone") as caught:
+            lease.check()
+        assert (caught.value.name, caught.value.key, caught.value.fence) == (name, lease.key, lease.fence)
+        assert caught.value.reason in str(caught.value)
+        assert lease.remaining() == 0
+        with pytest.raises(LeaseLost):
+            lock.release()
+        assert lock.lease is None
+        assert client.dump(lease.key) == there, "never taken again, never touched"
+    assert told == [lease]
+
+
+@short_lease
+def test_an_expiry_that_was_taken_away_is_set_again(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    """Row 52: PERSIST."""
+    with Lock(server.url, name, ttl=0.6) as lease:
+        look.persist(lease.key)
+        until(lambda: 0 < look.pttl(lease.key) <= 600)
+        lease.check()
+
+
+@short_lease
+def test_scripts_that_the_server_forgets(new_server: NewServer, name: str) -> None:
+    """Row 41."""
+    server = new_server()
+    lock = Lock(server.url, name, ttl=0.6)
+    with redis.Redis.from_url(server.url) as client:
+        for _ in range(2):
+            client.script_flush()
+            with lock as lease:
+                client.script_flush()
+                until(lambda: client.pttl(lock.key) < 450)
+                until(lambda: client.pttl(lock.key) > 550)
+                client.script_flush()
+                lease.check()
+
+
+@short_lease
+def test_on_lost_runs_in_a_thread_of_its_own_and_may_take_its_time(
+    server: PrivateServer, look: redis.Redis, monitor: Monitor, name: str
+) -> None:
+    """Other leases are renewed meanwhile."""
+    go_on = threading.Event()
+    seen: list[str] = []
+
+    def on_lost(_: Lease) -> None:
+        seen.append(threading.current_thread().name)
+        go_on.wait(10)
+
+    lost = Lock(server.url, f"{name}-lost", ttl=0.6, on_lost=on_lost)
+    lost.acquire()
+    with Lock(server.url, f"{name}-kept", ttl=0.6) as kept:
+        look.delete(lost.key)
+        until(lambda: seen)
+        assert seen[0] not in {threading.current_thread().name, "holdfast-keeper"}
+        monitor.commands()
+        monitor.until(4, kept.name)
+        kept.check()
+        go_on.set()
+    with pytest.raises(LeaseLost):
+        lost.release()
+
+
+@short_lease
+def test_lost_while_the_body_runs(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    def body(fails: bool) -> None:
+        with Lock(server.url, name, ttl=0.6) as lease:
+            look.delete(lease.key)
+            assert lease.lost.wait(2)
+            if fails:
+                raise ZeroDivisionError
+
+    with pytest.raises(LeaseLost):
+        body(fails=False)
+    with pytest.raises(ZeroDivisionError) as caught:
+        body(fails=True)
+    assert any("was lost" in note for note in caught.value.__notes__)
+
+
+def test_max_hold_ends_it(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    lock = Lock(server.url, name, ttl=30, max_hold=0.4)
+    started = time.monotonic()
+    lock.acquire()
+    lease = lock.lease
+    assert lease is not None
+    assert lease.lost.wait(2)
+    assert 0.35 <= time.monotonic() - started < 0.8
+    until(lambda: not look.exists(lease.key), 0.2)
+    with pytest.raises(LeaseLost, match="max_hold"):
+        lock.release()
+
+
+def test_the_event_can_be_asked_for_after_the_loss(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    lock = Lock(server.url, name)
+    lock.acquire()
+    lease = lock.lease
+    assert lease is not None
+    look.delete(lease.key)
+    with pytest.raises(LeaseLost):
+        lease.renew()
+    assert lease.lost.is_set()
+    assert lease.lost.wait(0)
+
+
+# Nobody gives it back
+
+
+@short_lease
+def test_a_dropped_lease_warns_and_is_renewed_no_more(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    lock = Lock(server.url, name, ttl=0.6)
+    lock.acquire()
+    key = lock.key
+    until(lambda: look.pttl(key) < 450)
+    until(lambda: look.pttl(key) > 550)  # it has been renewed
+    keep = [lock]
+    del lock
+    with pytest.warns(ResourceWarning, match=f"lease of '{name}' was dropped"):
+        keep.clear()
+    gc.collect()
+    until(lambda: not look.exists(key), 1)
+
+
+def test_a_lease_that_is_kept_keeps_the_lock(server: PrivateServer, name: str) -> None:
+    lock = Lock(server.url, name)
+    lock.acquire()
+    lease = lock.lease
+    assert lease is not None
+    del lock
+    gc.collect()
+    lease.check()
+    lease.release()
+
+
+# The end of the process, before its time
+
+
+def test_close_gives_everything_back(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    before = connections(look)
+    lock, other = Lock(server.url, name), Lock(server.url, name)
+    lock.acquire()
+    lease = lock.lease
+    assert lease is not None
+    waiting = in_thread(other.acquire)
+    until(lambda: queue_length(look, name) == 1)
+    holdfast.close()
+    assert lease.lost.is_set()
+    with pytest.raises(ServerError, match="closed"):
+        waiting.result(5)
+    assert not look.exists(lock.key), "whoever of us was next in line does not have it either"
+    assert queue_length(look, name) == 0
+    with pytest.raises((LeaseLost, NotHeld)):
+        lock.release()
+    holdfast.close()  # the waiter may have needed a connection once more, to give up
+    until(lambda: connections(look) <= before)
+    assert not [thread.name for thread in threading.enumerate() if thread.name == "holdfast-keeper"]
+
+
+def test_everything_works_after_close_and_can_be_closed_again(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    holdfast.close()
+    before = connections(look)
+    lock = Lock(server.url, name)
+    for _ in range(3):
+        with lock as lease:
+            lease.check()
+        assert connections(look) > before
+        holdfast.close()
+        holdfast.close()
+        until(lambda: connections(look) == before)
+
+
+def test_the_warning_names_the_lease() -> None:
+    with pytest.warns(HoldfastWarning, match=r"ttl=0\.5: a lease of less than 2 s"):
+        Lock("redis://localhost", "x", ttl=0.5)

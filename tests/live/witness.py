@@ -1,0 +1,95 @@
+"""What the live tests see with: commands that reach a server, conditions that come true, threads that report."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Self, TypeVar
+from uuid import uuid4
+
+import redis
+
+from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
+from holdfast.guard import GUARD
+
+T = TypeVar("T")
+
+PATIENCE = 10.0
+"""Seconds after which something that should have happened counts as never happening."""
+
+
+def until(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
+    """Wait until it holds."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.002)
+    return value
+
+
+def in_thread(what: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
+    """Call it in a thread of its own."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(what(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+class Monitor:
+    """The commands that clients send to a server, in order. What scripts do inside is not among them."""
+
+    def __init__(self, url: str) -> None:
+        self._client: redis.Redis = redis.Redis.from_url(url)
+        for script in (ACQUIRE, REFRESH, RELEASE, RENEW, GUARD):
+            self._client.script_load(script.body)  # or the first use of each would be two commands
+
+    def __enter__(self) -> Self:
+        client: Any = self._client
+        self._monitor = client.monitor().__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._monitor.connection.disconnect()
+        self._client.close()
+
+    def commands(self, about: str = "") -> list[str]:
+        """All since the last call, in which this text occurs."""
+        marker = uuid4().hex
+        self._client.echo(marker)
+        seen: list[str] = []
+        while marker not in (line := self._monitor.next_command())["command"]:
+            if line["client_type"] != "lua" and about in line["command"]:
+                seen.append(line["command"])
+        return seen
+
+    def until(self, count: int, about: str = "") -> list[str]:
+        """Waits for so many of them."""
+        seen: list[str] = []
+        deadline = time.monotonic() + PATIENCE
+        while len(seen) < count:
+            assert time.monotonic() < deadline, f"only {seen}"
+            seen += self.commands(about)
+            time.sleep(0.002)
+        return seen
+
+    def names(self, about: str = "") -> list[str]:
+        """The same, the names of the commands alone."""
+        return [command.split()[0].upper() for command in self.commands(about)]
+
+
+def queue_length(look: redis.Redis, name: str) -> int:
+    """How many stand in line for a lock."""
+    return int(look.zcard(f"hf:{{{name}}}:queue"))
+
+
+def connections(look: redis.Redis) -> set[str]:
+    """The ids of all connections to a server."""
+    return {str(client["id"]) for client in look.client_list()}

@@ -1,0 +1,376 @@
+"""What holds the house up: who may import whom, how large rooms may be, what is public, and that both faces are one."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import holdfast
+from holdfast import aio, locks
+from holdfast._core import mutex, names, waiting
+from holdfast._lua import source
+
+ROOT = Path(holdfast.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+CORE = sorted((ROOT / "_core").glob("*.py"))
+SCRIPTS = sorted(path.stem for path in (ROOT / "_lua").glob("*.lua"))
+CALLED = [name for name in SCRIPTS if not name.startswith("_")]
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def for_types_only(tree: ast.Module) -> set[ast.AST]:
+    """What stands under ``if TYPE_CHECKING``."""
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    return {inner for block in blocks for part in block.body for inner in ast.walk(part)}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Full names of the modules a file imports when it runs, wherever in it."""
+    tree = parse(path)
+    skipped = for_types_only(tree)
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if file_of(full) else str(node.module)
+
+
+def file_of(module: str) -> Path | None:
+    path = ROOT.parent.joinpath(*module.split("."))
+    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.exists()), None)
+
+
+def reachable(start: list[Path]) -> dict[str, str]:
+    """Every module that these files import, through modules of ours too; and which file it was."""
+    found: dict[str, str] = {}
+    todo = list(start)
+    while todo:
+        path = todo.pop()
+        for module in imports(path):
+            if module not in found:
+                found[module] = relative(path)
+                own = file_of(module) if module.split(".")[0] == "holdfast" else None
+                if own is not None:
+                    todo.append(own)
+    return found
+
+
+# Who may import whom
+
+PURE = {"__future__", "collections", "dataclasses", "typing", "re", "hashlib", "pathlib"}
+"""All that the core may use of the standard library: no clock, no randomness, no threads, no input or output but the
+scripts' own text."""
+
+
+def test_the_core_decides_and_nothing_else() -> None:
+    found = reachable(CORE)
+    strangers = {module: by for module, by in found.items() if module.split(".")[0] not in PURE | {"holdfast"}}
+    assert strangers == {}
+    ours = {module for module in found if module.split(".")[0] == "holdfast"}
+    assert {module for module in ours if not re.match(r"holdfast\.(_core|_lua|errors)\b", module)} == set()
+
+
+def test_the_core_awaits_requests_and_nothing_else() -> None:
+    """No event loop, no coroutine of a library: ``await`` is only ever for a request or another operation of ours."""
+    for path in CORE:
+        tree = parse(path)
+        operations = {node.name for p in CORE for node in ast.walk(parse(p)) if isinstance(node, ast.AsyncFunctionDef)}
+        requests = {
+            node.name
+            for node in ast.walk(parse(ROOT / "_core" / "requests.py"))
+            if isinstance(node, ast.ClassDef) and any("Request" in ast.unparse(base) for base in node.bases)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Await) and ast.unparse(node.value) != "call":  # a request that was handed in
+                assert isinstance(node.value, ast.Call), ast.unparse(node)
+                assert ast.unparse(node.value.func) in operations | requests, f"{relative(path)}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden"), [("_wire", "_drive"), ("_wire", "locks"), ("_lua", "_core"), ("_drive", "locks")]
+)
+def test_lower_floors_do_not_know_the_upper_ones(package: str, forbidden: str) -> None:
+    for path in (ROOT / package).glob("*.py"):
+        above = [module for module in imports(path) if module.startswith(f"holdfast.{forbidden}")]
+        assert set(above) <= {"holdfast._drive.clock"}, f"{relative(path)} imports {above}"
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("holdfast", ["redis", "valkey", "asyncio", "ssl"]),
+        ("holdfast.cli", ["redis", "valkey", "asyncio", "ssl"]),
+        ("holdfast.aio", ["redis", "valkey"]),
+    ],
+)
+def test_what_is_not_imported_at_the_start(module: str, absent: list[str]) -> None:
+    program = f"import sys, {module}; print(*(name for name in {absent!r} if name in sys.modules))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []
+
+
+def test_importing_starts_nothing() -> None:
+    program = "import threading, holdfast, holdfast.aio; print(threading.active_count())"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "1\n"
+
+
+# Small rooms
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_modules_are_of_readable_size(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    assert lines <= 400
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            length = node.end_lineno - node.lineno + 1
+            assert length <= 70, f"{node.name} has {length} lines"
+
+
+@pytest.mark.parametrize("name", ["sync", "aio"])
+def test_drivers_are_small(name: str) -> None:
+    assert len((ROOT / "_drive" / f"{name}.py").read_text().splitlines()) <= 250
+
+
+def test_the_path_of_a_newcomer_is_short() -> None:
+    """`__init__`, requests, acquire, mutex with its scripts, and one driver: less than 900 lines to read, blank ones apart."""
+    path = ["__init__.py", "_core/requests.py", "_core/acquire.py", "_core/mutex.py", "_drive/sync.py"]
+    path += [f"_lua/{name}.lua" for name in SCRIPTS if name != "guard"]
+    assert sum(bool(line.strip()) for name in path for line in (ROOT / name).read_text().splitlines()) < 900
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_each_file_says_first_what_it_holds(path: Path) -> None:
+    assert ast.get_docstring(parse(path)), "no docstring"
+
+
+# What is public
+
+PUBLIC = {
+    "holdfast": """
+        ConfigError HoldfastError HoldfastWarning Lease LeaseLost Lock LockTimeout NotHeld QuorumError ServerError
+        close guard locked
+    """,
+    "holdfast.aio": "Lease Lock close locked",
+    "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
+    "holdfast.errors": """
+        ConfigError HoldfastError HoldfastWarning LeaseLost LockTimeout NotHeld QuorumError ServerError
+    """,
+}
+LOCK = "acquire key lease locked name release"
+LEASE = "check fence key lost name notice_loss release remaining renew"
+
+
+def public(module: ModuleType) -> set[str]:
+    """``__all__``, or what the module itself defines under a name without underscore."""
+    if hasattr(module, "__all__"):
+        return set(module.__all__)
+    defined: set[str] = set()
+    for node in parse(Path(str(module.__file__))).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            defined.update(ast.unparse(target) for target in targets)
+    return {name for name in defined if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_names(module: str) -> None:
+    assert public(importlib.import_module(module)) == set(PUBLIC[module].split())
+
+
+def members(cls: type) -> set[str]:
+    names = {name for base in cls.__mro__ if base is not object for name in vars(base)}
+    assigned = {
+        ast.unparse(node.target).removeprefix("self.")
+        for base in cls.__mro__[:-1]
+        for node in ast.walk(ast.parse(inspect.getsource(base)))
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target).startswith("self.")
+    }
+    return {name for name in names | assigned if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("face", [locks, aio], ids=["sync", "asyncio"])
+def test_public_members(face: ModuleType) -> None:
+    assert members(face.Lock) == set(LOCK.split())
+    assert members(face.Lease) == set(LEASE.split())
+
+
+def test_the_version_is_written_once() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", holdfast.__version__)
+
+
+# Two faces, one lock
+
+OF_ASYNCIO = {
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "asyncio.Event": "threading.Event",
+    "an asyncio.Lock": "a threading.Lock",
+    "``async with``": "``with``",
+    "any task may": "any thread may",
+    "redis.asyncio.Redis": "redis.Redis",
+    "valkey.asyncio.Valkey": "valkey.Valkey",
+}
+STATED_DIFFERENCES = {
+    "Lock": (
+        "If the lease is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",
+        "A lock belongs to an event loop while it is held or awaited, and is free to move when idle. ",
+        ", by a thread, so a blocked event loop loses nothing",
+    ),
+    "Lock.__exit__": (" or was cancelled because of it",),
+}
+ON_LOST = {
+    "called with the lease, in a thread of its own, when a lease is lost.",
+    "called in the loop with the lease when a lease is lost; may be a coroutine function.",
+}
+
+
+def as_sync(text: str) -> str:
+    text = " ".join(text.split())
+    for theirs, ours in OF_ASYNCIO.items():
+        text = text.replace(theirs, ours)
+    for sentence in ON_LOST:
+        text = text.replace(sentence, "(on_lost)")
+    return text
+
+
+def described(cls: type) -> dict[str, str]:
+    """Docstrings of a class and its own public or special methods, under their synchronous names."""
+    found = {cls.__name__: cls.__doc__ or ""}
+    for name, thing in vars(cls).items():
+        if not name.startswith("_") or name in {"__enter__", "__exit__", "__aenter__", "__aexit__"}:
+            found[f"{cls.__name__}.{OF_ASYNCIO.get(name, name)}"] = getattr(thing, "__doc__", None) or ""
+    return found
+
+
+@pytest.mark.parametrize("name", ["Lock", "Lease"])
+def test_both_faces_say_the_same(name: str) -> None:
+    sync, asynchronous = described(getattr(locks, name)), described(getattr(aio, name))
+    assert sync.keys() == asynchronous.keys()
+    for member, text in asynchronous.items():
+        stated = as_sync(text)
+        for difference in STATED_DIFFERENCES.get(member, ()):
+            assert difference in stated, f"{member}: a difference that is no more"
+            stated = stated.replace(difference, "")
+        assert stated == as_sync(sync[member]), member
+
+
+def signatures(cls: type) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for name, thing in vars(cls).items():
+        function = thing.fget if isinstance(thing, property) else thing
+        if not inspect.isfunction(function) or (name.startswith("_") and not name.startswith("__")):
+            continue
+        signature = inspect.signature(function)
+        kind = "property" if isinstance(thing, property) else "method"
+        parameters = [as_sync(str(parameter)) for parameter in signature.parameters.values()]
+        found[OF_ASYNCIO.get(name, name)] = (kind, *parameters, as_sync(str(signature.return_annotation)))
+    return found
+
+
+@pytest.mark.parametrize("name", ["Lock", "Lease"])
+def test_both_faces_take_the_same_arguments(name: str) -> None:
+    assert signatures(getattr(aio, name)) == signatures(getattr(locks, name))
+
+
+def test_what_needs_the_server_is_awaited_and_nothing_else() -> None:
+    for name in ("Lock", "Lease"):
+        for member, thing in vars(getattr(aio, name)).items():
+            if member.startswith("_") or not inspect.isfunction(thing):
+                continue
+            assert inspect.iscoroutinefunction(thing) is (member != "notice_loss"), member
+            assert not inspect.iscoroutinefunction(vars(getattr(locks, name))[member])
+
+
+# The scripts
+
+
+def header(name: str) -> dict[str, str]:
+    lines = (ROOT / "_lua" / f"{name}.lua").read_text().splitlines()
+    comment = [line[3:] for line in lines[: next(i for i, line in enumerate(lines) if not line.startswith("--"))]]
+    fields = {line.split()[0]: line for line in comment if re.match(r"[A-Z]{4,}  ", line + " ")}
+    return {"first": comment[0], **fields}
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_each_script_states_its_contract(name: str) -> None:
+    found = header(name)
+    assert {"KEYS", "ARGV", "RETURNS", "SINCE"} <= set(found)
+    assert found["first"].endswith((".", ":")) or len(found["first"]) > 40
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_are_plain_text_with_declared_keys(name: str) -> None:
+    text = (ROOT / "_lua" / f"{name}.lua").read_bytes()
+    assert text.isascii()
+    assert b"KEYS *" not in text
+    code = re.sub(rb"--[^\n]*", b"", text).decode()
+    for call in re.findall(r"redis\.p?call\(([^)]*)\)", code):
+        command = call.split(",")[0].strip().strip("'")
+        assert command in {
+            "GET", "SET", "DEL", "EXISTS", "PEXPIRE", "PTTL", "TYPE", "TIME", "HGET", "HSET", "HDEL", "HMGET", "HEXISTS",
+            "ZADD", "ZREM", "ZRANGE", "PUBLISH", "PUBSUB",
+        }, f"{command}: not among the commands an administrator is asked to allow"  # fmt: skip
+
+
+def constant(name: str, text: str) -> int:
+    found = re.search(rf"^local {name} = (\d+)", text, re.MULTILINE)
+    assert found
+    return int(found[1])
+
+
+def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
+    text = source("_queue")
+    assert constant("CLAIM", text) == 1000 * mutex.CLAIM
+    assert constant("KEEP", text) == 1000 * mutex.KEEP
+    assert constant("PLACE", text) == 3 * 1000 * waiting.REFRESH_EVERY
+    assert re.findall(r"fields\[3\] ~= '(\d+)'", text) == ["1"]
+    assert re.findall(r"'v', '(\d+)'", text) == ["1"]
+    assert re.findall(r"'(\d+) ' \.\. token", text) == ["1"], "the format of a message"
+    assert "format 1" in inspect.getsource(mutex)
+    assert 'b"1"' in (ROOT / "_drive" / "node.py").read_text()
+    assert names.MAX_NAME == 512
+
+
+def test_no_text_is_ever_put_into_a_script() -> None:
+    """Names and values travel in KEYS and ARGV alone: the text of a script is a file, or two files."""
+    for path in MODULES:
+        if path.parent.name == "_lua":
+            continue
+        text = path.read_text()
+        assert "redis.call" not in text
+        assert "redis.pcall" not in text
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Script", "_lua.source", "source"}:
+                assert isinstance(node.args[0], ast.Constant), f"{relative(path)}: {ast.unparse(node)}"
+            if isinstance(node, ast.Attribute) and node.attr == "body":
+                assert relative(path) == "_wire/resp.py", f"{relative(path)}: {ast.unparse(node)}"
+    loader = parse(ROOT / "_lua" / "__init__.py")
+    formats = [node for node in ast.walk(loader) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)]
+    assert formats == []
+    assert ".format(" not in ast.unparse(loader)

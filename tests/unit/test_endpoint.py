@@ -1,0 +1,229 @@
+"""Where a server is: URLs and clients that are understood, those that are refused, and no password in any message."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast._wire.endpoint import DEFAULT_TIMEOUT, Endpoint, from_client, from_url, resolve
+from holdfast.errors import ConfigError
+
+CANARY = "canary"
+
+GOOD: dict[str, dict[str, object]] = {
+    "redis://": {"host": "localhost", "port": 6379},
+    "redis://h": {"host": "h", "port": 6379, "db": 0, "username": None, "password": None, "path": None, "tls": None},
+    "redis://h:7000/3": {"host": "h", "port": 7000, "db": 3},
+    "redis://h?db=3": {"db": 3},
+    "redis://h/": {"db": 0},
+    "redis://:secret@h": {"username": None, "password": "secret"},
+    "redis://user:secret@h": {"username": "user", "password": "secret"},
+    "redis://u%40x:p%40%3A%2F%25@h": {"username": "u@x", "password": "p@:/%"},
+    "redis://h?username=user&password=secret": {"username": "user", "password": "secret"},
+    "redis://[::1]:7000": {"host": "::1", "port": 7000},
+    "redis://h?socket_timeout=0.5": {"timeout": 0.5},
+    "valkey://h:1": {"host": "h", "port": 1, "tls": None},
+    "rediss://h": {"host": "h", "port": 6379, "tls": ()},
+    "valkeys://h?ssl_ca_certs=/ca.pem": {"tls": (("ssl_ca_certs", "/ca.pem"),)},
+    "unix:///run/x.sock": {"path": "/run/x.sock", "db": 0},
+    "unix:///run/a%20b.sock?db=2": {"path": "/run/a b.sock", "db": 2},
+    "unix://:secret@/run/x.sock": {"path": "/run/x.sock", "password": "secret"},
+}
+
+BAD = [
+    "",
+    "h",
+    "h:6379",
+    "http://h",
+    "redis:h",
+    "REDIS//h",
+    "redis://h:port",
+    "redis://h:99999",
+    "redis://h/abc",
+    "redis://h/-1",
+    "redis://h/1/2",
+    "redis://h?db=x",
+    "redis://h?db=-1",
+    "redis://h?db=1.5",
+    "redis://h?socket_timeout=soon",
+    "redis://h?socket_timeout=-1",
+    "redis://h?socket_timeout=nan",
+    "redis://h?socket_timeout=inf",
+    "redis://h?retries=3",
+    "redis://h?decode_responses=yes",
+    "redis://h?timeout=3",
+    "redis://h#fragment",
+    "redis://[::1",
+    "unix://",
+    "unix://:secret@",
+]
+
+UNESCAPED = [
+    f"redis://:{CANARY}@{CANARY}@h",
+    f"redis://u:{CANARY}/{CANARY}@h",
+    f"redis://u:{CANARY}?{CANARY}@h",
+    f"redis://u:{CANARY}?{CANARY}=1@h",
+    f"redis://u:1?x&{CANARY}=2@h",
+    f"redis://u:{CANARY}#{CANARY}@h",
+    f"redis://u:123#{CANARY}@h",
+    f"redis://u:123/{CANARY}@h",
+    f"redis://u:{CANARY}[{CANARY}@h",
+    f"redis://u:{CANARY}]{CANARY}@h:port",
+    f"redis://u:{CANARY}@h:{CANARY}",
+    f"redis://u:{CANARY}@h/x",
+    f"redis://u:{CANARY}@h?nonsense=1",
+    f"redis://h?password={CANARY}&db=x",
+    f"unix://u:{CANARY}@",
+    f"http://u:{CANARY}@h",
+    f"u:{CANARY}@h",
+]
+
+
+@pytest.mark.parametrize("url", GOOD)
+def test_good_urls(url: str) -> None:
+    endpoint = from_url(url)
+    assert {fact: getattr(endpoint, fact) for fact in GOOD[url]} == GOOD[url]
+
+
+@pytest.mark.parametrize("url", BAD)
+def test_bad_urls(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"^url: ") as caught:
+        from_url(url)
+    assert caught.value.parameter == "url"
+
+
+@pytest.mark.parametrize("url", UNESCAPED)
+def test_no_part_of_a_password_in_what_is_said_about_a_bad_url(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_url(url)
+    error: BaseException | None = caught.value
+    assert CANARY not in f"{error!r} {error} {caught.value.__dict__}"
+    while error is not None and not error.__suppress_context__:
+        assert CANARY not in f"{error!r} {error}"
+        error = error.__cause__ or error.__context__
+
+
+@given(st.text("ab12@:/?#[]%&=.é\x00 ", max_size=20))
+def test_any_text_is_understood_or_refused(text: str) -> None:
+    for url in (text, f"redis://{text}", f"unix://{text}", f"redis://h?{text}"):
+        try:
+            endpoint = from_url(url)
+        except ConfigError:
+            continue
+        assert endpoint.address
+
+
+def test_no_secret_in_the_repr_or_the_address() -> None:
+    secrets = {"password": CANARY, "credentials": f"{CANARY} provider", "tls": (("ssl_password", CANARY),)}
+    endpoint = Endpoint(**secrets)  # type: ignore[arg-type]
+    assert CANARY not in f"{endpoint!r} {endpoint} {endpoint.address}"
+
+
+def test_addresses() -> None:
+    assert from_url("redis://u:p@h:1").address == "h:1"
+    assert from_url("redis://u:p@h:1/2").address == "h:1/2"
+    assert from_url("unix://:p@/run/x.sock").address == "unix:/run/x.sock"
+
+
+def test_the_same_server_is_the_same_object() -> None:
+    assert from_url("redis://h:1/2") is from_url("redis://h:1/2")
+    assert from_url("redis://h:1/2") is not from_url("redis://h:1/3")
+    assert from_url("redis://:p@h") is not from_url("redis://:q@h")
+    assert from_url("redis://h") is not from_url("rediss://h")
+
+
+def test_what_opens_a_connection() -> None:
+    assert Endpoint().handshake() == []
+    assert Endpoint(password="p").handshake() == [("AUTH", "p")]
+    assert Endpoint(username="u", password="p", db=3).handshake() == [("AUTH", "u", "p"), ("SELECT", "3")]
+    provider = SimpleNamespace(get_credentials=lambda: ("u2", "p2"))
+    assert Endpoint(credentials=provider, password="p").handshake() == [("AUTH", "u2", "p2")]
+    assert Endpoint(credentials=SimpleNamespace(get_credentials=lambda: ("p3",))).handshake() == [("AUTH", "p3")]
+
+
+def test_tls_verifies_unless_told_otherwise() -> None:
+    import ssl
+
+    context = from_url("rediss://h").ssl_context()
+    assert context is not None
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    context = from_url("rediss://h?ssl_cert_reqs=none").ssl_context()
+    assert context is not None
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
+    assert from_url("redis://h").ssl_context() is None
+
+
+# Clients: only their settings are read, no connection is made
+
+
+def test_clients_of_redis_py() -> None:
+    import redis
+
+    endpoint = from_client(redis.Redis("h", 7000, 2, username="u", password="p", socket_timeout=0.5))
+    facts = (endpoint.host, endpoint.port, endpoint.db, endpoint.username, endpoint.password, endpoint.timeout)
+    assert facts == ("h", 7000, 2, "u", "p", 0.5)
+    assert from_client(redis.Redis(socket_timeout=None)).timeout == DEFAULT_TIMEOUT
+    assert from_client(redis.Redis(unix_socket_path="/run/x.sock")).path == "/run/x.sock"
+    assert from_client(redis.Redis.from_url("redis://:p@h:1/4", decode_responses=True)).db == 4
+    assert from_client(redis.Redis()).tls is None
+    tls = dict(from_client(redis.Redis("h", ssl=True, ssl_ca_certs="/ca.pem", ssl_cert_reqs="none")).tls or ())
+    assert tls["ssl_ca_certs"] == "/ca.pem"
+    assert str(tls["ssl_cert_reqs"]).lower().endswith("none")
+    assert from_client(redis.Redis.from_url("rediss://h")).tls is not None
+
+
+def test_the_same_server_by_url_and_by_client_shares_its_connections() -> None:
+    import redis
+
+    assert from_client(redis.Redis("h", 1, 2, socket_timeout=5)) is from_url("redis://h:1/2")
+
+
+def test_asyncio_clients_and_valkey() -> None:
+    import redis.asyncio
+    import valkey
+    import valkey.asyncio
+
+    clients = [
+        redis.asyncio.Redis(host="h", port=7000),
+        valkey.Valkey(host="h", port=7000),
+        valkey.asyncio.Valkey(host="h", port=7000),
+    ]
+    for client in clients:
+        assert from_client(client).address == "h:7000"
+
+
+@pytest.mark.parametrize("client", [None, 7, object(), b"redis://h", ["redis://h"], SimpleNamespace(connection_pool=None)])
+@pytest.mark.parametrize("face", ["sync", "asyncio"])
+def test_what_is_no_client_is_refused(client: object, face: Any) -> None:
+    with pytest.raises(ConfigError, match=r"client must be a redis\.Redis") as caught:
+        resolve(client, face)
+    assert caught.value.parameter == "client"
+
+
+def test_clients_of_the_other_face_are_refused_with_the_way_out() -> None:
+    import redis.asyncio
+
+    with pytest.raises(ConfigError, match=r"for this one use holdfast\.aio$") as caught:
+        resolve(redis.asyncio.Redis(), "sync")
+    assert caught.value.parameter == "client"
+    with pytest.raises(ConfigError, match=r"for this one use holdfast$"):
+        resolve(redis.Redis(), "asyncio")
+
+
+def test_clients_that_are_not_supported_yet() -> None:
+    import redis
+    from redis import sentinel
+
+    sentinels: Any = sentinel.Sentinel
+    master = sentinels([("localhost", 1)]).master_for("main")
+    with pytest.raises(ConfigError, match="Sentinel"):
+        resolve(master, "sync")
+    cluster = redis.RedisCluster.__new__(redis.RedisCluster)  # without the connection its constructor opens
+    cluster.nodes_manager = SimpleNamespace()  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match=re.escape("RedisCluster")):
+        resolve(cluster, "sync")

@@ -1,0 +1,92 @@
+"""One error tree, facts that survive pickling, messages of whole sentences."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import errors
+from holdfast.errors import (
+    ConfigError,
+    HoldfastError,
+    HoldfastWarning,
+    LeaseLost,
+    LockTimeout,
+    NotHeld,
+    QuorumError,
+    ServerError,
+)
+
+FACTS: dict[type[HoldfastError], dict[str, Any]] = {
+    HoldfastError: {},
+    LockTimeout: {"name": "x", "key": "hf:{x}", "waited": 1.5, "holder": "host:7 (me)", "remaining": 2.5},
+    LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
+    NotHeld: {"name": "x", "key": "hf:{x}"},
+    QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
+    ServerError: {"address": "localhost:6379", "name": "x", "key": "hf:{x}"},
+    ConfigError: {"parameter": "ttl"},
+}
+
+BESIDES: dict[type[HoldfastError], type[Exception]] = {
+    LockTimeout: TimeoutError,
+    NotHeld: RuntimeError,
+    ConfigError: ValueError,
+}
+
+
+def test_one_tree() -> None:
+    found = {thing for thing in vars(errors).values() if isinstance(thing, type) and issubclass(thing, Exception)}
+    assert found - {HoldfastWarning} == set(FACTS)
+    for cls in FACTS:
+        assert issubclass(cls, HoldfastError)
+        assert getattr(holdfast, cls.__name__) is cls
+    assert issubclass(HoldfastWarning, UserWarning)
+    assert not issubclass(HoldfastWarning, HoldfastError)
+
+
+@pytest.mark.parametrize("cls", BESIDES)
+def test_caught_by_the_builtin_too(cls: type[HoldfastError]) -> None:
+    assert issubclass(cls, BESIDES[cls])
+    with pytest.raises(BESIDES[cls], match="what happened"):
+        raise cls("what happened", **FACTS[cls])
+
+
+@pytest.mark.parametrize("cls", FACTS)
+def test_facts_are_attributes(cls: type[HoldfastError]) -> None:
+    error = cls("what happened", **FACTS[cls])
+    assert str(error) == "what happened"
+    assert error.args == ("what happened",)
+    assert {fact: getattr(error, fact) for fact in FACTS[cls]} == FACTS[cls]
+    assert set(cls.__annotations__) <= set(FACTS[cls]), "every documented fact is among those tested"
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("cls", FACTS)
+def test_pickled_with_facts_and_notes(cls: type[HoldfastError], protocol: int) -> None:
+    error = cls("what happened", **FACTS[cls])
+    error.add_note("and then")
+    for twin in (pickle.loads(pickle.dumps(error, protocol)), copy.copy(error), copy.deepcopy(error)):  # noqa: S301
+        assert type(twin) is cls
+        assert (str(twin), twin.args, twin.__dict__) == (str(error), error.args, error.__dict__)
+        assert twin.__notes__ == ["and then"]
+
+
+def test_a_subclass_with_a_constructor_of_its_own_is_pickled_too() -> None:
+    twin = pickle.loads(pickle.dumps(Odd(7)))  # noqa: S301
+    assert (type(twin), str(twin), twin.number) == (Odd, "odd: 7", 7)
+
+
+class Odd(LockTimeout):
+    def __init__(self, number: int) -> None:
+        super().__init__(f"odd: {number}", number=number)
+
+
+def test_documented_in_the_module() -> None:
+    assert errors.__doc__
+    for cls in FACTS:
+        assert cls.__name__ in errors.__doc__
+        assert cls.__doc__

@@ -1,0 +1,301 @@
+"""The faces over a scripted server: what a lease believes, how a ``with`` ends, what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from holdfast import aio
+from holdfast._core.mutex import margin
+from holdfast._core.requests import NotSent, Refused, Unknown
+from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
+from holdfast.locks import Lock
+from unit.driver import OTHER, Fault, always, first, never
+from unit.stage import Stage, stage
+
+__all__ = ["stage"]
+
+URL = "redis://localhost"
+CUT = Fault(Unknown("cut"))
+AWAY = Fault(NotSent("nobody there", "localhost:6379"))
+
+
+# Nothing is left behind
+
+
+def test_a_late_copy_of_the_request_that_took_the_lock_does_not_take_it_again(stage: Stage) -> None:
+    """Not answered in time, asked again, held, given back; then the first copy arrives."""
+    stage.script.failing = first(CUT, "acquire")
+    with Lock(URL, "x"):
+        assert stage.server.current() == stage.script.tokens[0]
+    stage.script.late_copies_arrive()
+    assert stage.script.nothing_left()
+
+
+def test_the_same_for_asyncio(stage: Stage) -> None:
+    async def main() -> None:
+        stage.script.failing = first(CUT, "acquire")
+        async with aio.Lock(URL, "x"):
+            pass
+        stage.script.late_copies_arrive()
+        assert stage.script.nothing_left()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_interrupted_at_every_request_of_a_with_statement(stage: Stage, applied: bool) -> None:
+    for number in range(20):
+        stage.script.trace.clear()
+        stage.script.faults = {number: Fault(KeyboardInterrupt(), applied)}
+        try:
+            with Lock(URL, "x"):
+                pass
+        except KeyboardInterrupt:
+            pass
+        else:
+            assert number >= 2
+            break
+        assert stage.script.nothing_left(), f"at request {number}"
+        assert len(stage.process.keeper.renewing) == 0
+        stage.script.late_copies_arrive()
+        assert stage.script.nothing_left(), f"at request {number}, late copy"
+
+
+def test_an_interrupt_between_the_answer_and_the_assignment(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 11: the lock is held, and the caller will never learn of it."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    lock = Lock(URL, "x")
+    monkeypatch.setattr(lock._entered, "push", interrupted)
+    with pytest.raises(KeyboardInterrupt), lock:
+        pass
+    assert stage.script.nothing_left()
+    assert len(stage.process.keeper.renewing) == 0
+    assert lock.lease is None
+
+
+def test_a_keeper_that_cannot_be_started_leaves_no_lock(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(stage.process.keeper, "watch", no_thread)
+    with pytest.raises(RuntimeError):
+        Lock(URL, "x").acquire()
+    assert stage.script.nothing_left()
+
+
+# What a lease believes
+
+
+def test_remaining_counts_down_from_the_send_time(stage: Stage) -> None:
+    with Lock(URL, "x", ttl=30) as lease:
+        assert lease.remaining() == pytest.approx(30 - margin(30) - 0.002)
+        stage.server.now += 10
+        assert lease.remaining() == pytest.approx(20 - margin(30) - 0.002)
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_lease_made_shorter_by_hand_is_not_believed_for_longer_even_if_the_answer_is_lost(
+    stage: Stage, applied: bool
+) -> None:
+    lock = Lock(URL, "x", ttl=30)
+    assert lock.acquire()
+    lease = lock.lease
+    assert lease is not None
+    stage.script.failing = always(Fault(Unknown("cut"), applied), "renew")
+    with pytest.raises(ServerError):
+        lease.renew(ttl=5)
+    assert lease.remaining() <= 5
+    if applied:
+        assert stage.server.now + lease.remaining() <= stage.server.expires
+    stage.script.failing = never
+    lock.release()
+
+
+def test_renew_sets_and_never_adds(stage: Stage) -> None:
+    with Lock(URL, "x", ttl=30) as lease:
+        for ttl in (60.0, 10.0, 20.0):
+            lease.renew(ttl)
+            assert lease.remaining() == pytest.approx(ttl, abs=1)
+        lease.renew()
+        assert lease.remaining() == pytest.approx(20, abs=1), "as long as it was last"
+
+
+def test_an_end_that_nobody_has_noticed_is_noticed_by_asking(stage: Stage) -> None:
+    """The whole process was stopped: the keeper too."""
+    lock = Lock(URL, "x", ttl=30)
+    lock.acquire()
+    lease = lock.lease
+    assert lease is not None
+    lost = lease.lost
+    stage.server.now += 31
+    assert lease.remaining() == 0
+    assert lost.is_set()
+    assert lost.wait(0)
+    with pytest.raises(LeaseLost) as caught:
+        lease.check()
+    assert (caught.value.name, caught.value.key, caught.value.fence) == ("x", "hf:{x}", lease.fence)
+    with pytest.raises(LeaseLost):
+        lease.renew()
+    with pytest.raises(LeaseLost):
+        lock.release()
+    with pytest.raises(NotHeld):
+        lock.release()
+
+
+def max_hold_passes(stage: Stage, *, noticed_by_keeper: bool) -> None:
+    with Lock(URL, "x", ttl=30, max_hold=5) as lease:
+        stage.server.now += 1.7
+        stage.keep()
+        stage.server.now += 6
+        if noticed_by_keeper:
+            stage.keep()
+        assert lease.lost.is_set()
+
+
+@pytest.mark.parametrize("noticed_by_keeper", [False, True])
+def test_max_hold_is_the_reason_that_is_given(stage: Stage, noticed_by_keeper: bool) -> None:
+    with pytest.raises(LeaseLost) as caught:
+        max_hold_passes(stage, noticed_by_keeper=noticed_by_keeper)
+    assert "max_hold" in caught.value.reason
+
+
+def test_a_lease_that_max_hold_ends_is_given_back_at_the_server(stage: Stage) -> None:
+    """It was made longer by hand; when it is given back, others need not wait for the rest."""
+    lock = Lock(URL, "x", ttl=30, max_hold=5)
+    lock.acquire()
+    lease = lock.lease
+    assert lease is not None
+    lease.renew(60)
+    stage.server.now += 6
+    stage.keep()
+    assert lease.lost.is_set()
+    with pytest.raises(LeaseLost):
+        lock.release()
+    assert stage.server.current() == ""
+
+
+def test_a_failed_release_is_not_repeated_by_the_keeper(stage: Stage) -> None:
+    lock = Lock(URL, "x")
+    lock.acquire()
+    stage.script.failing = always(AWAY, "release")
+    with pytest.raises(ServerError):
+        lock.release()
+    assert lock.lease is None
+    assert len(stage.process.keeper.renewing) == 0
+
+
+# How a with statement ends
+
+
+def test_lost_and_the_body_succeeded(stage: Stage) -> None:
+    with pytest.raises(LeaseLost), Lock(URL, "x"):
+        stage.server.take(OTHER, 60)
+    assert stage.server.current() == OTHER
+
+
+def fails_and_meanwhile(lock: Lock, what: Callable[[], object]) -> None:
+    with lock:
+        what()
+        raise ZeroDivisionError
+
+
+def test_lost_and_the_body_failed(stage: Stage) -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        fails_and_meanwhile(Lock(URL, "x"), lambda: stage.server.take(OTHER, 60))
+    assert any("lost" in note for note in caught.value.__notes__)
+
+
+def test_the_server_is_away_at_the_end(stage: Stage) -> None:
+    with pytest.warns(HoldfastWarning, match="ends with its lease") as caught, Lock(URL, "x"):
+        stage.script.failing = always(AWAY, "release")
+    assert caught[0].filename == __file__, "it points at the with statement"
+
+
+@pytest.mark.filterwarnings("ignore:.*ends with its lease:holdfast.HoldfastWarning")
+def test_the_server_is_away_at_the_end_and_the_body_failed(stage: Stage) -> None:
+    stage.script.failing = always(AWAY, "release")
+    with pytest.raises(ZeroDivisionError) as caught:
+        fails_and_meanwhile(Lock(URL, "x"), lambda: None)
+    assert caught.value.__context__ is None, "a failed release never hides or decorates the body's own exception"
+
+
+def test_given_back_inside_the_body(stage: Stage) -> None:
+    with Lock(URL, "x") as lease:
+        lease.release()
+        with pytest.raises(NotHeld):
+            lease.check()
+    assert [name for name, *_ in stage.scripts()] == ["acquire", "release"]
+
+
+def test_the_end_gives_back_its_own_lease_and_no_other(stage: Stage) -> None:
+    lock = Lock(URL, "x")
+    with lock as lease:
+        lease.release()
+        somebody_else = threading.Thread(target=lock.acquire)
+        somebody_else.start()
+        somebody_else.join()
+        second = lock.lease
+        assert second is not None
+    assert lock.lease is second
+    assert stage.server.current() == stage.script.tokens[-1]
+    second.check()
+    lock.release()
+
+
+def test_what_the_body_has_taken_again_is_given_back(stage: Stage) -> None:
+    """As a Condition does: the same thread releases and takes again by hand what ``with`` has taken."""
+    lock = Lock(URL, "x")
+    with lock:
+        lock.release()
+        assert lock.acquire()
+    assert lock.lease is None
+    assert stage.script.nothing_left()
+
+
+# Errors in the user's words
+
+
+def test_who_holds_it(stage: Stage) -> None:
+    stage.server.take(OTHER, 20)
+    with pytest.raises(LockTimeout, match="busy") as caught, Lock(URL, "x", wait=0):
+        pass
+    error = caught.value
+    assert (error.name, error.key, error.holder) == ("x", "hf:{x}", "process bbbbbbbbbbbb")
+    assert error.remaining == pytest.approx(20, abs=0.1)
+    assert 0 <= error.waited < 0.1
+
+
+def test_a_foreign_holder(stage: Stage) -> None:
+    stage.server.take("somebody elses token", 20)
+    stage.server.waiting = lambda: [0, -1, 0, b""]  # type: ignore[method-assign]
+    with pytest.raises(LockTimeout, match=r"not holdfast.*no expiry") as caught, Lock(URL, "x", wait=0):
+        pass
+    assert (caught.value.holder, caught.value.remaining) == (None, None)
+
+
+def test_no_server(stage: Stage) -> None:
+    stage.script.failing = always(AWAY, "acquire")
+    with pytest.raises(ServerError, match="nobody there") as caught, Lock(URL, "x"):
+        pass
+    assert caught.value.address == "localhost:6379"
+    assert isinstance(caught.value.__cause__, NotSent)
+
+
+def test_refused(stage: Stage) -> None:
+    stage.script.failing = always(Fault(Refused("NOPERM no permissions", "localhost:6379")), "acquire")
+    with pytest.raises(ServerError, match=r"refused.*NOPERM"), Lock(URL, "x"):
+        pass
+
+
+def test_data_in_the_way(stage: Stage) -> None:
+    stage.server.conflict = True
+    with pytest.raises(ConfigError, match=r"holds a list, not a lock.*nothing was changed") as caught, Lock(URL, "x"):
+        pass
+    assert caught.value.parameter == "name"

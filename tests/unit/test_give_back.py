@@ -1,0 +1,289 @@
+"""Release, renewal and giving up, with everything going wrong at every single request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from holdfast._core.mutex import Attempt, give_up, margin, new_token, release, renew
+from holdfast._core.requests import NotSent, Refused, Run, Unknown, WireError
+from unit.driver import ME, OTHER, Driver, Fault, always, first, kind_of, never, some, spec
+from unit.model import Server
+
+TOKEN = f"{ME}.{7:032x}"
+WAITER = "cccccccccccc.1"
+SPEC = spec(ttl=10.0)
+INTERRUPTS = [Fault(kind(), applied) for kind in (asyncio.CancelledError, KeyboardInterrupt) for applied in (False, True)]
+LOST = [Fault(NotSent("no connection")), Fault(Unknown("no answer")), Fault(Unknown("no answer"), applied=True)]
+IN_A_MOMENT = Fault(Refused("LOADING the dataset"))
+FOR_GOOD = Fault(Refused("NOPERM this user has no permissions"))
+
+
+def holding(*, waiter: bool = False) -> Driver:
+    """We hold the lock."""
+    server = Server()
+    server.take(TOKEN, 30.0)
+    if waiter:
+        server.queue[WAITER] = server.now + 100.0
+    return Driver(server, tokens=[TOKEN])
+
+
+def queued() -> Driver:
+    """Somebody else holds the lock, we stand in line."""
+    server = Server()
+    server.take(OTHER, 30.0)
+    server.queue[TOKEN] = server.now + 100.0
+    return Driver(server, tokens=[TOKEN])
+
+
+def releasing(*, in_time: bool = True, doubt: bool = False) -> Coroutine[Any, Any, bool]:
+    return release(SPEC, TOKEN, in_time, doubt)
+
+
+def numbers(driver: Callable[[], Driver], operation: Callable[[], Coroutine[Any, Any, object]]) -> range:
+    """The requests of an operation, with one fault, so that those of the retry are among them."""
+    trial = driver()
+    trial.failing = some(Fault(Unknown("cut")), range(1), "release", "renew")
+    trial.run(operation())
+    return range(len(trial.trace))
+
+
+def error_of(driver: Driver, operation: Coroutine[Any, Any, object]) -> BaseException | None:
+    try:
+        driver.run(operation)
+    except BaseException as error:
+        return error
+    return None
+
+
+# Release
+
+
+@pytest.mark.parametrize("waiter", [False, True])
+def test_release(waiter: bool) -> None:
+    driver = holding(waiter=waiter)
+    assert driver.run(releasing()) is True
+    assert driver.server.current() == (WAITER if waiter else "")
+    assert len(driver.trace) == 1, "one trip"
+
+
+@pytest.mark.parametrize("fault", [*LOST, IN_A_MOMENT], ids=str)
+@pytest.mark.parametrize("waiter", [False, True])
+def test_release_in_spite_of_one_fault(fault: Fault, waiter: bool) -> None:
+    driver = holding(waiter=waiter)
+    driver.failing = first(fault, "release")
+    assert driver.run(releasing()) is True, "whoever has it now got it from us"
+    assert driver.server.current() == (WAITER if waiter else "")
+    driver.late_copies_arrive()
+    assert driver.server.current() == (WAITER if waiter else ""), "a late copy releases nobody else's"
+
+
+def test_release_of_what_was_lost() -> None:
+    for holder in (OTHER, ""):
+        driver = holding()
+        driver.server.holder = holder
+        assert driver.run(releasing()) is False
+        assert driver.server.current() == holder
+
+
+def test_a_resent_release_that_finds_another_value_is_success_only_before_the_deadline() -> None:
+    """Row 17."""
+    for in_time in (True, False):
+        driver = holding(waiter=True)
+        driver.failing = first(Fault(Unknown("cut"), applied=True), "release")
+        assert driver.run(releasing(in_time=in_time)) is in_time
+
+
+@pytest.mark.parametrize("fault", [*LOST, IN_A_MOMENT], ids=str)
+def test_release_gives_up_after_three_tries(fault: Fault) -> None:
+    driver = holding()
+    driver.failing = always(fault, "release")
+    with pytest.raises(type(fault.error)):
+        driver.run(releasing())
+    assert [kind_of(request) for request in driver.trace].count("release") == 3
+
+
+def test_release_refused_for_good_is_not_repeated() -> None:
+    driver = holding()
+    driver.failing = always(FOR_GOOD, "release")
+    with pytest.raises(Refused):
+        driver.run(releasing())
+    assert len(driver.trace) == 1
+
+
+def test_release_in_doubt_refuses_the_copy_that_took_the_lock() -> None:
+    driver = holding()
+    assert driver.run(releasing(doubt=True)) is True
+    assert driver.server.acquire(TOKEN, 30000, 0) == [-1]
+    assert driver.nothing_left()
+
+
+@pytest.mark.parametrize("waiter", [False, True])
+@pytest.mark.parametrize("first_fault", [None, *LOST, IN_A_MOMENT], ids=str)
+def test_release_interrupted_at_every_request(waiter: bool, first_fault: Fault | None) -> None:
+    for number in numbers(lambda: holding(waiter=waiter), releasing):
+        for interrupt in INTERRUPTS:
+            driver = holding(waiter=waiter)
+            driver.faults = {number: interrupt}
+            driver.failing = first(first_fault, "release") if first_fault else never
+            ended_with = error_of(driver, releasing())
+            if number < len(driver.trace):
+                assert ended_with is interrupt.error, f"{interrupt} at request {number}: never swallowed, never replaced"
+            assert driver.nothing_left(), f"{interrupt} at request {number}, {driver.trace[-1]}"
+            driver.late_copies_arrive()
+            assert driver.nothing_left(), f"{interrupt} at request {number}, then a late copy"
+            assert driver.server.current() == (WAITER if waiter else "")
+
+
+# Renewal
+
+
+def test_renew_sets_and_never_adds() -> None:
+    driver = holding()
+    driver.server.now += 10
+    before = driver.server.now
+    kept, sent = driver.run(renew(SPEC, TOKEN, 5.0))
+    assert kept
+    assert sent == before
+    assert driver.server.expires == pytest.approx(before + 5, abs=0.01)
+
+
+@pytest.mark.parametrize("fault", [None, *LOST], ids=str)
+def test_renew_counts_from_the_request_that_was_answered(fault: Fault | None) -> None:
+    driver = holding()
+    driver.failing = first(fault, "renew") if fault else never
+    kept, sent = driver.run(renew(SPEC, TOKEN, 30.0))
+    assert kept
+    assert sent + 30 <= driver.server.expires
+    driver.late_copies_arrive()
+    assert driver.server.current() == TOKEN
+
+
+def test_renew_never_brings_back_what_is_lost() -> None:
+    for holder in (OTHER, ""):
+        driver = holding()
+        driver.server.holder = holder
+        kept, _ = driver.run(renew(SPEC, TOKEN, 30.0))
+        assert not kept
+        assert driver.server.current() == holder
+
+
+@pytest.mark.parametrize("fault", LOST, ids=str)
+def test_renew_gives_up_after_three_tries(fault: Fault) -> None:
+    driver = holding()
+    driver.failing = always(fault, "renew")
+    with pytest.raises(type(fault.error)):
+        driver.run(renew(SPEC, TOKEN, 30.0))
+    assert [kind_of(request) for request in driver.trace].count("renew") == 3
+
+
+def test_a_late_copy_of_a_renewal_brings_nothing_back() -> None:
+    for number in numbers(holding, lambda: renew(SPEC, TOKEN, 30.0)):
+        for interrupt in INTERRUPTS:
+            driver = holding()
+            driver.faults = {number: interrupt}
+            assert error_of(driver, renew(SPEC, TOKEN, 30.0)) in {interrupt.error, None}
+            assert driver.server.current() == TOKEN, "an interrupted renewal is no release"
+            driver.faults = {}
+            assert driver.run(releasing())
+            driver.late_copies_arrive()
+            assert driver.nothing_left()
+
+
+# Giving up
+
+
+def attempt(*, pending: bool = True, doubt: bool = False) -> Attempt:
+    return Attempt(SPEC, TOKEN, pending=pending, doubt=doubt)
+
+
+def test_nothing_to_give_up_costs_nothing() -> None:
+    driver = queued()
+    driver.run(give_up(attempt(pending=False)))
+    assert driver.trace == []
+
+
+@pytest.mark.parametrize("start", [holding, queued])
+@pytest.mark.parametrize("doubt", [False, True])
+@pytest.mark.parametrize("fault", [None, *LOST, IN_A_MOMENT], ids=str)
+def test_give_up_leaves_nothing(start: Callable[[], Driver], doubt: bool, fault: Fault | None) -> None:
+    driver = start()
+    driver.failing = first(fault, "release") if fault else never
+    trying = attempt(doubt=doubt)
+    driver.run(give_up(trying))
+    assert driver.nothing_left()
+    assert not trying.pending
+    assert driver.server.current() == ("" if start is holding else OTHER)
+
+
+def test_give_up_hands_over_what_was_granted_meanwhile() -> None:
+    driver = holding(waiter=True)
+    driver.run(give_up(attempt()))
+    assert driver.server.current() == WAITER
+
+
+def test_give_up_in_doubt_declares_the_token_dead() -> None:
+    driver = queued()
+    driver.run(give_up(attempt(doubt=True)))
+    assert driver.server.acquire(TOKEN, 30000, 1) == [-1]
+    driver.server.release(OTHER, "release")
+    assert driver.server.acquire(TOKEN, 30000, 1) == [-1]
+
+
+def test_give_up_never_raises_and_ends_in_less_than_a_second() -> None:
+    for fault in [*LOST, IN_A_MOMENT, FOR_GOOD]:
+        driver = holding()
+        driver.failing = always(fault, "release")
+        started = driver.server.now
+        driver.run(give_up(attempt()))
+        assert driver.server.now - started < 1
+
+
+@pytest.mark.parametrize("start", [holding, queued])
+def test_give_up_interrupted_at_every_request_is_still_pending(start: Callable[[], Driver]) -> None:
+    for number in numbers(start, lambda: give_up(attempt())):
+        for interrupt in INTERRUPTS:
+            driver = start()
+            driver.faults = {number: interrupt}
+            driver.failing = first(Fault(Unknown("cut")), "release") if number else never
+            trying = attempt()
+            with pytest.raises(type(interrupt.error)):
+                driver.run(give_up(trying))
+            assert trying.pending, "or nobody would clean up"
+            driver.undo(trying)
+            driver.late_copies_arrive()
+            assert driver.nothing_left()
+
+
+def test_a_new_token_buries_the_old_one_if_in_doubt() -> None:
+    for doubt in (False, True):
+        driver = queued()
+        trying = attempt(doubt=doubt)
+        driver.run(new_token(trying))
+        assert trying.token == driver.tokens[-1] != TOKEN
+        assert (trying.pending, trying.doubt) == (False, False)
+        assert (TOKEN in driver.server.dead) is doubt
+
+
+def test_every_script_has_a_time_limit_far_below_the_lease() -> None:
+    for operation in (releasing(), renew(SPEC, TOKEN, 30.0), give_up(attempt())):
+        driver = holding()
+        driver.run(operation)
+        for request in driver.trace:
+            if isinstance(request, Run):
+                assert request.timeout <= SPEC.ttl / 10
+
+
+def test_the_drift_allowance_is_one_percent_and_two_milliseconds() -> None:
+    assert margin(30.0) == pytest.approx(0.302)
+
+
+def test_wire_errors_say_where() -> None:
+    for error in (NotSent("x", "here:1"), Unknown("x", "here:1"), Refused("BUSY x", "here:1")):
+        assert isinstance(error, WireError)
+        assert error.address == "here:1"
+    transient = {"LOADING x": True, "BUSY x": True, "READONLY x": True, "NOREPLICAS x": True, "ERR x": False, "OOM x": False}
+    assert {text: Refused(text).transient for text in transient} == transient
