@@ -30,6 +30,10 @@ class _Lost(threading.Event):
         return super().is_set() or self._expired()
 
 
+_events = threading.Lock()
+"""So that threads which ask for a lease's event at the same moment get the same."""
+
+
 class Lease(_face.BaseLease):
     """One acquisition of a lock: what ``with`` gives."""
 
@@ -42,9 +46,10 @@ class Lease(_face.BaseLease):
     def lost(self) -> threading.Event:
         """An Event: set when the lease is lost."""
         if self._event is None:
-            event = self._event = _Lost(self)
+            with _events:
+                self._event = self._event or _Lost(self)
             if self._tenure.lost:
-                event.set()
+                self._event.set()
         return self._event
 
     def renew(self, ttl: float | None = None) -> None:

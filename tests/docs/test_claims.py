@@ -54,6 +54,15 @@ def use_everything(url: str) -> None:
     other.release()
 
 
+def test_the_architecture_page_names_every_module() -> None:
+    text = (ROOT / "docs" / "design" / "architecture.md").read_text(encoding="utf-8")
+    package = ROOT / "src" / "holdfast"
+    for folder in ("", "_core", "_drive", "_wire"):
+        for file in (package / folder).glob("*.py"):
+            name = file.relative_to(package).as_posix()
+            assert file.stem.startswith("__") or f"`{name}`" in text, name
+
+
 def test_quantiles_are_of_the_nearest_rank() -> None:
     values = [float(n) for n in range(1, 101)]
     assert [report.quantile(values, q) for q in (0.5, 0.95, 0.99)] == [50, 95, 99]

@@ -32,6 +32,12 @@ def face(request: pytest.FixtureRequest, _fresh_process: None) -> Iterator[Face]
 
 
 @pytest.fixture
+def any_face(_fresh_process: None) -> Face:
+    """One of the two, where only the keeper is harmed, which is the same for both."""
+    return Sync()
+
+
+@pytest.fixture
 def name() -> str:
     """Of a lock that no other test uses."""
     return f"fault-{next(_numbers)}"

@@ -104,13 +104,13 @@ def test_row_7_a_child_has_locks_of_its_own(face: Face, server: PrivateServer, a
 
         async def use_async() -> list[Any]:
             async with shared as lease:
-                await asyncio.sleep(1.5 * TTL)
+                await asyncio.sleep(1.1 * TTL)
                 lease.check()
                 return [lease._tenure.token, await own.acquire(timeout=0.2)]
 
         def use() -> list[Any]:
             with shared as lease:
-                threading.Event().wait(1.5 * TTL)
+                threading.Event().wait(1.1 * TTL)
                 lease.check()
                 return [lease._tenure.token, own.acquire(timeout=0.2)]
 

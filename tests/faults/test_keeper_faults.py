@@ -43,28 +43,28 @@ def fails_once(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> thr
 
 @pytest.mark.parametrize("method", ["turn", "run", "_renew"])
 def test_row_5_an_error_in_the_keeper_while_holding(
-    face: Face, server: PrivateServer, admin: Admin, name: str, monkeypatch: pytest.MonkeyPatch, method: str
+    any_face: Face, server: PrivateServer, admin: Admin, name: str, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """Row 5: whatever it was doing, it goes on, and the lease is renewed in time."""
-    lock = face.Lock(server.url, name, ttl=TTL)
-    assert face.call(lock.acquire)
+    lock = any_face.Lock(server.url, name, ttl=TTL)
+    assert any_face.call(lock.acquire)
     token = admin.token()
     failed = fails_once(monkeypatch, nodes.Node, method)
     until(failed.is_set)
     stays(lambda: admin.token() == token and not lock.lease.lost.is_set(), 1.2 * TTL)
-    face.call(lock.release)
+    any_face.call(lock.release)
     admin.nothing_left()
 
 
 @pytest.mark.parametrize("method", ["_refresh", "_on_push", "_on_subscribed", "turn"])
 def test_row_5_an_error_in_the_keeper_while_waiting(
-    face: Face, proxy: Proxy, admin: Admin, name: str, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, method: str
+    any_face: Face, proxy: Proxy, admin: Admin, name: str, server: PrivateServer, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """Row 5: the refresh goes on, so the lock comes, a little later at worst; and the place is never lost."""
-    holder, lock = holdfast.Lock(server.url, name, ttl=0.3), face.Lock(proxy.url, name, ttl=TTL)
+    holder, lock = holdfast.Lock(server.url, name, ttl=0.3), any_face.Lock(proxy.url, name, ttl=TTL)
     holder.acquire()
     failed = fails_once(monkeypatch, nodes.Node, method)
-    taken = face.start(lock.acquire, timeout=10)
+    taken = any_face.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1, 3)
     if method != "_on_push":
         until(failed.is_set)
@@ -72,7 +72,7 @@ def test_row_5_an_error_in_the_keeper_while_waiting(
         until(lambda: len(proxy.names("refresh")) > asked, 1.5)
     holder.release()
     assert taken.result(1.2)
-    face.call(lock.release)
+    any_face.call(lock.release)
     admin.nothing_left()
 
 
@@ -80,39 +80,36 @@ class InjectedError(Exception):
     """Nobody expects it."""
 
 
-def raise_when_idle(lock: Any, admin: Admin, error: type[BaseException]) -> None:
+def raise_when_idle(lock: Any, error: type[BaseException]) -> None:
     """Into the keeper, which has just renewed, and sleeps until it is time again: it wakes up with it."""
     thread = current().keeper.thread
     assert thread.ident is not None
-    left = admin.ttl_ms()
-    until(lambda: admin.ttl_ms() > left)
-    left = lock.lease.remaining()
-    until(lambda: lock.lease.remaining() < left - 0.01)
+    until(lambda: 0.75 < lock.lease.remaining() / TTL < 0.92)
     assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(error)) == 1
 
 
 @pytest.mark.parametrize("error", [InjectedError, SystemExit])
 def test_row_5_an_error_out_of_nowhere(
-    face: Face, server: PrivateServer, admin: Admin, name: str, caplog: pytest.LogCaptureFixture, error: type[BaseException]
+    any_face: Face, server: PrivateServer, admin: Admin, name: str, caplog: pytest.LogCaptureFixture, error: type[BaseException]
 ) -> None:
     """Row 5: an exception thrown into the thread from outside, again and again: this lease goes on, and so do new ones."""
-    lock, second = face.Lock(server.url, name, ttl=TTL), face.Lock(server.url, f"{name} second", ttl=TTL)
-    assert face.call(lock.acquire)
+    lock, second = any_face.Lock(server.url, name, ttl=TTL), any_face.Lock(server.url, f"{name} second", ttl=TTL)
+    assert any_face.call(lock.acquire)
     token = admin.token()
     for number in range(1, 3):
-        raise_when_idle(lock, admin, error)
+        raise_when_idle(lock, error)
         until(lambda number=number: caplog.text.count("stumbled") == number)  # type: ignore[misc]
-    assert face.call(second.acquire)
+    assert any_face.call(second.acquire)
     stays(lambda: admin.token() == token and not lock.lease.lost.is_set(), 1.2 * TTL)
     assert not second.lease.lost.is_set()
-    face.call(lock.release)
-    face.call(second.release)
+    any_face.call(lock.release)
+    any_face.call(second.release)
     admin.nothing_left()
 
 
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError])
 def test_row_5_no_thread_can_be_started(
-    face: Face, proxy: Proxy, admin: Admin, name: str, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+    any_face: Face, proxy: Proxy, admin: Admin, name: str, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
     """Row 5: the one that opens the keeper's connection; tried again in time for the renewal."""
     failures: list[threading.Thread] = []
@@ -125,31 +122,31 @@ def test_row_5_no_thread_can_be_started(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", no_start)
-    lock = face.Lock(proxy.url, name, ttl=1)
-    assert face.call(lock.acquire)
+    lock = any_face.Lock(proxy.url, name, ttl=1)
+    assert any_face.call(lock.acquire)
     token = admin.token()
     stays(lambda: admin.token() == token and not lock.lease.lost.is_set(), 1.2)
     assert len(failures) == 2
     assert "renew" in proxy.names()
-    face.call(lock.release)
+    any_face.call(lock.release)
     admin.nothing_left()
 
 
 def test_row_5_the_log_says_so(
-    face: Face, server: PrivateServer, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    any_face: Face, server: PrivateServer, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Row 5: never silently."""
-    lock = face.Lock(server.url, name, ttl=TTL)
-    assert face.call(lock.acquire)
+    lock = any_face.Lock(server.url, name, ttl=TTL)
+    assert any_face.call(lock.acquire)
     with caplog.at_level(logging.ERROR, "holdfast"):
         failed = fails_once(monkeypatch, nodes.Node, "turn")
         until(failed.is_set)
         until(lambda: "injected" in caplog.text)
-    face.call(lock.release)
+    any_face.call(lock.release)
 
 
 def test_a_callback_that_fails_or_hangs_harms_no_other_lease(
-    face: Face, server: PrivateServer, admin: Admin, name: str
+    any_face: Face, server: PrivateServer, admin: Admin, name: str
 ) -> None:
     """`on_lost` is the user's code: while it hangs, other leases are renewed."""
     go, told = threading.Event(), threading.Event()
@@ -158,9 +155,9 @@ def test_a_callback_that_fails_or_hangs_harms_no_other_lease(
         told.set()
         go.wait(5)
 
-    other_face = face.Lock(server.url, f"{name} other", ttl=TTL)
+    other_face = any_face.Lock(server.url, f"{name} other", ttl=TTL)
     other = Admin(server, f"{name} other")
-    assert face.call(other_face.acquire)
+    assert any_face.call(other_face.acquire)
     token = other.token()
     lock = holdfast.Lock(server.url, name, ttl=0.3, on_lost=hang)
     assert lock.acquire()
@@ -168,7 +165,7 @@ def test_a_callback_that_fails_or_hangs_harms_no_other_lease(
     assert told.wait(2)
     stays(lambda: other.token() == token, 1.2 * TTL)
     go.set()
-    face.call(other_face.release)
+    any_face.call(other_face.release)
     other.close()
 
 
@@ -193,7 +190,7 @@ def test_trap_renewal_racing_with_release(face: Face, proxy: Proxy, admin: Admin
     assert released.result(2) is None
     assert told == []
     asked = len(proxy.names("renew"))
-    stays(lambda: len(proxy.names("renew")) == asked, 1.2 * TTL)
+    stays(lambda: len(proxy.names("renew")) == asked, 0.7 * TTL)
     admin.nothing_left()
 
 

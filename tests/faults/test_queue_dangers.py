@@ -27,7 +27,7 @@ def test_danger_stale_grant_after_a_re_ask(  # the order of events is the test
 ) -> None:
     """Joined, granted, not told of either; the grant ended, another one holds; asked again, in line again under the same
     token; and now the old message comes. Its fence is not greater than the last one issued, so it is ignored."""
-    holder = holdfast.Lock(server.url, name, ttl=5)
+    holder = holdfast.Lock(server.url, name, ttl=0.5)
     holder.acquire()
     lock = face.Lock(proxy.url, name, ttl=TTL)
     joined, again = proxy.on("join", action="lose"), proxy.on("join", action="hold", times=100)
@@ -124,12 +124,12 @@ def test_danger_publish_answered_0(face: Face, proxy: Proxy, server: PrivateServ
 
 
 def test_danger_a_reconnecting_waiter_keeps_its_place(
-    face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str
+    any_face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str
 ) -> None:
     """Its inbox is away at the hand-over; it asks as soon as it listens again, and has the lock."""
-    holder, lock = face.Lock(server.url, name, ttl=5), face.Lock(proxy.url, name, ttl=TTL)
-    assert face.call(holder.acquire)
-    taken = face.start(lock.acquire, timeout=10)
+    holder, lock = any_face.Lock(server.url, name, ttl=5), any_face.Lock(proxy.url, name, ttl=TTL)
+    assert any_face.call(holder.acquire)
+    taken = any_face.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
     process = admin.places()[0].split(".")[0]
     rule = proxy.on("SUBSCRIBE", action="refuse", times=100)
@@ -137,13 +137,13 @@ def test_danger_a_reconnecting_waiter_keeps_its_place(
     assert rule.seen.wait(2)
     until(lambda: admin.listeners(process) == 0)
     refreshes = len(proxy.names("refresh"))
-    face.call(holder.release)
+    any_face.call(holder.release)
     if not taken.done() and len(proxy.names("refresh")) == refreshes:
         assert len(admin.places()) == 1
         assert admin.token() is None
     assert taken.result(1.2), "the refresh goes on without the inbox"
     rule.go()
-    face.call(lock.release)
+    any_face.call(lock.release)
     admin.nothing_left()
 
 

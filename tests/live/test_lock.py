@@ -212,10 +212,11 @@ def test_wait_bounds_the_waiting(server: PrivateServer, look: redis.Redis, name:
         assert queue_length(look, name) == 0
 
 
-def test_without_wait_it_waits_for_ever(server: PrivateServer, look: redis.Redis, name: str) -> None:
+@pytest.mark.parametrize("timeout", [-1, threading.TIMEOUT_MAX])
+def test_without_wait_it_waits_for_ever(server: PrivateServer, look: redis.Redis, name: str, timeout: float) -> None:
     first, second = Lock(server.url, name), Lock(server.url, name)
     first.acquire()
-    waiting = in_thread(second.acquire)
+    waiting = in_thread(second.acquire, True, timeout)
     until(lambda: queue_length(look, name) == 1)
     first.release()
     assert waiting.result(5) is True

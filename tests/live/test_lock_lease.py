@@ -297,6 +297,16 @@ def test_everything_works_after_close_and_can_be_closed_again(server: PrivateSer
         until(lambda: connections(look) == before)
 
 
+def test_a_quick_use_pays_for_nothing_at_the_end(server: PrivateServer, monitor: Monitor, name: str) -> None:
+    """No record of the process was written, so none has to be removed."""
+    holdfast.close()
+    monitor.commands()
+    with Lock(server.url, name):
+        pass
+    holdfast.close()
+    assert monitor.names() == ["EVALSHA"] * 2
+
+
 def test_the_warning_names_the_lease() -> None:
     with pytest.warns(HoldfastWarning, match=r"ttl=0\.5: a lease of less than 2 s"):
         Lock("redis://localhost", "x", ttl=0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +28,13 @@ def until(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.002)
     return value
+
+
+async def until_in_loop(condition: Callable[[], object]) -> None:
+    """Wait until it holds, and let other tasks run meanwhile."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.002)
 
 
 def in_thread(what: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -175,6 +176,23 @@ def test_clients_of_redis_py() -> None:
     assert tls["ssl_ca_certs"] == "/ca.pem"
     assert str(tls["ssl_cert_reqs"]).lower().endswith("none")
     assert from_client(redis.Redis.from_url("rediss://h")).tls is not None
+
+
+def test_a_credential_provider_of_any_make() -> None:
+    import redis
+
+    @dataclass
+    class Provider(redis.CredentialProvider):
+        """With an __eq__, and so without a hash."""
+
+        user: str = "u"
+
+        def get_credentials(self) -> tuple[str, str]:
+            return self.user, CANARY
+
+    endpoint = from_client(redis.Redis("h", credential_provider=Provider()))
+    assert endpoint.handshake() == [("AUTH", "u", CANARY)]
+    assert CANARY not in repr(endpoint)
 
 
 def test_the_same_server_by_url_and_by_client_shares_its_connections() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import aio
+from holdfast import aio, locks
 from holdfast._core.mutex import margin
 from holdfast._core.requests import NotSent, Refused, Unknown
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
@@ -147,6 +147,25 @@ def test_an_end_that_nobody_has_noticed_is_noticed_by_asking(stage: Stage) -> No
         lock.release()
     with pytest.raises(NotHeld):
         lock.release()
+
+
+def test_threads_that_ask_for_the_event_at_the_same_moment_get_the_same(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or one of them would wait for an event that nobody sets."""
+    original = locks._Lost
+    theirs: list[threading.Event] = []
+
+    def slowly(lease: locks.Lease) -> locks._Lost:
+        if not theirs:
+            other = threading.Thread(target=lambda: theirs.append(lease.lost))
+            theirs.append(threading.Event())
+            other.start()
+            other.join(0.05)
+        return original(lease)
+
+    monkeypatch.setattr(locks, "_Lost", slowly)
+    with Lock(URL, "x") as lease:
+        mine = lease.lost
+        assert theirs[1:] in ([], [mine]), "the other has to wait, or gets the same"
 
 
 def max_hold_passes(stage: Stage, *, noticed_by_keeper: bool) -> None:

@@ -178,7 +178,8 @@ async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:
     try:
         while True:
             try:
-                answer = await Run(RELEASE, spec.keys, (token, "bury" if doubt else "release"), spec.timeout)
+                timeout = spec.timeout if not failures else min(spec.timeout, 0.5)
+                answer = await Run(RELEASE, spec.keys, (token, "bury" if doubt else "release"), timeout)
             except WireError as error:
                 resent = resent or isinstance(error, Unknown)
                 failures += 1

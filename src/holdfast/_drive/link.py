@@ -74,7 +74,7 @@ class Link:
             self._opening = True
             try:
                 threading.Thread(target=self._open, name="holdfast-connect", daemon=True).start()
-            except RuntimeError as error:  # the interpreter is shutting down
+            except (RuntimeError, MemoryError) as error:  # no more threads, or the interpreter is shutting down
                 self._opened(NotSent(str(error), self._endpoint.address))
 
     def _open(self) -> None:

@@ -44,6 +44,9 @@ if ARGV[3] == '1' then
   local tail = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
   redis.call('HSET', state, 'at:' .. token, math.floor(now / 1000) + PLACE)
   redis.call('ZADD', queue, 'NX', math.max(now, (tonumber(tail[2]) or 0) + 1), token)
-  keep_alive(state, queue, head[1] and fields[4], ttl, now)  -- the first in line has made the queue: it has no expiry yet
+  keep_alive(state, queue, fields[4], ttl, now)
+  if redis.call('PTTL', queue) == -1 then  -- the first in line has made the queue anew
+    redis.call('PEXPIRE', queue, math.max(KEEP, redis.call('PTTL', state)))
+  end
 end
 return waiting(lock, state)

@@ -31,7 +31,7 @@ local function refresh(lock, state, queue, token, ttl)
   keep_alive(state, queue, fields[4], ttl, now)
   if not holder then
     local next_one, last = hand_over(lock, state, queue, now, token, fields[1])
-    if next_one == token then
+    if not next_one or next_one == token then  -- nobody, where many in front do not listen: who asks is alive
       leave(state, queue, token)
       return {1, take(lock, state, token, ttl, now, last)}
     end

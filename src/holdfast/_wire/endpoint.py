@@ -106,7 +106,8 @@ _endpoints: dict[tuple[Any, ...], Endpoint] = {}
 
 def _shared(**facts: Any) -> Endpoint:
     endpoint = Endpoint(**facts)
-    return _endpoints.setdefault(tuple(getattr(endpoint, field.name) for field in fields(endpoint)), endpoint)
+    key = (*(getattr(endpoint, f.name) for f in fields(endpoint) if f.name != "credentials"), id(endpoint.credentials))
+    return _endpoints.setdefault(key, endpoint)
 
 
 def _bad_url(why: str) -> ConfigError:
