@@ -16,8 +16,8 @@ from holdfast.errors import ConfigError, LockTimeout
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_held: ContextVar[frozenset[tuple[object, str]]] = ContextVar("holdfast_held", default=frozenset())
-"""What this very call stack holds through decorators: (thread or task, name)."""
+_held: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_held", default=frozenset())
+"""What this very call stack holds through decorators: (thread or task, server, key)."""
 
 
 def locked(
@@ -84,7 +84,7 @@ def _wrapped(function: Callable[P, T], lock: Callable[..., Any], busy: str) -> C
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> Any:
         own = lock(args, kwargs)
-        marked = _mark((threading.get_ident(), own.key), own.name)
+        marked = _mark((threading.get_ident(), own._endpoint, own.key), own.name)  # noqa: SLF001
         try:
             with own:
                 return function(*args, **kwargs)
@@ -102,7 +102,7 @@ def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str
     @functools.wraps(function)
     async def run(*args: P.args, **kwargs: P.kwargs) -> Any:
         own = lock(args, kwargs)
-        marked = _mark((asyncio.current_task(), own.key), own.name)
+        marked = _mark((asyncio.current_task(), own._endpoint, own.key), own.name)  # noqa: SLF001
         try:
             async with own:
                 return await function(*args, **kwargs)  # type: ignore[misc]
@@ -147,7 +147,7 @@ def _fields(template: str, signature: inspect.Signature) -> list[str]:
     return fields
 
 
-def _mark(entry: tuple[object, str], name: str) -> frozenset[tuple[object, str]]:
+def _mark(entry: tuple[object, ...], name: str) -> frozenset[tuple[object, ...]]:
     """Note that this call stack is about to hold a lock; answers what it held before."""
     before = _held.get()
     if entry in before:

@@ -122,10 +122,10 @@ def test_row_5_no_thread_can_be_started(
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", no_start)
-    lock = any_face.Lock(proxy.url, name, ttl=1)
+    lock = any_face.Lock(proxy.url, name, ttl=0.6)
     assert any_face.call(lock.acquire)
     token = admin.token()
-    stays(lambda: admin.token() == token and not lock.lease.lost.is_set(), 1.2)
+    stays(lambda: admin.token() == token and not lock.lease.lost.is_set(), 0.7)
     assert len(failures) == 2
     assert "renew" in proxy.names()
     any_face.call(lock.release)

@@ -316,16 +316,16 @@ def test_row_40_client_pause(face: Face, fragile: tuple[PrivateServer, Admin], n
     admin.nothing_left()
 
 
-def test_row_51_no_more_clients_allowed(face: Face, new_server: NewServer, name: str) -> None:
+def test_row_51_no_more_clients_allowed(any_face: Face, new_server: NewServer, name: str) -> None:
     """Row 51: who holds or waits goes on by the connections it has; who comes gets an error."""
     server = new_server("--maxclients", "20")
     admin = Admin(server, name)
     for script in (ACQUIRE, RELEASE):
         admin.redis.script_load(script.body)
-    holder, lock = face.Lock(server.url, name, ttl=0.4), face.Lock(server.url, name, ttl=0.4)
-    assert face.call(holder.acquire)
+    holder, lock = any_face.Lock(server.url, name, ttl=0.4), any_face.Lock(server.url, name, ttl=0.4)
+    assert any_face.call(holder.acquire)
     token = admin.token()
-    taken = face.start(lock.acquire, timeout=5)
+    taken = any_face.start(lock.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)
     until(lambda: admin.redis.exists(f"hf:proc:{(token or '').split('.')[0]}"))  # the keeper is connected
     sockets = []
@@ -339,16 +339,16 @@ def test_row_51_no_more_clients_allowed(face: Face, new_server: NewServer, name:
                 sock.sendall(b"PING\r\n")
             said = sock.recv(100)
         with pytest.raises(holdfast.ServerError):  # another time-out: connections are not shared with the others
-            face.call(face.Lock(server.url + "?socket_timeout=3", f"{name} new", ttl=5).acquire)
+            any_face.call(any_face.Lock(server.url + "?socket_timeout=3", f"{name} new", ttl=5).acquire)
         stays(lambda: admin.token() == token, 0.5)
         assert not holder.lease.lost.is_set()
-        face.call(holder.release)
+        any_face.call(holder.release)
         assert taken.result(0.5)
     finally:
         for sock in sockets:
             sock.close()
     until(lambda: admin.ttl_ms() <= 400)
-    face.call(lock.release)
+    any_face.call(lock.release)
     admin.nothing_left()
     admin.close()
 

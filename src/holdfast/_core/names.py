@@ -32,19 +32,25 @@ def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[
     encoded = _ESCAPE.sub(lambda found: b"%%%02X" % found[0][0], _bytes(name, "name"))
     if key is not None:
         lock = _bytes(key, "key")
-        if _hash_tag(lock):
-            return lock, lock + b":state", lock + b":queue"
-        if b"}" in lock:
-            raise ConfigError("key: a } must end a hash tag, as in {tag}, or its side keys had another slot", parameter="key")
-        # Another ending than above: the keys `a` and `{a}` are two locks.
-        return lock, b"{" + lock + b"}:state:raw", b"{" + lock + b"}:queue:raw"
-    start = _bytes(prefix, "prefix")
-    if b"{" in start or b"}" in start:
-        raise ConfigError(
-            "prefix must not contain { or }: braces mark the part that decides a Cluster slot", parameter="prefix"
-        )
-    lock = start + b"{" + encoded + b"}"
-    return lock, lock + b":state", lock + b":queue"
+    else:
+        start = _bytes(prefix, "prefix")
+        if b"{" in start or b"}" in start:
+            raise ConfigError(
+                "prefix must not contain { or }: braces mark the part that decides a Cluster slot", parameter="prefix"
+            )
+        lock = start + b"{" + encoded + b"}"
+    return lock, side_key(lock, b"state"), side_key(lock, b"queue")
+
+
+def side_key(key: bytes | str, what: bytes) -> bytes:
+    """A key beside ``key``, in the same Cluster slot."""
+    key = _bytes(key, "key")
+    if _hash_tag(key):
+        return key + b":" + what
+    if b"}" in key:
+        raise ConfigError("key: a } must end a hash tag, as in {tag}, or its side keys had another slot", parameter="key")
+    # Another ending than above: the keys `a` and `{a}` are two locks.
+    return b"{" + key + b"}:" + what + b":raw"
 
 
 def _hash_tag(key: bytes) -> bytes:

@@ -21,6 +21,9 @@ INFINITY = float("inf")
 REFRESH_EVERY = 1.0
 """Seconds between two signs of life of a waiting process; a third of what a place counts on the server."""
 
+SOONEST = 0.01
+"""Seconds from one answer to the next question, at least."""
+
 USABLE = 0.5
 """Seconds of the claim window that must be left for a grant to be used without asking again."""
 
@@ -132,7 +135,7 @@ class Waiting:
         waiter.last_contact = now
         waiter.down = None
         # Counted from the answer, never too early: asking a moment before the lease ends would only ask twice.
-        waiter.refresh_at = INFINITY if busy.remaining is None else now + busy.remaining + 0.002
+        waiter.refresh_at = INFINITY if busy.remaining is None else now + max(busy.remaining + 0.002, SOONEST)
         if not now <= self.round_at <= now + REFRESH_EVERY:
             self.round_at = now + REFRESH_EVERY
 

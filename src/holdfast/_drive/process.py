@@ -140,7 +140,8 @@ def close() -> None:
     _current.close()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 atexit.register(close)
 
 

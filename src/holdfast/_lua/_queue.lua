@@ -67,28 +67,39 @@ local function take(lock, state, token, ttl, now, last)
   return fence
 end
 
--- The lock is free: hands it to the first live waiter and answers that token, or nil if there is none. `me` (the caller,
--- or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen just now (PUBLISH
--- answers 0) is passed over but keeps its place until its deadline. At most 101 places are looked at in one run.
--- Answers the last fence issued, too.
+-- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last fence.
+-- `me` (the caller, or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen
+-- just now (PUBLISH answers 0) is passed over, and with it all others of that process, but they keep their places until
+-- their deadlines. One run looks at a thousand places and removes a hundred at most: others want the server, too.
 local function hand_over(lock, state, queue, now, me, last)
-  local granted = false
-  for _, token in ipairs(redis.call('ZRANGE', queue, 0, 100)) do
-    local at = redis.call('HGET', state, 'at:' .. token)
-    if not at or at * 1000 <= now then
-      leave(state, queue, token)
-    elseif token == me then
-      return me, last
-    else
-      last = take(lock, state, token, CLAIM, now, last)
-      granted = true
+  local silent, granted, removed, from, page = {}, false, 0, 0, 10
+  while from < 1000 do
+    local line = redis.call('ZRANGE', queue, from, from + page - 1)
+    for _, token in ipairs(line) do
+      local at = redis.call('HGET', state, 'at:' .. token)
       local process = string.match(token, '^[^.]+')
-      local heard = redis.pcall('PUBLISH', 'hf:inbox:' .. process, '1 ' .. token .. ' ' .. integer(last))
-      if type(heard) == 'number' and heard > 0 then
+      if at and at * 1000 > now then
+        if token == me then return me, last end
+        if not silent[process] then
+          last = take(lock, state, token, CLAIM, now, last)
+          granted = true
+          local heard = redis.pcall('PUBLISH', 'hf:inbox:' .. process, '1 ' .. token .. ' ' .. integer(last))
+          if type(heard) == 'number' and heard > 0 then
+            leave(state, queue, token)
+            return token, last
+          end
+          silent[process] = true
+        end
+        from = from + 1
+      elseif removed < 100 then
         leave(state, queue, token)
-        return token, last
+        removed = removed + 1
+      else
+        from = from + 1
       end
     end
+    if #line < page then break end
+    page = 100
   end
   if granted then redis.call('DEL', lock) end
   return nil, last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import threading
@@ -83,17 +84,17 @@ def _dial_unix(path: str, timeout: float) -> socket.socket:
 class Connection:
     """One connection, used by one thread at a time."""
 
-    __slots__ = ("_reader", "_recv", "_send", "_timeout", "_tls", "address", "sock")
+    __slots__ = ("_polls", "_reader", "_recv", "_send", "_timeout", "address", "sock")
 
     def __init__(self, endpoint: Endpoint, timeout: float) -> None:
         self.sock = open_socket(endpoint, max(timeout, 0.05))
         self.address = endpoint.address
-        self._tls = endpoint.tls is not None
+        self._polls = endpoint.tls is not None or os.name != "posix"
         self._timeout = 0.0
         self._reader = hiredis.Reader()
         self._send = self.sock.sendall
         self._recv = self.sock.recv
-        if not self._tls:
+        if not self._polls:
             self.sock.settimeout(None)
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(CONNECT_TIMEOUT), 0))
 
@@ -102,7 +103,7 @@ class Connection:
         if seconds == self._timeout:
             return
         self._timeout = seconds
-        if self._tls:
+        if self._polls:
             self.sock.settimeout(seconds)
             return
         # A blocking socket with the kernel's own time limit costs one system call less per send and receive than
