@@ -8,6 +8,7 @@ General layout
 `_core.renewing` are what a process knows about its waiters and leases. `_drive` carries out what they ask: on the calling
 thread (`sync`), in the calling task (`aio`), and in the one thread per process that renews leases and listens for
 hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run on the server are in `_lua`.
+`decorator` and `guard` stand beside the faces, `errors` holds what they raise, `_guardian` ends commands with their owner.
 `_servers` starts servers: private ones for tests and the demo, and this machine's own for ``local://``. `cli` is the command.
 """
 

@@ -9,11 +9,12 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Literal, NoReturn, TypeVar
 
-from holdfast._core.acquire import KeyConflict
+from holdfast._core import mutex
+from holdfast._core.acquire import KeyConflict, acquire
 from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, give_up, insist
 from holdfast._core.names import lock_keys
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, Command, Refused, WireError
+from holdfast._core.requests import Command, Refused, WireError
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current, describe
 from holdfast._wire.endpoint import Endpoint, resolve
@@ -158,10 +159,28 @@ class BaseLock:
     def _not_held(self) -> NotHeld:
         return NotHeld(f"lock {self.name!r} is not held by this object", name=self.name, key=self.key)
 
-    def _error(self, error: WireError | KeyConflict) -> ServerError | ConfigError:
-        if isinstance(error, KeyConflict):
-            return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
-        return server_error(self._spec, error)
+    async def _try(self, attempt: Attempt, wait: float | None) -> Grant | Busy:
+        """Operation behind `acquire` and ``with``."""
+        try:
+            return await acquire(attempt, wait)
+        except WireError as error:
+            raise server_error(self._spec, error) from error
+        except KeyConflict as error:
+            raise ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing was changed", parameter="name") from error
+
+    async def _is_locked(self) -> bool:
+        """Operation behind `locked`."""
+        try:
+            return bool((await insist(Command(("EXISTS", self._spec.keys[0]), self._spec.timeout))).value)
+        except WireError as error:
+            raise server_error(self._spec, error) from error
+
+    async def _holder(self, busy: Busy) -> bytes | None:
+        """The record of the holder's process, for a message; None where it cannot be had."""
+        try:
+            return (await Command(("GET", f"hf:proc:{busy.process}"), 0.25)).value if busy.process else None
+        except WireError:
+            return None
 
 
 def server_error(spec: Spec, error: WireError) -> ServerError:
@@ -246,11 +265,38 @@ class BaseLease:
         if kept:
             tenure.ttl = ttl
             tenure.renewed(sent, ttl)
-            self._process.keeper.rewatch(self._endpoint, tenure)
+            self._process.keeper.watch(self._endpoint, tenure)
         elif tenure.lose("its key is gone or somebody else's"):
             self._forget()
             self.notice_loss()
         return kept
+
+    async def _renew(self, ttl: float | None) -> None:
+        """Operation behind `renew`."""
+        self.check()
+        tenure = self._tenure
+        ttl = tenure.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL)
+        now = clock()
+        ttl = min(ttl, tenure.ends_at - now)
+        tenure.shorten(now, ttl)
+        try:
+            kept, sent = await mutex.renew(tenure.spec, tenure.token, ttl)
+        except WireError as error:
+            raise server_error(tenure.spec, error) from error
+        if not self._renewed(kept, sent, ttl):
+            raise self._lease_lost()
+
+    async def _release(self) -> None:
+        """Operation behind `release`."""
+        tenure = self._tenure
+        try:
+            if self._begin_release() and not await mutex.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt):
+                tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
+        except WireError as error:
+            if not tenure.lost:
+                raise server_error(tenure.spec, error) from error
+        if tenure.lost:
+            raise self._lease_lost()
 
     def _begin_release(self) -> bool:
         """Stop the renewals. Raises NotHeld; False if the lease is lost already and the server knows."""
@@ -329,13 +375,3 @@ def abandoned(lease: BaseLease) -> Coroutine[Any, Any, None]:
     tenure.end()
     lease._forget()  # noqa: SLF001
     return give_up(Attempt(tenure.spec, tenure.token, pending=lease._process is current(), doubt=True))  # noqa: SLF001
-
-
-async def exists(spec: Spec) -> Answer[Any]:
-    """Whether anybody holds the lock."""
-    return await insist(Command(("EXISTS", spec.keys[0]), spec.timeout))
-
-
-async def record(process: str) -> Answer[Any]:
-    """The record of a process, for messages."""
-    return await Command(("GET", f"hf:proc:{process}"), 0.25)

@@ -11,9 +11,7 @@ from typing import Any, Never
 
 from holdfast import _face
 from holdfast._core import mutex
-from holdfast._core.acquire import KeyConflict, acquire
 from holdfast._core.mutex import Attempt, Busy, Grant
-from holdfast._core.requests import WireError
 from holdfast._drive.aio import Driver, close
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
@@ -59,32 +57,12 @@ class Lease(_face.BaseLease):
 
         Raises LeaseLost, NotHeld or ServerError.
         """
-        self.check()
-        ttl = self._tenure.ttl if ttl is None else _face.seconds(ttl, "ttl", _face.MIN_TTL)
-        now = clock()
-        ttl = min(ttl, self._tenure.ends_at - now)
-        self._tenure.shorten(now, ttl)
-        try:
-            kept, sent = await self._driver.run(mutex.renew(self._tenure.spec, self._tenure.token, ttl))
-        except WireError as error:
-            raise _face.server_error(self._tenure.spec, error) from error
-        if not self._renewed(kept, sent, ttl):
-            raise self._lease_lost()
+        await self._driver.run(self._renew(ttl))
 
     async def release(self) -> None:
         """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
         cannot be reached (the lock then ends with its lease)."""
-        tenure = self._tenure
-        try:
-            if self._begin_release():
-                kept = await self._driver.run(mutex.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt))
-                if not kept:
-                    tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
-        except WireError as error:
-            if not tenure.lost:
-                raise _face.server_error(tenure.spec, error) from error
-        if tenure.lost:
-            raise self._lease_lost()
+        await self._driver.run(self._release())
 
     def notice_loss(self) -> None:
         try:
@@ -194,10 +172,7 @@ class Lock(_face.BaseLock):
 
     async def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
-        try:
-            return bool((await self._driver().run(_face.exists(self._spec))).value)
-        except WireError as error:
-            raise self._error(error) from error
+        return await self._driver().run(self._is_locked())
 
     async def __aenter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
@@ -206,7 +181,7 @@ class Lock(_face.BaseLock):
         try:
             result = await self._take(attempt, self._wait)
             if isinstance(result, Busy):
-                raise self._busy(result, await self._holder(result), clock() - started)
+                raise self._busy(result, await self._driver().run(self._holder(result)), clock() - started)
             result._body = asyncio.current_task()  # noqa: SLF001
             self._entered.push(id(result._body), result)  # noqa: SLF001
             return result
@@ -259,9 +234,7 @@ class Lock(_face.BaseLock):
         driver = self._driver()
         self._users += 1
         try:
-            result = await driver.run(acquire(attempt, wait))
-        except (WireError, KeyConflict) as error:
-            raise self._error(error) from error
+            result = await driver.run(self._try(attempt, wait))
         finally:
             self._users -= 1
         if isinstance(result, Busy):
@@ -273,9 +246,3 @@ class Lock(_face.BaseLock):
         _face.disown(attempt, self._current)
         if attempt.pending:
             await self._driver().run(mutex.give_up(attempt))
-
-    async def _holder(self, busy: Busy) -> bytes | None:
-        try:
-            return (await self._driver().run(_face.record(busy.process))).value if busy.process else None
-        except WireError:
-            return None

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast import _face
 from holdfast._core.mutex import KEEP, insist, milliseconds
-from holdfast._core.names import side_key
+from holdfast._core.names import raw_key, side_key
 from holdfast._core.requests import Run, WireError
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
@@ -38,13 +38,9 @@ GUARD: Script[bool] = Script("guard", _read)
 def _call(key: str | bytes, fence: int, keep: float, *value: Any) -> Run[bool]:
     if isinstance(fence, bool) or not isinstance(fence, int) or fence < 0:
         raise ConfigError(f"fence must be a lease's fence, not {fence!r}", parameter="fence")
-    mark = side_key(key, b"fence")
-    return Run(
-        GUARD,
-        (key if isinstance(key, bytes) else key.encode(), mark),
-        (fence, milliseconds(_face.seconds(keep, "keep", KEEP)), *value),
-        1.0,
-    )
+    data = raw_key(key)
+    times = (fence, milliseconds(_face.seconds(keep, "keep", KEEP)))
+    return Run(GUARD, (data, side_key(data, b"fence")), (*times, *value), 1.0)
 
 
 def guarded_set(

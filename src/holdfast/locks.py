@@ -10,9 +10,7 @@ from typing import Never
 
 from holdfast import _face
 from holdfast._core import mutex
-from holdfast._core.acquire import KeyConflict, acquire
 from holdfast._core.mutex import Attempt, Busy, Grant
-from holdfast._core.requests import WireError
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
@@ -57,32 +55,12 @@ class Lease(_face.BaseLease):
 
         Raises LeaseLost, NotHeld or ServerError.
         """
-        self.check()
-        ttl = self._tenure.ttl if ttl is None else _face.seconds(ttl, "ttl", _face.MIN_TTL)
-        now = clock()
-        ttl = min(ttl, self._tenure.ends_at - now)
-        self._tenure.shorten(now, ttl)
-        try:
-            kept, sent = self._driver.run(mutex.renew(self._tenure.spec, self._tenure.token, ttl))
-        except WireError as error:
-            raise _face.server_error(self._tenure.spec, error) from error
-        if not self._renewed(kept, sent, ttl):
-            raise self._lease_lost()
+        self._driver.run(self._renew(ttl))
 
     def release(self) -> None:
         """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
         cannot be reached (the lock then ends with its lease)."""
-        tenure = self._tenure
-        try:
-            if self._begin_release():
-                kept = self._driver.run(mutex.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt))
-                if not kept:
-                    tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
-        except WireError as error:
-            if not tenure.lost:
-                raise _face.server_error(tenure.spec, error) from error
-        if tenure.lost:
-            raise self._lease_lost()
+        self._driver.run(self._release())
 
     def notice_loss(self) -> None:
         if self._event is not None:
@@ -178,10 +156,7 @@ class Lock(_face.BaseLock):
 
     def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
-        try:
-            return bool(self._driver().run(_face.exists(self._spec)).value)
-        except WireError as error:
-            raise self._error(error) from error
+        return self._driver().run(self._is_locked())
 
     def __enter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
@@ -190,7 +165,7 @@ class Lock(_face.BaseLock):
         try:
             result = self._take(attempt, self._wait)
             if isinstance(result, Busy):
-                raise self._busy(result, self._holder(result), clock() - started)
+                raise self._busy(result, self._driver().run(self._holder(result)), clock() - started)
             self._entered.push(threading.get_ident(), result)
             return result
         except BaseException:
@@ -236,10 +211,7 @@ class Lock(_face.BaseLock):
 
     def _take(self, attempt: Attempt, wait: float | None) -> Lease | Busy:
         driver = self._driver()
-        try:
-            result = driver.run(acquire(attempt, wait))
-        except (WireError, KeyConflict) as error:
-            raise self._error(error) from error
+        result = driver.run(self._try(attempt, wait))
         if isinstance(result, Busy):
             return result
         self._current = lease = Lease(self, driver, result)
@@ -249,9 +221,3 @@ class Lock(_face.BaseLock):
         _face.disown(attempt, self._current)
         if attempt.pending:
             self._driver().run(mutex.give_up(attempt))
-
-    def _holder(self, busy: Busy) -> bytes | None:
-        try:
-            return self._driver().run(_face.record(busy.process)).value if busy.process else None
-        except WireError:
-            return None

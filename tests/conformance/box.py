@@ -56,8 +56,8 @@ class Box:
     def release(self, who: str, mode: str = "release") -> Any:
         return self.run("release", who, mode)
 
-    def renew(self, who: str, ttl: int = 30_000) -> Any:
-        return self.run("renew", who, ttl)
+    def renew(self, who: str, ttl: int = 30_000, number: int = 1) -> Any:
+        return self.run("renew", who, ttl, number)
 
     def refresh(self, *who: str, ttl: int = 30_000, inbox: str = "a") -> Any:
         args = [value for one in who for value in (one, ttl)]

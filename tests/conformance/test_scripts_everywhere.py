@@ -22,7 +22,7 @@ def arguments(name: str) -> tuple[object, ...]:
     return {
         "acquire": (B, 30_000, 1),
         "release": (A, "bury"),
-        "renew": (A, 30_000),
+        "renew": (A, 30_000, 1),
         "refresh": (Box.channel("b"), B, 30_000),
         "guard": (5, 60_000, "value", 30_000),
     }[name]

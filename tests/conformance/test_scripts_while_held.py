@@ -23,6 +23,20 @@ def test_renew_sets_the_lease(box: Box) -> None:
     assert 19_000 < box.redis.pttl(LOCK) <= 20_000
 
 
+def test_of_two_renewals_the_later_one_counts_whichever_comes_first(box: Box) -> None:
+    box.acquire(A)
+    assert box.renew(A, 60_000, 7) == 1
+    assert box.renew(A, 1_000, 6) == 1, "overtaken, not refused: the lock is held"
+    assert box.redis.pttl(LOCK) > 50_000
+    assert box.renew(A, 1_000, 8) == 1
+    assert box.redis.pttl(LOCK) <= 1_000
+    box.release(A)
+    another = token("b", 0)
+    box.acquire(another)
+    assert box.renew(another, 60_000, 1) == 1, "the numbers are those of one token"
+    assert box.redis.pttl(LOCK) > 50_000
+
+
 def test_renew_never_creates(box: Box) -> None:
     assert box.renew(A) == 0
     assert box.dump() == {}

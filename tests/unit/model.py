@@ -28,6 +28,7 @@ class Server:
     queue: dict[str, float] = field(default_factory=dict)
     """Token -> until when its place counts, in order of arrival."""
     dead: list[str] = field(default_factory=list)
+    renewed: tuple[str, int] = ("", 0)
     conflict: bool = False
     """The lock's key holds data of somebody else's."""
     deaf: set[str] = field(default_factory=set)
@@ -98,9 +99,12 @@ class Server:
             self.hand_over()
         return 1 if holder == token else -1 if holder else 0
 
-    def renew(self, token: str, ms: int) -> int:
+    def renew(self, token: str, ms: int, number: int) -> int:
         if self.current() != token:
             return -1 if self.holder else 0
+        if self.renewed[0] == token and self.renewed[1] > number:
+            return 1
+        self.renewed = token, number
         self.expires = self.now + ms / 1000
         return 1
 
@@ -129,8 +133,8 @@ class Server:
                 raw: object = self.acquire(token, ms, join)
             case "release", (str(token), str(mode)):
                 raw = self.release(token, mode)
-            case "renew", (str(token), int(ms)):
-                raw = self.renew(token, ms)
+            case "renew", (str(token), int(ms), int(number)):
+                raw = self.renew(token, ms, number)
             case name, _:
                 raise AssertionError(f"{name} with {args!r}")
         return request.script.parse(raw)

@@ -97,7 +97,7 @@ class Stage:
         renewals, lost = self.process.keeper.renewing.due(self.server.now)
         for renewal in renewals:
             sent = self.server.now
-            answer = self.server.renew(renewal.tenure.token, int(renewal.ttl * 1000))
+            answer = self.server.renew(renewal.tenure.token, int(renewal.ttl * 1000), int(sent * 1e6))
             if not self.process.keeper.renewing.on_answer(renewal, answer, sent):
                 lost.append(renewal.tenure)
         for tenure in lost:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from holdfast._core.requests import Conflict, Draw, Gone, NotSent, Refused, Request, Run, Sleep, Unknown, WireError
+from holdfast._core.requests import Conflict, Draw, Gone, NotSent, Now, Refused, Request, Run, Sleep, Unknown, WireError
 from holdfast._lua import Script
 
 R = TypeVar("R")
@@ -21,7 +21,7 @@ KEEP = 600.0
 """Seconds the side keys of a lock outlive its last use, at least."""
 
 GRACE = 0.45
-"""Seconds by which the first contact with the server may overrun ``wait``."""
+"""Seconds by which a question that is under way when ``wait`` ends may overrun it: its answer may still be yes."""
 
 
 def margin(ttl: float) -> float:
@@ -209,13 +209,16 @@ async def insist(call: Request[R]) -> R:
 
 async def renew(spec: Spec, token: str, ttl: float) -> tuple[bool, float]:
     """Set the lease to ``ttl`` seconds from now: (still ours, when that was asked for). Raises as `release` does."""
-    call = Run(RENEW, spec.keys, renewal_args(token, ttl), min(spec.timeout, answer_within(ttl)))
-    answer = await insist(call)
+    answer = await insist(renewal(spec, token, ttl, await Now()))
     return answer.value == 1, answer.sent
 
 
-def renewal_args(token: str, ttl: float) -> tuple[str, int]:
-    return token, milliseconds(ttl)
+def renewal(spec: Spec, token: str, ttl: float, now: float) -> Run[int]:
+    """The request for a lease of ``ttl`` seconds from ``now``, by hand or by the keeper.
+
+    Its time is its number: of two that overtake each other, or come late, the server goes by the one that was made later.
+    """
+    return Run(RENEW, spec.keys, (token, milliseconds(ttl), int(now * 1e6)), min(spec.timeout, answer_within(ttl)))
 
 
 async def new_token(attempt: Attempt) -> None:

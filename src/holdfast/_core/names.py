@@ -31,7 +31,7 @@ def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[
     """Keys of a lock: the lock itself, its state, its queue. ``key`` overrides the first, to meet peers of another make."""
     encoded = _ESCAPE.sub(lambda found: b"%%%02X" % found[0][0], _bytes(name, "name"))
     if key is not None:
-        lock = _bytes(key, "key")
+        lock = raw_key(key)
     else:
         start = _bytes(prefix, "prefix")
         if b"{" in start or b"}" in start:
@@ -42,9 +42,13 @@ def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[
     return lock, side_key(lock, b"state"), side_key(lock, b"queue")
 
 
-def side_key(key: bytes | str, what: bytes) -> bytes:
+def raw_key(key: str | bytes) -> bytes:
+    """A key of the user's own choice, as it is."""
+    return _bytes(key, "key")
+
+
+def side_key(key: bytes, what: bytes) -> bytes:
     """A key beside ``key``, in the same Cluster slot."""
-    key = _bytes(key, "key")
     if _hash_tag(key):
         return key + b":" + what
     if b"}" in key:

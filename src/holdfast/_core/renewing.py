@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from holdfast._core.mutex import Grant, Spec, margin
+from holdfast._core.mutex import Grant, Spec, answer_within, margin
 
 CLAIM_AFTER = 0.05
 """Seconds after a hand-over at which the claim window is turned into the full lease; a lock held for less saves the trip."""
@@ -31,7 +31,20 @@ def _nobody() -> None:
 class Tenure:
     """One held lock, from the grant to its end. ``lost`` is why it ended before it was given back; empty while it has not."""
 
-    __slots__ = ("deadline", "doubt", "ends_at", "fence", "lost", "over", "owner", "renew_at", "spec", "token", "ttl")
+    __slots__ = (
+        "confirmed_at",
+        "deadline",
+        "doubt",
+        "ends_at",
+        "fence",
+        "lost",
+        "over",
+        "owner",
+        "renew_at",
+        "spec",
+        "token",
+        "ttl",
+    )
 
     def __init__(self, grant: Grant) -> None:
         spec = grant.attempt.spec
@@ -41,6 +54,8 @@ class Tenure:
         self.fence = grant.fence
         self.ttl = spec.ttl
         self.deadline = grant.deadline
+        self.confirmed_at = 0.0
+        """Send time of the renewal that was confirmed last."""
         self.ends_at = float("inf") if spec.max_hold is None else grant.taken + spec.max_hold
         self.renew_at = float("inf")
         if spec.renew:
@@ -54,6 +69,11 @@ class Tenure:
     def remaining(self, now: float) -> float:
         """Seconds for which the lease may still be believed."""
         return 0.0 if self.lost or self.over else max(0.0, self.deadline - now)
+
+    @property
+    def wants_at(self) -> float:
+        """When it wants attention next (local seconds)."""
+        return min(self.renew_at, self.deadline, self.ends_at)
 
     @property
     def why_over(self) -> str:
@@ -80,6 +100,9 @@ class Tenure:
 
     def renewed(self, sent: float, ttl: float) -> None:
         """The server confirmed a lease of ``ttl`` seconds, asked for at local time ``sent``."""
+        if sent < self.confirmed_at:
+            return  # overtaken by a later one, by hand or by the keeper; the server went by the later one, too
+        self.confirmed_at = sent
         self.deadline = sent + ttl - margin(ttl)
         if self.spec.renew:
             # The last lease that max_hold allows is not renewed again.
@@ -107,38 +130,42 @@ class Renewing:
         return [tenure for slot in self._slots.values() for tenure in slot.values()]
 
     def watch(self, tenure: Tenure) -> float:
-        """Look after a lease; answers when it wants attention (local seconds)."""
-        at = min(tenure.renew_at, tenure.deadline, tenure.ends_at)
-        number = int(at * SLOT)
-        self._slots.setdefault(number, {})[tenure.token] = tenure
+        """Look after a lease, or look at it anew; answers when it wants attention (local seconds)."""
+        self.forget(tenure.token)
+        number = int(tenure.wants_at * SLOT)
         self._where[tenure.token] = number
-        return at
+        self._slots.setdefault(number, {})[tenure.token] = tenure
+        return tenure.wants_at
 
     def forget(self, token: str) -> None:
         number = self._where.pop(token, None)
         if number is not None:
-            slot = self._slots[number]
-            del slot[token]
+            slot = self._slots.get(number, {})
+            slot.pop(token, None)
             if not slot:
-                del self._slots[number]
+                self._slots.pop(number, None)
 
     def next_at(self) -> float:
         """When `due` has something to do (local seconds; infinity: never)."""
-        if not self._slots:
-            return float("inf")
-        first = self._slots[min(self._slots)]
-        return min(min(t.renew_at, t.deadline, t.ends_at) for t in first.values())
+        first = self._slots[min(self._slots)] if self._slots else {}
+        # An empty slot, which an interrupt has left in the middle of `watch`, is for `due` to remove.
+        return min((tenure.wants_at for tenure in first.values()), default=0.0 if self._slots else float("inf"))
 
     def due(self, now: float) -> tuple[list[Renew], list[Tenure]]:
         """The renewals to send now, and the leases that are over: lost, each with its reason."""
         renewals: list[Renew] = []
         lost: list[Tenure] = []
         current = int(now * SLOT)
+        for number in [number for number, slot in self._slots.items() if not slot]:
+            del self._slots[number]
         for number in sorted(n for n in self._slots if n <= current):
             for tenure in list(self._slots[number].values()):
-                if min(tenure.renew_at, tenure.deadline, tenure.ends_at) > now:
+                if tenure.wants_at > now and not tenure.over:
                     continue
                 self.forget(tenure.token)
+                self._slots.get(number, {}).pop(tenure.token, None)  # if an interrupt in the middle of `forget` has left it
+                if tenure.over or tenure.lost:
+                    continue
                 if now >= tenure.deadline or now >= tenure.ends_at:
                     if tenure.lose(tenure.why_over):
                         lost.append(tenure)
@@ -146,7 +173,7 @@ class Renewing:
                 ttl = min(tenure.ttl, tenure.ends_at - now)
                 tenure.shorten(now, ttl)
                 renewals.append(Renew(tenure, ttl))
-                tenure.renew_at = now + max(0.05, tenure.ttl / 20) + tenure.spec.timeout
+                tenure.renew_at = now + max(0.05, tenure.ttl / 20) + min(tenure.spec.timeout, answer_within(ttl))
                 self.watch(tenure)
         return renewals, lost
 
@@ -155,11 +182,11 @@ class Renewing:
         tenure = renewal.tenure
         if tenure.over or tenure.lost:
             return True
-        self.forget(tenure.token)
         if answer == 1:
             tenure.renewed(sent, renewal.ttl)
             self.watch(tenure)
             return True
+        self.forget(tenure.token)
         return not tenure.lose(
             "somebody else's value is in its key" if answer == -1 else "its key is gone: expired, deleted or flushed"
         )
@@ -168,6 +195,5 @@ class Renewing:
         """No answer: ask again soon, as long as the deadline allows."""
         tenure = renewal.tenure
         if tenure.token in self._where:
-            self.forget(tenure.token)
             tenure.renew_at = now + max(0.05, tenure.ttl / 20)
             self.watch(tenure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -73,6 +74,11 @@ class Driver:
                     reply = await self._perform(request)
                 except asyncio.CancelledError as cancelled:
                     await self._finish(operation, cancelled)
+                    raise
+                except GeneratorExit:
+                    # Dropped, not cancelled: nothing can be awaited any more, and the lease has to end it.
+                    with contextlib.suppress(RuntimeError):
+                        operation.close()
                     raise
                 except BaseException as error:  # noqa: BLE001 - whose it is, the operation decides
                     request = operation.throw(error)

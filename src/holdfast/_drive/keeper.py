@@ -31,7 +31,7 @@ class Keeper:
     def __init__(self, process_id: str, facts: Callable[[], dict[str, Any]]) -> None:
         self.process_id = process_id
         self.facts = facts
-        self.mutex = threading.Lock()
+        self.mutex = threading.RLock()  # a signal handler may use locks, too
         self.selector = selectors.DefaultSelector()
         self._nodes: dict[Endpoint, Node] = {}
         self._calls: deque[Callable[[], None]] = deque()
@@ -49,20 +49,12 @@ class Keeper:
         """Renew this lease until it is forgotten."""
         with self.mutex:
             node = self._node(endpoint)
-            at = node.renewing.watch(tenure)
-            node.want_record(at - tenure.spec.ttl)
-            self._wake_by(at)
+            node.want_record(clock())
+            self._wake_by(node.renewing.watch(tenure))
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         with self.mutex:
             self._node(endpoint).renewing.forget(tenure.token)
-
-    def rewatch(self, endpoint: Endpoint, tenure: Tenure) -> None:
-        """The lease has changed by hand."""
-        with self.mutex:
-            renewing = self._node(endpoint).renewing
-            renewing.forget(tenure.token)
-            self._wake_by(renewing.watch(tenure))
 
     def enlist(self, endpoint: Endpoint, waiter: Waiter, slot: Slot) -> bool:
         """Make a waiter known; True if the inbox listens, else the slot gets None when it does."""
@@ -101,7 +93,7 @@ class Keeper:
         self._poke()
 
     def stop(self, timeout: float) -> None:
-        """Give back all locks, close all connections, end the thread; at most ``timeout`` seconds."""
+        """Give back all locks, close all connections, end the thread; at most twice ``timeout`` seconds."""
         done = threading.Event()
         self.call(lambda: self._farewell(done))
         done.wait(timeout)
@@ -216,7 +208,7 @@ class Keeper:
                 done.set()
 
         for node, call in todo:
-            node.run(call, 0.5, then)
+            node.run(call, then)
 
     def sockets(self) -> list[socket.socket]:
         """All of ours, for a forked child to let go of."""

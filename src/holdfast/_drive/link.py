@@ -13,7 +13,7 @@ import hiredis
 
 from holdfast._core.requests import NotSent, Unknown, WireError
 from holdfast._drive.clock import clock
-from holdfast._wire.blocking import open_socket
+from holdfast._wire.blocking import CONNECT_TIMEOUT, open_socket
 from holdfast._wire.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Link:
         self._out = b""
         self._queued: list[tuple[bytes, float, Then]] = []
         self._sent: deque[_Sent] = deque()
+        self._due = float("inf")
+        """No later than the first deadline of what was sent and not answered."""
 
     def send(self, packed: bytes, timeout: float, then: Then) -> None:
         """Send a command, opening the connection if need be. ``then`` is called exactly once, by the keeper thread."""
@@ -80,7 +82,7 @@ class Link:
     def _open(self) -> None:
         """In a thread of its own: a server that hangs must not hold up the renewals on others."""
         try:
-            result: socket.socket | WireError = open_socket(self._endpoint, 2.0)
+            result: socket.socket | WireError = open_socket(self._endpoint, CONNECT_TIMEOUT)
         except WireError as error:
             result = error
         except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting commands must be answered
@@ -110,6 +112,7 @@ class Link:
     def _write(self, packed: bytes, timeout: float, then: Then) -> None:
         now = clock()
         self._sent.append(_Sent(then, now, now + timeout))
+        self._due = min(self._due, now + timeout)
         self._out += packed
         self.on_writable()
 
@@ -162,11 +165,14 @@ class Link:
 
     def overdue(self, now: float) -> None:
         """Close the connection if an answer is overdue: nobody knows what would come on it."""
-        if self._sent and self._sent[0].deadline <= now:
+        if now < self._due:
+            return
+        self._due = min((request.deadline for request in self._sent), default=float("inf"))
+        if now >= self._due:
             self.fail("no answer in time")
 
     def next_at(self) -> float:
-        return self._sent[0].deadline if self._sent else float("inf")
+        return self._due
 
     def fail(self, why: str) -> None:
         """Close; everything under way has an unknown outcome."""
@@ -176,7 +182,7 @@ class Link:
             sock.close()
             if self._on_closed is not None:
                 self._on_closed(why)
-        self._out = b""
+        self._out, self._due = b"", float("inf")
         sent, self._sent = self._sent, deque()
         for request in sent:
             error = Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address)

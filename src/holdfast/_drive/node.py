@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from holdfast._core.mutex import CLAIM, REFRESH, RELEASE, RENEW, milliseconds, renewal_args
+from holdfast._core.mutex import REFRESH, RELEASE, milliseconds, renewal
 from holdfast._core.renewing import Renew, Renewing
 from holdfast._core.requests import Command, NotSent, Refused, Run, WireError
 from holdfast._core.waiting import Refresh, Waiting
@@ -28,6 +28,9 @@ RECORD_EVERY = 20.0
 RECORD_AFTER = 0.2
 """Seconds after the first lock at which the record is first written: a quick command never pays for it."""
 
+ANSWER_WITHIN = 2.0
+"""Seconds to wait for answers on which no lease depends: subscription, test of the inbox, process record."""
+
 PING_EVERY = 5.0
 """Seconds of silence after which the inbox is tested: a dropped connection gives no other sign."""
 
@@ -45,13 +48,14 @@ class Node:
         self.channel = f"hf:inbox:{keeper.process_id}"
         self._inbox_at = 0.0
         self._record_at = float("inf")
+        self._record_written = False
 
-    def run(self, call: Call, timeout: float, then: Callable[[Any, float], None]) -> None:
+    def run(self, call: Call, then: Callable[[Any, float], None]) -> None:
         """Run a script or command; ``then`` gets its typed reply, or the WireError instead."""
 
         def on_reply(reply: Any, sent: float) -> None:
             if forgotten(reply):
-                self.commands.send(pack(call, whole=True), timeout, on_answer)
+                self.commands.send(pack(call, whole=True), call.timeout, on_answer)
             else:
                 on_answer(reply, sent)
 
@@ -63,7 +67,7 @@ class Node:
                     reply = error
             then(reply, sent)
 
-        self.commands.send(pack(call), timeout, on_reply)
+        self.commands.send(pack(call), call.timeout, on_reply)
 
     # What is to do now
 
@@ -85,8 +89,8 @@ class Node:
         safely = self.keeper.safely
         for tenure in lost:
             safely(self.keeper.report, tenure)
-        for renewal in renewals:
-            safely(self._renew, renewal)
+        for renew in renewals:
+            safely(self._renew, renew)
         for refresh in refreshes:
             if not safely(self._refresh, refresh, timeout):
                 with self.keeper.mutex:
@@ -105,21 +109,20 @@ class Node:
 
     # Renewal
 
-    def _renew(self, renewal: Renew) -> None:
-        tenure = renewal.tenure
+    def _renew(self, renew: Renew) -> None:
+        tenure = renew.tenure
 
         def then(answer: int | WireError, sent: float) -> None:
             with self.keeper.mutex:
                 if isinstance(answer, WireError):
-                    self.renewing.on_failed(renewal, clock())
+                    self.renewing.on_failed(renew, clock())
                     kept = True
                 else:
-                    kept = self.renewing.on_answer(renewal, answer, sent)
+                    kept = self.renewing.on_answer(renew, answer, sent)
             if not kept:
                 self.keeper.report(tenure)
 
-        call = Run(RENEW, tenure.spec.keys, renewal_args(tenure.token, renewal.ttl), tenure.spec.timeout)
-        self.run(call, tenure.spec.timeout, then)
+        self.run(renewal(tenure.spec, tenure.token, renew.ttl, clock()), then)
 
     # Waiting
 
@@ -141,15 +144,15 @@ class Node:
             if deaf:
                 self.inbox.fail("the server does not know this listener any more")
 
-        self.run(Run(REFRESH, keys, tuple(args), timeout), timeout, then)
+        self.run(Run(REFRESH, keys, tuple(args), timeout), then)
 
     def _tend_inbox(self, now: float) -> None:
         """Subscribe, or test that the subscription is alive."""
         self._inbox_at = now + (PING_EVERY if self.waiting.listening else 1.0)
         if not self.waiting.listening:
-            self.inbox.send(pack(Command(("SUBSCRIBE", self.channel), 2.0)), 2.0, self._on_subscribed)
+            self.inbox.send(pack(Command(("SUBSCRIBE", self.channel), ANSWER_WITHIN)), ANSWER_WITHIN, self._on_subscribed)
         else:
-            self.inbox.send(pack(Command(("PING",), 2.0)), 2.0, lambda _reply, _sent: None)
+            self.inbox.send(pack(Command(("PING",), ANSWER_WITHIN)), ANSWER_WITHIN, lambda _reply, _sent: None)
 
     def _on_subscribed(self, reply: Any, _sent: float) -> None:
         now = clock()
@@ -181,14 +184,17 @@ class Node:
         with self.keeper.mutex:
             leave = self.waiting.on_message(token, fence, clock())
         if leave is not None:
-            self.run(leave, leave.timeout, lambda _answer, _sent: None)
+            self.run(leave, lambda _answer, _sent: None)
 
     # The process record
 
     def _write_record(self) -> None:
+        self._record_written = True
         keeper = self.keeper
-        record = Command(("SET", f"hf:proc:{keeper.process_id}", keeper.record(), "PX", milliseconds(3 * RECORD_EVERY)), CLAIM)
-        self.run(record, CLAIM, lambda _answer, _sent: None)
+        record = Command(
+            ("SET", f"hf:proc:{keeper.process_id}", keeper.record(), "PX", milliseconds(3 * RECORD_EVERY)), ANSWER_WITHIN
+        )
+        self.run(record, lambda _answer, _sent: None)
 
     def want_record(self, now: float) -> None:
         """Called with the keeper's mutex held, by any thread."""
@@ -197,13 +203,14 @@ class Node:
 
     def facts_changed(self, now: float) -> None:
         """Called with the keeper's mutex held, by any thread."""
-        self._record_at = min(self._record_at, now + RECORD_AFTER)
+        if self._record_at != float("inf"):
+            self._record_at = min(self._record_at, now + RECORD_AFTER)
 
     def farewell(self) -> list[Call]:
         """What to send when this process ends: held locks are given back, the record is removed."""
         calls: list[Call] = [
             Run(RELEASE, t.spec.keys, (t.token, "release"), 0.5) for t in self.renewing.tenures() if t.lose("the process ends")
         ]
-        if self._record_at != float("inf"):
+        if self._record_written:
             calls.append(Command(("DEL", f"hf:proc:{self.keeper.process_id}"), 0.5))
         return calls

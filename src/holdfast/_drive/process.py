@@ -136,7 +136,10 @@ def _after_fork() -> None:
 
 
 def close() -> None:
-    """Give back what this process holds and close its connections. Runs by itself at exit; takes about a second at most."""
+    """Give back what this process holds and close its connections. Runs by itself at exit; takes about a second at most.
+
+    The connections of asyncio close with their event loop, or by `holdfast.aio.close`.
+    """
     _current.close()
 
 

@@ -37,6 +37,17 @@ class Driver:
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """Drive an operation to its end. An interrupt (KeyboardInterrupt, or what a signal handler raises) is thrown into
         it, so that it can clean up before the interrupt goes on."""
+        try:
+            return self._run(operation)
+        finally:
+            if operation.cr_frame is not None:  # type: ignore[attr-defined]
+                # An interrupt hit between two steps. What is left to clean up is the caller's, who knows the attempt.
+                try:
+                    operation.close()
+                except RuntimeError:
+                    pass
+
+    def _run(self, operation: Coroutine[Any, Any, T]) -> T:
         do = self._do
         reply: Any = None
         error: BaseException | None = None

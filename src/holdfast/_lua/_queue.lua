@@ -2,6 +2,7 @@
 -- loader puts this text before a script that says INCLUDE.
 --
 -- state (hash):  v = format version, fence = last fence issued, dead = tokens declared dead (newest last),
+--                renewed = token and number of the last renewal,
 --                keep = until when (server ms) the expiry of state and queue is set at least,
 --                at:<token> = until when (server ms) the place of that waiter counts
 -- queue (zset):  token -> arrival (server us). A token is here if and only if state has its at: field.

@@ -20,7 +20,7 @@ CONNECT_TIMEOUT = 2.0
 
 def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
     """A connected socket, logged in. Raises NotSent or Refused."""
-    timeout = min(timeout, endpoint.timeout or CONNECT_TIMEOUT)
+    timeout = min(timeout, endpoint.timeout)
     try:
         sock = _dial(endpoint, timeout)
     except (OSError, ServerError) as error:  # ServerError: this machine's own server did not start
@@ -143,7 +143,7 @@ class Pool:
         self._mutex = threading.Lock()
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
-        """Send one command on a connection of its own. Raises NotSent or Unknown."""
+        """Send one command on a connection of its own. Raises NotSent, Unknown or Refused."""
         try:
             connection = self._idle.pop()
         except IndexError:

@@ -151,7 +151,7 @@ def from_url(url: str) -> Endpoint:  # noqa: C901 - a list of things that can be
         "username": unquote(parts.username) if parts.username else options.get("username"),
         "password": unquote(parts.password) if parts.password else options.get("password"),
         "db": _number(options.get("db", "0"), "db", int),
-        "timeout": _number(options.get("socket_timeout", str(DEFAULT_TIMEOUT)), "socket_timeout", float),
+        "timeout": _number(options.get("socket_timeout", "0"), "socket_timeout", float) or DEFAULT_TIMEOUT,
     }
     if scheme == "unix":
         if not parts.path:
@@ -177,7 +177,14 @@ def from_client(client: Any) -> Endpoint:
         )
     if hasattr(pool, "service_name"):
         raise ConfigError("client: Sentinel clients are not supported yet", parameter="client")
-    is_tls = any(cls.__name__ == "SSLConnection" for cls in inspect.getmro(pool.connection_class))  # type: ignore[union-attr]
+    opens: type = pool.connection_class  # type: ignore[union-attr]
+    kinds = {cls.__name__ for cls in inspect.getmro(opens)}
+    if not kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"}:
+        raise ConfigError(
+            f"client: holdfast opens connections of its own, and does not know how to open a {opens.__name__}",
+            parameter="client",
+        )
+    is_tls = "SSLConnection" in kinds
     timeout = options.get("socket_timeout")
     return _shared(
         host=options.get("host") or "localhost",
@@ -188,7 +195,7 @@ def from_client(client: Any) -> Endpoint:
         password=options.get("password"),
         credentials=options.get("credential_provider"),
         tls=tuple(sorted((k, v) for k, v in options.items() if k in _TLS_OPTIONS and v is not None)) if is_tls else None,
-        timeout=DEFAULT_TIMEOUT if timeout is None else float(timeout),
+        timeout=float(timeout or DEFAULT_TIMEOUT),
     )
 
 

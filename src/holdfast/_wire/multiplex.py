@@ -58,7 +58,7 @@ class _Protocol(asyncio.Protocol):
                 if not future.done():
                     future.set_result(reply)
         except (hiredis.ProtocolError, IndexError):
-            self.abort()
+            self.abort("an answer that cannot be read")
 
     def _set_timer(self, at: float) -> None:
         if self._timer is not None:
@@ -73,14 +73,14 @@ class _Protocol(asyncio.Protocol):
         first = min(deadline for _, deadline in self._in_flight)
         if first <= self.loop.time():
             # A server that owes one answer is not to be trusted with more requests; all of them are asked again.
-            self.abort()
+            self.abort("no answer in time")
         else:
             self._set_timer(first)
 
-    def abort(self) -> None:
+    def abort(self, why: str) -> None:
         if self.transport is not None:
             self.transport.abort()
-        self._fail("no answer in time")
+        self._fail(why)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(str(exc or "the connection was closed"))
@@ -141,7 +141,7 @@ class Multiplex:
                     if isinstance(reply, hiredis.ReplyError):
                         raise Refused(str(reply), endpoint.address)
         except BaseException as error:
-            protocol.abort()
+            protocol.abort("closed")
             if isinstance(error, OSError | TimeoutError | Unknown | ServerError):
                 raise NotSent(f"no server at {endpoint.address}: {error or 'no answer in time'}", endpoint.address) from error
             raise

@@ -21,10 +21,11 @@ def command(*parts: bytes | str | int) -> bytes:
 
 
 @functools.lru_cache(4096)
-def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str | int, ...], size: int) -> list[bytes]:
+def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str | int, ...], size: int) -> tuple[bytes, bytes]:
     """What stands before and after a token of ``size`` characters in a request: the token alone is new each time."""
     gap = b"\0" * size
-    return command("EVALSHA", script.sha, len(keys), *keys, gap, *rest).split(gap)
+    before, _, after = command("EVALSHA", script.sha, len(keys), *keys, gap, *rest).rpartition(gap)  # keys may hold NULs
+    return before, after
 
 
 def pack(call: Call, *, whole: bool = False) -> bytes:
@@ -35,7 +36,8 @@ def pack(call: Call, *, whole: bool = False) -> bytes:
         return command("EVAL", call.script.body, len(call.keys), *call.keys, *call.args)
     token = call.args[0]
     if len(call.keys) == 3 and isinstance(token, str):
-        return token.encode().join(_frame(call.script, call.keys, call.args[1:], len(token)))
+        before, after = _frame(call.script, call.keys, call.args[1:], len(token))
+        return before + token.encode() + after
     return command("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)
 
 
