@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/holdfast demo
 
 test: $(READY) lint types
-	$(BIN)/pytest -m "not soak"
+	$(BIN)/pytest -m "not soak" tests/unit tests
 
 lint: $(READY)
 	$(BIN)/ruff check .

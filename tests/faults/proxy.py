@@ -3,14 +3,14 @@
 It stands between a client and the unix socket of a server, reads the protocol of both sides, and knows the requests of
 holdfast by name (see `name_of`). A `Rule` says which ones it is to harm, and how:
 
-lose        the server does it, the reply is swallowed, the connection stays
+lose        the server does it, but neither this reply nor any later one comes through; the connection stays
 cut         the server does it, then the connection is closed instead of a reply
 refuse      the connection is closed, the server never sees it
 hold        it is kept back until ``rule.go()``, and then delivered even if the client is gone: a late request
 stall       the server does it, the reply is kept back until ``rule.go()``
 twice       the server gets it twice, the client hears the first reply
 
-Messages of a subscription are requests named "message" here: lose, cut and stall apply to them.
+Messages of a subscription are requests named "message" here: lose (that one alone), cut and stall apply to them.
 """
 
 from __future__ import annotations
@@ -158,6 +158,7 @@ class _Link:
     def __init__(self, proxy: Proxy, number: int, client: socket.socket, server: socket.socket) -> None:
         self.proxy, self.number, self.client, self.server = proxy, number, client, server
         self._fates: deque[tuple[Rule | None, Action]] = deque()
+        self._deaf = False
         self.threads = [threading.Thread(target=target, daemon=True) for target in (self._requests, self._replies)]
         for thread in self.threads:
             thread.start()
@@ -197,12 +198,14 @@ class _Link:
                     rule.seen.set()
             else:
                 rule, action = self._fates.popleft() if self._fates else (None, "pass")
+                # What comes after a lost reply is lost too: a stream has no holes.
+                self._deaf = self._deaf or (action == "lose" and rule is not None and rule.action == "lose")
             if rule and action == "stall":
                 rule.done.set()
                 rule.wait_for_go()
             if action == "cut":
                 self.cut()
-            elif action != "lose":
+            elif action != "lose" and not self._deaf:
                 with suppress(OSError):
                     self.client.sendall(self.proxy.amend(packed))
             if rule:

@@ -25,7 +25,7 @@ log = logging.getLogger("holdfast.keeper")
 RECORD_EVERY = 20.0
 """Seconds between two writings of the process record, which expires after three times that."""
 
-RECORD_AFTER = 0.2
+RECORD_AFTER = 0.02
 """Seconds after the first lock at which the record is first written: a quick command never pays for it."""
 
 ANSWER_WITHIN = 2.0
