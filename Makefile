@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/holdfast demo
 
 test: $(READY) lint types
-	$(BIN)/pytest -m "not soak" tests/unit tests
+	$(BIN)/pytest -m "not soak"
 
 lint: $(READY)
 	$(BIN)/ruff check .

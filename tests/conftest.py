@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from holdfast._servers.process import PrivateServer
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The fast ones first."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/unit/"))
+
+
+# What the commands of the tests print is waited for line by line.
+os.environ["PYTHONUNBUFFERED"] = "1"
+
+
 class NewServer(Protocol):
     """Starts a server of the test's own; parameters as in `holdfast._servers.private`. It is stopped after the test."""
 
