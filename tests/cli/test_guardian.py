@@ -320,6 +320,7 @@ guard.close()
     def test_dispositions_and_mask(self) -> None:
         """What was ignored stays ignored, as nohup wants it; all else is as new, the mask included."""
         lines = drive("""
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # a shell's background job has inherited it as ignored
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
