@@ -329,7 +329,8 @@ guard.start("A=B", grace=10)
 hear(guard)
 guard.close()
 """)
-        masks = {line[:6]: int(line[7:], 16) for line in lines if line.startswith(("SigBlk", "SigIgn"))}
+        ordinary = (1 << 31) - 1  # the C library keeps the first of the real-time signals to itself
+        masks = {line[:6]: int(line[7:], 16) & ordinary for line in lines if line.startswith(("SigBlk", "SigIgn"))}
         assert masks == {"SigBlk": 0, "SigIgn": 1 << signal.SIGHUP - 1 | 1 << signal.SIGINT - 1}
 
     def test_the_guardian_keeps_to_itself(self) -> None:
