@@ -103,7 +103,7 @@ class Server:
         if self.current() != token:
             return -1 if self.holder else 0
         if self.renewed[0] == token and self.renewed[1] > number:
-            return 1
+            return 2
         self.renewed = token, number
         self.expires = self.now + ms / 1000
         return 1

@@ -316,3 +316,24 @@ def test_the_slots_agree_with_a_plain_list(steps: list[tuple[str, float, bool]])
         assert len(renewing) == len(watching)
         expected = min((min(t.renew_at, t.deadline, t.ends_at) for t in watching.values()), default=INFINITY)
         assert renewing.next_at() == expected
+
+
+def test_an_overtaken_renewal_does_not_lengthen_what_is_believed() -> None:
+    """The server has gone by a renewal by hand that was made later, and shorter; its answer may be lost."""
+    this = tenure()
+    renewing = Renewing()
+    renewing.watch(this)
+    (renewal,), _ = renewing.due(this.renew_at)
+    this.shorten(this.renew_at, 0.5)
+    believed = this.deadline
+    assert renewing.on_answer(renewal, 2, 0.0)
+    assert this.deadline == believed
+    assert not this.lost
+
+
+def test_the_answer_to_an_earlier_renewal_changes_nothing() -> None:
+    this = tenure()
+    this.renewed(200.0, 60.0)
+    believed = this.deadline
+    this.renewed(199.0, 30.0)
+    assert this.deadline == believed

@@ -208,9 +208,10 @@ async def insist(call: Request[R]) -> R:
 
 
 async def renew(spec: Spec, token: str, ttl: float) -> tuple[bool, float]:
-    """Set the lease to ``ttl`` seconds from now: (still ours, when that was asked for). Raises as `release` does."""
+    """Set the lease to ``ttl`` seconds from now: (still ours, when that was asked for; minus infinity if a
+    later request counts). Raises as `release` does."""
     answer = await insist(renewal(spec, token, ttl, await Now()))
-    return answer.value == 1, answer.sent
+    return answer.value > 0, answer.sent if answer.value == 1 else float("-inf")
 
 
 def renewal(spec: Spec, token: str, ttl: float, now: float) -> Run[int]:

@@ -182,6 +182,8 @@ class Renewing:
         tenure = renewal.tenure
         if tenure.over or tenure.lost:
             return True
+        if answer == 2:
+            return True  # overtaken by a renewal by hand, whose answer says how long the lease is
         if answer == 1:
             tenure.renewed(sent, renewal.ttl)
             self.watch(tenure)

@@ -1,7 +1,7 @@
 -- Set the lease of a held lock to its full length again. Never creates: what is lost stays lost.
 -- KEYS     lock, state, queue
 -- ARGV     token; lease in ms; number of this request, rising with each that is made for the token
--- RETURNS  1 renewed, or overtaken by a later request | 0 the lock is gone | -1 somebody else's value is there
+-- RETURNS  1 renewed | 2 held, but a later request has overtaken this one, and counts | 0 the lock is gone | -1 somebody else's value is there
 -- SINCE    Redis 5
 -- INCLUDE  _queue
 --
@@ -13,7 +13,7 @@ local fields = redis.pcall('HMGET', state, 'keep', 'renewed')
 local ours = not fields.err
 if ours and fields[2] then
   local who, last = string.match(fields[2], '^(%S+) (%d+)$')
-  if who == token and tonumber(last) > tonumber(number) then return 1 end
+  if who == token and tonumber(last) > tonumber(number) then return 2 end
 end
 redis.call('PEXPIRE', lock, ttl)
 if ours then
