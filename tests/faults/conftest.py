@@ -32,6 +32,14 @@ def face(request: pytest.FixtureRequest, _fresh_process: None) -> Iterator[Face]
 
 
 @pytest.fixture
+def both_faces(_fresh_process: None) -> Iterator[tuple[Sync, Aio]]:
+    """Both at once, where the test takes long by its nature."""
+    faces = Sync(), Aio()
+    yield faces
+    faces[1].close()
+
+
+@pytest.fixture
 def any_face(_fresh_process: None) -> Face:
     """One of the two, where only the keeper is harmed, which is the same for both."""
     return Sync()

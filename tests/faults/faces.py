@@ -115,6 +115,14 @@ class Admin:
     def ttl_ms(self) -> int:
         return int(self.redis.pttl(self.lock))
 
+    def renewed(self) -> None:
+        """Returns when the lease has been renewed by whoever holds it."""
+        left = self.ttl_ms()
+        while (now := self.ttl_ms()) <= left:
+            assert now > 0, "it ended instead"
+            left = now
+            time.sleep(0.002)
+
     def listeners(self, process: str) -> int:
         """How many clients listen on the inbox of a process."""
         return int(self.redis.pubsub_numsub(f"hf:inbox:{process}")[0][1])

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
 
 import holdfast
 import holdfast.aio
-from faults.faces import Admin, Face, at_most, until
+from faults.faces import Admin, Aio, Face, Sync, at_most, until
 from faults.peer import Peer
 from faults.proxy import Proxy
 from holdfast._drive.clock import clock
@@ -35,21 +35,27 @@ def new_peer(face: Face, server: PrivateServer, name: str) -> Iterator[NewPeer]:
 
 
 def test_row_1_a_killed_holder_is_replaced_within_its_lease(
-    face: Face, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer
+    server: PrivateServer, name: str, both_faces: tuple[Sync, Aio]
 ) -> None:
-    """Row 1: SIGKILL the holder; the next waiter has the lock within ttl + 100 ms."""
+    """Row 1: SIGKILL the holder; the next waiter has the lock within ttl + 100 ms. (Both faces at once, each with a lock of
+    its own.)"""
     ttl = 1.0
-    peer = new_peer(ttl=ttl)
-    assert peer.ask("lock.acquire()")
-    fence = peer.ask("lock.lease.fence")
-    lock = face.Lock(server.url, name, ttl=ttl)
-    taken = face.start(lock.acquire, timeout=5)
-    until(lambda: len(admin.places()) == 1)
-    peer.kill()
-    assert taken.result(ttl + 0.1)
-    assert lock.lease.fence > fence
-    face.call(lock.release)
-    admin.nothing_left()
+    waiting = []
+    with ExitStack() as stack:
+        for face in both_faces:
+            admin = stack.enter_context(closing(Admin(server, f"{name} {face.name}")))
+            peer = stack.enter_context(Peer(face.name, server.url, f"{name} {face.name}", ttl=ttl))
+            assert peer.ask("lock.acquire()")
+            lock = face.Lock(server.url, f"{name} {face.name}", ttl=ttl)
+            taken = face.start(lock.acquire, timeout=5)
+            until(lambda admin=admin: len(admin.places()) == 1)  # type: ignore[misc]
+            waiting.append((face, admin, lock, taken, peer.ask("lock.lease.fence"), time.monotonic()))
+            peer.kill()
+        for face, admin, lock, taken, fence, killed in waiting:
+            assert taken.result(killed + ttl + 0.1 - time.monotonic())
+            assert lock.lease.fence > fence
+            face.call(lock.release)
+            admin.nothing_left()
 
 
 def test_a_killed_waiter_delays_nobody(face: Face, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer) -> None:
@@ -74,26 +80,31 @@ def test_a_killed_waiter_delays_nobody(face: Face, server: PrivateServer, admin:
 
 
 def test_a_winner_killed_before_it_claims_is_replaced_within_the_claim_window(
-    face: Face, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer
+    server: PrivateServer, name: str, both_faces: tuple[Sync, Aio]
 ) -> None:
-    """Danger "dead waiter granted": it was handed the lock and never knew; the next has it within 2 s + 100 ms."""
-    holder = face.Lock(server.url, name, ttl=5)
-    assert face.call(holder.acquire)
-    winner = new_peer(ttl=5)
-    winner.tell("lock.acquire()")
-    until(lambda: len(admin.places()) == 1)
-    (token,) = admin.places()
-    lock = face.Lock(server.url, name, ttl=5)
-    taken = face.start(lock.acquire, timeout=5)
-    until(lambda: len(admin.places()) == 2)
-    winner.stop()
-    face.call(holder.release)
-    assert admin.token() == token
-    granted = time.monotonic()
-    winner.kill()
-    assert taken.result(granted + 2.1 - time.monotonic())
-    face.call(lock.release)
-    admin.nothing_left()
+    """Danger "dead waiter granted": it was handed the lock and never knew; the next has it within 2 s + 100 ms. (Both faces
+    at once, each with a lock of its own.)"""
+    waiting = []
+    with ExitStack() as stack:
+        for face in both_faces:
+            admin = stack.enter_context(closing(Admin(server, f"{name} {face.name}")))
+            holder, lock = (face.Lock(server.url, f"{name} {face.name}", ttl=5) for _ in range(2))
+            assert face.call(holder.acquire)
+            winner = stack.enter_context(Peer(face.name, server.url, f"{name} {face.name}", ttl=5))
+            winner.tell("lock.acquire()")
+            until(lambda admin=admin: len(admin.places()) == 1)  # type: ignore[misc]
+            (token,) = admin.places()
+            taken = face.start(lock.acquire, timeout=5)
+            until(lambda admin=admin: len(admin.places()) == 2)  # type: ignore[misc]
+            winner.stop()
+            face.call(holder.release)
+            assert admin.token() == token
+            waiting.append((face, admin, lock, taken, time.monotonic()))
+            winner.kill()
+        for face, admin, lock, taken, granted in waiting:
+            assert taken.result(granted + 2.1 - time.monotonic())
+            face.call(lock.release)
+            admin.nothing_left()
 
 
 def test_row_2_a_stopped_holder_learns_of_its_loss(
