@@ -78,7 +78,7 @@ def reachable(start: list[Path]) -> dict[str, str]:
 
 # Who may import whom
 
-PURE = {"__future__", "collections", "dataclasses", "typing", "re", "hashlib", "pathlib"}
+PURE = {"__future__", "collections", "contextlib", "dataclasses", "typing", "re", "hashlib", "pathlib"}
 """All that the core may use of the standard library: no clock, no randomness, no threads, no input or output but the
 scripts' own text."""
 
@@ -353,7 +353,7 @@ def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
     assert re.findall(r"'v', '(\d+)'", text) == ["1"]
     assert re.findall(r"'(\d+) ' \.\. token", text) == ["1"], "the format of a message"
     assert "format 1" in inspect.getsource(mutex)
-    assert 'b"1"' in (ROOT / "_drive" / "node.py").read_text()
+    assert 'b"1"' in (ROOT / "_core" / "node.py").read_text()
     assert names.MAX_NAME == 512
 
 

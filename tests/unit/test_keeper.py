@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import hiredis
 import pytest
 
-from holdfast._core.mutex import CLAIM, RELEASE, RENEW, Attempt, Grant, margin
+from holdfast._core.mutex import CLAIM, RELEASE, RENEW, Attempt, Grant, margin, renewal
+from holdfast._core.node import Node, Then
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, Granted, NotSent, Unknown
-from holdfast._drive import node as module
-from holdfast._drive.node import Node
+from holdfast._core.requests import Answer, Call, Granted, NotSent, Refused, Run, Unknown
+from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
 from unit.driver import spec
 from unit.waiters import busy, enlisted, put, waiter
@@ -22,38 +23,64 @@ from unit.waiters import busy, enlisted, put, waiter
 TOKEN = "p.1"
 
 
-class Stage:
-    """A node whose connections are lists of what was sent."""
+@dataclass
+class Line:
+    """A connection that is a list of what was sent."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    stage: Stage
+    on_push: Callable[[list[Any]], None] | None
+    on_closed: Callable[[], None] | None
+
+    def call(self, call: Call, then: Then) -> None:
+        self.stage.sent.append((call, then))
+
+    def overdue(self, now: float) -> None:
+        """Nothing is."""
+
+    def next_at(self) -> float:
+        return float("inf")
+
+    def fail(self, why: str) -> None:
+        self.stage.failed.append(why)
+
+
+class Stage:
+    """A node, and the keeper that it needs."""
+
+    process_id = "aaaaaaaaaaaa"
+    mutex = threading.Lock()
+
+    def __init__(self) -> None:
         self.now = 100.0
-        self.sent: list[tuple[bytes, Callable[[Any, float], None]]] = []
+        self.sent: list[tuple[Call, Then]] = []
         self.failed: list[str] = []
         self.reported: list[Tenure] = []
-        patch.setattr(module, "clock", lambda: self.now)
-        keeper: Any = SimpleNamespace(
-            process_id="aaaaaaaaaaaa", mutex=threading.Lock(), report=self.reported.append, safely=self.safely
-        )
-        self.node = Node(keeper, Endpoint())
-        patch.setattr(self.node.commands, "send", self.send)
-        patch.setattr(self.node.inbox, "send", self.send)
-        patch.setattr(self.node.inbox, "fail", self.failed.append)
+        self.report = self.reported.append
+        self.node = Node(self, "somewhere", self.line)
+
+    def line(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
+        return Line(self, on_push, on_closed)
+
+    def clock(self) -> float:
+        return self.now
+
+    def record(self) -> str:
+        return "{}"
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
         action(*args)
         return True
 
-    def send(self, packed: bytes, timeout: float, then: Callable[[Any, float], None]) -> None:
-        self.sent.append((packed, then))
-
     def turn(self) -> list[str]:
-        """What is sent now: the names of the commands."""
+        """What is sent now: the names of scripts and commands."""
         before = len(self.sent)
         self.node.turn(self.now)
-        return [packed.split(b"\r\n")[2].decode() for packed, _ in self.sent[before:]]
+        return [call.script.name if isinstance(call, Run) else str(call.args[0]) for call, _ in self.sent[before:]]
 
-    def answer(self, reply: Any, *, number: int = -1) -> None:
-        self.sent[number][1](reply, self.now)
+    def answer(self, reply: Any, *, to: str | None = None) -> None:
+        """Answer the last request, or the last run of a script."""
+        then = [then for call, then in self.sent if to is None or (isinstance(call, Run) and call.script.name == to)][-1]
+        then(reply, self.now)
 
     def queued(self) -> Any:
         """A waiter that listens and stands in line."""
@@ -66,8 +93,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
-    return Stage(monkeypatch)
+def stage() -> Stage:
+    return Stage()
 
 
 def message(payload: object) -> list[object]:
@@ -91,8 +118,8 @@ def test_a_deaf_inbox_is_closed_and_opened_again(stage: Stage) -> None:
     stage.queued()
     stage.turn()
     stage.now += 1
-    assert "EVALSHA" in stage.turn()
-    stage.answer([0, [0, 20_000, 5, b"q"]], number=[i for i, (p, _) in enumerate(stage.sent) if b"EVALSHA" in p][-1])
+    assert "refresh" in stage.turn()
+    stage.answer((False, [busy()]), to="refresh")
     assert len(stage.failed) == 1
 
 
@@ -101,7 +128,7 @@ def test_an_inbox_that_is_heard_is_left_alone(stage: Stage) -> None:
     stage.turn()
     stage.now += 1
     stage.turn()
-    stage.answer([1, [0, 20_000, 5, b"q"]], number=[i for i, (p, _) in enumerate(stage.sent) if b"EVALSHA" in p][-1])
+    stage.answer((True, [busy()]), to="refresh")
     assert stage.failed == []
 
 
@@ -140,28 +167,30 @@ def test_a_grant_for_somebody_who_gave_up_is_handed_on(stage: Stage) -> None:
     stage.node.waiting.delist(this)
     this.attempt.pending = False
     stage.node._on_push(message(b"1 p.1 6"))
-    packed, _ = stage.sent[-1]
-    assert RELEASE.sha.encode() in packed
-    assert b"leave" in packed
+    call, _ = stage.sent[-1]
+    assert isinstance(call, Run)
+    assert call.script is RELEASE
+    assert call.args == (TOKEN, "leave")
 
 
 # Commands
 
 
-def test_a_script_that_the_server_has_forgotten_is_sent_whole(stage: Stage) -> None:
+def test_a_script_that_the_server_has_forgotten_is_sent_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 41."""
-    tenure = Tenure(Grant(Attempt(spec(), TOKEN, pending=True), 7, stage.now, stage.now + 29))
-    stage.node.renewing.watch(tenure)
-    stage.now += 10
-    assert stage.turn() == ["EVALSHA"]
-    stage.answer(hiredis.ReplyError("NOSCRIPT No matching script"))
-    packed, _ = stage.sent[-1]
-    assert RENEW.body in packed
-    stage.answer(1)
-    assert tenure.remaining(stage.now) > 29
+    sent: list[tuple[bytes, Callable[[Any, float], None]]] = []
+    answers: list[Any] = []
+    link = Link(SimpleNamespace(), Endpoint())  # type: ignore[arg-type]
+    monkeypatch.setattr(link, "_send", lambda packed, _timeout, then: sent.append((packed, then)))
+    link.call(renewal(spec(), TOKEN, 30.0, 100.0), lambda answer, _sent: answers.append(answer))
+    assert sent[0][0].split(b"\r\n")[2] == b"EVALSHA"
+    sent[0][1](hiredis.ReplyError("NOSCRIPT No matching script"), 100.0)
+    assert RENEW.body in sent[1][0]
+    sent[1][1](1, 100.0)
+    assert answers == [1]
 
 
-@pytest.mark.parametrize("failure", [Unknown("cut"), NotSent("away"), hiredis.ReplyError("LOADING the dataset")])
+@pytest.mark.parametrize("failure", [Unknown("cut"), NotSent("away"), Refused("LOADING the dataset")])
 def test_a_renewal_without_an_answer_is_repeated(stage: Stage, failure: Exception) -> None:
     tenure = Tenure(Grant(Attempt(spec(), TOKEN, pending=True), 7, stage.now, stage.now + 29))
     stage.node.renewing.watch(tenure)
@@ -170,7 +199,7 @@ def test_a_renewal_without_an_answer_is_repeated(stage: Stage, failure: Exceptio
     stage.answer(failure)
     assert stage.reported == []
     stage.now += 2
-    assert stage.turn() == ["EVALSHA"]
+    assert stage.turn() == ["renew"]
 
 
 def test_a_renewal_that_finds_nothing_is_a_loss_and_reported_once(stage: Stage) -> None:

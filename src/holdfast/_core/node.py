@@ -1,26 +1,19 @@
-"""What the keeper does on one server: carries out what `_core.renewing` and `_core.waiting` decide."""
+"""What a process's keeper does on one server: carries out what `waiting` and `renewing` decide.
+
+It is told what happens and sends requests over two lines, and does no more: the thread and its sockets are `_drive.keeper` and
+`_drive.link`, and the simulator has lines of its own.
+"""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-import hiredis
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 from holdfast._core.mutex import REFRESH, RELEASE, milliseconds, renewal
-from holdfast._core.renewing import Renew, Renewing
-from holdfast._core.requests import Command, NotSent, Refused, Run, WireError
+from holdfast._core.renewing import Renew, Renewing, Tenure
+from holdfast._core.requests import Call, Command, NotSent, Run, WireError
 from holdfast._core.waiting import Refresh, Waiting
-from holdfast._drive.clock import clock
-from holdfast._drive.link import Link
-
-if TYPE_CHECKING:
-    from holdfast._drive.keeper import Keeper
-from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.resp import Call, forgotten, pack, value
-
-log = logging.getLogger("holdfast.keeper")
 
 RECORD_EVERY = 20.0
 """Seconds between two writings of the process record, which expires after three times that."""
@@ -35,39 +28,67 @@ PING_EVERY = 5.0
 """Seconds of silence after which the inbox is tested: a dropped connection gives no other sign."""
 
 
+Then = Callable[[Any, float], None]
+"""What to do with the typed reply to a call (or the WireError instead of one) and the time at which the call was sent."""
+
+
+class Line(Protocol):
+    """A pipelined connection to one server, opened when it is first used and again after it was lost."""
+
+    def call(self, call: Call, then: Then) -> None:
+        """Send a call; ``then`` is called exactly once, by the keeper."""
+
+    def overdue(self, now: float) -> None:
+        """Close the connection if an answer is overdue: nobody knows what would come on it."""
+
+    def next_at(self) -> float:
+        """When `overdue` has something to do, at the latest (local seconds)."""
+
+    def fail(self, why: str) -> None:
+        """Close the connection; everything under way has an unknown outcome."""
+
+
+class Lines(Protocol):
+    def __call__(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
+        """A line to the server. ``on_push``: gets the published messages. ``on_closed``: called when the line is lost."""
+
+
+class Keeper(Protocol):
+    """The keeper, as its nodes see it."""
+
+    process_id: str
+
+    @property
+    def mutex(self) -> AbstractContextManager[object]:
+        """Guards `waiting` and `renewing`, which other threads use too."""
+
+    def clock(self) -> float:
+        """Local time in seconds."""
+
+    def record(self) -> str:
+        """What others may know about this process."""
+
+    def report(self, tenure: Tenure) -> None:
+        """Tell the owner that his lease is lost; the mutex is not held."""
+
+    def safely(self, action: Callable[..., object], *args: Any) -> bool:
+        """Do something of which nobody else's lease may depend. False if it failed."""
+
+
 class Node:
     """What the keeper does on one server. Its methods run in the keeper thread, except where they say otherwise."""
 
-    def __init__(self, keeper: Keeper, endpoint: Endpoint) -> None:
+    def __init__(self, keeper: Keeper, address: str, lines: Lines) -> None:
         self.keeper = keeper
-        self.endpoint = endpoint
+        self.address = address
         self.waiting = Waiting()
         self.renewing = Renewing()
-        self.commands = Link(keeper, endpoint)
-        self.inbox = Link(keeper, endpoint, self._on_push, self._on_silence)
+        self.commands = lines()
+        self.inbox = lines(self._on_push, self._on_silence)
         self.channel = f"hf:inbox:{keeper.process_id}"
         self._inbox_at = 0.0
         self._record_at = float("inf")
         self._record_written = False
-
-    def run(self, call: Call, then: Callable[[Any, float], None]) -> None:
-        """Run a script or command; ``then`` gets its typed reply, or the WireError instead."""
-
-        def on_reply(reply: Any, sent: float) -> None:
-            if forgotten(reply):
-                self.commands.send(pack(call, whole=True), call.timeout, on_answer)
-            else:
-                on_answer(reply, sent)
-
-        def on_answer(reply: Any, sent: float) -> None:
-            if not isinstance(reply, WireError):
-                try:
-                    reply = value(call, reply, self.endpoint)
-                except WireError as error:
-                    reply = error
-            then(reply, sent)
-
-        self.commands.send(pack(call), call.timeout, on_reply)
 
     # What is to do now
 
@@ -94,7 +115,7 @@ class Node:
         for refresh in refreshes:
             if not safely(self._refresh, refresh, timeout):
                 with self.keeper.mutex:
-                    self.waiting.on_failed(refresh.batch, NotSent("the keeper stumbled", self.endpoint.address), now)
+                    self.waiting.on_failed(refresh.batch, NotSent("the keeper stumbled", self.address), now)
         if record:
             safely(self._write_record)
         if listen and now >= self._inbox_at:
@@ -115,14 +136,14 @@ class Node:
         def then(answer: int | WireError, sent: float) -> None:
             with self.keeper.mutex:
                 if isinstance(answer, WireError):
-                    self.renewing.on_failed(renew, clock())
+                    self.renewing.on_failed(renew, self.keeper.clock())
                     kept = True
                 else:
                     kept = self.renewing.on_answer(renew, answer, sent)
             if not kept:
                 self.keeper.report(tenure)
 
-        self.run(renewal(tenure.spec, tenure.token, renew.ttl, clock()), then)
+        self.commands.call(renewal(tenure.spec, tenure.token, renew.ttl, self.keeper.clock()), then)
 
     # Waiting
 
@@ -134,7 +155,7 @@ class Node:
             args += waiter.attempt.token, milliseconds(waiter.attempt.spec.first_ttl)
 
         def then(answer: tuple[bool, list[Any]] | WireError, sent: float) -> None:
-            now = clock()
+            now = self.keeper.clock()
             with self.keeper.mutex:
                 if isinstance(answer, WireError):
                     self.waiting.on_failed(batch, answer, now)
@@ -144,35 +165,31 @@ class Node:
             if deaf:
                 self.inbox.fail("the server does not know this listener any more")
 
-        self.run(Run(REFRESH, keys, tuple(args), timeout), then)
+        self.commands.call(Run(REFRESH, keys, tuple(args), timeout), then)
 
     def _tend_inbox(self, now: float) -> None:
         """Subscribe, or test that the subscription is alive."""
         self._inbox_at = now + (PING_EVERY if self.waiting.listening else 1.0)
         if not self.waiting.listening:
-            self.inbox.send(pack(Command(("SUBSCRIBE", self.channel), ANSWER_WITHIN)), ANSWER_WITHIN, self._on_subscribed)
+            self.inbox.call(Command(("SUBSCRIBE", self.channel), ANSWER_WITHIN), self._on_subscribed)
         else:
-            self.inbox.send(pack(Command(("PING",), ANSWER_WITHIN)), ANSWER_WITHIN, lambda _reply, _sent: None)
+            self.inbox.call(Command(("PING",), ANSWER_WITHIN), lambda _reply, _sent: None)
 
     def _on_subscribed(self, reply: Any, _sent: float) -> None:
-        now = clock()
-        error = reply if isinstance(reply, WireError) else None
-        if isinstance(reply, hiredis.ReplyError):
-            error = Refused(str(reply), self.endpoint.address)
+        now = self.keeper.clock()
         with self.keeper.mutex:
-            if error is None:
+            if isinstance(reply, WireError):
+                self.waiting.on_unreachable(reply, now)
+                self._inbox_at = now + 0.1
+            else:
                 self.waiting.on_listening(now)
                 self._inbox_at = now + PING_EVERY
-            else:
-                self.waiting.on_unreachable(error, now)
-                self._inbox_at = now + 0.1
 
-    def _on_silence(self, why: str) -> None:
+    def _on_silence(self) -> None:
         """The inbox is lost: subscribe anew. The refresh that follows makes up for messages missed meanwhile."""
-        log.debug("inbox on %s lost: %s", self.endpoint.address, why)
         with self.keeper.mutex:
             self.waiting.on_silence()
-        self._inbox_at = clock()
+        self._inbox_at = self.keeper.clock()
 
     def _on_push(self, reply: list[Any]) -> None:
         """A message: only a hint, so whatever cannot be read is dropped."""
@@ -182,9 +199,9 @@ class Node:
             return
         token, fence = fields[1].decode("ascii", "replace"), int(fields[2])
         with self.keeper.mutex:
-            leave = self.waiting.on_message(token, fence, clock())
+            leave = self.waiting.on_message(token, fence, self.keeper.clock())
         if leave is not None:
-            self.run(leave, lambda _answer, _sent: None)
+            self.commands.call(leave, lambda _answer, _sent: None)
 
     # The process record
 
@@ -194,7 +211,7 @@ class Node:
         record = Command(
             ("SET", f"hf:proc:{keeper.process_id}", keeper.record(), "PX", milliseconds(3 * RECORD_EVERY)), ANSWER_WITHIN
         )
-        self.run(record, lambda _answer, _sent: None)
+        self.commands.call(record, lambda _answer, _sent: None)
 
     def want_record(self, now: float) -> None:
         """Called with the keeper's mutex held, by any thread."""

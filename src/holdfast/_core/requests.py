@@ -119,6 +119,9 @@ class Command(Request[Answer[Any]]):
     timeout: float
 
 
+Call = Run[Any] | Command
+
+
 @dataclass(slots=True)
 class Now(Request[float]):
     """Local time in seconds: monotonic, and counting while the machine sleeps."""

@@ -6,6 +6,7 @@ while another needs it. It depends on nobody's event loop, so a program that blo
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import selectors
@@ -15,11 +16,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from holdfast._core.node import RECORD_AFTER, Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, NotSent
 from holdfast._core.waiting import Slot, Waiter
 from holdfast._drive.clock import clock
-from holdfast._drive.node import RECORD_AFTER, Node
+from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
 
 log = logging.getLogger("holdfast.keeper")
@@ -34,6 +36,7 @@ class Keeper:
         self.mutex = threading.RLock()  # a signal handler may use locks, too
         self.selector = selectors.DefaultSelector()
         self._nodes: dict[Endpoint, Node] = {}
+        self._links: list[Link] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
         self._stopping = False
@@ -106,8 +109,17 @@ class Keeper:
     def _node(self, endpoint: Endpoint) -> Node:
         node = self._nodes.get(endpoint)
         if node is None:
-            node = self._nodes[endpoint] = Node(self, endpoint)
+            node = self._nodes[endpoint] = Node(self, endpoint.address, functools.partial(self._link, endpoint))
         return node
+
+    def _link(
+        self,
+        endpoint: Endpoint,
+        on_push: Callable[[list[Any]], None] | None = None,
+        on_closed: Callable[[], None] | None = None,
+    ) -> Link:
+        self._links.append(Link(self, endpoint, on_push, on_closed))
+        return self._links[-1]
 
     def _wake_by(self, at: float) -> None:
         """Wake the thread if it means to sleep longer; the mutex is held. An uncontended acquire hardly ever has to: its lease
@@ -121,6 +133,9 @@ class Keeper:
             self._poke_in.send(b"x")
         except OSError:
             pass  # full: it will wake; or closed: it has ended
+
+    def clock(self) -> float:
+        return clock()
 
     def record(self) -> str:
         return json.dumps(self.facts())
@@ -159,9 +174,8 @@ class Keeper:
 
     def _end(self) -> None:
         self.ended = True
-        for node in self._nodes.values():
-            node.commands.close()
-            node.inbox.close()
+        for link in self._links:
+            link.close()
         self.selector.close()
         self._poke_out.close()
         self._poke_in.close()
@@ -195,7 +209,7 @@ class Keeper:
     def _farewell(self, done: threading.Event) -> None:
         with self.mutex:
             for node in self._nodes.values():
-                node.waiting.close(NotSent("holdfast was closed", node.endpoint.address))
+                node.waiting.close(NotSent("holdfast was closed", node.address))
             todo = [(node, call) for node in self._nodes.values() for call in node.farewell()]
         left = len(todo)
         if not left:
@@ -208,9 +222,8 @@ class Keeper:
                 done.set()
 
         for node, call in todo:
-            node.run(call, then)
+            node.commands.call(call, then)
 
     def sockets(self) -> list[socket.socket]:
         """All of ours, for a forked child to let go of."""
-        links = [link for node in self._nodes.values() for link in (node.commands, node.inbox)]
-        return [link.sock for link in links if link.sock is not None] + [self._poke_out, self._poke_in]
+        return [link.sock for link in self._links if link.sock is not None] + [self._poke_out, self._poke_in]

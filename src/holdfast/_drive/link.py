@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import selectors
 import socket
 import threading
@@ -11,18 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hiredis
 
-from holdfast._core.requests import NotSent, Unknown, WireError
+from holdfast._core.node import Then
+from holdfast._core.requests import Call, NotSent, Unknown, WireError
 from holdfast._drive.clock import clock
 from holdfast._wire.blocking import CONNECT_TIMEOUT, open_socket
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.resp import forgotten, pack, value
 
 if TYPE_CHECKING:
     from holdfast._drive.keeper import Keeper
 
-READ_SIZE = 65536
+log = logging.getLogger("holdfast.keeper")
 
-Then = Callable[[Any, float], None]
-"""What to do with a reply (or the WireError instead of one) and the time at which its request was sent."""
+READ_SIZE = 65536
 
 
 class _Sent(NamedTuple):
@@ -39,7 +41,7 @@ class Link:
         keeper: Keeper,
         endpoint: Endpoint,
         on_push: Callable[[list[Any]], None] | None = None,
-        on_closed: Callable[[str], None] | None = None,
+        on_closed: Callable[[], None] | None = None,
     ) -> None:
         self._keeper = keeper
         self._endpoint = endpoint
@@ -62,8 +64,27 @@ class Link:
         self._due = float("inf")
         """No later than the first deadline of what was sent and not answered."""
 
-    def send(self, packed: bytes, timeout: float, then: Then) -> None:
-        """Send a command, opening the connection if need be. ``then`` is called exactly once, by the keeper thread."""
+    def call(self, call: Call, then: Then) -> None:
+        """Send a call, opening the connection if need be. ``then`` is called exactly once, by the keeper thread, with the typed
+        reply or the WireError instead of one."""
+
+        def on_reply(reply: Any, sent: float) -> None:
+            if forgotten(reply):
+                self._send(pack(call, whole=True), call.timeout, on_answer)
+            else:
+                on_answer(reply, sent)
+
+        def on_answer(reply: Any, sent: float) -> None:
+            if not isinstance(reply, WireError):
+                try:
+                    reply = value(call, reply, self._endpoint)
+                except WireError as error:
+                    reply = error
+            then(reply, sent)
+
+        self._send(pack(call), call.timeout, on_reply)
+
+    def _send(self, packed: bytes, timeout: float, then: Then) -> None:
         if self.sock is not None:
             self._write(packed, timeout, then)
             return
@@ -164,7 +185,6 @@ class Link:
             self.fail(str(error))
 
     def overdue(self, now: float) -> None:
-        """Close the connection if an answer is overdue: nobody knows what would come on it."""
         if now < self._due:
             return
         self._due = min((request.deadline for request in self._sent), default=float("inf"))
@@ -175,13 +195,13 @@ class Link:
         return self._due
 
     def fail(self, why: str) -> None:
-        """Close; everything under way has an unknown outcome."""
         sock, self.sock = self.sock, None
         if sock is not None:
             self._keeper.selector.unregister(sock)
             sock.close()
             if self._on_closed is not None:
-                self._on_closed(why)
+                log.debug("inbox on %s lost: %s", self._endpoint.address, why)
+                self._on_closed()
         self._out, self._due = b"", float("inf")
         sent, self._sent = self._sent, deque()
         for request in sent:

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast._core.requests import Answer, Command, Delist, Draw, Enlist, Now, Outcome, Run, Sleep, TimedOut, Wait
+from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Run, Sleep, TimedOut, Wait
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.resp import Call, forgotten, pack, value
+from holdfast._wire.resp import forgotten, pack, value
 
 T = TypeVar("T")
 

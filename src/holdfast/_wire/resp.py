@@ -7,11 +7,9 @@ from typing import Any
 
 import hiredis
 
-from holdfast._core.requests import Command, Refused, Run
+from holdfast._core.requests import Call, Command, Refused, Run
 from holdfast._lua import Script
 from holdfast._wire.endpoint import Endpoint
-
-Call = Run[Any] | Command
 
 
 def command(*parts: bytes | str | int) -> bytes:
