@@ -2,8 +2,8 @@
 
 General layout
 --------------
-`locks` and `aio` are the two faces, one-liners over the same operations; `_face` is what they share. The algorithms are in
-`_core`, each written once as an ``async def`` that does no input or output: it awaits the typed requests of
+`locks` and `aio` are the two faces, one-liners over the same operations; `_face` and `_lease` are what they share. The
+algorithms are in `_core`, each written once as an ``async def`` that does no input or output: it awaits the typed requests of
 `_core.requests`. `_core.acquire` is the central file, `_core.mutex` describes a lock and gives it back, `_core.waiting` and
 `_core.renewing` are what a process knows about its waiters and leases. `_drive` carries out what they ask: on the calling
 thread (`sync`), in the calling task (`aio`), and in the one thread per process that renews leases and listens for

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Never
 
-from holdfast import _face
+from holdfast import _face, _lease
 from holdfast._core import mutex
 from holdfast._core.mutex import Attempt, Busy, Grant
 from holdfast._drive.aio import Driver, close
@@ -32,7 +32,7 @@ class _Lost(asyncio.Event):
         return super().is_set() or self._expired()
 
 
-class Lease(_face.BaseLease):
+class Lease(_lease.BaseLease):
     """One acquisition of a lock: what ``async with`` gives."""
 
     def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
@@ -138,7 +138,7 @@ class Lock(_face.BaseLock):
             key=key,
         )
         self._current: Lease | None = None
-        self._entered: _face.Entered[Lease] = _face.Entered()
+        self._entered: _lease.Entered[Lease] = _lease.Entered()
         self._home: Driver | None = None
         self._users = 0
 
@@ -243,6 +243,6 @@ class Lock(_face.BaseLock):
         return lease
 
     async def _undo(self, attempt: Attempt) -> None:
-        _face.disown(attempt, self._current)
+        _lease.disown(attempt, self._current)
         if attempt.pending:
             await self._driver().run(mutex.give_up(attempt))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Never
 
-from holdfast import _face
+from holdfast import _face, _lease
 from holdfast._core import mutex
 from holdfast._core.mutex import Attempt, Busy, Grant
 from holdfast._drive.clock import clock
@@ -32,7 +32,7 @@ _events = threading.Lock()
 """So that threads which ask for a lease's event at the same moment get the same."""
 
 
-class Lease(_face.BaseLease):
+class Lease(_lease.BaseLease):
     """One acquisition of a lock: what ``with`` gives."""
 
     def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
@@ -123,7 +123,7 @@ class Lock(_face.BaseLock):
             key=key,
         )
         self._current: Lease | None = None
-        self._entered: _face.Entered[Lease] = _face.Entered()
+        self._entered: _lease.Entered[Lease] = _lease.Entered()
         self._home: Driver | None = None
 
     @property
@@ -182,7 +182,7 @@ class Lock(_face.BaseLock):
             raise
         except BaseException:
             # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
-            self._driver().run(_face.abandoned(self._entered.innermost(threading.get_ident())))
+            self._driver().run(_lease.abandoned(self._entered.innermost(threading.get_ident())))
             raise
         finally:
             self._entered.remove(self._entered.innermost(threading.get_ident()))
@@ -218,6 +218,6 @@ class Lock(_face.BaseLock):
         return lease
 
     def _undo(self, attempt: Attempt) -> None:
-        _face.disown(attempt, self._current)
+        _lease.disown(attempt, self._current)
         if attempt.pending:
             self._driver().run(mutex.give_up(attempt))

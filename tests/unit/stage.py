@@ -48,6 +48,11 @@ class Process:
     def running_keeper(self) -> Keeper:
         return self.keeper
 
+    here = True
+
+    def clock(self) -> float:
+        return self.script.server.now
+
     def set_label(self, label: str) -> None:
         self.label = label
 
@@ -82,6 +87,7 @@ class Stage:
         self.process = Process(self.script)
         for module in (locks, aio, _face):
             patch.setattr(module, "current", lambda: self.process)
+        for module in (locks, aio):
             patch.setattr(module, "clock", lambda: self.server.now)
         patch.setattr(locks, "Driver", SyncDriver)
         patch.setattr(aio, "Driver", AioDriver)

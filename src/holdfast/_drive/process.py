@@ -13,6 +13,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from holdfast._drive.clock import clock
 from holdfast._drive.keeper import Keeper
 from holdfast._wire.blocking import Pool
 from holdfast._wire.endpoint import Endpoint
@@ -37,6 +38,13 @@ class Process:
         self._keeper: Keeper | None = None
         self.streams: dict[asyncio.AbstractEventLoop, dict[Endpoint, Multiplex]] = {}
         """Connections of the asyncio face, by the loop they belong to."""
+
+    clock = staticmethod(clock)
+
+    @property
+    def here(self) -> bool:
+        """False in a forked child, to which all this means nothing."""
+        return self is _current
 
     def token(self) -> str:
         """A new token: a public part, which says whose it is, and a secret one."""

@@ -1,0 +1,236 @@
+"""What the leases of both faces share: the facts of one acquisition, its renewal by hand, its release, and its loss."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
+
+from holdfast._core import mutex
+from holdfast._core.mutex import Attempt, Grant, give_up
+from holdfast._core.renewing import Tenure
+from holdfast._core.requests import WireError
+from holdfast._face import MIN_TTL, seconds, server_error
+from holdfast._wire.endpoint import Endpoint
+from holdfast.errors import LeaseLost, NotHeld
+
+
+class Watch(Protocol):
+    """The keeper, as a lease sees it."""
+
+    def watch(self, endpoint: Endpoint, tenure: Tenure) -> None:
+        """Renew this lease until it is forgotten."""
+
+    def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
+        """Look after it no more."""
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Do something soon, in the keeper's thread."""
+
+
+class Home(Protocol):
+    """The process that a lease belongs to, as the lease sees it."""
+
+    @property
+    def here(self) -> bool:
+        """False in a forked child, and in whatever else is not that process."""
+
+    @property
+    def keeper(self) -> Watch:
+        """The keeper, started if need be."""
+
+    @property
+    def running_keeper(self) -> Watch | None:
+        """The keeper, if there is one."""
+
+    def clock(self) -> float:
+        """Local time in seconds."""
+
+
+class BaseLease:
+    """Facts of one acquisition, for both faces."""
+
+    def __init__(self, process: Home, endpoint: Endpoint, grant: Grant, on_lost: Callable[..., object] | None) -> None:
+        keeper = process.keeper  # first of all: it may fail to start
+        self._process = process
+        self._endpoint = endpoint
+        self._tenure = tenure = Tenure(grant)
+        self._owner = 0
+        """Thread or task that took it."""
+        self._on_lost = on_lost
+        self.fence: int = grant.fence
+        """Greater than that of every earlier holder. Pass it on to what the lock protects, which refuses lower ones."""
+        keeper.watch(endpoint, tenure)
+        # Called if the lease is collected while the tenure still refers to it: nobody has given it back then.
+        tenure.owner = weakref.ref(self, lambda _: _dropped(tenure, process, endpoint))
+
+    @property
+    def name(self) -> str:
+        """Name of the lock."""
+        return self._tenure.spec.name
+
+    @property
+    def key(self) -> str:
+        """Key of the lock on the server."""
+        return self._tenure.spec.key
+
+    def __repr__(self) -> str:
+        tenure = self._tenure
+        state = f"lost: {tenure.lost}" if tenure.lost else "given back" if tenure.over else f"{self.remaining():.1f} s left"
+        return f"<holdfast lease of {self.name!r}, fence {self.fence}, {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a lease cannot be pickled: it belongs to the process that took the lock {self.name!r}")
+
+    def remaining(self) -> float:
+        """Seconds for which the lease may still be relied on; 0.0 when it is lost or given back. Asks no server."""
+        return self._tenure.remaining(self._process.clock()) if self._process.here else 0.0
+
+    def check(self) -> None:
+        """Raise LeaseLost if the lease is lost, NotHeld if it was given back. Asks no server."""
+        if self._is_over():
+            raise self._not_held()
+        if self._expired():
+            raise self._lease_lost()
+
+    def notice_loss(self) -> None:
+        raise NotImplementedError
+
+    def _is_over(self) -> bool:
+        """Given back; or held by the process that forked this one."""
+        return self._tenure.over or not self._process.here
+
+    def _expired(self) -> bool:
+        """True if lost; notices an end that the keeper has had no time to notice, as after a pause of the whole process."""
+        tenure = self._tenure
+        if not self._process.here:
+            return True  # a forked child holds nothing
+        due = not tenure.over and not tenure.lost and self._process.clock() >= tenure.deadline
+        if due and tenure.lose(tenure.why_over):
+            self._forget()
+            self.notice_loss()
+        return bool(tenure.lost)
+
+    def _forget(self) -> None:
+        """Nobody looks after this lease any more."""
+        keeper = self._process.running_keeper
+        if keeper is not None:
+            keeper.forget(self._endpoint, self._tenure)
+
+    def _renewed(self, kept: bool, sent: float, ttl: float) -> bool:
+        """Take note of a renewal by hand; False if the lease is lost."""
+        tenure = self._tenure
+        if kept:
+            tenure.ttl = ttl
+            tenure.renewed(sent, ttl)
+            self._process.keeper.watch(self._endpoint, tenure)
+        elif tenure.lose("its key is gone or somebody else's"):
+            self._forget()
+            self.notice_loss()
+        return kept
+
+    async def _renew(self, ttl: float | None) -> None:
+        """Operation behind `renew`."""
+        self.check()
+        tenure = self._tenure
+        ttl = tenure.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL)
+        now = self._process.clock()
+        ttl = min(ttl, tenure.ends_at - now)
+        tenure.shorten(now, ttl)
+        try:
+            kept, sent = await mutex.renew(tenure.spec, tenure.token, ttl)
+        except WireError as error:
+            raise server_error(tenure.spec, error) from error
+        if not self._renewed(kept, sent, ttl):
+            raise self._lease_lost()
+
+    async def _release(self) -> None:
+        """Operation behind `release`."""
+        tenure = self._tenure
+        try:
+            if self._begin_release() and not await mutex.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt):
+                tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
+        except WireError as error:
+            if not tenure.lost:
+                raise server_error(tenure.spec, error) from error
+        if tenure.lost:
+            raise self._lease_lost()
+
+    def _begin_release(self) -> bool:
+        """Stop the renewals. Raises NotHeld; False if the lease is lost already and the server knows."""
+        tenure = self._tenure
+        if self._is_over():
+            raise self._not_held()
+        self._expired()
+        tenure.end()
+        self._forget()
+        return not tenure.lost or self._process.clock() >= tenure.deadline
+
+    def _not_held(self) -> NotHeld:
+        why = "belongs to the process that forked this one" if not self._process.here else "was given back already"
+        return NotHeld(f"lease of {self.name!r} (fence {self.fence}) {why}", name=self.name, key=self.key)
+
+    def _lease_lost(self) -> LeaseLost:
+        reason = self._tenure.lost
+        return LeaseLost(
+            f"lease of {self.name!r} (fence {self.fence}) was lost: {reason}; somebody else may hold the lock now",
+            name=self.name,
+            key=self.key,
+            fence=self.fence,
+            reason=reason,
+        )
+
+
+def _dropped(tenure: Tenure, process: Home, endpoint: Endpoint) -> None:
+    """A lease was collected that nobody has given back."""
+    if tenure.over or tenure.lost or not process.here:
+        return
+    tenure.over = True
+    # Without the keeper's mutex: garbage may be collected anywhere, also while this very thread holds it.
+    process.keeper.call(lambda: process.keeper.forget(endpoint, tenure))
+    warnings.warn(
+        f"lease of {tenure.spec.name!r} was dropped without release; it is renewed no more and ends by itself",
+        ResourceWarning,
+        stacklevel=3,
+    )
+
+
+def disown(attempt: Attempt, lease: BaseLease | None) -> None:
+    """An acquisition was interrupted before its lease reached the caller: stop looking after it."""
+    if lease is not None and lease._tenure.token == attempt.token:  # noqa: SLF001
+        lease._tenure.end()  # noqa: SLF001
+        lease._forget()  # noqa: SLF001
+
+
+L = TypeVar("L", bound=BaseLease)
+
+
+class Entered(Generic[L]):
+    """The leases whose ``with`` is not left yet, by the thread or task that entered it: a lock object may be shared."""
+
+    def __init__(self) -> None:
+        self._leases: list[L] = []
+
+    def push(self, owner: int, lease: L) -> None:
+        lease._owner = owner  # noqa: SLF001
+        self._leases.append(lease)
+
+    def innermost(self, owner: int) -> L:
+        """The innermost lease of this owner. Where ``with`` was entered elsewhere, as by a fixture that is torn down in
+        another task, the last one entered."""
+        mine = [lease for lease in self._leases if lease._owner == owner] or self._leases  # noqa: SLF001
+        if not mine:
+            raise RuntimeError("the end of a with statement that was never entered")
+        return mine[-1]
+
+    def remove(self, lease: L) -> None:
+        self._leases.remove(lease)
+
+
+def abandoned(lease: BaseLease) -> Coroutine[Any, Any, None]:
+    """What to drive when the end of a ``with`` was interrupted, and nobody knows how far it had come."""
+    tenure = lease._tenure  # noqa: SLF001
+    tenure.end()
+    lease._forget()  # noqa: SLF001
+    return give_up(Attempt(tenure.spec, tenure.token, pending=lease._process.here, doubt=True))  # noqa: SLF001
