@@ -1,0 +1,125 @@
+"""Exhaustive search: every schedule of a small scenario, each state continued once.
+
+A schedule is a list of choices. The search runs the scenario from its start for each, follows the choices, and beyond them
+always takes the first; at each new state it notes the other choices for later. A state that was met before ends the run: what
+can follow from it is searched already. When nothing is noted any more, all that can happen in the scenario has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.testing import checkers
+from holdfast.testing.checkers import Violation
+from holdfast.testing.history import Event
+from holdfast.testing.sim.state import Fingerprint
+from holdfast.testing.sim.stepwise import Stepwise
+from holdfast.testing.sim.world import Stuck
+
+DEPTH = 3000
+"""Steps after which a schedule is held to be endless."""
+
+Build = Callable[[], Stepwise]
+"""Makes the world of a scenario, before anything has happened in it."""
+
+Settle = Callable[[Stepwise], None]
+"""Ends a history whose workers have all ended: lets the leases run out, and writes down what is left."""
+
+
+@dataclass(slots=True)
+class Found:
+    """A schedule that violates something."""
+
+    choices: list[int]
+    violations: list[Violation]
+    history: list[Event]
+
+
+@dataclass(slots=True)
+class Report:
+    """What a search has covered."""
+
+    states: int = 0
+    schedules: int = 0
+    """Runs: each ended at an end, or in a state known before."""
+    ended: int = 0
+    """Runs that came to the end of the scenario."""
+    steps: int = 0
+    deepest: int = 0
+    covered: bool = False
+    """Nothing is left to search."""
+    found: list[Found] = field(default_factory=list)
+
+
+def explore(build: Build, settle: Settle, *, most: int = 1_000_000, stop_at: int = 1) -> Report:
+    """Search until all is covered, ``most`` schedules were run, or ``stop_at`` violations were found."""
+    report = Report()
+    seen: set[int] = set()
+    todo: list[list[int]] = [[]]
+    while todo and report.schedules < most and len(report.found) < stop_at:
+        _schedule(build, settle, todo, seen, report)
+    report.states = len(seen)
+    report.covered = not todo
+    return report
+
+
+def _schedule(build: Build, settle: Settle, todo: list[list[int]], seen: set[int], report: Report) -> None:
+    choices = todo.pop()
+    given = len(choices)
+    world = build()
+    found: list[Violation] = []
+    report.schedules += 1
+    try:
+        while not over(world):
+            options = world.options()
+            depth = world.steps
+            if depth >= given:
+                state = Fingerprint(world).value
+                if state in seen:
+                    break
+                seen.add(state)
+                todo.extend([*choices, other] for other in range(1, len(options)))
+                choices.append(0)
+            world.steps += 1
+            report.steps += 1
+            options[choices[depth]].do()
+            if depth > DEPTH:
+                found.append(Violation("R7", f"no end after {DEPTH} steps"))
+                break
+        else:
+            report.ended += 1
+            settle(world)
+    except Stuck:
+        found.append(Violation("R7", "nobody can make a step, and somebody waits"))
+    finally:
+        world.close()
+    report.deepest = max(report.deepest, len(choices))
+    found += checkers.check(world.history)
+    if found:
+        report.found.append(Found(choices, found, world.history))
+
+
+def over(world: Stepwise) -> bool:
+    """All workers have come to an end."""
+    return all(worker.done or not process.here for process in world.processes for worker in process.workers)
+
+
+def replay(build: Build, settle: Settle, choices: list[int]) -> Stepwise:
+    """Run one schedule again."""
+    world = build()
+    try:
+        for choice in choices:
+            if over(world):
+                break
+            world.options()[choice].do()
+            world.steps += 1
+        else:
+            if not over(world):
+                return world
+        settle(world)
+    except Stuck:
+        pass
+    finally:
+        world.close()
+    return world

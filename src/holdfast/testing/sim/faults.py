@@ -1,0 +1,196 @@
+"""What can go wrong in a history: each fault hits somebody now, says so in the history, and heals by itself.
+
+The numbers are rows of the table of faults in the design page "simulation".
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.testing.sim.wire import Wire
+from holdfast.testing.sim.world import World
+
+if TYPE_CHECKING:
+    from holdfast._core.requests import Call
+    from holdfast.testing.sim.process import Process
+    from holdfast.testing.sim.server import Server
+
+Fault = Callable[[World, random.Random, float], None]
+"""Does it, drawing details; the last argument is how long it lasts, in seconds, where it lasts."""
+
+
+def _told(world: World, what: str, who: str, lasts: float, heal: Callable[[], object] | None = None) -> None:
+    """Write a fault down, and its end."""
+    world.note("fault", who, until=world.now + lasts if heal is not None else world.now, note=what)
+    if heal is not None:
+
+        def healed() -> None:
+            heal()
+            world.note("healed", who, note=what)
+
+        world.at(world.now + lasts, healed)
+
+
+def _wire(world: World, rng: random.Random) -> Wire | None:
+    wires = [wire for server in world.servers for wire in server.wires if wire.open]
+    return rng.choice(wires) if wires else None
+
+
+def _process(world: World, rng: random.Random) -> Process | None:
+    alive = [process for process in world.processes if process.here]
+    return rng.choice(alive) if alive else None
+
+
+def cut(world: World, rng: random.Random, _lasts: float) -> None:
+    """A connection breaks."""
+    wire = _wire(world, rng)
+    if wire is not None:
+        _told(world, "cut", wire.process.name, 0.0)
+        wire.cut(requests_arrive=rng.random() < 0.5)
+
+
+def silence(world: World, rng: random.Random, _lasts: float) -> None:
+    """A connection goes on existing, but nothing comes through any more, and nobody is told."""
+    wire = _wire(world, rng)
+    if wire is not None:
+        _told(world, "silence", wire.process.name, 0.0)
+        wire.silent = True
+
+
+def pause(world: World, rng: random.Random, lasts: float) -> None:
+    """A process stops for a while, as by SIGSTOP, and goes on."""
+    process = _process(world, rng)
+    if process is not None:
+        _told(world, "pause", process.name, lasts, process.resume)
+        process.pause()
+
+
+def crash(world: World, rng: random.Random, _lasts: float) -> None:
+    """A process is killed."""
+    process = _process(world, rng)
+    if process is not None:
+        _told(world, "crash", process.name, 0.0)
+        process.crash()
+
+
+def cancel(world: World, rng: random.Random, _lasts: float) -> None:
+    """A worker is cancelled, or interrupted, in whatever it is doing."""
+    workers = [w for process in world.processes if process.here for w in process.workers if not w.done and w.asked is not None]
+    if workers:
+        worker = rng.choice(workers)
+        _told(world, "cancel", worker.name, 0.0)
+        world.soon(worker.cancel)
+
+
+def restart(world: World, rng: random.Random, lasts: float) -> None:
+    """The server restarts, and remembers."""
+    _down(world, rng.choice(world.servers), "restart", lasts, 0.0)
+
+
+def amnesia(world: World, rng: random.Random, lasts: float) -> None:
+    """The server restarts and has forgotten: all, or the last of it, as after the loss of an unsynced tail of its log; or a
+    replica that lags is promoted."""
+    forgets = rng.choice((float("inf"), 1.0, 0.2))
+    _down(world, rng.choice(world.servers), f"amnesia of {forgets:g} s", lasts, forgets)
+
+
+def _down(world: World, server: Server, what: str, lasts: float, forgets: float) -> None:
+    if server.reachable:
+        _told(world, what, server.name, lasts, lambda: server.start(forgets=forgets))
+        server.crash()
+
+
+def flush(world: World, rng: random.Random, _lasts: float) -> None:
+    """FLUSHALL: the memory is lost, and nobody's connection shows it."""
+    server = rng.choice(world.servers)
+    _told(world, "amnesia: flushed", server.name, 0.0)
+    server.keyspace.clear()
+    server.look()
+
+
+def hang(world: World, rng: random.Random, lasts: float) -> None:
+    """The server stops for a while; what comes meanwhile is carried out afterwards."""
+    server = rng.choice(world.servers)
+    if not server.hung and server.reachable:
+        _told(world, "slow: server stopped", server.name, lasts, server.wake)
+        server.hang()
+
+
+def refuse(world: World, rng: random.Random, lasts: float) -> None:
+    """The server answers, but not what was asked for."""
+    server = rng.choice(world.servers)
+    text = rng.choice(
+        ("LOADING the dataset", "BUSY running a script", "READONLY a replica", "MISCONF no snapshots", "NOPERM no")
+    )
+    _told(world, f"refused: {text}", server.name, lasts, lambda: setattr(server, "refusing", ""))
+    server.refusing = text
+
+
+def full(world: World, rng: random.Random, lasts: float) -> None:
+    """The server's memory is full: what needs more of it is refused."""
+    server = rng.choice(world.servers)
+    _told(world, "refused: memory is full", server.name, lasts, lambda: setattr(server.keyspace, "full", False))
+    server.keyspace.full = True
+
+
+def deaf(world: World, rng: random.Random, lasts: float) -> None:
+    """What is published is counted as heard, and lost on the way."""
+    server = rng.choice(world.servers)
+    _told(world, "deaf", server.name, lasts, lambda: setattr(server, "deaf", False))
+    server.deaf = True
+
+
+def clock(world: World, rng: random.Random, _lasts: float) -> None:
+    """The server's clock is set, forward or back."""
+    server = rng.choice(world.servers)
+    by = rng.choice((-1, 1)) * rng.choice((0.05, 1.0, 5.0))
+    _told(world, f"clock {'back' if by < 0 else 'forward'} by {abs(by):g} s", server.name, 0.0)
+    server.step_clock(by)
+
+
+def foreign(world: World, rng: random.Random, _lasts: float) -> None:
+    """Somebody meddles with a lock's key."""
+    server = rng.choice(world.servers)
+    if server.locks:
+        key = rng.choice(sorted(server.locks))
+        command: tuple[bytes | int, ...] = rng.choice(
+            ((b"DEL", key), (b"SET", key, b"foreign", b"PX", 700), (b"PERSIST", key), (b"PEXPIRE", key, 50))
+        )
+        _told(world, f"foreign {bytes(command[0]).decode() if isinstance(command[0], bytes) else ''}", server.name, 0.0)
+        server.meddle(*command)
+
+
+FAULTS: dict[str, Fault] = {
+    fault.__name__: fault
+    for fault in (
+        cut, silence, pause, crash, cancel, restart, amnesia, flush, hang, refuse, full, deaf, clock, foreign,
+    )
+}  # fmt: skip
+"""By name."""
+
+
+def mishaps(world: World, share: float) -> Callable[[Wire, Call], bool]:
+    """Something happens to this share of the requests, as they arrive at the server; answers True if that was all that
+    becomes of one there."""
+    rng = world.rng
+
+    def mishap(wire: Wire, call: Call) -> bool:
+        if rng.random() >= share:
+            return False
+        what = rng.choice(("lost-request", "lost-reply", "lost-reply", "duplicate", "slow"))
+        _told(world, what, wire.process.name, 0.0)
+        if what == "lost-request":
+            wire.cut()
+        elif what == "lost-reply":
+            wire.server.serve(wire, call)
+            wire.cut(requests_arrive=rng.random() < 0.5)
+        elif what == "duplicate":
+            world.at(world.now + rng.choice((0.001, 0.3, 3.0)) * rng.random(), wire.server.again, wire, call)
+            return False
+        else:
+            wire.up.stall(call, rng.choice((0.01, 0.5, 3.0)) * rng.random())
+        return True
+
+    return mishap

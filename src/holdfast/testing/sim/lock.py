@@ -1,0 +1,127 @@
+"""The lock as a worker of the simulation uses it: production's operations and lease, each step written into the history."""
+
+from __future__ import annotations
+
+from holdfast._core.acquire import KeyConflict, acquire
+from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, give_up
+from holdfast._core.names import lock_keys
+from holdfast._core.requests import WireError
+from holdfast._lease import BaseLease, abandoned, disown
+from holdfast._wire.endpoint import Endpoint
+from holdfast.errors import HoldfastError
+from holdfast.testing.sim.process import Cancelled, Worker
+
+NOWHERE = Endpoint()
+
+
+def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: float | None = None) -> Spec:
+    """What a lock is, with the time-outs that the faces choose."""
+    return Spec(
+        name=name, keys=lock_keys(name, "hf:", None), ttl=ttl, renew=renew, max_hold=max_hold, timeout=answer_within(ttl)
+    )
+
+
+class Lease(BaseLease):
+    """Production's lease, whose owner writes down its loss."""
+
+    def __init__(self, worker: Worker, grant: Grant) -> None:
+        process = worker.process
+        self._world = process.world
+        self._who = worker.name
+        self._acquisition = worker.acquisition
+        super().__init__(process, NOWHERE, grant, None)
+        self._sim = process
+        process.leases[self] = self._tenure.deadline
+        self._world.note(
+            "taken", self._who, self.key, self._acquisition, fence=self.fence, until=process.true(self._tenure.deadline)
+        )
+
+    def tell(self) -> None:
+        """Write down a new deadline."""
+        deadline = self._tenure.deadline
+        if deadline != self._sim.leases[self]:
+            self._sim.leases[self] = deadline
+            self._world.note("renewed", self._who, self.key, self._acquisition, until=self._sim.true(deadline))
+
+    def notice_loss(self) -> None:
+        self._sim.leases.pop(self, None)
+        self._world.note("lost", self._who, self.key, self._acquisition, fence=self.fence, note=self._tenure.lost)
+
+    def leave(self) -> None:
+        """It is being given back."""
+        self._sim.leases.pop(self, None)
+        self._world.note("release", self._who, self.key, self._acquisition, fence=self.fence)
+
+
+class Lock:
+    """A named lock, for one worker. What the faces do around the operations, it does too."""
+
+    def __init__(self, worker: Worker, described: Spec) -> None:
+        self.worker = worker
+        self.spec = described
+        self._taken = 0
+        for server in worker.process.world.servers:
+            server.locks.add(described.keys[0])
+
+    def _note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
+        worker = self.worker
+        worker.process.world.note(kind, worker.name, self.spec.key, worker.acquisition, until=until, fence=fence, note=note)
+
+    async def acquire(self, wait: float | None) -> Lease | None:
+        """Take the lock within ``wait`` seconds; None if it stayed busy, or could not be had."""
+        worker = self.worker
+        process = worker.process
+        self._taken += 1
+        worker.acquisition = f"{worker.name}#{self._taken}"
+        worker.asked_to_join = 0.0
+        self._note("ask", until=float("inf") if wait is None else process.true(process.clock() + wait))
+        attempt = Attempt(self.spec)
+        lease: Lease | None = None
+        try:
+            result = await acquire(attempt, wait)
+            if isinstance(result, Busy):
+                self._note("busy")
+                return None
+            lease = Lease(worker, result)
+        except (WireError, KeyConflict) as error:
+            self._note("failed", f"{type(error).__name__}: {error}")
+            return None
+        except Cancelled:
+            disown(attempt, lease)
+            if attempt.pending:
+                await give_up(attempt)
+            self._note("cancelled")
+            raise
+        else:
+            return lease
+
+    async def renew(self, lease: Lease, ttl: float | None = None) -> None:
+        """Renew by hand."""
+        try:
+            await lease._renew(ttl)  # noqa: SLF001
+        except HoldfastError:
+            pass
+        finally:
+            if lease in self.worker.process.leases:
+                lease.tell()
+
+    async def release(self, lease: Lease) -> None:
+        """Give the lock back. A cancellation meanwhile does what the end of ``with`` does."""
+        lease.leave()
+        try:
+            await lease._release()  # noqa: SLF001
+            self._note("released")
+        except HoldfastError as error:
+            self._note("released", type(error).__name__)
+        except Cancelled:
+            await abandoned(lease)
+            self._note("released", "cancelled")
+            raise
+
+    def write(self, lease: Lease) -> None:
+        """Write to what the lock protects, which remembers the highest fence and refuses lower ones."""
+        register = self.worker.process.world.register
+        accepted = lease.fence >= register.get(self.spec.key, 0)
+        if accepted:
+            register[self.spec.key] = lease.fence
+        self._note("write", "accepted" if accepted else "refused", fence=lease.fence)

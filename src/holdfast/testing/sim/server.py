@@ -1,0 +1,186 @@
+"""A server: a keyspace with a clock of its own, listeners, and a life in which it may stop, start and forget."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.requests import Call, Command, Refused, Run
+from holdfast.testing.keyspace import Keyspace, ReplyError
+from holdfast.testing.sim.wire import Push, Wire
+from holdfast.testing.sim.world import EPOCH
+
+if TYPE_CHECKING:
+    from holdfast.testing.sim.world import World
+
+WALL = 700_000_000.0
+"""The server's clock shows so much more than true time: about what real ones do."""
+
+REMEMBERED = 200
+"""States of the memory that are kept, for a restart that has lost the last of them."""
+
+
+class Server:
+    """One server. What it holds is in `keyspace`."""
+
+    def __init__(self, world: World, name: str = "server", *, offset: float = 0.0, rate: float = 1.0) -> None:
+        self.world = world
+        self.name = name
+        self.keyspace = Keyspace()
+        self.wires: list[Wire] = []
+        self.reachable = True
+        self.hung = False
+        """Stopped as by SIGSTOP: requests wait for it to go on."""
+        self.backlog: deque[tuple[Wire, Call | None]] = deque()
+        self.refusing = ""
+        """If set, what it answers to every script and write: "LOADING", "BUSY", "OOM", ..."""
+        self.deaf = False
+        """Published messages get lost on the way."""
+        self.calls = 0
+        self.opened = 0
+        """Connections there have been."""
+        self.rate = rate
+        self._base = EPOCH + WALL + offset
+        self._since = world.now
+        self._past: deque[tuple[float, Any]] | None = None
+        self._holders: dict[bytes, tuple[bytes, int | None]] = {}
+        self.locks: set[bytes] = set()
+        """Keys of locks of which the history is told."""
+        world.servers.append(self)
+
+    # Its clock
+
+    def wall(self) -> float:
+        """What its clock shows, in seconds."""
+        return self._base + (self.world.now - self._since) * self.rate
+
+    def true(self, ms: int) -> float:
+        """The true time at which its clock shows so many milliseconds."""
+        return self._since + (ms / 1000 - self._base) / self.rate
+
+    def step_clock(self, seconds: float) -> None:
+        """Somebody sets its clock forward or back."""
+        self._base = self.wall() + seconds
+        self._since = self.world.now
+
+    # What it does for its clients
+
+    def serve(self, wire: Wire, call: Call) -> list[Any]:
+        """Carry out a call; what goes down the wire for it."""
+        self.calls += 1
+        world = self.world
+        keyspace = self.keyspace
+        keyspace.now = int(self.wall() * 1e6)
+        if self.refusing and (isinstance(call, Run) or call.args[0] != "SUBSCRIBE"):
+            return [Refused(self.refusing, self.name)]
+        if isinstance(call, Run):
+            raw = keyspace.run(call.script, call.keys, call.args)
+        elif call.args[0] == "SUBSCRIBE":
+            channel = str(call.args[1]).encode()
+            if channel not in wire.channels:
+                wire.channels.add(channel)
+                keyspace.subscribe(channel, 1)
+            raw = [b"subscribe", channel, len(wire.channels)]
+        else:
+            raw = keyspace.execute(*call.args)
+        if world.trace:
+            world.note("served", self.name, note=f"{call!r} -> {raw!r} at {self.wall():.6f}")
+        if keyspace.published:
+            self._publish()
+        if self._past is not None:
+            self._remember()
+        self.look()
+        if isinstance(raw, ReplyError):
+            return [Refused(str(raw), self.name)]
+        return [raw]
+
+    def again(self, wire: Wire, call: Call) -> None:
+        """A copy of a request arrives, whose answer nobody awaits."""
+        if self.reachable and not (isinstance(call, Command) and call.args[0] == "SUBSCRIBE"):
+            self.serve(wire, call)
+
+    def meddle(self, *command: bytes | int) -> None:
+        """Somebody else runs a command."""
+        self.keyspace.now = int(self.wall() * 1e6)
+        self.keyspace.execute(*command)
+        self.look()
+
+    def _publish(self) -> None:
+        published = list(self.keyspace.published)
+        self.keyspace.published.clear()
+        for channel, payload in published:
+            for wire in self.wires:
+                if channel in wire.channels and not self.deaf:
+                    wire.down.send(Push(channel, payload))
+
+    def look(self) -> None:
+        """Tell the history who holds what, where that has changed."""
+        for key in self.locks:
+            value, expires = self._held(key)
+            before = self._holders.get(key)
+            if before == (value, expires):
+                continue
+            self._holders[key] = (value, expires)
+            until = float("inf") if expires is None else self.true(expires)
+            lock = key.decode()
+            if before is not None and before[0] and before[0] != value:
+                self.world.note("freed", self.name, lock, self._whose(before[0]))
+            if value:
+                kind = "extended" if before is not None and before[0] == value else "granted"
+                self.world.note(kind, self.name, lock, self._whose(value), until=until)
+
+    def _held(self, key: bytes) -> tuple[bytes, int | None]:
+        value = self.keyspace.execute(b"GET", key)
+        if not isinstance(value, bytes):
+            return b"", None
+        left = self.keyspace.execute(b"PTTL", key)
+        return value, None if left < 0 else self.keyspace.now // 1000 + left
+
+    def _whose(self, value: bytes) -> str:
+        token = value.decode("ascii", "replace")
+        return self.world.acquisitions.get(token, token)
+
+    # Its life
+
+    def keep_past(self) -> None:
+        """From now on, remember what the memory was, so that a restart may have lost the last of it."""
+        self._past = deque(maxlen=REMEMBERED)
+        self._remember()
+
+    def _remember(self) -> None:
+        assert self._past is not None
+        self._past.append((self.world.now, self.keyspace.dump()))
+
+    def cut_all(self, *, requests_arrive: bool = False) -> None:
+        for wire in list(self.wires):
+            wire.cut(requests_arrive=requests_arrive)
+
+    def crash(self) -> None:
+        """It is gone: nobody gets an answer until `start`."""
+        self.reachable = False
+        self.hung = False
+        self.backlog.clear()
+        self.cut_all()
+
+    def start(self, *, forgets: float = 0.0) -> None:
+        """It is back, without what it was told in the last ``forgets`` seconds (infinity: without anything)."""
+        self.reachable = True
+        self.keyspace.now = int(self.wall() * 1e6)
+        if forgets:
+            since = self.world.now - forgets
+            states = [state for at, state in self._past or () if at <= since]
+            if states:
+                self.keyspace.load(states[-1])
+            else:
+                self.keyspace.clear()
+        self.look()
+
+    def hang(self) -> None:
+        self.hung = True
+
+    def wake(self) -> None:
+        """It goes on, and does first what has been waiting for it, whether anybody still wants it or not."""
+        self.hung = False
+        backlog, self.backlog = self.backlog, deque()
+        for wire, call in backlog:
+            wire.carry_out(call)

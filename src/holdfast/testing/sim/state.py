@@ -1,0 +1,218 @@
+"""What a state is: everything on which the future of a history depends, such that equal futures have equal states.
+
+Two histories that meet in one state need only be continued once. So a state leaves out what does not matter: times count from
+now, and of fences and the like only their order counts, since nothing but comparing is ever done with them. The state of a
+worker is where its coroutine stands, with the local variables of each of its frames.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.mutex import Spec
+from holdfast._core.renewing import Tenure
+from holdfast._core.waiting import Waiter
+from holdfast._lua import Script
+from holdfast.testing.sim.lock import Lease, Lock
+from holdfast.testing.sim.process import Slot
+
+if TYPE_CHECKING:
+    from holdfast.testing.sim.process import Process, Worker
+    from holdfast.testing.sim.stepwise import Stepwise
+    from holdfast.testing.sim.wire import Line, Wire
+
+ABSOLUTE = 5e8
+"""Seconds from here on are moments, below they are durations."""
+
+MILLISECONDS = 10**12
+MICROSECONDS = 10**14
+"""Whole numbers from here on: times of the server in ms, and what only its order counts of (fences, numbers of renewals)."""
+
+_NUMBER = re.compile(rb"\d{12,}")
+
+WAITER = ("patience", "awaits_inbox", "told", "busy", "refresh_at", "hint", "in_flight", "last_contact", "down", "attempt")
+TENURE = (
+    "token", "doubt", "fence", "ttl", "deadline", "confirmed_at", "ends_at", "renew_at", "lost", "over",
+)  # fmt: skip
+
+
+class Fingerprint:
+    """The state of a world, as one number."""
+
+    def __init__(self, world: Stepwise) -> None:
+        self._now = world.now
+        self._ms = int(world.servers[0].wall() * 1000) if world.servers else 0
+        self._flat: list[Any] = []
+        self._ranked: list[int] = []
+        self._world(world)
+        ranks = {value: rank for rank, value in enumerate(sorted(set(self._ranked)))}
+        self.value = hash((tuple(self._flat), tuple(ranks[value] for value in self._ranked)))
+
+    def _put(self, *values: Any) -> None:
+        self._flat.extend(values)
+
+    def add(self, value: Any) -> None:
+        """Any value of a local variable, an attribute, or the server's memory."""
+        writer = _WRITERS.get(type(value))
+        if writer is not None:
+            writer(self, value)
+        elif isinstance(value, tuple | list):
+            self._put(type(value).__name__, len(value))
+            for item in value:
+                self.add(item)
+        elif isinstance(value, BaseException):
+            self._put(type(value).__name__)
+        elif is_dataclass(value):
+            self._put(type(value).__name__)
+            for field in fields(value):
+                self.add(getattr(value, field.name))
+        else:
+            self._put(type(value).__name__)
+
+    def _float(self, value: float) -> None:
+        self._put(round((value - self._now) * 1e6) if ABSOLUTE < value < 1e15 else value)
+
+    def _int(self, value: int) -> None:
+        if value >= MICROSECONDS:
+            self._put("#")
+            self._ranked.append(value)
+        else:
+            self._put(value - self._ms if value >= MILLISECONDS else value)
+
+    def _bytes(self, value: bytes) -> None:
+        if len(value) < 12:
+            self._put(value)
+            return
+        self._put(_NUMBER.sub(b"#", value))
+        for number in _NUMBER.findall(value):
+            self._int(int(number))
+
+    def _text(self, value: str) -> None:
+        self._bytes(value.encode())
+
+    def _dict(self, value: dict[Any, Any]) -> None:
+        self._put(len(value))
+        for key, item in value.items():
+            self.add(key)
+            self.add(item)
+
+    def _attributes(self, value: Any, names: tuple[str, ...]) -> None:
+        for name in names:
+            self.add(getattr(value, name))
+
+    # The parts of a world
+
+    def _world(self, world: Stepwise) -> None:
+        self._put(world.budget)
+        for server in world.servers:
+            self._put(server.reachable, server.hung, server.refusing, server.deaf)
+            server.keyspace.now = int(server.wall() * 1e6)
+            self.add(server.keyspace.dump())
+        for process in world.processes:
+            self._process(process)
+        wires = {wire for server in world.servers for wire in server.wires} | {pipe.wire for pipe in world.pipes}
+        for wire in sorted(wires, key=lambda wire: (wire.label, wire.number)):
+            self._wire(wire)
+        held = [pipe for _, pipe in world.held]
+        for pipe in held:
+            self._put(pipe.wire.label, pipe is pipe.wire.up, len(pipe.messages))
+        self._put(*sorted(entry_name(entry) for entry in world.ready if entry[2] is not None))
+        timers = [(round((entry[0] - world.now) * 1e6), entry_name(entry)) for entry in world.pending()]
+        self._put(*sorted(timers))
+        self._dict(world.register)
+        self._dict(world.floors)
+
+    def _process(self, process: Process) -> None:
+        self._put(process.name, process.here, process.is_paused, process.tokens)
+        if not process.here:
+            return
+        for worker in process.workers:
+            self._worker(worker)
+        node = process.node
+        self._dict(node.waiting._waiters)  # noqa: SLF001
+        for token, attempt in node.waiting._departed.items():  # noqa: SLF001
+            self._put(token, attempt.pending)
+        self.add(node.waiting.round_at)
+        self._put(node.waiting.listening)
+        for tenure in sorted(node.renewing.tenures(), key=lambda tenure: tenure.token):
+            self.add(tenure)
+        self._attributes(node, ("_inbox_at", "_record_at"))
+        for line in (node.commands, node.inbox):
+            self._line(line)  # type: ignore[arg-type]
+
+    def _line(self, line: Line) -> None:
+        self._put(line.wire is not None, line.opening, len(line.queued))
+        self.add(line.retry_at)
+
+    def _wire(self, wire: Wire) -> None:
+        self._put(wire.label, wire.open, wire.silent, *sorted(wire.channels))
+        for request in wire.in_flight:
+            self.add(request.call)
+            self.add(request.sent)
+        for pipe in (wire.up, wire.down):
+            self._put(len(pipe.messages))
+            for message in pipe.messages:
+                self.add(message)
+
+    def _worker(self, worker: Worker) -> None:
+        self._put(worker.name, worker.done, worker.thrown, worker.acquisition, type(worker.asked).__name__)
+        coroutine: Any = worker.coroutine
+        while coroutine is not None and not worker.done:
+            frame = getattr(coroutine, "cr_frame", None)
+            if frame is None:
+                break
+            self._put(frame.f_code.co_name, frame.f_lasti)
+            for name, value in sorted(frame.f_locals.items()):
+                self._put(name)
+                self.add(value)
+            coroutine = coroutine.cr_await
+
+    # Single things
+
+    def _waiter(self, waiter: Waiter) -> None:
+        self._attributes(waiter, WAITER)
+        if isinstance(waiter.slot, Slot):
+            self.add(waiter.slot.outcomes)
+
+    def _tenure(self, tenure: Tenure) -> None:
+        self._attributes(tenure, TENURE)
+
+    def _lease(self, lease: Lease) -> None:
+        self._tenure(lease._tenure)  # noqa: SLF001
+
+
+def entry_name(entry: list[Any]) -> str:
+    """Names what is to happen: whose it is, and what."""
+    what, args = entry[2], entry[3]
+    inner = args[0] if args and callable(args[0]) else what
+    owner = getattr(inner, "__self__", None)
+    name = getattr(owner, "label", None) or getattr(owner, "name", "")
+    return f"{name} {getattr(inner, '__qualname__', '?')}"
+
+
+def _plain(fingerprint: Fingerprint, value: Any) -> None:
+    fingerprint._put(value)  # noqa: SLF001
+
+
+def _nothing(_fingerprint: Fingerprint, _value: Any) -> None:
+    """It is the same in all states of a search."""
+
+
+_WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
+    type(None): _plain,
+    bool: _plain,
+    float: Fingerprint._float,  # noqa: SLF001
+    int: Fingerprint._int,  # noqa: SLF001
+    bytes: Fingerprint._bytes,  # noqa: SLF001
+    str: Fingerprint._text,  # noqa: SLF001
+    dict: Fingerprint._dict,  # noqa: SLF001
+    Waiter: Fingerprint._waiter,  # noqa: SLF001
+    Tenure: Fingerprint._tenure,  # noqa: SLF001
+    Lease: Fingerprint._lease,  # noqa: SLF001
+    Lock: _nothing,
+    Spec: _nothing,
+    Script: _nothing,
+}

@@ -1,0 +1,195 @@
+"""A world in which somebody outside chooses each step: the exhaustive search, or Hypothesis.
+
+Messages take no time: time passes only when nothing else can happen, up to the next moment at which something is due. So
+every order of events is possible that a quick network allows; a slow one is a fault, and so is everything else that goes
+wrong. Faults are steps too, offered as long as there is a budget for them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast._core.requests import Run
+from holdfast.testing.sim.state import entry_name
+from holdfast.testing.sim.wire import show
+from holdfast.testing.sim.world import Entry, Stuck, World
+
+if TYPE_CHECKING:
+    from holdfast.testing.sim.process import Process
+    from holdfast.testing.sim.server import Server
+    from holdfast.testing.sim.wire import Pipe
+
+INSTANT = 1e-9
+"""Moments closer than this are the same."""
+
+PAUSE = 1.5
+"""How long a paused process is away, in leases."""
+
+
+Mishap = tuple[str, str, Callable[[], object]]
+"""A fault that is possible now: its kind, whom it hits, and how."""
+
+
+class Step(NamedTuple):
+    """Something that can happen next."""
+
+    label: str
+    """Names it, the same in each run with the same choices before."""
+    do: Callable[[], object]
+    fault: bool = False
+
+
+class Stepwise(World):
+    """One history, chosen step by step. ``faults``: which kinds are offered; ``budget``: how many in one history."""
+
+    def __init__(self, *, faults: Iterable[str] = (), budget: int = 0, ttl: float = 2.0, trace: bool = False) -> None:
+        super().__init__(random.Random(0), trace=trace)
+        self.faults = frozenset(faults)
+        self.budget = budget
+        self.ttl = ttl
+        self.pipes: list[Pipe] = []
+        self.ready: list[Entry] = []
+        self.held: list[tuple[float, Pipe]] = []
+        """Pipes that a fault holds up, and since when."""
+        self.floors: dict[str, int] = {}
+        """The highest fence that was taken before each acquisition was asked for: what its own has to exceed."""
+        self._highest = 0
+
+    def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
+        super().note(kind, who, lock, attempt, **facts)
+        if kind == "ask":
+            self.floors[who] = self._highest
+        elif kind == "taken":
+            self._highest = max(self._highest, self.history[-1].fence)
+
+    def soon(self, what: Callable[..., object], *args: Any) -> Entry:
+        self._number += 1
+        entry: Entry = [self.now, self._number, what, args]
+        self.ready.append(entry)
+        return entry
+
+    def post(self, pipe: Pipe) -> None:
+        if pipe not in self.pipes:
+            self.pipes.append(pipe)
+
+    # What can happen
+
+    def options(self) -> list[Step]:
+        """The steps that are possible now, in a fixed order; time passes if there is none before. Raises Stuck."""
+        while True:
+            steps = self._steps()
+            if steps:
+                return steps + (self._fault_steps() if self.budget else [])
+            self._pass_time()
+
+    def _steps(self) -> list[Step]:
+        self.ready = [entry for entry in self.ready if entry[2] is not None]
+        steps = [Step(entry_name(entry), lambda entry=entry: self._take(entry)) for entry in self.ready]  # type: ignore[misc]
+        self.pipes = [pipe for pipe in self.pipes if pipe.messages and not pipe.wire.silent]
+        self.held = [(since, pipe) for since, pipe in self.held if pipe in self.pipes]
+        held = {pipe for _, pipe in self.held}
+        steps += [Step(f"{_of(pipe)} arrives", pipe.deliver) for pipe in self.pipes if pipe not in held]
+        steps += [
+            Step(f"{_of(pipe)} arrives late", lambda pipe=pipe: self._let_go(pipe))  # type: ignore[misc]
+            for since, pipe in self.held
+            if self.now > since
+        ]
+        return steps + [Step(entry_name(entry), lambda entry=entry: self._fire(entry)) for entry in self.due()]  # type: ignore[misc]
+
+    def pending(self) -> list[Entry]:
+        """What is planned for some moment."""
+        self._heap = [entry for entry in self._heap if entry[2] is not None]
+        return self._heap
+
+    def due(self) -> list[Entry]:
+        """What is planned for this moment."""
+        return sorted(entry for entry in self.pending() if entry[0] <= self.now + INSTANT)
+
+    def _pass_time(self) -> None:
+        if not self.pending():
+            raise Stuck
+        self.now = min(entry[0] for entry in self._heap)
+
+    def _take(self, entry: Entry) -> None:
+        self.ready.remove(entry)
+        entry[2](*entry[3])
+
+    def _fire(self, entry: Entry) -> None:
+        what, entry[2] = entry[2], None
+        what(*entry[3])
+
+    def _let_go(self, pipe: Pipe) -> None:
+        self.held = [(since, other) for since, other in self.held if other is not pipe]
+        pipe.deliver()
+
+    # What can go wrong
+
+    def _fault_steps(self) -> list[Step]:
+        return [
+            Step(f"{kind} {whom}", lambda kind=kind, whom=whom, do=do: self._go_wrong(kind, whom, do), fault=True)  # type: ignore[misc]
+            for kind, whom, do in (*self._of_messages(), *self._of_processes(), *self._of_servers())
+            if kind in self.faults
+        ]
+
+    def _of_messages(self) -> Iterator[Mishap]:
+        for pipe in self.pipes:
+            message = pipe.messages[0]
+            if message is None or not pipe.wire.open:
+                continue
+            yield "lost-request" if pipe is pipe.wire.up else "lost-reply", _of(pipe), pipe.wire.cut
+            if isinstance(message, Run):
+                yield "slow", _of(pipe), partial(self.held.append, (self.now, pipe))
+                yield "duplicate", _of(pipe), partial(self._double, pipe)
+
+    def _of_processes(self) -> Iterator[Mishap]:
+        for process in self.processes:
+            if process.here and any(not worker.done for worker in process.workers):
+                yield "crash", process.name, process.crash
+                yield "pause", process.name, partial(self._pause, process)
+                for worker in process.workers:
+                    if not worker.done and worker.asked is not None:
+                        yield "cancel", worker.name, worker.cancel
+
+    def _of_servers(self) -> Iterator[Mishap]:
+        for server in self.servers:
+            yield "restart", server.name, partial(self._restart, server)
+            yield "deaf", server.name, partial(self._deafen, server)
+
+    def _go_wrong(self, kind: str, whom: str, do: Callable[[], object]) -> None:
+        self.budget -= 1
+        self.note("fault", whom.partition("/")[0].partition(" ")[0], note=kind, until=self.now)
+        do()
+
+    def _pause(self, process: Process) -> None:
+        process.pause()
+        self.at(self.now + PAUSE * self.ttl, process.resume)
+
+    def _double(self, pipe: Pipe) -> None:
+        """A copy of the request arrives at some later moment."""
+        call = pipe.messages[0]
+        copy = type(pipe)(pipe.wire, lambda _: pipe.wire.server.again(pipe.wire, call))
+        copy.messages.append(call)
+        self.pipes.append(copy)
+        self.held.append((self.now, copy))
+
+    def _restart(self, server: Server) -> None:
+        server.crash()
+        server.start()
+
+    def _deafen(self, server: Server) -> None:
+        server.deaf = True
+        self.at(self.now + 0.5 * self.ttl, lambda: setattr(server, "deaf", False))
+
+
+def _of(pipe: Pipe) -> str:
+    """Names a message on its way: whose it is, and what."""
+    message = pipe.messages[0]
+    wire = pipe.wire
+    if pipe is wire.down:
+        what = "end" if message is None else "push" if hasattr(message, "channel") else "reply"
+    else:
+        what = "end" if message is None else show(message).split(" ")[0]
+    return f"{wire.label} {what}"

@@ -1,0 +1,306 @@
+"""Connections between processes and servers, as TCP gives them: each direction in order, until it is cut.
+
+What can go wrong with one: it is cut (what is under way may or may not arrive), or silent (nothing arrives any more, and
+nobody is told). A request whose sender has closed the connection may still be carried out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast._core.node import Then
+from holdfast._core.requests import Call, Command, NotSent, Run, Unknown, WireError
+
+if TYPE_CHECKING:
+    from holdfast.testing.sim.process import Process
+    from holdfast.testing.sim.server import Server
+    from holdfast.testing.sim.world import Entry
+
+INFINITY = float("inf")
+
+
+class Pipe:
+    """One direction of a connection."""
+
+    __slots__ = ("arrive", "due", "messages", "stalled", "wire")
+
+    def __init__(self, wire: Wire, arrive: Callable[[Any], None]) -> None:
+        self.wire = wire
+        self.arrive = arrive
+        self.messages: deque[Any] = deque()
+        self.due = 0.0
+        """When the last message arrives, where time decides."""
+        self.stalled = 0.0
+        """Until when nothing gets through."""
+
+    def send(self, message: Any) -> None:
+        self.messages.append(message)
+        self.wire.world.post(self)
+
+    def deliver(self) -> None:
+        """The first message arrives, unless it was lost."""
+        world = self.wire.world
+        if self.stalled > world.now:
+            world.at(self.stalled, self.deliver)
+        elif self.messages and not self.wire.silent:
+            self.arrive(self.messages.popleft())
+
+    def stall(self, message: Any, seconds: float) -> None:
+        """This message, and all behind it, take longer."""
+        world = self.wire.world
+        self.messages.appendleft(message)
+        self.stalled = world.now + seconds
+        world.at(self.stalled, self.deliver)
+
+
+class Push(NamedTuple):
+    """A published message on its way."""
+
+    channel: bytes
+    payload: bytes
+
+
+class Request:
+    """A call that was sent and not answered yet."""
+
+    __slots__ = ("call", "deadline", "sent", "then")
+
+    def __init__(self, call: Call, then: Then, sent: float, deadline: float) -> None:
+        self.call = call
+        self.then = then
+        self.sent = sent
+        self.deadline = deadline
+
+
+class Wire:
+    """One connection of a process to a server. Local times are the process's."""
+
+    __slots__ = (
+        "_alarm", "channels", "down", "in_flight", "label", "number", "on_lost", "on_push", "open", "process", "server",
+        "silent", "up", "world",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        process: Process,
+        server: Server,
+        label: str,
+        on_lost: Callable[[], None] | None = None,
+        on_push: Callable[[list[Any]], None] | None = None,
+    ) -> None:
+        self.world = process.world
+        self.process = process
+        self.server = server
+        self.label = label
+        """Whose it is."""
+        self.number = server.opened = server.opened + 1
+        self.on_lost = on_lost
+        self.on_push = on_push
+        self.open = True
+        """The process has not closed it, and does not know that it was cut."""
+        self.silent = False
+        self.channels: set[bytes] = set()
+        """What the server publishes to it."""
+        self.in_flight: deque[Request] = deque()
+        self.up = Pipe(self, self._serve)
+        self.down = Pipe(self, self._receive)
+        self._alarm: Entry | None = None
+        server.wires.append(self)
+
+    # The process's end
+
+    def send(self, call: Call, then: Then) -> None:
+        """Send a call. ``then`` is called once: with the typed reply, or a WireError."""
+        self.process.tell()
+        now = self.process.clock()
+        deadline = now + call.timeout
+        self.in_flight.append(Request(call, then, now, deadline))
+        if self.world.trace:
+            self.world.note("sent", self.process.name, note=f"{show(call)} at local {now:.6f}")
+        self.up.send(call)
+        if self._alarm is None or self._alarm[2] is None or self._alarm[0] > self.process.true(deadline):
+            self._set_alarm(deadline)
+
+    def _set_alarm(self, deadline: float) -> None:
+        if self._alarm is not None:
+            self._alarm[2] = None
+        self._alarm = self.process.at(deadline, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        if not self.in_flight or not self.open:
+            return
+        first = min(request.deadline for request in self.in_flight)
+        if first <= self.process.clock():
+            self.close("no answer in time")
+        else:
+            self._set_alarm(first)
+
+    def _receive(self, message: Any) -> None:
+        if not self.open:
+            return
+        if self.process.busy(self._receive, message):
+            return
+        if message is None:
+            self.close("the connection was closed")
+        elif isinstance(message, Push):
+            if self.on_push is not None:
+                self.on_push([b"message", message.channel, message.payload])
+        elif self.in_flight:
+            request = self.in_flight.popleft()
+            if self.world.trace:
+                self.world.note("answered", self.process.name, note=f"{show(request.call)} -> {message!r}")
+            if not self.in_flight and self._alarm is not None:
+                self._alarm[2] = None
+            request.then(typed(request.call, message), request.sent)
+
+    def close(self, why: str) -> None:
+        """The process's end is closed: everything under way has an unknown outcome, and may still be carried out."""
+        if not self.open:
+            return
+        self.open = False
+        if self._alarm is not None:
+            self._alarm[2] = None
+        self.down.messages.clear()
+        self.up.send(None)
+        failed, self.in_flight = self.in_flight, deque()
+        if self.on_lost is not None:
+            self.on_lost()
+        for request in failed:
+            request.then(Unknown(f"{self.server.name}: {why}", self.server.name), request.sent)
+
+    # The server's end
+
+    def _serve(self, call: Call | None) -> None:
+        server = self.server
+        if server.hung:
+            server.backlog.append((self, call))
+            return
+        mishap = self.world.mishap
+        if call is None or mishap is None or not mishap(self, call):
+            self.carry_out(call)
+
+    def carry_out(self, call: Call | None) -> None:
+        """The server does what was asked for, and answers; None: the other end was closed."""
+        if call is None:
+            self.drop()
+            return
+        for reply in self.server.serve(self, call):
+            if self.open:
+                self.down.send(reply)
+
+    def drop(self) -> None:
+        """The server forgets this connection."""
+        for channel in self.channels:
+            self.server.keyspace.subscribe(channel, -1)
+        self.channels.clear()
+        if self in self.server.wires:
+            self.server.wires.remove(self)
+
+    def cut(self, *, requests_arrive: bool = False) -> None:
+        """The connection breaks: replies under way are lost; requests too, unless they arrive."""
+        if not requests_arrive:
+            self.up.messages.clear()
+        self.drop()
+        if self.open:
+            self.down.messages.clear()
+            self.down.send(None)
+
+
+def typed(call: Call, reply: Any) -> Any:
+    """The reply as the operation sees it: typed, or the WireError instead."""
+    if isinstance(reply, WireError):
+        return reply
+    return call.script.parse(reply) if isinstance(call, Run) else reply
+
+
+def show(call: Call) -> str:
+    """A call, for people."""
+    if isinstance(call, Command):
+        return " ".join(part.decode() if isinstance(part, bytes) else str(part) for part in call.args)
+    return f"{call.script.name} {' '.join(map(str, call.args))}"
+
+
+class Line:
+    """A line of a keeper: a wire that is opened when it is first used, and again after it was lost. As `_drive.link.Link`."""
+
+    __slots__ = ("_backoff", "_on_closed", "_on_push", "label", "opening", "process", "queued", "retry_at", "server", "wire")
+
+    def __init__(
+        self,
+        process: Process,
+        server: Server,
+        on_push: Callable[[list[Any]], None] | None = None,
+        on_closed: Callable[[], None] | None = None,
+    ) -> None:
+        self.process = process
+        self.server = server
+        self.wire: Wire | None = None
+        self.label = f"{process.name} {'inbox' if on_push else 'keeper'}"
+        self._on_push = on_push
+        self._on_closed = on_closed
+        self.opening = False
+        self.queued: list[tuple[Call, Then]] = []
+        self.retry_at = 0.0
+        self._backoff = 0.0
+
+    def call(self, call: Call, then: Then) -> None:
+        if self.wire is not None:
+            self.wire.send(call, self._planning(then))
+            return
+        now = self.process.clock()
+        if not self.opening and now < self.retry_at:
+            then(NotSent(f"no connection to {self.server.name}", self.server.name), now)
+            return
+        self.queued.append((call, then))
+        if not self.opening:
+            self.opening = True
+            self.process.soon(self._opened)
+
+    def _opened(self) -> None:
+        self.opening = False
+        queued, self.queued = self.queued, []
+        if not self.server.reachable:
+            self._backoff = min(1.0, max(0.05, 2 * self._backoff))
+            now = self.process.clock()
+            self.retry_at = now + self._backoff
+            for _, then in queued:
+                then(NotSent(f"no server at {self.server.name}", self.server.name), now)
+            self.process.plan()
+            return
+        self._backoff = 0.0
+        self.wire = Wire(self.process, self.server, self.label, self._lost, self._pushed if self._on_push else None)
+        for call, then in queued:
+            self.wire.send(call, self._planning(then))
+
+    def _planning(self, then: Then) -> Then:
+        """The keeper looks at what is to do next after each answer."""
+
+        def planning(answer: Any, sent: float) -> None:
+            then(answer, sent)
+            self.process.plan()
+
+        return planning
+
+    def _pushed(self, reply: list[Any]) -> None:
+        assert self._on_push is not None
+        self._on_push(reply)
+        self.process.plan()
+
+    def _lost(self) -> None:
+        self.wire = None
+        if self._on_closed is not None:
+            self._on_closed()
+            self.process.plan()
+
+    def overdue(self, now: float) -> None:
+        """The wire has an alarm of its own."""
+
+    def next_at(self) -> float:
+        return INFINITY
+
+    def fail(self, why: str) -> None:
+        if self.wire is not None:
+            self.wire.close(why)

@@ -1,0 +1,129 @@
+"""Virtual time, what happens next, and the history of what happened.
+
+One `World` is one history. Two kinds of it differ in who says what happens next. In a `World` that is run by time, each message
+takes as long as the weather says, and things happen in the order of their times. In a `Stepwise` one, somebody outside chooses
+each step among those that are possible: the exhaustive search, or Hypothesis.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from holdfast.testing.history import Event
+
+if TYPE_CHECKING:
+    from holdfast._core.requests import Call
+    from holdfast.testing.sim.process import Process
+    from holdfast.testing.sim.server import Server
+    from holdfast.testing.sim.wire import Pipe, Wire
+
+EPOCH = 1e9
+"""True time at which every history begins, in seconds. So large that a time cannot be mistaken for a duration."""
+
+Entry = list[Any]
+"""Something that is to happen: [when, number, what (None: called off), its arguments]."""
+
+
+class Stuck(Exception):
+    """Nobody can make a step, and somebody waits."""
+
+
+class Weather:
+    """How long messages and wake-ups take, in seconds: mostly about ``scale``, sometimes ``slow`` times as long."""
+
+    __slots__ = ("_rng", "scale", "slow", "slow_share")
+
+    def __init__(self, rng: random.Random, scale: float = 0.0003, slow: float = 1.0, slow_share: float = 0.0) -> None:
+        self._rng = rng
+        self.scale = scale
+        self.slow = slow
+        self.slow_share = slow_share
+
+    def delay(self) -> float:
+        draw = self._rng.random
+        delay = self.scale * (0.5 + draw())
+        if self.slow_share and draw() < self.slow_share:
+            delay *= self.slow * draw()
+        return delay
+
+
+class World:
+    """One history, run by time."""
+
+    def __init__(self, rng: random.Random, weather: Weather | None = None, *, trace: bool = False) -> None:
+        self.rng = rng
+        self.weather = weather or Weather(rng)
+        self.trace = trace
+        """Write down each request too, not only what the checkers need."""
+        self.now = EPOCH
+        """True time in seconds."""
+        self.history: list[Event] = []
+        self.mishap: Callable[[Wire, Call], bool] | None = None
+        """What happens to single requests as they arrive, see `faults.mishaps`."""
+        self.acquisitions: dict[str, str] = {}
+        """For each token, which acquisition it was drawn for."""
+        self.register: dict[str, int] = {}
+        """What the locks protect: it remembers the highest fence, and refuses lower ones."""
+        self.processes: list[Process] = []
+        self.servers: list[Server] = []
+        self.steps = 0
+        self._planned: dict[int, list[Callable[[], object]]] = {}
+        self._heap: list[Entry] = []
+        self._number = 0
+
+    def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
+        """Write something into the history."""
+        self.history.append(Event(self.now, kind, who, lock, attempt, **facts))
+
+    # What is to happen
+
+    def at(self, when: float, what: Callable[..., object], *args: Any) -> Entry:
+        """Have something happen at a true time. Setting the third field of the entry to None calls it off."""
+        self._number += 1
+        entry: Entry = [when, self._number, what, args]
+        heappush(self._heap, entry)
+        return entry
+
+    def soon(self, what: Callable[..., object], *args: Any) -> Entry:
+        """Have something happen as soon as whoever has to do it gets to it."""
+        return self.at(self.now + self.weather.delay(), what, *args)
+
+    def plan(self, step: int, what: Callable[[], object]) -> None:
+        """Have something happen after so many steps, besides what happens by itself."""
+        self._planned.setdefault(step, []).append(what)
+
+    def post(self, pipe: Pipe) -> None:
+        """A message was put into a pipe: it will arrive, behind those before it."""
+        pipe.due = max(pipe.due, self.now + self.weather.delay())
+        self.at(pipe.due, pipe.deliver)
+
+    # Running
+
+    def run(self, until: float, done: Callable[[], bool]) -> bool:
+        """Let things happen until ``done`` or true time ``until``; True if done. Raises Stuck."""
+        heap = self._heap
+        while not done():
+            while heap and heap[0][2] is None:
+                heappop(heap)
+            if not heap:
+                raise Stuck
+            if heap[0][0] > until:
+                self.now = until
+                return False
+            entry = heappop(heap)
+            self.now = max(self.now, entry[0])
+            self.steps += 1
+            entry[2](*entry[3])
+            if self.steps in self._planned:
+                for what in self._planned[self.steps]:
+                    what()
+        return True
+
+    def close(self) -> None:
+        """End what is still going on in it."""
+        for process in self.processes:
+            for worker in process.workers:
+                worker.discard()

@@ -1,0 +1,215 @@
+"""Seeded histories: each seed draws its own world, its own workers, and its own mix and strength of faults.
+
+Many histories with a few faults each find more than few histories with all of them (A. Groce et al., "Swarm Testing", ISSTA
+2012). The same seed is the same history, to the last event.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from holdfast._core.mutex import CLAIM, Spec
+from holdfast._core.requests import Sleep
+from holdfast.testing import checkers
+from holdfast.testing.checkers import Coverage, Violation
+from holdfast.testing.history import Event
+from holdfast.testing.sim.faults import FAULTS, mishaps
+from holdfast.testing.sim.lock import Lease, Lock, spec
+from holdfast.testing.sim.process import Cancelled, Process, Worker
+from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+
+HORIZON = 600.0
+"""Seconds within which every worker has to come to its end, whatever has happened to it."""
+
+STEPS = 50_000
+"""As many steps are a hot loop."""
+
+
+@dataclass(slots=True)
+class Round:
+    """One acquisition, as planned. Times in seconds."""
+
+    wait: float | None
+    hold: float
+    by_hand: bool
+    """Renewed by hand as well."""
+    gap: float
+
+
+@dataclass(slots=True)
+class Profile:
+    """What a seed has drawn."""
+
+    ttl: float
+    renew: bool
+    max_hold: float | None
+    latency: float
+    slow_share: float
+    mishaps: float
+    faults: list[tuple[int, str, float]] = field(default_factory=list)
+    """At which step, which fault, for how long."""
+    workers: list[tuple[int, list[Round]]] = field(default_factory=list)
+    """Of which process, and what it does."""
+
+
+def draw(rng: random.Random) -> Profile:
+    """The profile of one history."""
+    choice, uniform = rng.choice, rng.random
+    ttl = choice((0.3, 1.0, 2.0, 2.0, 10.0))
+    renew = uniform() < 0.8
+    profile = Profile(
+        ttl=ttl,
+        renew=renew,
+        max_hold=ttl * choice((0.5, 2.0)) if uniform() < 0.1 else None,
+        latency=choice((0.0003, 0.0003, 0.003, 0.02)),
+        slow_share=choice((0.0, 0.0, 0.02, 0.2)),
+        mishaps=choice((0.0, 0.0, 0.01, 0.05, 0.2)),
+    )
+    longest = choice((0.0, 0.1, 1.0, 1.5)) * ttl
+    for process in range(choice((2, 3))):
+        for _ in range(choice((1, 1, 1, 2))):
+            rounds = [
+                Round(
+                    wait=choice((None, None, 30.0, 2.0, 0.3, 0.0)),
+                    hold=uniform() * longest,
+                    by_hand=uniform() < 0.1,
+                    gap=choice((0.0, 0.0, 0.05)) * uniform(),
+                )
+                for _ in range(choice((1, 1, 2)))
+            ]
+            profile.workers.append((process, rounds))
+    kinds = rng.sample(sorted(FAULTS), choice((0, 1, 1, 2)))
+    for kind in kinds:
+        for _ in range(choice((1, 1, 2))):
+            profile.faults.append((int(120 * uniform() ** 2), kind, choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, ttl)))
+    return profile
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of one seed."""
+
+    seed: int
+    profile: Profile
+    world: World
+    violations: list[Violation]
+
+    @property
+    def history(self) -> list[Event]:
+        return self.world.history
+
+
+async def work(worker: Worker, described: Spec, rounds: list[Round]) -> None:
+    """What a worker does: takes the lock, writes to what it protects, now and then, and gives the lock back."""
+    lock = Lock(worker, described)
+    for planned in rounds:
+        lease: Lease | None = None
+        try:
+            lease = await lock.acquire(planned.wait)
+            if lease is not None:
+                lock.write(lease)
+                await Sleep(planned.hold / 2)
+                if planned.by_hand:
+                    await lock.renew(lease)
+                lock.write(lease)
+                await Sleep(planned.hold / 2)
+                lock.write(lease)
+                held, lease = lease, None
+                await lock.release(held)
+        except Cancelled:
+            if lease is not None:
+                await lock.release(lease)
+        await Sleep(planned.gap)
+
+
+def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
+    """The world of a seed, before anything has happened in it."""
+    rng = random.Random(seed)
+    profile = draw(rng)
+    world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
+    if profile.mishaps:
+        world.mishap = mishaps(world, profile.mishaps)
+    server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
+    kinds = {kind for _, kind, _ in profile.faults}
+    if "amnesia" in kinds:
+        server.keep_past()
+    described = spec(ttl=profile.ttl, renew=profile.renew, max_hold=profile.max_hold)
+    for number in range(1 + max(process for process, _ in profile.workers)):
+        Process(
+            world,
+            server,
+            f"c{number + 1}",
+            face=rng.choice(("threads", "asyncio")),
+            offset=1000 * rng.random(),
+            rate=1 + rng.choice((0.0, 0.002, -0.002)),
+        )
+    for number, (of, rounds) in enumerate(profile.workers):
+        worker = Worker(world.processes[of], str(number + 1))
+        worker.start(work(worker, described, rounds))
+    for step, kind, lasts in profile.faults:
+        world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
+    return world, profile
+
+
+def simulate(seed: int, *, trace: bool = False) -> Run:
+    """One history, judged."""
+    world, profile = build(seed, trace=trace)
+    workers = [worker for process in world.processes for worker in process.workers]
+
+    def done() -> bool:
+        return world.steps > STEPS or all(worker.done or not worker.process.here for worker in workers)
+
+    found: list[Violation] = []
+    try:
+        if not world.run(EPOCH + HORIZON, done):
+            waiting = ", ".join(f"{w.name} in {w.asked}" for w in workers if not w.done and w.process.here)
+            found.append(Violation("R7", f"still waiting after {HORIZON:g} s: {waiting}"))
+        elif world.steps > STEPS:
+            found.append(Violation("R7", f"a hot loop: {STEPS} steps"))
+        else:
+            settle(world, profile)
+    except Stuck:
+        waiting = ", ".join(f"{w.name} in {w.asked}" for w in workers if not w.done)
+        found.append(Violation("R7", f"nobody can make a step, and somebody waits: {waiting}"))
+    world.close()
+    found += checkers.check(world.history)
+    return Run(seed, profile, world, found)
+
+
+def settle(world: World, profile: Profile) -> None:
+    """Everybody has come to an end: after one more lease and claim, nothing of it may be left."""
+    world.mishap = None
+    until = world.now + profile.ttl + CLAIM + 3.0
+    try:
+        world.run(until, lambda: False)
+    except Stuck:
+        world.now = until
+    for what in leftovers(world):
+        world.note("left", note=what)
+    world.note("end")
+
+
+def leftovers(world: World) -> list[str]:
+    """What is there that should not be, when all workers have ended and all leases have run out."""
+    found: list[str] = []
+    for process in world.processes:
+        if process.here:
+            found += [f"{process.name}: {len(process.node.waiting)} waiters"] if len(process.node.waiting) else []
+            found += [f"{process.name}: {len(process.node.renewing)} renewals"] if len(process.node.renewing) else []
+    for server in world.servers:
+        server.keyspace.now = int(server.wall() * 1e6)
+        now_ms = server.keyspace.now // 1000
+        for key, kind, value, expires in server.keyspace.dump():
+            name = key.decode("ascii", "replace")
+            if expires is None and value != b"foreign":
+                found.append(f"{name} has no expiry")
+            if kind == b"string" and key in server.locks and value != b"foreign":
+                found.append(f"{name} is held")
+            if kind == b"hash":
+                found += [f"a place in {name}: {f.decode()}" for f, v in value if f.startswith(b"at:") and int(v) > now_ms]
+    return found
+
+
+__all__ = ["Coverage", "Profile", "Run", "build", "draw", "simulate"]
