@@ -118,12 +118,12 @@ class BaseLease:
         if keeper is not None:
             keeper.forget(self._endpoint, self._tenure)
 
-    def _renewed(self, kept: bool, sent: float, ttl: float) -> bool:
+    def _renewed(self, kept: bool, made: float, sent: float, ttl: float) -> bool:
         """Take note of a renewal by hand; False if the lease is lost."""
         tenure = self._tenure
         if kept:
             tenure.ttl = ttl
-            tenure.renewed(sent, ttl)
+            tenure.renewed(made, sent, ttl)
             self._process.keeper.watch(self._endpoint, tenure)
         elif tenure.lose("its key is gone or somebody else's"):
             self._forget()
@@ -137,12 +137,12 @@ class BaseLease:
         ttl = tenure.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL)
         now = self._process.clock()
         ttl = min(ttl, tenure.ends_at - now)
-        tenure.shorten(now, ttl)
+        tenure.asks(now, ttl)
         try:
-            kept, sent = await mutex.renew(tenure.spec, tenure.token, ttl)
+            kept, sent = await mutex.renew(tenure.spec, tenure.token, ttl, now)
         except WireError as error:
             raise server_error(tenure.spec, error) from error
-        if not self._renewed(kept, sent, ttl):
+        if not self._renewed(kept, now, sent, ttl):
             raise self._lease_lost()
 
     async def _release(self) -> None:

@@ -145,7 +145,7 @@ def test_renew_sets_and_never_adds() -> None:
     driver = holding()
     driver.server.now += 10
     before = driver.server.now
-    kept, sent = driver.run(renew(SPEC, TOKEN, 5.0))
+    kept, sent = driver.run(renew(SPEC, TOKEN, 5.0, 1000.0))
     assert kept
     assert sent == before
     assert driver.server.expires == pytest.approx(before + 5, abs=0.01)
@@ -155,7 +155,7 @@ def test_renew_sets_and_never_adds() -> None:
 def test_renew_counts_from_the_request_that_was_answered(fault: Fault | None) -> None:
     driver = holding()
     driver.failing = first(fault, "renew") if fault else never
-    kept, sent = driver.run(renew(SPEC, TOKEN, 30.0))
+    kept, sent = driver.run(renew(SPEC, TOKEN, 30.0, 1000.0))
     assert kept
     assert sent + 30 <= driver.server.expires
     driver.late_copies_arrive()
@@ -166,7 +166,7 @@ def test_renew_never_brings_back_what_is_lost() -> None:
     for holder in (OTHER, ""):
         driver = holding()
         driver.server.holder = holder
-        kept, _ = driver.run(renew(SPEC, TOKEN, 30.0))
+        kept, _ = driver.run(renew(SPEC, TOKEN, 30.0, 1000.0))
         assert not kept
         assert driver.server.current() == holder
 
@@ -176,16 +176,16 @@ def test_renew_gives_up_after_three_tries(fault: Fault) -> None:
     driver = holding()
     driver.failing = always(fault, "renew")
     with pytest.raises(type(fault.error)):
-        driver.run(renew(SPEC, TOKEN, 30.0))
+        driver.run(renew(SPEC, TOKEN, 30.0, 1000.0))
     assert [kind_of(request) for request in driver.trace].count("renew") == 3
 
 
 def test_a_late_copy_of_a_renewal_brings_nothing_back() -> None:
-    for number in numbers(holding, lambda: renew(SPEC, TOKEN, 30.0)):
+    for number in numbers(holding, lambda: renew(SPEC, TOKEN, 30.0, 1000.0)):
         for interrupt in INTERRUPTS:
             driver = holding()
             driver.faults = {number: interrupt}
-            assert error_of(driver, renew(SPEC, TOKEN, 30.0)) in {interrupt.error, None}
+            assert error_of(driver, renew(SPEC, TOKEN, 30.0, 1000.0)) in {interrupt.error, None}
             assert driver.server.current() == TOKEN, "an interrupted renewal is no release"
             driver.faults = {}
             assert driver.run(releasing())
@@ -269,7 +269,7 @@ def test_a_new_token_buries_the_old_one_if_in_doubt() -> None:
 
 
 def test_every_script_has_a_time_limit_far_below_the_lease() -> None:
-    for operation in (releasing(), renew(SPEC, TOKEN, 30.0), give_up(attempt())):
+    for operation in (releasing(), renew(SPEC, TOKEN, 30.0, 1000.0), give_up(attempt())):
         driver = holding()
         driver.run(operation)
         for request in driver.trace:

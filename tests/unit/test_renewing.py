@@ -70,7 +70,7 @@ def test_without_renewal_a_lease_renewed_by_hand_is_not_renewed_by_itself() -> N
     this = tenure(renew=False)
     renewing = watched(this)
     renewing.forget(this.token)
-    this.renewed(120.0, 30.0)
+    this.renewed(120.0, 120.0, 30.0)
     renewing.watch(this)
     assert renewing.next_at() == this.deadline == pytest.approx(150 - margin(30.0))
     assert renewing.due(149.0) == ([], [])
@@ -90,9 +90,9 @@ def test_each_confirmation_counts_from_its_send_time() -> None:
 def test_a_shorter_lease_is_believed_for_less_before_it_is_asked_for() -> None:
     """The answer may get lost, and the server has done it all the same."""
     this = tenure()
-    this.shorten(101.0, 1.0)
+    this.asks(101.0, 1.0)
     assert this.deadline == pytest.approx(102 - margin(1.0))
-    this.shorten(101.0, 60.0)
+    this.asks(101.0, 60.0)
     assert this.deadline == pytest.approx(102 - margin(1.0)), "never longer before it is confirmed"
 
 
@@ -302,7 +302,7 @@ def test_the_slots_agree_with_a_plain_list(steps: list[tuple[str, float, bool]])
             renewing.forget(chosen.token)
         elif chosen is not None:
             renewing.forget(chosen.token)
-            chosen.renewed(now, chosen.ttl)
+            chosen.renewed(now, now, chosen.ttl)
             renewing.watch(chosen)
         elif pending is not None:
             renewal, sent = pending
@@ -324,7 +324,7 @@ def test_an_overtaken_renewal_does_not_lengthen_what_is_believed() -> None:
     renewing = Renewing()
     renewing.watch(this)
     (renewal,), _ = renewing.due(this.renew_at)
-    this.shorten(this.renew_at, 0.5)
+    this.asks(this.renew_at, 0.5)
     believed = this.deadline
     assert renewing.on_answer(renewal, 2, 0.0)
     assert this.deadline == believed
@@ -333,7 +333,20 @@ def test_an_overtaken_renewal_does_not_lengthen_what_is_believed() -> None:
 
 def test_the_answer_to_an_earlier_renewal_changes_nothing() -> None:
     this = tenure()
-    this.renewed(200.0, 60.0)
+    this.asks(199.0, 30.0)
+    this.asks(200.0, 60.0)
+    this.renewed(200.0, 200.0, 60.0)
     believed = this.deadline
-    this.renewed(199.0, 30.0)
+    this.renewed(199.0, 201.0, 30.0)
     assert this.deadline == believed
+
+
+def test_an_answer_lengthens_nothing_while_a_shorter_lease_is_asked_for() -> None:
+    """Both wait for a connection, are sent at one moment, and the server goes by the later one: the judge's seed 15116."""
+    this = tenure()
+    this.asks(101.0, 30.0)
+    this.asks(102.0, 1.0)
+    this.renewed(101.0, 103.0, 30.0)
+    assert this.deadline == pytest.approx(103 - margin(1.0))
+    this.renewed(102.0, 103.0, 1.0)
+    assert this.deadline == pytest.approx(104 - margin(1.0))

@@ -130,7 +130,7 @@ async def _ask_until(
 
 async def _stand_in_line(attempt: Attempt, until: float | None, busy: Busy) -> Grant | Busy | Answer[Reply]:
     """Join the queue and wait for the hand-over. An Answer, never Busy, is for the caller to look at again."""
-    waiter = Waiter(attempt, patience(attempt.spec) if until is None else float("inf"), busy)
+    waiter = Waiter(attempt, patience(attempt.spec) if until is None else float("inf"), busy, until)
     try:
         outcome = await Enlist(waiter, until)
         while outcome is None:

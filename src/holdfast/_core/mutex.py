@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from holdfast._core.requests import Conflict, Draw, Gone, NotSent, Now, Refused, Request, Run, Sleep, Unknown, WireError
+from holdfast._core.requests import Conflict, Draw, Gone, NotSent, Refused, Request, Run, Sleep, Unknown, WireError
 from holdfast._lua import Script
 
 R = TypeVar("R")
@@ -207,19 +207,19 @@ async def insist(call: Request[R]) -> R:
     return await call
 
 
-async def renew(spec: Spec, token: str, ttl: float) -> tuple[bool, float]:
-    """Set the lease to ``ttl`` seconds from now: (still ours, when that was asked for; minus infinity if a
+async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, float]:
+    """Set the lease to ``ttl`` seconds from now, local time ``made``: (still ours, when that was sent; minus infinity if a
     later request counts). Raises as `release` does."""
-    answer = await insist(renewal(spec, token, ttl, await Now()))
+    answer = await insist(renewal(spec, token, ttl, made))
     return answer.value > 0, answer.sent if answer.value == 1 else float("-inf")
 
 
-def renewal(spec: Spec, token: str, ttl: float, now: float) -> Run[int]:
-    """The request for a lease of ``ttl`` seconds from ``now``, by hand or by the keeper.
+def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[int]:
+    """The request for a lease of ``ttl`` seconds, made at local time ``made``, by hand or by the keeper.
 
     Its time is its number: of two that overtake each other, or come late, the server goes by the one that was made later.
     """
-    return Run(RENEW, spec.keys, (token, milliseconds(ttl), int(now * 1e6)), min(spec.timeout, answer_within(ttl)))
+    return Run(RENEW, spec.keys, (token, milliseconds(ttl), int(made * 1e6)), min(spec.timeout, answer_within(ttl)))
 
 
 async def new_token(attempt: Attempt) -> None:

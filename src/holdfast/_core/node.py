@@ -143,7 +143,7 @@ class Node:
             if not kept:
                 self.keeper.report(tenure)
 
-        self.commands.call(renewal(tenure.spec, tenure.token, renew.ttl, self.keeper.clock()), then)
+        self.commands.call(renewal(tenure.spec, tenure.token, renew.ttl, renew.made), then)
 
     # Waiting
 

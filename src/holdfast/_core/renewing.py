@@ -32,7 +32,7 @@ class Tenure:
     """One held lock, from the grant to its end. ``lost`` is why it ended before it was given back; empty while it has not."""
 
     __slots__ = (
-        "confirmed_at",
+        "asked_at",
         "deadline",
         "doubt",
         "ends_at",
@@ -54,8 +54,8 @@ class Tenure:
         self.fence = grant.fence
         self.ttl = spec.ttl
         self.deadline = grant.deadline
-        self.confirmed_at = 0.0
-        """Send time of the renewal that was confirmed last."""
+        self.asked_at = 0.0
+        """When the last renewal was made, by hand or by the keeper: its number, too."""
         self.ends_at = float("inf") if spec.max_hold is None else grant.taken + spec.max_hold
         self.renew_at = float("inf")
         if spec.renew:
@@ -93,16 +93,16 @@ class Tenure:
         self.lost = reason
         return True
 
-    def shorten(self, now: float, ttl: float) -> None:
+    def asks(self, now: float, ttl: float) -> None:
         """A lease of ``ttl`` seconds is about to be asked for. If that is less than what is believed now, it is what can be
         believed from now on: the answer may get lost."""
+        self.asked_at = now
         self.deadline = min(self.deadline, now + ttl - margin(ttl))
 
-    def renewed(self, sent: float, ttl: float) -> None:
-        """The server confirmed a lease of ``ttl`` seconds, asked for at local time ``sent``."""
-        if sent < self.confirmed_at:
-            return  # overtaken by a later one, by hand or by the keeper; the server went by the later one, too
-        self.confirmed_at = sent
+    def renewed(self, made: float, sent: float, ttl: float) -> None:
+        """The server confirmed a lease of ``ttl`` seconds, asked for at ``made`` and sent at ``sent`` (local times)."""
+        if made < self.asked_at:
+            return  # another one is under way, or was answered: it may be shorter, and the server goes by that one
         self.deadline = sent + ttl - margin(ttl)
         if self.spec.renew:
             # The last lease that max_hold allows is not renewed again.
@@ -114,6 +114,7 @@ class Renew(NamedTuple):
 
     tenure: Tenure
     ttl: float
+    made: float
 
 
 class Renewing:
@@ -171,8 +172,8 @@ class Renewing:
                         lost.append(tenure)
                     continue
                 ttl = min(tenure.ttl, tenure.ends_at - now)
-                tenure.shorten(now, ttl)
-                renewals.append(Renew(tenure, ttl))
+                tenure.asks(now, ttl)
+                renewals.append(Renew(tenure, ttl, now))
                 tenure.renew_at = now + max(0.05, tenure.ttl / 20) + min(tenure.spec.timeout, answer_within(ttl))
                 self.watch(tenure)
         return renewals, lost
@@ -185,7 +186,7 @@ class Renewing:
         if answer == 2:
             return True  # overtaken by a renewal by hand, whose answer says how long the lease is
         if answer == 1:
-            tenure.renewed(sent, renewal.ttl)
+            tenure.renewed(renewal.made, sent, renewal.ttl)
             self.watch(tenure)
             return True
         self.forget(tenure.token)

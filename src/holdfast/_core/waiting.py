@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast._core.mutex import CLAIM, RELEASE, Attempt, Busy, Held, Reply, margin
-from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, WireError
+from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, TimedOut, WireError
 
 INFINITY = float("inf")
 
@@ -56,10 +56,13 @@ class Waiter:
         "refresh_at",
         "slot",
         "told",
+        "until",
     )
 
-    def __init__(self, attempt: Attempt, patience: float, busy: Busy) -> None:
+    def __init__(self, attempt: Attempt, patience: float, busy: Busy, until: float | None = None) -> None:
         self.attempt = attempt
+        self.until = until
+        """Local time at which the wait ends; None: never."""
         self.patience = patience
         """Seconds for which a server that is away is ridden out."""
         self.slot: Slot | None = None
@@ -182,6 +185,9 @@ class Waiting:
 
     def due(self, now: float) -> list[Refresh]:
         """The refreshes to send now: of all waiters once a second, of one when the lease it was told of ends."""
+        # A driver ends its wait itself, but its timer stands still while the machine sleeps: then we are the first to see.
+        for waiter in [w for w in self._waiters.values() if w.until is not None and now >= w.until]:
+            self._settle(waiter, TimedOut())
         batch = [w for w in self._waiters.values() if w.told is not None and not w.in_flight]
         if now >= self.round_at:
             self.round_at = now + REFRESH_EVERY if batch else INFINITY
