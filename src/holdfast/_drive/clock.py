@@ -9,7 +9,14 @@ import functools
 import time
 from collections.abc import Callable
 
-clock: Callable[[], float] = (
+_read: Callable[[], float] = (
     functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 )
-"""Local time in seconds."""
+
+ahead = 0.0
+"""Seconds by which a test has moved this process's time (`holdfast.testing.clock`): as if the machine had slept."""
+
+
+def clock() -> float:
+    """Local time in seconds."""
+    return _read() + ahead

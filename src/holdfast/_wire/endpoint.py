@@ -200,9 +200,11 @@ def from_client(client: Any) -> Endpoint:
 
 
 def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:
-    """The server meant by ``client`` (a client or a URL), for a lock of the given face."""
-    if isinstance(client, str):
-        return from_url(client)
+    """The server meant by ``client`` (a client, a URL, or something that has one, as a server of `holdfast.testing`), for a
+    lock of the given face."""
+    url = getattr(client, "url", client)
+    if isinstance(url, str):
+        return from_url(url)
     call = getattr(client, "execute_command", None)
     is_async = inspect.iscoroutinefunction(call)
     if call is not None and is_async != (face == "asyncio"):

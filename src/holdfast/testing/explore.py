@@ -20,6 +20,8 @@ from holdfast.testing.sim.world import Stuck
 DEPTH = 3000
 """Steps after which a schedule is held to be endless."""
 
+STUCK = Violation("R7", "nobody can make a step, and somebody waits")
+
 Build = Callable[[], Stepwise]
 """Makes the world of a scenario, before anything has happened in it."""
 
@@ -52,13 +54,22 @@ class Report:
     found: list[Found] = field(default_factory=list)
 
 
-def explore(build: Build, settle: Settle, *, most: int = 1_000_000, stop_at: int = 1) -> Report:
+def explore(
+    build: Build,
+    settle: Settle,
+    *,
+    most: int = 1_000_000,
+    stop_at: int = 1,
+    progress: Callable[[Report], None] | None = None,
+) -> Report:
     """Search until all is covered, ``most`` schedules were run, or ``stop_at`` violations were found."""
     report = Report()
     seen: set[int] = set()
     todo: list[list[int]] = [[]]
     while todo and report.schedules < most and len(report.found) < stop_at:
         _schedule(build, settle, todo, seen, report)
+        if progress is not None and report.schedules % 200 == 0:
+            progress(report)
     report.states = len(seen)
     report.covered = not todo
     return report
@@ -71,7 +82,7 @@ def _schedule(build: Build, settle: Settle, todo: list[list[int]], seen: set[int
     found: list[Violation] = []
     report.schedules += 1
     try:
-        while not over(world):
+        while world.working:
             options = world.options()
             depth = world.steps
             if depth >= given:
@@ -91,7 +102,7 @@ def _schedule(build: Build, settle: Settle, todo: list[list[int]], seen: set[int
             report.ended += 1
             settle(world)
     except Stuck:
-        found.append(Violation("R7", "nobody can make a step, and somebody waits"))
+        found.append(STUCK)
     finally:
         world.close()
     report.deepest = max(report.deepest, len(choices))
@@ -100,26 +111,19 @@ def _schedule(build: Build, settle: Settle, todo: list[list[int]], seen: set[int
         report.found.append(Found(choices, found, world.history))
 
 
-def over(world: Stepwise) -> bool:
-    """All workers have come to an end."""
-    return all(worker.done or not process.here for process in world.processes for worker in process.workers)
-
-
-def replay(build: Build, settle: Settle, choices: list[int]) -> Stepwise:
-    """Run one schedule again."""
+def replay(build: Build, settle: Settle, choices: list[int]) -> tuple[list[Event], list[Violation]]:
+    """The history of one schedule, judged. It may end before the scenario does: a search stops where it has been before."""
     world = build()
+    found: list[Violation] = []
     try:
         for choice in choices:
-            if over(world):
-                break
-            world.options()[choice].do()
-            world.steps += 1
-        else:
-            if not over(world):
-                return world
-        settle(world)
+            if world.working:
+                world.steps += 1
+                world.options()[choice].do()
+        if not world.working:
+            settle(world)
     except Stuck:
-        pass
+        found.append(STUCK)
     finally:
         world.close()
-    return world
+    return world.history, found + checkers.check(world.history)

@@ -8,11 +8,14 @@ from typing import Any
 
 from holdfast._core.mutex import CLAIM
 from holdfast._core.requests import Sleep
-from holdfast.testing.explore import Report, explore
+from holdfast.testing.explore import Report, explore, replay
+from holdfast.testing.history import Event
+from holdfast.testing.rules import Violation
 from holdfast.testing.sim.lock import Lease, Lock, spec
-from holdfast.testing.sim.process import Cancelled, Face, Process, Worker
+from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.stepwise import Stepwise
+from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import Stuck
 from holdfast.testing.swarm import leftovers
 
@@ -84,8 +87,13 @@ class Scenario:
             world.note("left", note=what)
         world.note("end")
 
-    def explore(self, *, most: int = 1_000_000, stop_at: int = 1) -> Report:
-        return explore(self.build, self.settle, most=most, stop_at=stop_at)
+    def explore(self, *, most: int = 1_000_000, stop_at: int = 1, progress: Callable[[Report], None] | None = None) -> Report:
+        """Search all its schedules, see `explore.explore`."""
+        return explore(self.build, self.settle, most=most, stop_at=stop_at, progress=progress)
+
+    def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
+        """The history of one schedule, judged."""
+        return replay(lambda: self.build(trace=trace), self.settle, choices)
 
 
 ALL_FAULTS = ("lost-request", "lost-reply", "slow", "duplicate", "crash", "pause", "cancel", "restart", "deaf")

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from holdfast._core.mutex import CLAIM, Spec
 from holdfast._core.requests import Sleep
 from holdfast.testing import checkers
-from holdfast.testing.checkers import Coverage, Violation
+from holdfast.testing.coverage import Coverage
 from holdfast.testing.history import Event
+from holdfast.testing.rules import Limits, Violation
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.lock import Lease, Lock, spec
-from holdfast.testing.sim.process import Cancelled, Process, Worker
+from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 
 HORIZON = 600.0
@@ -153,39 +155,41 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
     return world, profile
 
 
-def simulate(seed: int, *, trace: bool = False) -> Run:
-    """One history, judged."""
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run:
+    """One history, judged. What happened in it is added to ``coverage``."""
     world, profile = build(seed, trace=trace)
-    workers = [worker for process in world.processes for worker in process.workers]
-
-    def done() -> bool:
-        return world.steps > STEPS or all(worker.done or not worker.process.here for worker in workers)
-
     found: list[Violation] = []
     try:
-        if not world.run(EPOCH + HORIZON, done):
-            waiting = ", ".join(f"{w.name} in {w.asked}" for w in workers if not w.done and w.process.here)
-            found.append(Violation("R7", f"still waiting after {HORIZON:g} s: {waiting}"))
-        elif world.steps > STEPS:
-            found.append(Violation("R7", f"a hot loop: {STEPS} steps"))
-        else:
+        if world.work(EPOCH + HORIZON, STEPS):
             settle(world, profile)
+        else:
+            found.append(
+                Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s and {world.steps} steps: {waiting(world)}")
+            )
     except Stuck:
-        waiting = ", ".join(f"{w.name} in {w.asked}" for w in workers if not w.done)
-        found.append(Violation("R7", f"nobody can make a step, and somebody waits: {waiting}"))
+        found.append(Violation("R7", f"nobody can make a step, and somebody waits: {waiting(world)}"))
     world.close()
-    found += checkers.check(world.history)
+    found += checkers.check(world.history, limits=limits(profile), coverage=coverage)
     return Run(seed, profile, world, found)
+
+
+def limits(profile: Profile) -> Limits:
+    """By when things have to be noticed and done, in such a world."""
+    renewed = profile.renew and profile.max_hold is None
+    return Limits(
+        notice=profile.ttl / 3 + 1.0 if renewed else float("inf"), handover=3.5, lag=3.0 if profile.slow_share else 1.2
+    )
+
+
+def waiting(world: World) -> str:
+    """Who waits for what, for a message."""
+    return ", ".join(sorted(f"{worker.name} in {worker.asked}" for worker in world.working))
 
 
 def settle(world: World, profile: Profile) -> None:
     """Everybody has come to an end: after one more lease and claim, nothing of it may be left."""
     world.mishap = None
-    until = world.now + profile.ttl + CLAIM + 3.0
-    try:
-        world.run(until, lambda: False)
-    except Stuck:
-        world.now = until
+    world.pass_time(profile.ttl + CLAIM + 3.0)
     for what in leftovers(world):
         world.note("left", note=what)
     world.note("end")
@@ -210,6 +214,3 @@ def leftovers(world: World) -> list[str]:
             if kind == b"hash":
                 found += [f"a place in {name}: {f.decode()}" for f, v in value if f.startswith(b"at:") and int(v) > now_ms]
     return found
-
-
-__all__ = ["Coverage", "Profile", "Run", "build", "draw", "simulate"]

@@ -3,7 +3,10 @@
 world      time, what happens next, and the history of what happened
 wire       connections: ordered, slow, cut, silent; and the lines that a keeper has over them
 server     a keyspace with a clock, listeners and a life of its own
-process    a process with its clock, its keeper, and its workers, who carry out the production operations unchanged
+process    a process with its clock and its keeper
+worker     its threads or tasks, which carry out the production operations unchanged
 lock       the lock as a worker uses it, writing down what it does
 faults     what can go wrong, and how
+stepwise   a world in which each step is chosen, and what can happen next
+state      what a state of such a world is, so that each is searched once
 """

@@ -55,7 +55,7 @@ def silence(world: World, rng: random.Random, _lasts: float) -> None:
     """A connection goes on existing, but nothing comes through any more, and nobody is told."""
     wire = _wire(world, rng)
     if wire is not None:
-        _told(world, "silence", wire.process.name, 0.0)
+        world.note("fault", wire.process.name, note="silence")
         wire.silent = True
 
 
@@ -150,15 +150,15 @@ def clock(world: World, rng: random.Random, _lasts: float) -> None:
     server.step_clock(by)
 
 
-def foreign(world: World, rng: random.Random, _lasts: float) -> None:
-    """Somebody meddles with a lock's key."""
+def foreign(world: World, rng: random.Random, lasts: float) -> None:
+    """Somebody meddles with a lock's key. One that is left without expiry is removed by hand in the end."""
     server = rng.choice(world.servers)
     if server.locks:
         key = rng.choice(sorted(server.locks))
-        command: tuple[bytes | int, ...] = rng.choice(
-            ((b"DEL", key), (b"SET", key, b"foreign", b"PX", 700), (b"PERSIST", key), (b"PEXPIRE", key, 50))
+        command: tuple[str | bytes | int, ...] = rng.choice(
+            (("DEL", key), ("SET", key, b"foreign", b"PX", 700), ("PERSIST", key), ("PEXPIRE", key, 50))
         )
-        _told(world, f"foreign {bytes(command[0]).decode() if isinstance(command[0], bytes) else ''}", server.name, 0.0)
+        _told(world, f"foreign {command[0]!s}", server.name, lasts, lambda: server.remove_endless(key))
         server.meddle(*command)
 
 

@@ -9,7 +9,7 @@ from holdfast._core.requests import WireError
 from holdfast._lease import BaseLease, abandoned, disown
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError
-from holdfast.testing.sim.process import Cancelled, Worker
+from holdfast.testing.sim.worker import Cancelled, Worker
 
 NOWHERE = Endpoint()
 
@@ -61,7 +61,7 @@ class Lock:
         self.spec = described
         self._taken = 0
         for server in worker.process.world.servers:
-            server.locks.add(described.keys[0])
+            server.locks[described.keys[0]] = described.keys[1]
 
     def _note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
         worker = self.worker

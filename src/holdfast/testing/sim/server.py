@@ -44,8 +44,8 @@ class Server:
         self._since = world.now
         self._past: deque[tuple[float, Any]] | None = None
         self._holders: dict[bytes, tuple[bytes, int | None]] = {}
-        self.locks: set[bytes] = set()
-        """Keys of locks of which the history is told."""
+        self.locks: dict[bytes, bytes] = {}
+        """Keys of the locks of which the history is told, each with the key of its state."""
         world.servers.append(self)
 
     # Its clock
@@ -99,7 +99,12 @@ class Server:
         if self.reachable and not (isinstance(call, Command) and call.args[0] == "SUBSCRIBE"):
             self.serve(wire, call)
 
-    def meddle(self, *command: bytes | int) -> None:
+    def remove_endless(self, key: bytes) -> None:
+        """An administrator removes a lock that has no expiry."""
+        if self.keyspace.execute("PTTL", key) == -1:
+            self.meddle("DEL", key)
+
+    def meddle(self, *command: str | bytes | int) -> None:
         """Somebody else runs a command."""
         self.keyspace.now = int(self.wall() * 1e6)
         self.keyspace.execute(*command)
@@ -115,19 +120,21 @@ class Server:
 
     def look(self) -> None:
         """Tell the history who holds what, where that has changed."""
-        for key in self.locks:
+        for key, state in self.locks.items():
             value, expires = self._held(key)
-            before = self._holders.get(key)
-            if before == (value, expires):
+            before, ended = self._holders.get(key, (b"", None))
+            if (before, ended) == (value, expires):
                 continue
             self._holders[key] = (value, expires)
             until = float("inf") if expires is None else self.true(expires)
             lock = key.decode()
-            if before is not None and before[0] and before[0] != value:
-                self.world.note("freed", self.name, lock, self._whose(before[0]))
+            over = ended is not None and ended < self.keyspace.now // 1000
+            if before and (over or before != value):
+                self.world.note("freed", self.name, lock, self._whose(before))
             if value:
-                kind = "extended" if before is not None and before[0] == value else "granted"
-                self.world.note(kind, self.name, lock, self._whose(value), until=until)
+                kind = "extended" if before == value and not over else "granted"
+                fence = int(self.keyspace.execute("HGET", state, "fence") or 0)
+                self.world.note(kind, self.name, lock, self._whose(value), fence=fence, until=until)
 
     def _held(self, key: bytes) -> tuple[bytes, int | None]:
         value = self.keyspace.execute(b"GET", key)

@@ -17,12 +17,13 @@ from holdfast._core.renewing import Tenure
 from holdfast._core.waiting import Waiter
 from holdfast._lua import Script
 from holdfast.testing.sim.lock import Lease, Lock
-from holdfast.testing.sim.process import Slot
+from holdfast.testing.sim.worker import Slot
 
 if TYPE_CHECKING:
-    from holdfast.testing.sim.process import Process, Worker
+    from holdfast.testing.sim.process import Process
     from holdfast.testing.sim.stepwise import Stepwise
     from holdfast.testing.sim.wire import Line, Wire
+    from holdfast.testing.sim.worker import Worker
 
 ABSOLUTE = 5e8
 """Seconds from here on are moments, below they are durations."""
@@ -33,10 +34,8 @@ MICROSECONDS = 10**14
 
 _NUMBER = re.compile(rb"\d{12,}")
 
-WAITER = ("patience", "awaits_inbox", "told", "busy", "refresh_at", "hint", "in_flight", "last_contact", "down", "attempt")
-TENURE = (
-    "token", "doubt", "fence", "ttl", "deadline", "confirmed_at", "ends_at", "renew_at", "lost", "over",
-)  # fmt: skip
+WAITER = tuple(name for name in Waiter.__slots__ if name != "slot")
+TENURE = tuple(name for name in Tenure.__slots__ if name not in {"spec", "owner"})
 
 
 class Fingerprint:

@@ -33,6 +33,10 @@ Mishap = tuple[str, str, Callable[[], object]]
 """A fault that is possible now: its kind, whom it hits, and how."""
 
 
+DEAF = 0.5
+"""How long published messages get lost, in leases."""
+
+
 class Step(NamedTuple):
     """Something that can happen next."""
 
@@ -160,7 +164,8 @@ class Stepwise(World):
 
     def _go_wrong(self, kind: str, whom: str, do: Callable[[], object]) -> None:
         self.budget -= 1
-        self.note("fault", whom.partition("/")[0].partition(" ")[0], note=kind, until=self.now)
+        lasts = {"pause": PAUSE, "deaf": DEAF}.get(kind, 0.0) * self.ttl
+        self.note("fault", whom.partition("/")[0].partition(" ")[0], note=kind, until=self.now + lasts)
         do()
 
     def _pause(self, process: Process) -> None:
@@ -181,7 +186,7 @@ class Stepwise(World):
 
     def _deafen(self, server: Server) -> None:
         server.deaf = True
-        self.at(self.now + 0.5 * self.ttl, lambda: setattr(server, "deaf", False))
+        self.at(self.now + DEAF * self.ttl, lambda: setattr(server, "deaf", False))
 
 
 def _of(pipe: Pipe) -> str:

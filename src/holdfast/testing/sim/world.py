@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.process import Process
     from holdfast.testing.sim.server import Server
     from holdfast.testing.sim.wire import Pipe, Wire
+    from holdfast.testing.sim.worker import Worker
 
 EPOCH = 1e9
 """True time at which every history begins, in seconds. So large that a time cannot be mistaken for a duration."""
@@ -67,6 +68,8 @@ class World:
         """For each token, which acquisition it was drawn for."""
         self.register: dict[str, int] = {}
         """What the locks protect: it remembers the highest fence, and refuses lower ones."""
+        self.working: set[Worker] = set()
+        """Workers that have not come to their end."""
         self.processes: list[Process] = []
         self.servers: list[Server] = []
         self.steps = 0
@@ -102,25 +105,36 @@ class World:
 
     # Running
 
-    def run(self, until: float, done: Callable[[], bool]) -> bool:
-        """Let things happen until ``done`` or true time ``until``; True if done. Raises Stuck."""
-        heap = self._heap
-        while not done():
-            while heap and heap[0][2] is None:
-                heappop(heap)
+    def work(self, until: float, steps: int) -> bool:
+        """Let things happen until all workers have come to their end: True if they have by true time ``until``, in so many
+        steps. Raises Stuck."""
+        heap, working, planned = self._heap, self.working, self._planned
+        while working:
             if not heap:
                 raise Stuck
-            if heap[0][0] > until:
-                self.now = until
-                return False
             entry = heappop(heap)
-            self.now = max(self.now, entry[0])
+            if entry[2] is None:
+                continue
+            if entry[0] > until or self.steps >= steps:
+                return False
+            if entry[0] > self.now:  # noqa: PLR1730 - the inmost loop
+                self.now = entry[0]
             self.steps += 1
             entry[2](*entry[3])
-            if self.steps in self._planned:
-                for what in self._planned[self.steps]:
+            if self.steps in planned:
+                for what in planned[self.steps]:
                     what()
         return True
+
+    def pass_time(self, seconds: float) -> None:
+        """Let everything happen that happens in so many seconds."""
+        until = self.now + seconds
+        while self._heap and self._heap[0][0] <= until:
+            at, _, what, args = heappop(self._heap)
+            if what is not None:
+                self.now = max(self.now, at)
+                what(*args)
+        self.now = until
 
     def close(self) -> None:
         """End what is still going on in it."""

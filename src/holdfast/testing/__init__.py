@@ -1,0 +1,66 @@
+"""Test tools. For your own code: a server in memory, a clock to move, ways to lose a lease, a private real server.
+
+They are described in ``docs/testing.md``, and made of: `backend` (`Memory`), on `serving` (its thread) and `front` (its
+connections), over `keyspace` (the data, and the real scripts); `timekeeping` (`Clock`), on `inside` (the keeper);
+`pytest_plugin` has fixtures.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.testing.timekeeping import Clock, clock
+
+if TYPE_CHECKING:
+    from holdfast._servers.process import PrivateServer
+    from holdfast.testing.backend import Memory
+
+__all__ = ["Clock", "Memory", "clock", "memory", "server"]
+
+
+def memory() -> Memory:
+    """A running server in memory; use it in a ``with``, or call ``close()``. Wants ``holdfast[testing]``.
+
+    Raises ConfigError if that is not installed.
+    """
+    try:
+        from holdfast.testing.backend import Memory
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("lupa"):
+            raise
+        from holdfast.errors import ConfigError
+
+        raise ConfigError('memory() runs Lua: pip install "holdfast[testing]".', parameter="client") from error
+    return Memory()
+
+
+def server(
+    *args: str,
+    port: bool | int = False,
+    appendonly: bool = False,
+    password: str | None = None,
+    binary: str | None = None,
+) -> PrivateServer:
+    """A real server of one's own, running; use it in a ``with``, or call ``stop()``. Gone with this process, whatever ends it.
+
+    ``args``        further settings, as on the server's command line: ``"--maxmemory", "10mb"``
+    ``port``        False: a unix socket only; True: a free port on 127.0.0.1; a number: that port
+    ``appendonly``  keep data over ``kill()`` and ``restart()``; otherwise nothing is kept
+    ``password``    of the default user
+    ``binary``      another server program than the one that is found
+
+    It has ``url``, ``socket``, ``port``, ``pid``; ``kill()``, ``restart()``, ``pause()`` and ``resume()``. Raises ConfigError
+    if there is no server program (``holdfast[server]`` brings one), ServerError if it does not start.
+    """
+    from holdfast._servers import private
+
+    return private(*args, port=port, appendonly=appendonly, password=password, binary=binary)
+
+
+def __getattr__(name: str) -> Any:
+    """`Memory`, imported when asked for: it wants Lua."""
+    if name == "Memory":
+        from holdfast.testing.backend import Memory
+
+        return Memory
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

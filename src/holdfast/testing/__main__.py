@@ -1,0 +1,149 @@
+"""``python -m holdfast.testing``: run the simulator by hand.
+
+``swarm``      many seeds, each with its own faults, on all cores
+``explore``    every schedule of a small scenario
+``replay``     one seed, or one schedule, as a timeline
+``check``      judge recorded histories
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from holdfast.cli.durations import positive_duration
+
+OK, VIOLATED, INVALID = 0, 1, 2
+"""Exit codes: nothing found; a rule is violated; too little happened for a verdict."""
+
+
+def main() -> int:
+    """Run a command; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m holdfast.testing",
+        description="The simulator of holdfast: its locks under virtual time, and everything that can go wrong.",
+        epilog="Exit codes: 0 nothing found, 1 a rule is violated, 2 too little happened for a verdict (or bad usage).",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    parser_swarm = commands.add_parser("swarm", help="many seeds, each with its own faults")
+    parser_swarm.add_argument("--seconds", type=positive_duration, metavar="TIME", help="stop after that time")
+    parser_swarm.add_argument("--histories", type=int, metavar="N", help="stop after so many histories")
+    parser_swarm.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="first seed (default: 0)")
+    parser_swarm.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
+    parser_swarm.set_defaults(run=_swarm)
+
+    parser_explore = commands.add_parser("explore", help="every schedule of a small scenario")
+    parser_explore.add_argument("scenario", nargs="*", metavar="SCENARIO", help="its name; without one: list them")
+    parser_explore.add_argument("--most", type=int, default=1_000_000, metavar="N", help="schedules, at most")
+    parser_explore.set_defaults(run=_explore)
+
+    parser_replay = commands.add_parser("replay", help="one seed, or one schedule, as a timeline")
+    parser_replay.add_argument("which", metavar="SEED|SCENARIO:CHOICES", help="17, or two-crash:0.0.3.1")
+    parser_replay.add_argument("--requests", action="store_true", help="show each request too")
+    parser_replay.set_defaults(run=_replay)
+
+    parser_check = commands.add_parser("check", help="judge recorded histories")
+    parser_check.add_argument("file", nargs="+", help="JSON lines, as a Recorder writes them")
+    parser_check.set_defaults(run=_check)
+
+    args = parser.parse_args()
+    return int(args.run(args))
+
+
+def _swarm(args: argparse.Namespace) -> int:
+    from holdfast.testing.campaign import Tally, campaign
+
+    if args.seconds is None and args.histories is None:
+        args.seconds = 10.0
+    started = time.monotonic()
+
+    def rate(tally: Tally) -> str:
+        wall = max(1e-9, time.monotonic() - started)
+        return (
+            f"{tally.histories} histories ({tally.histories / wall:.0f} a second), {tally.calls} script calls "
+            f"({tally.calls / wall:.0f} a second), {len(tally.failed)} with violations"
+        )
+
+    tally = campaign(
+        first=args.first,
+        histories=args.histories,
+        seconds=args.seconds,
+        jobs=args.jobs,
+        progress=lambda tally: _progress(rate(tally)),
+    )
+    _progress("")
+    print(rate(tally))
+    print(f"seeds from {args.first}; each core {tally.histories / max(1e-9, tally.seconds):.0f} histories a second")
+    print(tally.coverage)
+    for seed, what in tally.failed[:20]:
+        print(f"seed {seed}: {what}\n  python -m holdfast.testing replay {seed}")
+    missing = tally.missing()
+    if missing:
+        print(f"INVALID, too little has happened: {', '.join(missing)}")
+    return VIOLATED if tally.failed else INVALID if missing else OK
+
+
+def _explore(args: argparse.Namespace) -> int:
+    from holdfast.testing.scenarios import SCENARIOS
+
+    if not args.scenario:
+        for scenario in SCENARIOS.values():
+            print(f"{scenario.name:28} {scenario.about}")
+        return OK
+    unknown = set(args.scenario) - set(SCENARIOS) - {"all"}
+    if unknown:
+        print(f"no such scenario: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return INVALID
+    verdict = OK
+    for name in SCENARIOS if "all" in args.scenario else args.scenario:
+        started = time.monotonic()
+        report = SCENARIOS[name].explore(
+            most=args.most,
+            progress=lambda report, name=name: _progress(f"{name}: {report.schedules} schedules"),  # type: ignore[misc]
+        )
+        _progress("")
+        took = time.monotonic() - started
+        covered = "all covered" if report.covered else "NOT all covered"
+        print(f"{name:28} {report.states} states, {report.schedules} schedules, {report.steps} steps, {covered}, {took:.1f} s")
+        for found in report.found:
+            choices = ".".join(map(str, found.choices))
+            print(f"  {found.violations[0]}\n  python -m holdfast.testing replay {name}:{choices}")
+            verdict = VIOLATED
+        if not report.covered and verdict == OK:
+            verdict = INVALID
+    return verdict
+
+
+def _replay(args: argparse.Namespace) -> int:
+    from holdfast.testing import swarm, timeline
+    from holdfast.testing.scenarios import SCENARIOS
+
+    name, _, choices = args.which.partition(":")
+    if name in SCENARIOS:
+        history, violations = SCENARIOS[name].replay(
+            [int(choice) for choice in choices.split(".") if choice], trace=args.requests
+        )
+    else:
+        run = swarm.simulate(int(name), trace=args.requests)
+        history, violations = run.history, run.violations
+        print(f"seed {run.seed}: {run.profile}")
+    print(timeline.draw(history, violations))
+    return VIOLATED if violations else OK
+
+
+def _check(args: argparse.Namespace) -> int:
+    from holdfast.testing import checkers
+
+    return checkers.main(args.file)
+
+
+def _progress(text: str) -> None:
+    """One line that is written over again and again, where somebody is looking."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""`holdfast.testing.memory()`: a server in memory for tests, with ways to make its locks fail."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from holdfast._core.mutex import milliseconds
+from holdfast._core.names import lock_keys
+from holdfast._drive.process import describe
+from holdfast._face import MIN_TTL, BaseLock, seconds
+from holdfast._lease import BaseLease
+from holdfast._wire.endpoint import Endpoint, from_url
+from holdfast.testing import inside
+from holdfast.testing.keyspace import ReplyError
+from holdfast.testing.serving import Serving
+
+Named = BaseLock | BaseLease | str
+"""A lock: one of its objects, one of its leases, or its name."""
+
+Keys = tuple[bytes, bytes, bytes]
+
+THIEF = "c0ffee"
+"""Id of the process that steals locks."""
+
+
+class Holder(NamedTuple):
+    """Who has a lock."""
+
+    who: str | None
+    """As in `LockTimeout.holder`: ``host:pid (label)``, the id of a process, or None for a peer that is not holdfast."""
+    fence: int
+    """The fence of the lock that was drawn last."""
+    remaining: float | None
+    """Seconds until the lease ends on the server, unless renewed; None: it has no end."""
+
+
+class Memory:
+    """A server in memory: pass it where a client or a URL is wanted, ``Lock(memory, "name")``, for threads and asyncio.
+
+    A thread of this process serves it on a unix socket, so everything else is as in production. ``url`` and ``socket`` (a
+    path) let other clients in: ``redis.Redis.from_url(memory.url)``, or another process. Its time is that of
+    `holdfast.testing.clock`. A forked child can connect, but not use the methods.
+
+    Close it at the end: leases that are still held on it are lost then.
+    """
+
+    def __init__(self) -> None:
+        parent = tempfile.gettempdir()
+        if len(os.fsencode(parent)) > 60:
+            parent = "/tmp"  # noqa: S108 - the path of a socket has to be short
+        directory = Path(tempfile.mkdtemp(prefix="holdfast-memory-", dir=parent))
+        self.socket = str(directory / "server.sock")
+        """Path of the socket."""
+        self.url = f"unix://{self.socket}"
+        self._serving = Serving(Path(self.socket))
+        # With the server, not with us: a lock that was made on us goes on using it.
+        self._remove = weakref.finalize(self._serving, _remove, directory, os.getpid())
+
+    def __repr__(self) -> str:
+        return f"<holdfast.testing.memory {self.url}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it. Leases held on it are lost, whoever waits gets a ServerError. The second time, it does nothing."""
+        self._serving.close()
+        inside.part(self._endpoint, "the server in memory was closed")
+        self._remove()
+
+    # Looking
+
+    def holder(self, lock: Named) -> Holder | None:
+        """Who holds a lock; None if it is free."""
+        key, state, _ = _keys(lock)
+        token = self._do("GET", key)
+        if token is None:
+            return None
+        process = token.decode("ascii", "replace").partition(".")[0] if b"." in token else ""
+        left = self._do("PTTL", key)
+        who = describe(self._do("GET", f"hf:proc:{process}"), process)
+        return Holder(who, int(self._do("HGET", state, "fence") or 0), None if left == -1 else left / 1000)
+
+    def waiters(self, lock: Named) -> int:
+        """How many wait in line for a lock."""
+        key, _, queue = _keys(lock)
+        places: int = self._do("ZCARD", queue)
+        return max(0, places - inside.untold(self._endpoint, key))
+
+    def until_waiting(self, lock: Named, count: int = 1, timeout: float = 5.0) -> None:
+        """Return when so many wait in line for a lock. Raises TimeoutError after ``timeout`` real seconds."""
+        give_up_at = time.monotonic() + timeout
+        while (found := self.waiters(lock)) < count:
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(f"{found} in line for the lock, not {count}, after {timeout:g} s")
+            time.sleep(0.001)
+
+    # Losing locks
+
+    def expire(self, lock: Named, *, notice: bool = True) -> None:
+        """The lease ends on the server, as if it had run out. ``notice=False``: its holder has not noticed yet, and will by
+        his next renewal; otherwise all of this process renew on return, and a waiter has the lock."""
+        self._do("DEL", _keys(lock)[0])
+        self._noticed(notice)
+
+    def steal(self, lock: Named, *, ttl: float = 30.0, notice: bool = True) -> int:
+        """Somebody else takes the lock, whoever holds it, for ``ttl`` seconds. Returns the thief's fence, higher than all
+        before. ``notice`` as in `expire`."""
+        key, state, _ = _keys(lock)
+        ms = milliseconds(seconds(ttl, "ttl", MIN_TTL))
+
+        def take() -> int:
+            execute = self._execute
+            now = execute("TIME")
+            last = int(execute("HGET", state, "fence") or 0)
+            fence = max(last + 1, int(now[0]) * 1_000_000 + int(now[1]))
+            execute("HSET", state, "fence", str(fence), "v", "1")
+            if not last:
+                execute("PEXPIRE", state, str(2 * max(600_000, 2 * ms)))
+            execute("SET", key, f"{THIEF}.{fence:032x}", "PX", str(ms))
+            return fence
+
+        fence = self._serving.run(take)
+        self._noticed(notice)
+        return fence
+
+    def flush(self, *, notice: bool = True) -> None:
+        """All data is gone, as after FLUSHALL or a restart without a file. ``notice`` as in `expire`."""
+        self._do("FLUSHALL")
+        self._noticed(notice)
+
+    # Troubles
+
+    def stop(self) -> None:
+        """The server is away: connections are cut, new ones refused. It keeps its data, and its time goes on."""
+        self._serving.run(self._serving.down)
+
+    def start(self) -> None:
+        """The server is back."""
+        self._serving.run(self._serving.up)
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """The server is away for the length of a ``with``."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
+    def slow(self, delay: float) -> None:
+        """From now on each answer takes ``delay`` seconds longer (of real time); 0 ends it."""
+        seconds(delay, "delay", 0)
+        self._serving.delay = delay
+
+    def drop_replies(self, count: int = 1) -> None:
+        """The next ``count`` scripts are executed, but their connection is cut before the answer. Whatever holdfast does to a
+        lock is a script."""
+        self._serving.lost_answers = count
+
+    # Inside
+
+    @property
+    def _endpoint(self) -> Endpoint:
+        return from_url(self.url)
+
+    def _do(self, *args: bytes | str) -> Any:
+        return self._serving.run(lambda: self._execute(*args))
+
+    def _execute(self, *args: bytes | str) -> Any:
+        """In the server's thread."""
+        reply = self._serving.execute([arg.encode() if isinstance(arg, str) else arg for arg in args])
+        if isinstance(reply, ReplyError):
+            raise reply
+        return reply
+
+    def _noticed(self, notice: bool) -> None:
+        if notice:
+            inside.hurry(self._endpoint)
+
+
+def _keys(lock: Named) -> Keys:
+    """The keys of a lock."""
+    if isinstance(lock, BaseLock):
+        return lock._spec.keys  # noqa: SLF001
+    if isinstance(lock, BaseLease):
+        return lock._tenure.spec.keys  # noqa: SLF001
+    return lock_keys(lock, "hf:", None)
+
+
+def _remove(directory: Path, owner: int) -> None:
+    if os.getpid() == owner:  # in a forked child it is still the parent's
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,87 @@
+"""The judge: rules that a history of a lock must obey, whoever wrote it, the simulator or a recording of live processes.
+
+It knows nothing of the locks it judges. The rules are in `rules` (what must never happen) and `deadlines` (what must happen),
+and look at the `evidence`; `check` asks them all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from holdfast.testing import deadlines, history, rules
+from holdfast.testing.coverage import Coverage
+from holdfast.testing.evidence import Evidence
+from holdfast.testing.history import Event
+from holdfast.testing.rules import Limits, Violation
+
+__all__ = ["RULES", "Coverage", "Limits", "Violation", "capacity", "check", "main"]
+
+
+def check(
+    events: Iterable[Event],
+    *,
+    limits: Limits = rules.USUAL,
+    only: Collection[str] | None = None,
+    coverage: Coverage | None = None,
+) -> list[Violation]:
+    """All violations in a history, by ``only`` these rules (default: all). What happened in it is added to ``coverage``."""
+    case = Evidence(events)
+    if coverage is not None:
+        coverage.add(case)
+    found: list[Violation] = []
+    for name, (_, rule) in RULES.items():
+        if only is None or name in only:
+            found += rule(case, limits)
+    return found
+
+
+def capacity(events: Iterable[Event], permits: int) -> list[Violation]:
+    """R10: at most so many believe to hold at any time. With one permit it is R1."""
+    case = Evidence(events)
+    return [violation for scene in case.scenes.values() for violation in rules.crowd("R10", case, scene, permits)]
+
+
+RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violation]]]]] = {
+    "R1": ("one holder at a time", rules.r1_exclusion),
+    "R2": ("fences are unique", rules.r2_unique_fences),
+    "R3": ("fences grow in real time", rules.r3_order_of_fences),
+    "R4": ("the register refuses late writes", rules.r4_register),
+    "R5": ("no belief beyond the server's expiry", rules.r5_within_the_lease),
+    "R6": ("a loss is noticed in time", deadlines.r6_loss_is_noticed),
+    "R7": ("nobody waits in vain", deadlines.r7_liveness),
+    "R8": ("who comes first is served first", deadlines.r8_order_of_waiters),
+    "R9": ("nothing is left behind", rules.r9_nothing_left),
+    "R12": ("what is over stays over", rules.r12_over_is_over),
+    "R13": ("the same request gets the same answer", rules.r13_same_answer),
+}
+"""By number. R10 is `capacity`; R11, that enough has happened, is `Coverage.missing`."""
+
+EXPECTED: Final = {"taken": 2, "contended": 1}
+"""What has to happen in recorded histories for a verdict to mean something."""
+
+
+def main(paths: Iterable[str]) -> int:
+    """Judge recorded histories together, and print the verdict. 0: nothing found; 1: violations; 2: too little happened, or
+    a file cannot be read."""
+    try:
+        events = history.merge(*(history.read(Path(path)) for path in paths))
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    coverage = Coverage()
+    found = check(events, coverage=coverage)
+    for name, (title, _) in RULES.items():
+        broken = [violation for violation in found if violation.rule == name]
+        print(f"{name:<4}{title:<40}{f'VIOLATED {len(broken)} times' if broken else 'ok'}")
+        for violation in broken[:5]:
+            print(f"      {violation.text}")
+    print(coverage)
+    if found:
+        return 1
+    missing = coverage.missing(EXPECTED | ({"refused": 1} if coverage.written else {}))
+    if missing:
+        print(f"INVALID, too little happened: {', '.join(missing)}")
+    return 2 if missing else 0

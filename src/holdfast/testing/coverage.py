@@ -1,0 +1,84 @@
+"""How much happened in the histories that were judged: a run in which too little happened proves nothing, and is invalid."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Self
+
+from holdfast.testing.evidence import Evidence
+
+
+@dataclass(slots=True)
+class Coverage:
+    """Adds up over histories. `Counter` fields count kinds of faults."""
+
+    histories: int = 0
+    events: int = 0
+    taken: int = 0
+    contended: int = 0
+    """Taken by who had to wait for others."""
+    handed_over: int = 0
+    """Taken by who had stood in line."""
+    renewed: int = 0
+    expired: int = 0
+    """The belief ran out before the holder was done."""
+    lost: int = 0
+    """A holder was told of the loss."""
+    refused: int = 0
+    """Writes that the guarded register refused: too late."""
+    written: int = 0
+    gave_up: int = 0
+    """Ended busy, failed or cancelled."""
+    died_holding: int = 0
+    died_asking: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    faults_while_held: Counter[str] = field(default_factory=Counter)
+
+    def add(self, case: Evidence) -> None:
+        """Count what happened in one more history."""
+        self.histories += 1
+        self.events += case.size
+        for scene in case.scenes.values():
+            for hold in scene.holds:
+                self.taken += 1
+                in_line = hold.attempt in scene.queued
+                self.handed_over += in_line
+                self.contended += in_line or (hold.ask is not None and hold.ask.contended)
+                self.expired += hold.until <= hold.ended and hold.until <= case.last
+                self.lost += hold.how == "lost"
+                self.died_holding += hold.how == "crashed" and hold.ended < hold.until
+            for write in scene.writes:
+                self.written += write.note == "accepted"
+                self.refused += write.note == "refused"
+        for ask in case.asks:
+            self.gave_up += ask.outcome in {"busy", "failed", "cancelled"}
+            self.died_asking += ask.outcome == "crashed"
+        self.renewed += case.renewals
+        for kind, held in case.struck:
+            self.faults[kind] += 1
+            if held:
+                self.faults_while_held[kind] += 1
+
+    def __iadd__(self, other: Coverage) -> Self:
+        for each in fields(self):
+            mine, more = getattr(self, each.name), getattr(other, each.name)
+            setattr(self, each.name, mine + more)
+        return self
+
+    def of(self, what: str) -> int:
+        """A count by its name; "fault slow" and "fault slow while held" are those of a kind of fault."""
+        if not what.startswith("fault "):
+            return int(getattr(self, what))
+        kind, _, held = what.removeprefix("fault ").partition(" ")
+        return (self.faults_while_held if held else self.faults)[kind]
+
+    def missing(self, minimum: Mapping[str, int]) -> list[str]:
+        """What there was too little of, in words; if there is anything, the run is invalid. Names as in `of`."""
+        return [f"{what}: {self.of(what)} of {least}" for what, least in minimum.items() if self.of(what) < least]
+
+    def __str__(self) -> str:
+        counts = [f"{each.name.replace('_', ' ')} {getattr(self, each.name)}" for each in fields(self)[:-2]]
+        kinds = [f"{kind} {count} ({self.faults_while_held[kind]})" for kind, count in sorted(self.faults.items())]
+        return " · ".join(counts) + (f"\nfaults (while held): {', '.join(kinds)}" if kinds else "")

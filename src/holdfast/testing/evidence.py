@@ -1,0 +1,313 @@
+"""A history, laid out for judging: who asked, who believed to hold what and when, what the server knew, and the faults.
+
+Nothing is judged here, but what excuses what is worked out: which faults touch a process, and when something that takes so many
+undisturbed seconds must have happened. A worker does one thing at a time, so the end of an ``ask`` is the next outcome of the
+same worker on the same lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from holdfast.testing.history import Event, process_of
+
+INFINITY = float("inf")
+
+LASTING = frozenset(("silence", "slow", "restart", "refused", "pause"))
+"""Faults that last until they are healed. All others are over at once, if they do not say until when they last."""
+
+UNSETTLING = frozenset(("amnesia", "clock", "foreign"))
+"""Faults after which a server may say something else than it has promised."""
+
+
+def kind_of(note: str) -> str:
+    """The first word of a fault's note."""
+    return note.partition(" ")[0].rstrip(":")
+
+
+class Ask:
+    """One wish to have a lock, until it is fulfilled or given up."""
+
+    __slots__ = ("contended", "ended", "event", "outcome", "top")
+
+    def __init__(self, event: Event, top: Hold | None, contended: bool) -> None:
+        self.event = event
+        self.top = top
+        """Who had the highest fence of all that were taken before this was asked."""
+        self.contended = contended
+        """Somebody believed to hold the lock then, or took it meanwhile."""
+        self.ended = INFINITY
+        self.outcome = ""
+
+
+class Hold:
+    """One acquisition, as its holder believes it: from ``taken`` to `end`."""
+
+    __slots__ = ("ask", "attempt", "ended", "fence", "how", "lock", "process", "since", "taken", "until", "who")
+
+    def __init__(self, taken: Event, ask: Ask | None) -> None:
+        self.taken = taken
+        self.ask = ask
+        self.since, _, self.who, self.lock, self.attempt, self.fence, self.until, _, _ = taken
+        self.process = process_of(self.who)
+        self.ended = INFINITY
+        """When it was given back, noticed as lost, or died with its process."""
+        self.how = ""
+
+    @property
+    def end(self) -> float:
+        """When the belief ends."""
+        return min(self.until, self.ended)
+
+    def stop(self, at: float, how: str) -> None:
+        if self.ended == INFINITY:
+            self.ended = at
+            self.how = how
+
+
+class Fault:
+    """One fault, and until when it lasts."""
+
+    __slots__ = ("at", "end", "event", "kind", "lock", "process")
+
+    def __init__(self, event: Event, kind: str) -> None:
+        self.event = event
+        self.kind = kind
+        self.at = event.at
+        self.end = event.until or (INFINITY if kind in LASTING else event.at)
+        self.process = process_of(event.who)
+        self.lock = event.lock
+
+
+class Scene:
+    """One lock."""
+
+    __slots__ = ("holds", "queued", "server", "top", "writes")
+
+    def __init__(self) -> None:
+        self.holds: list[Hold] = []
+        self.queued: dict[str, tuple[Event, Ask | None]] = {}
+        """By attempt: the answer that there is a place in the queue."""
+        self.writes: list[Event] = []
+        self.server: list[Event] = []
+        self.top: Hold | None = None
+
+
+class Evidence:
+    """The whole of it."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.scenes: dict[str, Scene] = {}
+        self.asks: list[Ask] = []
+        self.attempts: dict[str, list[Event]] = {}
+        """Of each attempt, what was said about it after it was ``taken`` or ``granted``."""
+        self.faults: list[Fault] = []
+        self.struck: list[tuple[str, bool]] = []
+        """Kind of each fault, and whether somebody believed to hold a lock then."""
+        self.left: list[Event] = []
+        self.processes: set[str] = set()
+        """Of clients: all others are servers."""
+        self.finished: dict[str, float] = {}
+        """When the history of a process ends; that of all of them has no name."""
+        self.start = self.last = 0.0
+        self.size = self.renewals = 0
+        self._pending: dict[tuple[str, str], Ask] = {}
+        self._open: dict[str, Hold] = {}
+        self._read(events)
+
+    def _read(self, events: Iterable[Event]) -> None:
+        readers: dict[str, Callable[[Event], object]] = {
+            "ask": self._ask,
+            "queued": self._queued,
+            "taken": self._taken,
+            "renewed": self._renewed,
+            "release": self._stopped,
+            "lost": self._stopped,
+            "released": self._noted,
+            "granted": self._server,
+            "extended": self._server,
+            "freed": self._server,
+            "write": self._write,
+            "busy": self._outcome,
+            "failed": self._outcome,
+            "cancelled": self._outcome,
+            "fault": self._fault,
+            "healed": self._healed,
+            "paused": self._paused,
+            "resumed": self._resumed,
+            "crashed": self._crashed,
+            "left": self.left.append,
+            "end": self._end,
+        }
+        event = None
+        for event in events:
+            if not self.size:
+                self.start = event.at
+            self.size += 1
+            reader = readers.get(event.kind)
+            if reader is not None:
+                reader(event)
+        if event is not None:
+            self.last = event.at
+
+    @property
+    def simulated(self) -> bool:
+        """The server's side of it is known."""
+        return any(scene.server for scene in self.scenes.values())
+
+    def holds(self) -> list[Hold]:
+        return [hold for scene in self.scenes.values() for hold in scene.holds]
+
+    def ms(self, at: float) -> str:
+        """A time, for people: milliseconds since the history began."""
+        return f"{(at - self.start) * 1000:.3f} ms"
+
+    # What excuses what
+
+    def granted(self, hold: Hold) -> float | None:
+        """When the server gave this hold its lock, where that is known."""
+        times = [event.at for event in self.attempts[hold.attempt] if event.kind == "granted" and event.at <= hold.since]
+        return times[-1] if times else None
+
+    def unsettled(self, earlier: Hold, later: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
+        """The server has had a fault that ``earlier`` came before and ``later`` after: it cannot have kept its word to both.
+
+        Counted from the grants. Where these are not known: from when ``earlier`` was asked for, to when ``later`` was taken.
+        """
+        since = self.granted(earlier)
+        if since is None:
+            since = earlier.ask.event.at if earlier.ask else float("-inf")
+        until = self.granted(later)
+        return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
+
+    def disturbed(self, since: float, until: float, lock: str, kinds: Collection[str] = UNSETTLING) -> bool:
+        """A fault of these kinds hit the server of this lock, or was still on, in this time."""
+        return any(
+            fault.kind in kinds
+            and fault.at <= until
+            and fault.end >= since
+            and fault.process not in self.processes
+            and fault.lock in {"", lock}
+            for fault in self.faults
+        )
+
+    def touching(self, process: str) -> list[Fault]:
+        """The faults that this process may feel: its own, and those of servers and of the network."""
+        return [fault for fault in self.faults if fault.process == process or fault.process not in self.processes]
+
+    @staticmethod
+    def due(since: float, seconds: float, faults: Iterable[Fault]) -> float:
+        """When something must have happened that takes so many seconds without a fault."""
+        due = since + seconds
+        for fault in faults:
+            if fault.at > due:
+                break
+            due = max(due, fault.end + seconds)
+        return due
+
+    # Reading
+
+    def _scene(self, lock: str) -> Scene:
+        scene = self.scenes.get(lock)
+        if scene is None:
+            scene = self.scenes[lock] = Scene()
+        return scene
+
+    def _about(self, attempt: str, event: Event) -> None:
+        said = self.attempts.get(attempt)
+        if said is None:
+            self.attempts[attempt] = [event]
+        else:
+            said.append(event)
+
+    def _ask(self, event: Event) -> None:
+        scene = self._scene(event.lock)
+        contended = any(hold.lock == event.lock and hold.until > event.at for hold in self._open.values())
+        ask = self._pending[event.who, event.lock] = Ask(event, scene.top, contended)
+        self.asks.append(ask)
+        self.processes.add(process_of(event.who))
+
+    def _queued(self, event: Event) -> None:
+        self._scene(event.lock).queued[event.attempt] = event, self._pending.get((event.who, event.lock))
+
+    def _outcome(self, event: Event) -> Ask | None:
+        ask = self._pending.pop((event.who, event.lock), None)
+        if ask is not None:
+            ask.ended = event.at
+            ask.outcome = event.kind
+        return ask
+
+    def _taken(self, event: Event) -> None:
+        hold = Hold(event, self._outcome(event))
+        self.processes.add(hold.process)
+        scene = self._scene(event.lock)
+        if hold.ask is not None and scene.holds and scene.holds[-1].since > hold.ask.event.at:
+            hold.ask.contended = True
+        scene.holds.append(hold)
+        self._open[event.attempt] = hold
+        if scene.top is None or scene.top.fence < hold.fence:
+            scene.top = hold
+        self._about(event.attempt, event)
+
+    def _renewed(self, event: Event) -> None:
+        hold = self._open.get(event.attempt)
+        if hold is not None:
+            hold.until = event.until
+        self.renewals += 1
+        self._about(event.attempt, event)
+
+    def _stopped(self, event: Event) -> None:
+        hold = self._open.pop(event.attempt, None)
+        if hold is not None:
+            hold.stop(event.at, event.kind)
+        self._about(event.attempt, event)
+
+    def _noted(self, event: Event) -> None:
+        self._about(event.attempt, event)
+
+    def _server(self, event: Event) -> None:
+        self._scene(event.lock).server.append(event)
+        self._about(event.attempt, event)
+
+    def _write(self, event: Event) -> None:
+        self._scene(event.lock).writes.append(event)
+
+    def _strike(self, event: Event, kind: str) -> None:
+        self.struck.append((kind, any(hold.until > event.at for hold in self._open.values())))
+        self.faults.append(Fault(event, kind))
+
+    def _fault(self, event: Event) -> None:
+        self._strike(event, kind_of(event.note))
+
+    def _known(self, event: Event, kind: str) -> bool:
+        """It was told as a fault already."""
+        return any(fault.kind == kind and fault.event.who == event.who and fault.end >= event.at for fault in self.faults)
+
+    def _paused(self, event: Event) -> None:
+        if not self._known(event, "pause"):
+            self._strike(event, "pause")
+
+    def _resumed(self, event: Event) -> None:
+        self._healed(event._replace(note="pause"))
+
+    def _healed(self, event: Event) -> None:
+        kind = kind_of(event.note)
+        for fault in self.faults:
+            if fault.end == INFINITY and event.who in {"", fault.event.who} and kind in {"", fault.kind}:
+                fault.end = event.at
+
+    def _crashed(self, event: Event) -> None:
+        if not self._known(event, "crash"):
+            self._strike(event, "crash")
+        for attempt, hold in list(self._open.items()):
+            if hold.process == event.who:
+                del self._open[attempt]
+                hold.stop(event.at, "crashed")
+        for key, ask in list(self._pending.items()):
+            if process_of(ask.event.who) == event.who:
+                del self._pending[key]
+                ask.ended = event.at
+                ask.outcome = "crashed"
+
+    def _end(self, event: Event) -> None:
+        self.finished[event.who] = event.at

@@ -1,0 +1,104 @@
+"""The Lua in which keyspaces live: one runtime for the whole process, with our Lua files in it, and what goes in and out.
+
+A server runs its scripts in Lua 5.1. So does this: in the interpreter of LuaJIT 2.1, the same language at twice the speed,
+where lupa has it, else in Lua 5.1 itself. The conformance tests compare both with real servers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast._lua import Script
+
+_HERE = Path(__file__).parent
+_SHARED = ("base", "scripts")
+_APART = ("strings", "keys", "hashes", "lines", "server", "calls")
+
+
+class ReplyError(Exception):
+    """An error reply, as a value: ``str()`` is its text, the code first."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReplyError) and self.args == other.args
+
+    def __hash__(self) -> int:
+        return hash(self.args)
+
+    @property
+    def code(self) -> str:
+        """The first word."""
+        return str(self).split(" ", 1)[0]
+
+
+class Status(bytes):
+    """A status reply: ``+OK`` is ``Status(b"OK")``."""
+
+    __slots__ = ()
+
+
+def kinds() -> list[str]:
+    """The Luas that lupa has here, the quicker one first. Raises ImportError if there is none."""
+    found = [kind for kind in ("luajit21", "lua51") if importlib.util.find_spec(f"lupa.{kind}")]
+    if not found:
+        raise ImportError("lupa is built without Lua 5.1 here, in which the scripts run")
+    return found
+
+
+class Engine:
+    """The functions of `calls.lua`, and the scripts that were compiled. A call is atomic: the runtime has a lock."""
+
+    def __init__(self, kind: str) -> None:
+        lupa: Any = importlib.import_module(f"lupa.{kind}")
+        lua = lupa.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
+        lua.execute(b"collectgarbage('setpause', 400) if jit then jit.off() end")  # compiled, such short runs are slower
+        text = "".join((_HERE / f"{name}.lua").read_text("ascii") for name in _SHARED)
+        text += "".join(f"do {(_HERE / f'{name}.lua').read_text('ascii')} end " for name in _APART)
+        calls = lua.execute(text.encode())
+        calls[b"redis"][b"sha1hex"] = lambda text: hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
+        self.new, self.run, self.execute, self.clear = calls[b"new"], calls[b"run"], calls[b"execute"], calls[b"clear"]
+        self.dump, self.load, self.version = calls[b"dump"], calls[b"load"], calls[b"version"]
+        self.subscribe, self.set_run_id = calls[b"subscribe"], calls[b"set_run_id"]
+        self.scripts: dict[str, Any] = {}
+        self._compile, self._part = calls[b"compile"], lua.eval(b"unpack")
+
+    def compiled(self, script: Script[Any]) -> Any:
+        """The function of a script. Raises ValueError if it is none."""
+        found = self._compile(script.body, script.sha.encode())
+        if isinstance(found, tuple):
+            raise ValueError(found[1].decode(errors="replace"))  # noqa: TRY004 -- its text is wrong, not its type
+        self.scripts[script.sha] = found
+        return found
+
+    def items(self, table: Any) -> list[Any]:
+        """The items of a Lua list that may be long."""
+        found: list[Any] = []
+        size = len(table)
+        for start in range(1, size + 1, 1000):
+            part = self._part(table, start, min(start + 999, size))
+            found += part if isinstance(part, tuple) else (part,)
+        return found
+
+    def reply(self, raw: Any) -> Any:
+        """What `give` in calls.lua has made of a reply, as a value."""
+        if type(raw) is tuple:
+            return list(raw[1:]) if raw[0] else _spelled(iter(self.items(raw[1])))
+        return [] if raw is True else raw
+
+
+def _spelled(parts: Iterator[Any]) -> Any:
+    """A reply from its tags and values, see `spell` in calls.lua."""
+    tag, value = next(parts), next(parts)
+    match tag:
+        case b"*":
+            return [_spelled(parts) for _ in range(value)]
+        case b"-":
+            return ReplyError(value.decode(errors="replace"))
+        case b"+":
+            return Status(value)
+        case _:
+            return None if tag == b"_" else value

@@ -1,0 +1,83 @@
+"""The simulator as a Hypothesis state machine: it chooses the steps and the faults, and shrinks what it finds.
+
+Wants ``hypothesis``. Run it as any state machine: ``TestCase = LockMachine.TestCase`` in a test module.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from holdfast.testing import checkers
+from holdfast.testing.scenarios import ALL_FAULTS, Scenario, once
+from holdfast.testing.sim.process import Face
+from holdfast.testing.sim.stepwise import Stepwise
+from holdfast.testing.sim.world import Stuck
+
+WAITS = st.sampled_from((None, None, 0.0, 0.7, 5.0))
+FACES: st.SearchStrategy[Face] = st.sampled_from(("threads", "asyncio"))
+HOLDS = st.sampled_from((0.0, 0.5, 3.0))
+
+
+class LockMachine(RuleBasedStateMachine):
+    """Two or three clients, on threads or asyncio, and whatever steps and up to three faults are chosen."""
+
+    world: Stepwise
+    scenario: Scenario
+
+    @initialize(
+        rounds=st.lists(st.tuples(WAITS, HOLDS), min_size=2, max_size=3),
+        face=FACES,
+        together=st.booleans(),
+    )
+    def build(self, rounds: list[tuple[float | None, float]], face: Face, together: bool) -> None:
+        """Who is there, and what they mean to do."""
+        programs = tuple(once(wait, hold) for wait, hold in rounds)
+        self.scenario = Scenario("chosen", "by Hypothesis", programs, ALL_FAULTS, budget=3, face=face, together=together)
+        self.world = self.scenario.build()
+
+    @precondition(lambda self: bool(self.world.working))
+    @rule(choice=st.integers(0, 30))
+    def happens(self, choice: int) -> None:
+        """One of the things that can happen next."""
+        options = [step for step in self.world.options() if not step.fault]
+        options[choice % len(options)].do()
+
+    @precondition(lambda self: bool(self.world.working) and self.world.budget > 0)
+    @rule(choice=st.integers(0, 200))
+    def goes_wrong(self, choice: int) -> None:
+        """One of the things that can go wrong now."""
+        options = [step for step in self.world.options() if step.fault]
+        if options:
+            options[choice % len(options)].do()
+
+    @precondition(lambda self: not self.world.working)
+    @rule()
+    def is_over(self) -> None:
+        """Everybody has come to an end."""
+
+    @invariant()
+    def obeys_the_rules(self) -> None:
+        """So far, nobody has seen anything that must not be."""
+        if hasattr(self, "world"):
+            assert [str(violation) for violation in checkers.check(self.world.history)] == []
+
+    def teardown(self) -> None:
+        """The rest goes on without faults, to its end."""
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        world.budget = 0
+        try:
+            for _ in range(3000):
+                if not world.working:
+                    break
+                world.options()[0].do()
+            else:
+                raise AssertionError("no end after 3000 steps")
+            self.scenario.settle(world)
+            assert [str(violation) for violation in checkers.check(world.history)] == []
+        except Stuck:
+            raise AssertionError("nobody can make a step, and somebody waits") from None
+        finally:
+            world.close()

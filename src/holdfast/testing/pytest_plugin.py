@@ -1,0 +1,45 @@
+"""pytest fixtures: a server in memory, the clock, a real server. Each imports what it needs only when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from holdfast._servers.process import PrivateServer
+    from holdfast.testing.backend import Memory
+    from holdfast.testing.timekeeping import Clock
+
+
+@pytest.fixture
+def holdfast_memory() -> Iterator[Memory]:
+    """A server in memory of the test's own: ``Lock(holdfast_memory, "name")``, or ``holdfast_memory.url``."""
+    from holdfast.testing import memory
+
+    with memory() as server:
+        yield server
+
+
+@pytest.fixture
+def holdfast_clock() -> Iterator[Clock]:
+    """The clock of `holdfast.testing`; back to the real time after the test."""
+    from holdfast.testing import clock
+
+    yield clock
+    clock.reset()
+
+
+@pytest.fixture(scope="session")
+def holdfast_server() -> Iterator[PrivateServer]:
+    """A private real server, the same for all tests; they are skipped where there is no server program."""
+    from holdfast.errors import ConfigError
+    from holdfast.testing import server
+
+    try:
+        running = server()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    with running:
+        yield running

@@ -1,0 +1,210 @@
+"""What must never happen: two holders, equal or falling fences, belief without a lease, things left behind or revived.
+
+A rule is a function that looks at the `Evidence` and yields violations. What it excuses is written at the rule. Where the
+server's side of a history is not known (a live run), rules that need it find nothing to judge. What must happen, in time and
+in order, is in `deadlines`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast.testing.evidence import Evidence, Hold, Scene
+from holdfast.testing.history import Event
+
+ROUNDING = 1e-6
+"""Seconds by which two reckonings of the same time may differ."""
+
+
+class Violation(NamedTuple):
+    rule: str
+    text: str
+    events: tuple[Event, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.rule} {self.text}"
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    """How long things may take when no fault is in the way, in seconds. The defaults suit the default lease of 30 s."""
+
+    notice: float = 11.0
+    """From the loss of a lock on the server until its holder is told: a third of the lease, and one time-out. Infinity where
+    nobody renews."""
+    handover: float = 4.0
+    """For which a lock may be free while somebody waits for it: the claim window, one refresh, and a little."""
+    lag: float = 2.0
+    """By which an end that a process reckons itself (of a wait, of a lease) may be late."""
+
+
+USUAL = Limits()
+
+
+def r1_exclusion(case: Evidence, _: Limits) -> Iterator[Violation]:
+    """Of one lock, never two believe at the same time to hold it. A belief begins with ``taken`` and ends with what comes
+    first of ``release``, ``lost``, a crash, and its ``until``, as last renewed.
+
+    Excused: an overlap of which the earlier was granted before a server's fault of kind amnesia, clock or foreign and the
+    later one after it (or both while it lasted).
+    """
+    for scene in case.scenes.values():
+        yield from crowd("R1", case, scene, 1)
+
+
+def crowd(rule: str, case: Evidence, scene: Scene, permits: int) -> Iterator[Violation]:
+    believers: list[Hold] = []
+    for hold in scene.holds:
+        since = hold.since
+        if believers:
+            believers = [other for other in believers if other.end > since]
+        if len(believers) >= permits and hold.end > since:
+            others = [b for b in believers if not case.unsettled(b, hold) and not case.unsettled(hold, b)]
+            if len(others) >= permits:
+                told = " and ".join(f"{b.who} (fence {b.fence}) believes to hold it until {case.ms(b.end)}" for b in others)
+                text = f"{hold.lock!r} is taken by {hold.who} (fence {hold.fence}) at {case.ms(since)}, while {told}"
+                yield Violation(rule, text, (*(b.taken for b in others), hold.taken))
+        believers.append(hold)
+
+
+def _forgot(case: Evidence, earlier: Hold, later: Hold) -> bool:
+    """The server lost its counter between the two, and its clock has been set back before the later."""
+    return case.unsettled(earlier, later, ("amnesia",)) and any(
+        fault.event.note.startswith("clock back") and fault.at <= later.since for fault in case.faults
+    )
+
+
+def r2_unique_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
+    """No fence is given to two holders. Excused: amnesia between them, together with a clock that was set back."""
+    for scene in case.scenes.values():
+        seen: dict[int, Hold] = {}
+        for hold in scene.holds:
+            if not hold.fence:
+                continue
+            other = seen.setdefault(hold.fence, hold)
+            if other is not hold and other.attempt != hold.attempt and not _forgot(case, other, hold):
+                yield Violation("R2", f"{other.who} and {hold.who} have the same fence {hold.fence}", (other.taken, hold.taken))
+
+
+def r3_order_of_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
+    """Who asks after somebody has taken the lock gets a greater fence. Compared with the highest fence of those taken before
+    the question; the order of two answers that were both under way says nothing. Excused as in R2."""
+    for scene in case.scenes.values():
+        for hold in scene.holds:
+            top = hold.ask.top if hold.ask else None
+            if top is None or not hold.fence or top.fence < hold.fence:
+                continue
+            assert hold.ask is not None
+            asked = hold.ask.event.at
+            for other in scene.holds:  # the highest may be excused, and another not
+                if other.since <= asked and other is not hold and other.fence >= hold.fence and not _forgot(case, other, hold):
+                    text = (
+                        f"{hold.who} asked at {case.ms(asked)}, after {other.who} had fence {other.fence}, and got {hold.fence}"
+                    )
+                    yield Violation("R3", text, (other.taken, hold.ask.event, hold.taken))
+                    break
+
+
+def r4_register(case: Evidence, _: Limits) -> Iterator[Violation]:
+    """What the lock protects accepts no write with a lower fence than one it has accepted."""
+    for scene in case.scenes.values():
+        top: Event | None = None
+        for write in scene.writes:
+            if write.note != "accepted":
+                continue
+            if top is not None and write.fence < top.fence:
+                text = f"a write of {write.who} with fence {write.fence} was accepted at {case.ms(write.at)}, after {top.fence}"
+                yield Violation("R4", text, (top, write))
+            else:
+                top = write
+
+
+def r5_within_the_lease(case: Evidence, _: Limits) -> Iterator[Violation]:
+    """Nobody believes to hold a lock for longer than the server keeps it for him, after each thing that either says.
+
+    Excused: what comes after a server's fault of kind amnesia, clock or foreign that came after the grant.
+    """
+    for scene in case.scenes.values():
+        if not scene.server:
+            continue
+        for hold in scene.holds:
+            broken = _beyond(case, hold)
+            if broken is not None:
+                yield broken
+
+
+def _beyond(case: Evidence, hold: Hold) -> Violation | None:
+    kept, believed = float("-inf"), float("-inf")
+    for event in case.attempts[hold.attempt]:
+        kind = event.kind
+        if kind in {"granted", "extended"}:
+            kept = event.until
+        elif kind == "freed":
+            kept = min(kept, event.at)
+        elif event.at > hold.ended or kind in {"release", "lost"}:
+            return None
+        elif kind in {"taken", "renewed"}:
+            believed = event.until
+        if believed > kept + ROUNDING and event.at < min(believed, hold.ended):
+            since = case.granted(hold)
+            if case.disturbed(hold.since if since is None else since, event.at, hold.lock):
+                return None
+            until = "nothing" if kept == float("-inf") else f"it until {case.ms(kept)}"
+            text = f"{hold.who} believes to hold {hold.lock!r} until {case.ms(believed)}, but the server keeps {until} for him"
+            return Violation("R5", text, (hold.taken, event))
+    return None
+
+
+def r9_nothing_left(case: Evidence, _: Limits) -> Iterator[Violation]:
+    """When all is over, nothing is left behind."""
+    for event in case.left:
+        yield Violation("R9", f"left behind: {event.note}", (event,))
+
+
+def r12_over_is_over(case: Evidence, _: Limits) -> Iterator[Violation]:
+    """What was released or lost is not revived: the holder renews it no more, and the server does not grant it again, nor
+    extend it after a release that succeeded.
+
+    Excused for the server: amnesia (it remembers what was before), clock, foreign; and a grant, with what follows from it,
+    after a duplicate of a request that its sender could not know of, or, after a loss, of which nobody has told the server,
+    after any fault that the holder may have felt.
+    """
+    for hold in case.holds():
+        if hold.how in {"", "crashed"}:
+            continue
+        over, told = "", hold.since
+        for event in case.attempts[hold.attempt]:
+            kind = event.kind
+            if kind == "renewed" and over:
+                yield Violation("R12", f"{hold.who} renewed {hold.lock!r} at {case.ms(event.at)}, when it was {over}", (event,))
+            elif kind in {"release", "lost"} or (kind == "released" and not event.note):
+                over = kind
+                told = told if kind == "released" else event.at  # a release is carried out before it is answered
+            elif (kind == "granted" and over in {"released", "lost"}) or (kind == "extended" and over == "released"):
+                if case.disturbed(told, event.at, hold.lock):
+                    continue
+                felt = case.touching(hold.process)
+                if kind == "granted" and any(over == "lost" or fault.kind == "duplicate" for fault in felt):
+                    over = "over"  # and what follows from that grant is excused with it
+                    continue
+                text = f"the server {kind} {hold.lock!r} to {hold.who} at {case.ms(event.at)}, when it was {over}"
+                yield Violation("R12", text, (hold.taken, event))
+
+
+def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
+    """A request that is sent again is answered the same: from the grant on, as long as the lock is his, the fence stays what it
+    was, at the server and for the holder.
+
+    Excused: amnesia, clock, foreign.
+    """
+    for hold in case.holds():
+        fence = hold.fence
+        for event in case.attempts[hold.attempt]:
+            if event.kind not in {"granted", "extended", "taken"} or not event.fence:
+                continue
+            if event.kind != "granted" and event.fence != fence and not case.disturbed(case.start, event.at, hold.lock):
+                text = f"{hold.who} got {event.fence} at {case.ms(event.at)}, and {fence} for the same request before"
+                yield Violation("R13", text, (event,))
+            fence = event.fence

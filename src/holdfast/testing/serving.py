@@ -1,0 +1,283 @@
+"""The thread of a server in memory: a unix socket, its connections, and the time and the troubles that are made for them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import hiredis
+
+from holdfast._drive.clock import clock
+from holdfast.testing.front import Push, Session, encode
+from holdfast.testing.keyspace import Keyspace, ReplyError
+
+T = TypeVar("T")
+
+log = logging.getLogger("holdfast.testing")
+
+_SCRIPTS = {b"EVAL", b"EVALSHA"}
+
+_one_at_a_time = threading.Lock()
+"""All keyspaces of a process share one Lua."""
+
+
+class Connection:
+    """A socket, its session, and what is still to be sent on it."""
+
+    def __init__(self, serving: Serving, sock: socket.socket) -> None:
+        self.sock = sock
+        self.session = Session(serving)
+        self._serving = serving
+        self._out: deque[tuple[float, bytes]] = deque()
+        self._full = False
+        sock.setblocking(False)
+
+    @property
+    def next_at(self) -> float:
+        """When there is something to send (real seconds); infinity while the socket takes no more."""
+        return self._out[0][0] if self._out and not self._full else float("inf")
+
+    def send(self, reply: Any) -> None:
+        self._out.append((time.monotonic() + self._serving.delay, encode(reply, self.session.protocol)))
+
+    def on_event(self, events: int) -> None:
+        try:
+            if events & selectors.EVENT_READ:
+                data = self.sock.recv(65536)
+                if not data:
+                    self._serving.drop(self)
+                    return
+                for request in self.session.requests(data):
+                    if not self._answer(request):
+                        return
+            self.flush()
+        except BlockingIOError:
+            pass
+        except (OSError, hiredis.ProtocolError):
+            self._serving.drop(self)
+        except Exception:
+            log.exception("a server in memory stumbled over a command, and goes on")
+            self._serving.drop(self)
+
+    def _answer(self, request: list[bytes]) -> bool:
+        """False if the connection ends with it."""
+        replies = self.session.handle(request)
+        unknown = isinstance(replies[0], ReplyError) and str(replies[0]).startswith("NOSCRIPT")
+        if self._serving.lost_answers and request[0].upper() in _SCRIPTS and not unknown:
+            self._serving.lost_answers -= 1
+            self.flush()
+            self._serving.drop(self)
+            return False
+        for reply in replies:
+            self.send(reply)
+        if self.session.leaving:
+            self.flush()
+            self._serving.drop(self)
+        return not self.session.leaving
+
+    def flush(self) -> None:
+        """Send what may be sent by now, as far as the socket takes it."""
+        now = time.monotonic()
+        self._full = False
+        while self._out and self._out[0][0] <= now:
+            at, data = self._out[0]
+            try:
+                sent = self.sock.send(data)
+            except BlockingIOError:
+                sent = 0
+            if sent < len(data):
+                self._out[0] = (at, data[sent:])
+                self._full = True
+                self._serving.wants(self, selectors.EVENT_READ | selectors.EVENT_WRITE)
+                return
+            self._out.popleft()
+        self._serving.wants(self, selectors.EVENT_READ)
+
+
+class Serving:
+    """Other threads use `run`, `close` and the attributes only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._keyspace = Keyspace()
+        self.delay = 0.0
+        """Real seconds by which each answer comes later."""
+        self.lost_answers = 0
+        """So many answers to scripts are still to be lost."""
+        self._start = time.time() - clock()
+        """From local time to server time: a wall clock that moves with the local one."""
+        self._owner = os.getpid()
+        self._listener: socket.socket | None = None
+        self._connections: dict[socket.socket, Connection] = {}
+        self._listeners: dict[bytes, list[Session]] = {}
+        self._todo: deque[Callable[[], None]] = deque()
+        self._mutex = threading.Lock()
+        """So that nothing is asked of a thread that has ended."""
+        self._ended = False
+        self._selector = selectors.DefaultSelector()
+        self._poke_out, self._poke_in = socket.socketpair()
+        self._poke_out.setblocking(False)
+        self._selector.register(self._poke_out, selectors.EVENT_READ)
+        _alive.add(self)
+        self.up()
+        self._thread = threading.Thread(target=self._serve, name="holdfast-memory", daemon=True)
+        self._thread.start()
+
+    def run(self, what: Callable[[], T]) -> T:
+        """Do something in the server's thread, between two commands; returns or raises what it does."""
+        if self._owner != os.getpid():
+            raise RuntimeError("a server in memory belongs to the process that made it; a forked child can only connect to it")
+        future: Future[T] = Future()
+
+        def do() -> None:
+            try:
+                future.set_result(what())
+            except BaseException as error:  # noqa: BLE001 - it is the caller's
+                future.set_exception(error)
+
+        with self._mutex:
+            if self._ended:
+                raise RuntimeError("this server in memory was closed")
+            self._todo.append(do)
+            self._poke_in.send(b"x")
+        return future.result()
+
+    def close(self) -> None:
+        """End the thread and all connections. Does nothing the second time, or in a forked child."""
+        if self._ended or self._owner != os.getpid():
+            return
+        self.run(self._end)
+        self._thread.join()
+        self._poke_in.close()
+
+    # In the thread
+
+    def up(self) -> None:
+        """Accept connections."""
+        if self._listener is None:
+            listener = self._listener = socket.socket(socket.AF_UNIX)
+            listener.bind(str(self.path))
+            listener.listen(128)
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ)
+
+    def down(self) -> None:
+        """As if the server were switched off: connections are cut, new ones refused. The data stays."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            self._selector.unregister(listener)
+            listener.close()
+            self.path.unlink(missing_ok=True)
+        for connection in list(self._connections.values()):
+            self.drop(connection)
+
+    def drop(self, connection: Connection) -> None:
+        """Close a connection."""
+        if self._connections.pop(connection.sock, None) is not None:
+            connection.session.close()
+            self._selector.unregister(connection.sock)
+            connection.sock.close()
+
+    def wants(self, connection: Connection, events: int) -> None:
+        if self._selector.get_key(connection.sock).events != events:
+            self._selector.modify(connection.sock, events, connection)
+
+    def execute(self, args: list[bytes]) -> Any:
+        """One command on the data, at the server's time; what it publishes is passed on."""
+        with self._data() as data:
+            reply = data.execute(*args)
+            published, data.published[:] = list(data.published), []
+        for channel, message in published:
+            for session in self._listeners.get(channel, []):
+                self._push(session, Push([b"message", channel, message]))
+        return reply
+
+    def version(self, key: bytes) -> int:
+        """Another number after each change of the key."""
+        with self._data() as data:
+            return data.version(key)
+
+    @contextmanager
+    def _data(self) -> Iterator[Keyspace]:
+        """The data, at the server's time."""
+        with _one_at_a_time:
+            self._keyspace.now = int((self._start + clock()) * 1e6)
+            yield self._keyspace
+
+    def _push(self, session: Session, message: Push) -> None:
+        for connection in list(self._connections.values()):
+            if connection.session is session:
+                connection.send(message)
+
+    def listen(self, session: Session, channel: bytes, by: int) -> None:
+        """A connection subscribes (1) or unsubscribes (-1)."""
+        sessions = self._listeners.setdefault(channel, [])
+        sessions.append(session) if by > 0 else sessions.remove(session)
+        with self._data() as data:
+            data.subscribe(channel, by)
+
+    def _serve(self) -> None:
+        while True:
+            while self._todo:
+                self._todo.popleft()()
+            if self._ended:
+                return
+            next_at = min((connection.next_at for connection in self._connections.values()), default=float("inf"))
+            timeout = None if next_at == float("inf") else max(0.0, next_at - time.monotonic())
+            for key, events in self._selector.select(timeout):
+                if key.fileobj is self._poke_out:
+                    self._poke_out.recv(4096)
+                elif key.fileobj is self._listener:
+                    self._accept(self._listener)
+                elif key.fileobj in self._connections:
+                    key.data.on_event(events)
+            for connection in list(self._connections.values()):
+                if connection.next_at <= time.monotonic():
+                    connection.on_event(0)
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            sock, _ = listener.accept()
+        except OSError:
+            return  # whoever it was is gone
+        connection = self._connections[sock] = Connection(self, sock)
+        self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _end(self) -> None:
+        self.down()
+        with self._mutex:
+            self._ended = True
+        self._selector.close()
+        self._poke_out.close()
+
+    def let_go(self) -> None:
+        """In a forked child: the connections are the parent's, who alone can end them."""
+        ours = [self._listener, self._poke_out, self._poke_in, *self._connections]
+        for sock in ours:
+            if sock is not None:
+                sock.close()
+        self._selector.close()
+
+
+_alive: weakref.WeakSet[Serving] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    _one_at_a_time.release()
+    for serving in _alive:
+        serving.let_go()
+
+
+# Nobody forks in the middle of a command: the child's Lua would be locked for ever.
+os.register_at_fork(before=_one_at_a_time.acquire, after_in_parent=_one_at_a_time.release, after_in_child=_let_go)

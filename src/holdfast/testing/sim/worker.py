@@ -1,0 +1,254 @@
+"""A worker: a thread or task of a process, and its coroutine. The third driver of operations, beside those in `_drive`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.mutex import ACQUIRE
+from holdfast._core.requests import (
+    Answer,
+    Call,
+    Command,
+    Delist,
+    Draw,
+    Enlist,
+    Now,
+    Outcome,
+    Request,
+    Run,
+    Sleep,
+    TimedOut,
+    Wait,
+    WireError,
+)
+from holdfast._core.waiting import Waiter
+from holdfast.testing.sim.wire import Wire
+
+if TYPE_CHECKING:
+    from holdfast.testing.sim.process import Process
+    from holdfast.testing.sim.server import Server
+    from holdfast.testing.sim.world import Entry
+
+
+class Cancelled(BaseException):
+    """A worker was cancelled (asyncio) or interrupted (threads)."""
+
+
+class Discarded(BaseException):
+    """Thrown at every request of a coroutine that is not to go on."""
+
+
+@dataclass(slots=True)
+class At(Request[Answer[Any]]):
+    """A call to one of several servers, by its number."""
+
+    server: int
+    call: Call
+
+
+class Worker:
+    """One thread or task: a coroutine that is driven. What it awaits are the requests of operations."""
+
+    __slots__ = (
+        "_asked", "_do", "_slot", "_timer", "_wires", "acquisition", "asked", "asked_to_join", "coroutine", "done", "name",
+        "process", "requests", "thrown",
+    )  # fmt: skip
+
+    def __init__(self, process: Process, name: str) -> None:
+        self.process = process
+        self.name = f"{process.name}/{name}"
+        self.coroutine: Coroutine[Any, Any, Any] | None = None
+        self.done = False
+        self.asked: Any = None
+        """The request that is not answered yet."""
+        self.requests = 0
+        """Requests it has made, those that are answered at once apart."""
+        self.acquisition = ""
+        """Which acquisition its tokens are drawn for."""
+        self.asked_to_join = 0.0
+        """When (true time) this acquisition asked for a place in line first: that counts, even if the answer was lost."""
+        self.thrown = ""
+        """The last error that was thrown into its coroutine: it may be on its way out."""
+        self._asked: object = None
+        self._wires: dict[Server, Wire] = {}
+        self._timer: Entry | None = None
+        self._slot: Slot | None = None
+        self._do: dict[type, Callable[[Any], Any]] = {
+            Now: lambda _: process.clock(),
+            Draw: self._draw,
+            Delist: self._delist,
+            Run: self._call,
+            Command: self._call,
+            At: self._at,
+            Sleep: self._sleep,
+            Enlist: self._enlist,
+            Wait: self._wait,
+        }
+        process.workers.append(self)
+        process.world.working.add(self)
+
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self.coroutine = coroutine
+        self.process.soon(self.go, None)
+
+    def go(self, reply: Any, error: BaseException | None = None) -> None:
+        """Drive the coroutine on with the answer to what it asked, until it asks for something that takes time."""
+        coroutine = self.coroutine
+        assert coroutine is not None
+        self.asked = None
+        try:
+            while True:
+                if error is None:
+                    request = coroutine.send(reply)
+                else:
+                    thrown, error = error, None
+                    self.thrown = type(thrown).__name__
+                    request = coroutine.throw(thrown)
+                try:
+                    reply = self._do[type(request)](request)
+                except WireError as refused:
+                    error = refused
+                else:
+                    if reply is LATER:
+                        self.asked = request
+                        self.requests += 1
+                        return
+        except (StopIteration, Cancelled):
+            self._end()
+
+    def _end(self) -> None:
+        self.done = True
+        self.process.world.working.discard(self)
+
+    def cancel(self) -> None:
+        """Throw a cancellation or interrupt into whatever it is doing."""
+        if self.done or self.asked is None or self.coroutine is None or not self.process.here:
+            return
+        self._drop_timer()
+        self._asked = self._slot = None
+        if self.process.face == "threads":
+            for wire in self._wires.values():
+                if wire.in_flight:
+                    wire.close("interrupted")
+        self.go(None, Cancelled())
+
+    def discard(self) -> None:
+        """The history is over, or the process is dead: end the coroutine without letting it do anything any more."""
+        while self.coroutine is not None and not self.done:
+            try:
+                self.coroutine.throw(Discarded())
+            except BaseException:  # noqa: BLE001 - whatever it says to that
+                self.done = True
+
+    # What it may ask for
+
+    def _draw(self, _request: Draw) -> str:
+        token = self.process.token()
+        self.process.world.acquisitions[token] = self.acquisition
+        return token
+
+    def _at(self, request: At) -> Any:
+        return self._call(request.call, self.process.world.servers[request.server])
+
+    def _call(self, call: Call, server: Server | None = None) -> Any:
+        process = self.process
+        server = server or process.server
+        wire = self._wires.get(server)
+        if wire is None or not wire.open:
+            wire = self._wires[server] = process.connect(server, self.name)
+        self._asked = asked = object()
+        if isinstance(call, Run) and call.script is ACQUIRE and call.args[2] and not self.asked_to_join:
+            self.asked_to_join = process.world.now
+
+        def then(answer: Any, sent: float) -> None:
+            if self._asked is not asked:
+                return  # cancelled meanwhile: the reply is read, and dropped
+            self._asked = None
+            if isinstance(answer, WireError):
+                self.go(None, answer)
+            else:
+                self.go(Answer(answer, sent, process.clock()))
+
+        wire.send(call, then)
+        return LATER
+
+    def _sleep(self, request: Sleep) -> Any:
+        self._set_timer(self.process.clock() + request.seconds, None)
+        return LATER
+
+    def _set_timer(self, local: float, reply: Any) -> None:
+        self._asked = asked = object()
+
+        def fires() -> None:
+            # A process that was paused may find that both have happened: its time is up, and it was woken.
+            if self._asked is asked:
+                self._asked = self._timer = self._slot = None
+                self.go(reply)
+
+        self._timer = self.process.at(local, fires)
+
+    def _drop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer[2] = None
+            self._timer = None
+
+    def _delist(self, request: Delist) -> None:
+        self.process.node.waiting.delist(request.waiter)
+
+    def _enlist(self, request: Enlist) -> Any:
+        if self.process.enlist(request.waiter, Slot(self)):
+            return None
+        return self._get(request.waiter, request.until, None)
+
+    def _wait(self, request: Wait) -> Any:
+        process = self.process
+        process.world.note("queued", self.name, request.waiter.attempt.spec.key, self.acquisition, since=self.asked_to_join)
+        process.joined(request.waiter, request.answer)
+        return self._get(request.waiter, request.until, TimedOut())
+
+    def _get(self, waiter: Waiter, until: float | None, instead: Outcome | None) -> Any:
+        slot = waiter.slot
+        assert isinstance(slot, Slot)
+        slot.instead = instead
+        if slot.outcomes:
+            return slot.get()
+        self._slot = slot
+        if until is not None:
+            self._set_timer(max(until, self.process.clock()), TimedOut())
+        return LATER
+
+    def woken(self, slot: Slot) -> None:
+        """Something was put into a slot, and the worker has got to it."""
+        if self._slot is slot and slot.outcomes:
+            self._asked = self._slot = None
+            self._drop_timer()
+            self.go(slot.get())
+
+
+class _Later:
+    """The answer takes time."""
+
+
+LATER = _Later()
+
+
+class Slot:
+    """Where a worker waits for what becomes of its waiter."""
+
+    __slots__ = ("_worker", "instead", "outcomes")
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self.outcomes: list[Outcome | None] = []
+        self.instead: Outcome | None = None
+        """What "the inbox listens" means just now."""
+
+    def put(self, outcome: Outcome | None, /) -> None:
+        self.outcomes.append(outcome)
+        self._worker.process.soon(self._worker.woken, self)
+
+    def get(self) -> Outcome | None:
+        outcome = self.outcomes.pop(0)
+        return self.instead if outcome is None else outcome

@@ -1,0 +1,121 @@
+"""The simulator's keyspace keeps the contracts that the scripts keep on servers: the same tests, and the same recorded trace.
+
+And a key expires on it in the same millisecond as on a server.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import redis
+
+from conformance import test_scripts, test_scripts_while_held, test_trace
+from conformance.box import Box
+from conformance.conftest import SERVERS
+from holdfast._servers import private
+from holdfast.testing.keyspace import Keyspace, ReplyError
+from holdfast.testing.keyspace.engine import Engine, kinds
+
+
+class Client(redis.Redis):
+    """redis-py's client, with a keyspace where its connections are. Time goes on by 50 us with each command."""
+
+    def __init__(self, keyspace: Keyspace) -> None:
+        super().__init__(protocol=2)
+        self.keyspace = keyspace
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        self.keyspace.now += 50
+        reply = self.keyspace.execute(*args)
+        if isinstance(reply, ReplyError):
+            raise redis.ResponseError(str(reply))
+        options.pop("keys", None)  # meant for redis-py's own cache
+        callbacks: Any = self.response_callbacks
+        return callbacks[args[0]](reply, **options) if args[0] in callbacks else reply
+
+
+class KeyspaceBox(Box):
+    def __init__(self, keyspace: Keyspace) -> None:
+        self.keyspace = keyspace
+        self.redis = Client(keyspace)
+        self._inboxes = {}
+
+    def listen(self, *processes: str) -> None:
+        for process in processes:
+            self.keyspace.subscribe(self.channel(process).encode(), 1)
+            self._inboxes[process] = process
+
+    def deafen(self, process: str) -> None:
+        self.keyspace.subscribe(self.channel(self._inboxes.pop(process)).encode(), -1)
+
+    def heard(self, process: str) -> list[str]:
+        published, channel = self.keyspace.published, self.channel(process).encode()
+        found = [message.decode() for at, message in published if at == channel]
+        published[:] = [each for each in published if each[0] != channel]
+        return found
+
+
+ON = {kind: type("On", (Keyspace,), {"__slots__": (), "_engine": Engine(kind)}) for kind in kinds()}
+
+
+@pytest.fixture(params=ON)
+def box(request: pytest.FixtureRequest) -> Iterator[Box]:
+    keyspace = ON[request.param](1_700_000_000_000_000)
+    with KeyspaceBox(keyspace) as box:
+        yield box
+
+
+def contracts(module: ModuleType) -> dict[str, Any]:
+    """The tests of a module that are about what is in a box."""
+    tests = {name: test for name, test in vars(module).items() if name.startswith("test_") and inspect.isfunction(test)}
+    return {name: test for name, test in tests.items() if "box" in inspect.signature(test).parameters}
+
+
+CONTRACTS = [contracts(module) for module in (test_scripts, test_scripts_while_held, test_trace)]
+for found in CONTRACTS:
+    globals().update(found)
+
+
+def test_the_contracts_are_run_here_too() -> None:
+    assert [len(found) > least for found, least in zip(CONTRACTS, (25, 12, 0), strict=True)] == [True] * 3
+    assert all(globals()[name] is test for found in CONTRACTS for name, test in found.items())
+
+
+POLL = """
+local found = redis.call('TIME')
+for i, key in ipairs(KEYS) do found[i + 2] = redis.call('EXISTS', key) end
+return found
+"""
+
+
+@pytest.mark.parametrize("kind", [kind for kind, program in SERVERS.items() if program])
+def test_a_key_is_there_in_the_millisecond_in_which_it_expires_and_gone_in_the_next(kind: str) -> None:
+    """A server looks at its clock once before a script and again for the script's TIME: the moment that counts for a poll lies
+    between the TIME of the poll before and its own."""
+    keys = [f"k{number}" for number in range(30)]
+    keyspace = Keyspace()
+    with private(binary=SERVERS[kind]) as server, redis.Redis(unix_socket_path=server.socket, protocol=2) as connected:
+        client: Any = connected
+        poll = client.register_script(POLL)
+        seconds, us, *there = map(int, poll(keys=keys))
+        first = seconds * 1000 + us // 1000 + 5
+        for number, key in enumerate(keys):
+            client.set(key, "x", pxat=first + number)
+            keyspace.execute("SET", key, "x", "PXAT", first + number)
+        edges, now_ms, there = 0, 0, [1]
+        while any(there):
+            before_ms = now_ms
+            seconds, us, *there = map(int, poll(keys=keys))
+            keyspace.now = seconds * 1_000_000 + us
+            now_ms = keyspace.now // 1000
+            for number, key in enumerate(keys):
+                if now_ms <= first + number:
+                    assert there[number] == keyspace.execute("EXISTS", key) == 1
+                elif before_ms > first + number:
+                    assert there[number] == keyspace.execute("EXISTS", key) == 0
+                edges += now_ms == first + number
+        assert edges > 0, "no poll came in the very millisecond"

@@ -1,0 +1,101 @@
+"""The simulator itself: the same seed is the same history, and what it says it covers, it covers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.testing import swarm
+from holdfast.testing.explore import explore
+from holdfast.testing.scenarios import SCENARIOS, Scenario, once
+from holdfast.testing.sim import stepwise
+from holdfast.testing.sim.process import Process, Worker
+from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.state import Fingerprint
+from holdfast.testing.sim.world import EPOCH, Stuck, World
+
+PROGRAM = """
+import hashlib
+from holdfast.testing import swarm
+print(hashlib.sha256(repr([swarm.simulate(seed, trace=True).history for seed in range(40)]).encode()).hexdigest())
+"""
+
+
+def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
+    for seed in range(100):
+        assert swarm.simulate(seed, trace=True).history == swarm.simulate(seed, trace=True).history
+
+
+def test_a_seed_is_the_same_in_every_process() -> None:
+    """Whatever the order of sets, which differs from process to process."""
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(said) == 1
+
+
+def test_watching_changes_nothing() -> None:
+    """A replay that shows each request is the same history."""
+    for seed in range(50):
+        shown = [e for e in swarm.simulate(seed, trace=True).history if e.kind not in {"sent", "served", "answered"}]
+        assert shown == swarm.simulate(seed).history
+
+
+def test_seeds_differ() -> None:
+    assert len({repr(swarm.draw(__import__("random").Random(seed))) for seed in range(100)}) == 100
+
+
+def test_a_world_in_which_somebody_waits_and_nothing_can_happen_is_stuck() -> None:
+    import random
+
+    world = World(random.Random(1))
+    worker = Worker(Process(world, Server(world), "c1"), "1")
+    with pytest.raises(Stuck):
+        world.work(EPOCH + 1, 100)
+    assert worker in world.working
+
+
+# The exhaustive search
+
+
+def outcomes(scenario: Scenario, monkeypatch: pytest.MonkeyPatch | None = None) -> set[str]:
+    """What can come of a scenario: how the attempts end. (Not in which order, where that matters to nobody.)"""
+    found: set[str] = set()
+
+    def settle(world: stepwise.Stepwise) -> None:
+        scenario.settle(world)
+        ends = [f"{e.who}:{e.kind}" for e in world.history if e.kind in {"taken", "busy", "failed", "cancelled", "lost"}]
+        found.add(" ".join(sorted(ends)))
+
+    if monkeypatch is not None:
+        counter = iter(range(10**9))
+        monkeypatch.setattr(Fingerprint, "__init__", lambda self, world: setattr(self, "value", next(counter)))
+    report = explore(scenario.build, settle)
+    assert report.covered
+    assert report.found == []
+    return found
+
+
+def test_joining_equal_states_loses_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search that continues each state once finds all that a search without states finds."""
+    small = Scenario("small", "one takes it, the other tries once", (once(wait=0.0), once(wait=0.0)), ("lost-reply",))
+    joined = outcomes(small)
+    assert joined == {"c1/1:taken c2/2:busy", "c1/1:busy c2/2:taken", "c1/1:taken c2/2:taken"}
+    assert outcomes(small, monkeypatch) == joined
+
+
+def test_schedules_are_replayed_from_their_choices() -> None:
+    scenario = SCENARIOS["two-crash"]
+    history, violations = scenario.replay([0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 0])
+    assert history == scenario.replay([0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 0])[0]
+    assert violations == []

@@ -1,0 +1,418 @@
+"""The judge judged: for each rule a history that breaks it and nothing else, near misses, and what is excused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing import history
+from holdfast.testing.checkers import RULES, Coverage, Limits, capacity, check, main
+from holdfast.testing.history import Event
+
+LIMITS = Limits(notice=1.0, handover=4.0, lag=1.0)
+
+
+def e(at: float, kind: str, who: str = "", attempt: str = "", **facts: Any) -> Event:
+    """An event; of a worker or server, about the lock "x"."""
+    return Event(at, kind, who, "" if kind in {"fault", "healed", "end"} else "x", attempt, **facts)
+
+
+def fault(at: float, note: str, who: str = "server", until: float = 0.0) -> Event:
+    return Event(at, "fault", who, note=note, until=until)
+
+
+def held(who: str, since: float, till: float, fence: int, *, until: float = 0.0, asked: float | None = None) -> list[Event]:
+    """A whole acquisition: the attempt has the name of its fence."""
+    return [
+        e(since - 0.1 if asked is None else asked, "ask", who, f"a{fence}", until=inf),
+        e(since, "taken", who, f"a{fence}", fence=fence, until=until or since + 30),
+        e(till, "release", who, f"a{fence}"),
+        e(till + 0.01, "released", who, f"a{fence}"),
+    ]
+
+
+def served(who: str, since: float, till: float, fence: int, *, kept: float = 0.0) -> list[Event]:
+    """The same, with the server's side."""
+    return [
+        *held(who, since, till, fence),
+        e(since - 0.01, "granted", "server", f"a{fence}", until=kept or since + 30.1),
+        e(till + 0.005, "freed", "server", f"a{fence}"),
+    ]
+
+
+def queued(who: str, asked: float, sent: float, told: float, attempt: str, until: float = inf) -> list[Event]:
+    return [e(asked, "ask", who, attempt, until=until), e(told, "queued", who, attempt, since=sent)]
+
+
+def story(*parts: Event | Iterable[Event]) -> list[Event]:
+    """Events in the order of their times."""
+    events: list[Event] = []
+    for part in parts:
+        events += [part] if isinstance(part, Event) else part
+    return history.merge(events)
+
+
+def broken(events: Iterable[Event], limits: Limits = LIMITS) -> list[str]:
+    return [violation.rule for violation in check(events, limits=limits)]
+
+
+A, B = "p1/t1", "p2/t1"
+ONE_AFTER_THE_OTHER = [*held(A, 1, 2, 5), *held(B, 2.5, 3, 6)]
+OVERLAP = [*held(A, 1, 3, 5), *held(B, 2, 4, 6)]
+OVERLAP_SERVED = [*served(A, 1, 3, 5), *served(B, 2, 4, 6)]
+QUEUED_BEHIND = [*served(A, 1, 2, 5), *queued(B, 1.1, 1.2, 1.3, "a6")]
+
+CASES: dict[str, tuple[list[Event], list[str]]] = {
+    "all is well": (story(ONE_AFTER_THE_OTHER), []),
+    "all is well, seen from both sides": (story(served(A, 1, 2, 5), served(B, 2.5, 3, 6), e(9, "end")), []),
+    # R1
+    "R1 two holders": (story(OVERLAP), ["R1"]),
+    "R1 taken at the very time of the release": (story(held(A, 1, 2, 5), held(B, 2, 3, 6)), []),
+    "R1 belief had ended by itself": (story(held(A, 1, 9, 5, until=2), held(B, 2.5, 3, 6)), []),
+    "R1 belief had been renewed": (
+        story(held(A, 1, 9, 5, until=2), e(1.5, "renewed", A, "a5", until=4), held(B, 2.5, 3, 6)),
+        ["R1"],
+    ),
+    "R1 loss was noticed before": (story(held(A, 1, 9, 5)[:2], e(1.9, "lost", A, "a5"), held(B, 2, 3, 6)), []),
+    "R1 loss was noticed after": (story(held(A, 1, 9, 5)[:2], e(2.1, "lost", A, "a5"), held(B, 2, 3, 6)), ["R1"]),
+    "R1 the first one died": (story(held(A, 1, 9, 5)[:2], e(1.5, "crashed", "p1"), held(B, 2, 3, 6)), []),
+    "R1 another process died": (story(held(A, 1, 9, 5)[:2], e(1.5, "crashed", "p3"), held(B, 2, 3, 6)), ["R1"]),
+    "R1 paused, and its time ran out": (
+        story(held(A, 1, 9, 5, until=2), e(1.5, "paused", "p1"), e(8, "resumed", "p1"), held(B, 3, 4, 6)),
+        [],
+    ),
+    "R1 two locks": (story(held(A, 1, 3, 5), [event._replace(lock="y") for event in held(B, 2, 4, 6)]), []),
+    "R1 three at once are two violations": (story(held(A, 1, 9, 5), held(B, 2, 3, 6), held("p3", 4, 5, 7)), ["R1", "R1"]),
+    "R1 excused by amnesia between": (story(OVERLAP_SERVED, fault(1.5, "amnesia: flushed")), []),
+    "R1 excused by a clock that was set": (story(OVERLAP_SERVED, fault(1.5, "clock forward by 40 s")), []),
+    "R1 excused by somebody's DEL": (story(OVERLAP_SERVED, fault(1.5, "foreign DEL")), []),
+    "R1 amnesia before both": (story(OVERLAP, fault(0.5, "amnesia")), ["R1"]),
+    "R1 amnesia after both": (story(OVERLAP, fault(2.5, "amnesia")), ["R1"]),
+    "R1 amnesia after both grants, one of them read late": (
+        story(
+            [event for event in OVERLAP_SERVED if event.kind != "granted"],
+            e(0.99, "granted", "server", "a5", until=31),
+            e(1.2, "granted", "server", "a6", until=31),
+            fault(1.5, "amnesia"),
+        ),
+        ["R1"],
+    ),
+    "R1 amnesia that lasts, both came meanwhile": (story(OVERLAP_SERVED, fault(0.5, "amnesia", until=5)), []),
+    "R1 amnesia of another lock's": (story(OVERLAP, fault(1.5, "amnesia")._replace(lock="y")), ["R1"]),
+    "R1 a restart that remembers excuses nothing": (story(OVERLAP, fault(1.5, "restart", until=1.6)), ["R1"]),
+    "R1 a client's clock excuses nothing": (story(OVERLAP, fault(1.5, "clock back by 5 s", who="p1")), ["R1"]),
+    # R2
+    "R2 a fence twice": (
+        story(held(A, 1, 2, 5), [event._replace(attempt="other") for event in held(B, 2.5, 3, 5, asked=0.5)]),
+        ["R2"],
+    ),
+    # R3
+    "R3 a fence that fell": (story(held(A, 1, 2, 7), held(B, 2.5, 3, 6)), ["R3"]),
+    "R3 asked before the other had it": (story(held(A, 1, 2, 7), held(B, 2.5, 3, 6, asked=0.5)), []),
+    "R3 the highest counts, not the last": (
+        story(held(A, 1, 2, 9), held("p3/t1", 2.1, 2.2, 6, asked=0.1), held(B, 2.5, 3, 7, asked=2.3)),
+        ["R3"],
+    ),
+    "R3 amnesia alone does not excuse it": (story(held(A, 1, 2, 7), fault(2.2, "amnesia"), held(B, 2.5, 3, 6)), ["R3"]),
+    "R3 a clock set back alone does not": (story(held(A, 1, 2, 7), fault(2.2, "clock back"), held(B, 2.5, 3, 6)), ["R3"]),
+    "R3 both together do": (
+        story(held(A, 1, 2, 7), fault(0.2, "clock back by 5 s"), fault(2.2, "amnesia"), held(B, 2.5, 3, 6)),
+        [],
+    ),
+    "R3 set forward does not": (
+        story(held(A, 1, 2, 7), fault(0.2, "clock forward"), fault(2.2, "amnesia"), held(B, 2.5, 3, 6)),
+        ["R3"],
+    ),
+    "R3 the excuse of one is not that of another": (
+        story(
+            *(held(A, 1, 2, 9), fault(2.2, "amnesia"), fault(2.2, "clock back")),
+            *(held(B, 2.5, 3, 7), held("p3/t1", 3.5, 4, 6)),
+        ),
+        ["R3"],
+    ),
+    # R4
+    "R4 a late write accepted": (
+        story(e(1, "write", B, fence=6, note="accepted"), e(2, "write", A, fence=5, note="accepted")),
+        ["R4"],
+    ),
+    "R4 a late write refused": (
+        story(e(1, "write", B, fence=6, note="accepted"), e(2, "write", A, fence=5, note="refused")),
+        [],
+    ),
+    "R4 one holder may write often": (story(*(e(at, "write", A, fence=5, note="accepted") for at in (1, 2))), []),
+    # R5
+    "R5 belief beyond the key's expiry": (story(served(A, 1, 2, 5, kept=20)), ["R5"]),
+    "R5 belief that nobody granted": (story(served(B, 0.5, 0.8, 4), held(A, 1, 2, 5)), ["R5"]),
+    "R5 renewed, but the server knows nothing of it": (
+        story(served(A, 1, 2, 5), e(1.5, "renewed", A, "a5", until=32)),
+        ["R5"],
+    ),
+    "R5 renewed, and the server too": (
+        story(served(A, 1, 2, 5), e(1.4, "extended", "server", "a5", until=33), e(1.5, "renewed", A, "a5", until=32)),
+        [],
+    ),
+    "R5 shortened on the server alone": (story(served(A, 1, 2, 5), e(1.5, "extended", "server", "a5", until=3)), ["R5"]),
+    "R5 freed under the holder": (story(served(A, 1, 2, 5), e(1.5, "freed", "server", "a5")), ["R5"]),
+    "R5 excused by a flush": (story(served(A, 1, 2, 5), fault(1.5, "amnesia"), e(1.5, "freed", "server", "a5")), []),
+    "R5 a flush before the grant is no excuse": (
+        story(served(A, 1, 2, 5), fault(0.5, "amnesia"), e(1.5, "freed", "server", "a5")),
+        ["R5"],
+    ),
+    "R5 given back before": (story(served(A, 1, 2, 5), e(2.001, "freed", "server", "a5")), []),
+    # R6
+    "R6 loss noticed late": (
+        story(served(A, 1, 9, 5), fault(1.5, "amnesia"), e(1.5, "freed", "server", "a5")),
+        ["R6"],
+    ),
+    "R6 loss noticed in time": (
+        story(
+            served(A, 1, 9, 5)[:2],
+            *(e(0.99, "granted", "server", "a5", until=31.1), fault(1.5, "amnesia"), e(1.5, "freed", "server", "a5")),
+            *(e(2.4, "lost", A, "a5"), e(9, "end")),
+        ),
+        [],
+    ),
+    "R6 the time counts from the end of a fault": (
+        story(served(A, 1, 4.2, 5), fault(1.5, "amnesia"), e(1.5, "freed", "server", "a5"), fault(2, "cut", "p1", until=3.5)),
+        [],
+    ),
+    "R6 a fault of another process is no reason": (
+        story(
+            *(served(A, 1, 4.2, 5), fault(1.5, "amnesia"), e(1.5, "freed", "server", "a5")),
+            *(held(B, 0.1, 0.2, 4)[:1], e(0.2, "busy", B, "a4"), fault(2, "cut", "p2", until=3.5)),
+        ),
+        ["R6"],
+    ),
+    "R6 not told of the end": (
+        story(held(A, 1, 9, 5, until=2)[:2], e(0.99, "granted", "server", "a5", until=2.1), e(9, "end")),
+        ["R6"],
+    ),
+    "R6 paused at the end, told after it": (
+        story(
+            *(held(A, 1, 9, 5, until=2)[:2], e(0.99, "granted", "server", "a5", until=2.1)),
+            *(e(1.5, "paused", "p1"), e(8, "resumed", "p1"), e(8.1, "lost", A, "a5"), e(9, "end")),
+        ),
+        [],
+    ),
+    # R7
+    "R7 free, and somebody waits": (story(QUEUED_BEHIND, served(B, 7, 8, 6)[1:]), ["R7"]),
+    "R7 free for a moment": (story(QUEUED_BEHIND, served(B, 5.9, 8, 6)[1:]), []),
+    "R7 the time counts after a fault": (
+        story(QUEUED_BEHIND, served(B, 7, 8, 6)[1:], fault(2.1, "deaf", until=3.2)),
+        [],
+    ),
+    "R7 it ran out, and nobody took it": (
+        story(
+            *(served(A, 1, 20, 5)[:2], e(0.99, "granted", "server", "a5", until=31.1), queued(B, 2, 2, 2, "a6")),
+            *(e(31, "lost", A, "a5"), e(40, "cancelled", B, "a6")),
+        ),
+        ["R7"],
+    ),
+    "R7 the one who waited has died": (story(QUEUED_BEHIND, e(2.5, "crashed", "p2"), e(30, "end")), []),
+    "R7 never ended": (story(e(1, "ask", A, "a5", until=inf), e(30, "end")), ["R7"]),
+    "R7 never ended, but so did the history": (story(e(1, "ask", A, "a5", until=inf), held(B, 2, 3, 6)), []),
+    "R7 ended late": (story(e(1, "ask", A, "a5", until=2), e(3.1, "busy", A, "a5")), ["R7"]),
+    "R7 ended a little late": (story(e(1, "ask", A, "a5", until=2), e(2.9, "busy", A, "a5")), []),
+    "R7 ended late, for it was stopped": (
+        story(e(1, "ask", A, "a5", until=2), e(1.5, "paused", "p1"), e(6, "resumed", "p1"), e(6.5, "busy", A, "a5")),
+        [],
+    ),
+    # R8
+    "R8 overtaken in the queue": (
+        story(queued(A, 1, 1.1, 1.2, "a9"), queued(B, 1, 1.3, 1.4, "a8"), held(B, 2, 3, 8)[1:], held(A, 4, 5, 9)[1:]),
+        ["R8"],
+    ),
+    "R8 joined at the same time": (
+        story(queued(A, 1, 1.1, 1.4, "a9"), queued(B, 1, 1.3, 1.4, "a8"), held(B, 2, 3, 8)[1:], held(A, 4, 5, 9)[1:]),
+        [],
+    ),
+    "R8 overtaken by a newcomer": (
+        story(queued(A, 1, 1.1, 1.2, "a9"), held(B, 2, 3, 8, asked=1.9), held(A, 4, 5, 9)[1:]),
+        ["R8"],
+    ),
+    "R8 passed over until its time was over": (
+        story(queued(A, 1, 1.1, 1.2, "a9", until=4), held(B, 2, 3, 8, asked=1.9), e(4.1, "busy", A, "a9")),
+        ["R8"],
+    ),
+    "R8 had given up before": (
+        story(queued(A, 1, 1.1, 1.2, "a9", until=1.8), held(B, 2, 3, 8, asked=1.9), e(2.1, "busy", A, "a9")),
+        [],
+    ),
+    "R8 had its turn, and did not hear of it in time": (
+        story(
+            *(queued(A, 1, 1.1, 1.2, "a9"), e(1.5, "granted", "server", "a9", until=1.9), e(1.9, "freed", "server", "a9")),
+            *(served(B, 2, 3, 8), served(A, 4, 5, 9)[1:]),
+        ),
+        [],
+    ),
+    "R8 had died before": (
+        story(queued(A, 1, 1.1, 1.2, "a9"), e(1.5, "crashed", "p1"), held(B, 2, 3, 8, asked=1.9)),
+        [],
+    ),
+    "R8 excused: its connection was cut": (
+        story(queued(A, 1, 1.1, 1.2, "a9"), fault(1.5, "cut", "p1"), held(B, 2, 3, 8), held(A, 4, 5, 9)[1:]),
+        [],
+    ),
+    "R8 the connection of the other is no excuse": (
+        story(queued(A, 1, 1.1, 1.2, "a9"), fault(1.5, "cut", "p2"), held(B, 2, 3, 8), held(A, 4, 5, 9)[1:]),
+        ["R8"],
+    ),
+    # R9
+    "R9 left behind": (story(ONE_AFTER_THE_OTHER, Event(9, "left", note="a key without expiry")), ["R9"]),
+    # R12
+    "R12 renewed after the release": (story(held(A, 1, 2, 5), e(2.5, "renewed", A, "a5", until=40)), ["R12"]),
+    "R12 renewed after the loss": (
+        story(held(A, 1, 2, 5)[:2], e(1.5, "lost", A, "a5"), e(1.6, "renewed", A, "a5", until=40)),
+        ["R12"],
+    ),
+    "R12 extended after the release": (story(served(A, 1, 2, 5), e(2.5, "extended", "server", "a5", until=40)), ["R12"]),
+    "R12 granted again after the release": (story(served(A, 1, 2, 5), e(2.5, "granted", "server", "a5", until=4)), ["R12"]),
+    "R12 granted again by a memory of the past": (
+        story(served(A, 1, 2, 5), fault(2.2, "amnesia of 1 s"), e(2.5, "granted", "server", "a5", until=4)),
+        [],
+    ),
+    "R12 forgotten between the release and its answer": (
+        story(served(A, 1, 2, 5), fault(2.006, "amnesia"), e(2.5, "granted", "server", "a5", until=4)),
+        [],
+    ),
+    "R12 granted again by a copy nobody knew of": (
+        story(
+            *(fault(0.9, "duplicate", "p1"), served(A, 1, 2, 5), e(2.5, "granted", "server", "a5", until=4)),
+            *(e(2.6, "extended", "server", "a5", until=5), e(5, "freed", "server", "a5")),
+        ),
+        [],
+    ),
+    "R12 extended while the release was under way": (
+        story(
+            *(served(A, 1, 2, 5)[:3], e(0.99, "granted", "server", "a5", until=31.1)),
+            *(e(2.1, "extended", "server", "a5", until=40), e(2.2, "freed", "server", "a5"), e(2.3, "released", A, "a5")),
+        ),
+        [],
+    ),
+    # R13
+    "R13 another fence for the same token": (
+        story(
+            *(e(0.5, "granted", "server", "a5", until=40, fence=4), e(0.7, "extended", "server", "a5", until=40, fence=5)),
+            *held(A, 1, 2, 5),
+        ),
+        ["R13"],
+    ),
+    "R13 granted once more, when the first grant had run out": (
+        story(
+            *(e(0.5, "granted", "server", "a5", until=40, fence=4), e(0.7, "freed", "server", "a5")),
+            *(e(0.9, "granted", "server", "a5", until=40, fence=5), *held(A, 1, 2, 5)),
+        ),
+        [],
+    ),
+    "R13 not the fence that was granted": (
+        story(held(A, 1, 2, 5), e(0.9, "granted", "server", "a5", until=40, fence=4)),
+        ["R13"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rules(name: str) -> None:
+    events, expected = CASES[name]
+    assert broken(events) == expected, [str(violation) for violation in check(events, limits=LIMITS)]
+
+
+def test_each_rule_is_tested_both_ways() -> None:
+    caught = {rule for _, expected in CASES.values() for rule in expected}
+    assert caught == set(RULES)
+
+
+def test_fences_twice_are_excused_by_amnesia_with_a_clock_set_back() -> None:
+    twice = [held(A, 1, 2, 5), [event._replace(attempt="other") for event in held(B, 2.5, 3, 5)]]
+    assert broken(story(*twice, fault(2.1, "amnesia"))) == ["R2", "R3"]
+    assert broken(story(*twice, fault(2.1, "amnesia"), fault(2.1, "clock back by 1 s"))) == []
+
+
+def test_permits() -> None:
+    three = story(held(A, 1, 4, 5), held(B, 2, 4, 6), held("p3/t1", 3, 4, 7))
+    assert [violation.rule for violation in capacity(three, 2)] == ["R10"]
+    assert capacity(three, 3) == []
+    assert capacity(story(three, fault(1.5, "amnesia")), 2) == [], "the server had forgotten the first"
+    assert len(capacity(story(three, fault(2.5, "amnesia")), 1)) == 1, "but not that the first had it before the second"
+
+
+def test_a_violation_tells_who_and_when() -> None:
+    (violation,) = check(story(OVERLAP))
+    assert str(violation) == (
+        "R1 'x' is taken by p2/t1 (fence 6) at 1100.000 ms, while p1/t1 (fence 5) believes to hold it until 2100.000 ms"
+    )
+    assert [event.who for event in violation.events] == [A, B]
+
+
+def test_only_some_rules() -> None:
+    events = story(OVERLAP, Event(9, "left", note="x"))
+    assert [violation.rule for violation in check(events, only={"R9"})] == ["R9"]
+
+
+def test_coverage() -> None:
+    total = Coverage()
+    for _ in range(2):
+        one = Coverage()
+        check(
+            story(
+                *(held(A, 1, 9, 5, until=2)[:2], e(1.2, "renewed", A, "a5", until=2.5), fault(1.3, "pause", "p1", until=3)),
+                *(e(1.3, "paused", "p1"), e(3, "resumed", "p1"), e(3.1, "lost", A, "a5")),
+                *(queued(B, 1.1, 1.2, 1.3, "a6"), held(B, 2.6, 3, 6)[1:], e(3.2, "write", A, fence=5, note="refused")),
+                *(held("p3/t1", 4, 5, 7)[:2], e(4.5, "crashed", "p3"), fault(6, "cut", "p1")),
+            ),
+            coverage=one,
+        )
+        total += one
+    assert (total.histories, total.taken, total.contended, total.handed_over) == (2, 6, 2, 2)
+    assert (total.expired, total.lost, total.renewed, total.refused, total.died_holding) == (2, 2, 2, 2, 2)
+    assert total.faults == {"pause": 2, "crash": 2, "cut": 2}
+    assert total.faults_while_held == {"pause": 2, "crash": 2}
+    assert total.missing({"refused": 2, "fault pause while held": 2, "fault cut": 2}) == []
+    assert total.missing({"refused": 3, "fault cut while held": 1}) == ["refused: 2 of 3", "fault cut while held: 0 of 1"]
+
+
+def test_many_events_take_time_in_proportion() -> None:
+    """A recorded run has a hundred thousand acquisitions, and as many who waited in vain."""
+    rng = random.Random(1)
+    events: list[Event] = []
+    for n in range(1, 20_000):
+        events += held(f"p{n % 7}/t1", n, n + 0.5, n)
+        until = n + 0.6 + 3 * rng.random()
+        events += queued(f"q{n % 5}/t1", n + 0.1, n + 0.2, n + 0.3, f"q{n}", until=until)
+        events.append(e(until + 0.1, "busy", f"q{n % 5}/t1", f"q{n}"))
+    assert {violation.rule for violation in check(story(events))} == {"R8"}, "newcomers were served instead"
+
+
+def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = story(held(A, 1, 2, 5), held(B, 2.5, 3, 6, asked=1.5), e(2.7, "write", B, fence=6, note="accepted"))
+    paths = [tmp_path / "one", tmp_path / "two"]
+    for path, process in zip(paths, ("p1", "p2"), strict=True):
+        with path.open("w") as file:
+            history.write((event for event in events if event.who.startswith(process)), file)
+    assert history.merge(*(history.read(path) for path in paths)) == events
+    assert main(map(str, paths)) == 2, "no write was ever refused"
+    assert "INVALID, too little happened: refused: 0 of 1" in capsys.readouterr().out
+    with paths[0].open("a") as file:
+        history.write([e(2.8, "write", A, fence=5, note="refused")], file)
+        file.write('{"at":3,"ki')  # killed here
+    assert main(map(str, paths)) == 0
+    assert capsys.readouterr().out.count(" ok\n") == len(RULES)
+    with paths[0].open("w") as file:
+        history.write(held(A, 1, 2.9, 5), file)
+    assert main(map(str, paths)) == 1
+    assert "R1  one holder at a time                    VIOLATED 1 times" in capsys.readouterr().out
+    assert main(["/nowhere"]) == 2
+
+
+def test_lines() -> None:
+    event = Event(1.5, "ask", A, "x", "a5", until=inf)
+    assert history.to_line(event) == '{"at":1.5,"kind":"ask","who":"p1/t1","lock":"x","attempt":"a5","until":"inf"}'
+    assert history.from_line(history.to_line(event)) == event
+    for line in ("[]", "{}", '{"at":1,"kind":"ask","token":"x"}', "nonsense"):
+        with pytest.raises(ValueError, match=r"not an event|Expecting value"):
+            history.from_line(line)
