@@ -12,9 +12,10 @@ from holdfast.testing import swarm
 from holdfast.testing.explore import explore
 from holdfast.testing.scenarios import SCENARIOS, Scenario, once
 from holdfast.testing.sim import stepwise
-from holdfast.testing.sim.process import Process, Worker
+from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.state import Fingerprint
+from holdfast.testing.sim.worker import Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, World
 
 PROGRAM = """
@@ -79,7 +80,7 @@ def outcomes(scenario: Scenario, monkeypatch: pytest.MonkeyPatch | None = None) 
 
     if monkeypatch is not None:
         counter = iter(range(10**9))
-        monkeypatch.setattr(Fingerprint, "__init__", lambda self, world: setattr(self, "value", next(counter)))
+        monkeypatch.setattr(Fingerprint, "__init__", lambda self, _world: setattr(self, "value", next(counter)))
     report = explore(scenario.build, settle)
     assert report.covered
     assert report.found == []

@@ -96,24 +96,45 @@ class Scenario:
         return replay(lambda: self.build(trace=trace), self.settle, choices)
 
 
-ALL_FAULTS = ("lost-request", "lost-reply", "slow", "duplicate", "crash", "pause", "cancel", "restart", "deaf")
+ALL_FAULTS = ("lost-request", "lost-reply", "slow", "duplicate", "crash", "pause", "cancel", "deaf", "restart")
+
+BOTH = (once(), once())
+LIMITED = (once(hold=1.5), once(wait=0.7))
+HELD = (once(hold=1.5), once())
 
 
 def _each(name: str, about: str, programs: tuple[Program, ...], faults: Iterable[str], **options: Any) -> list[Scenario]:
     return [Scenario(f"{name}-{fault}", f"{about}; {fault}", programs, (fault,), **options) for fault in faults]
 
 
-SCENARIOS: dict[str, Scenario] = {
+QUICK: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
-        Scenario("two", "two clients take the lock once", (once(), once())),
-        Scenario("two-limited", "two clients, one gives up after a while", (once(hold=1.5), once(wait=0.7))),
-        Scenario("two-together", "two threads of one process", (once(), once()), together=True),
-        Scenario("two-long", "two clients, the lease is renewed while one holds it", (once(hold=3.0), once())),
-        Scenario("three", "three clients take the lock once", (once(), once(), once())),
-        *_each("two", "two clients take the lock once", (once(), once()), ALL_FAULTS),
-        *_each("two-limited", "two clients, one gives up", (once(hold=1.5), once(wait=0.7)), ALL_FAULTS),
-        *_each("two-tasks", "two clients on asyncio", (once(), once()), ("cancel", "lost-reply"), face="asyncio"),
+        Scenario("two", "two clients take the lock once", BOTH),
+        Scenario("two-limited", "two clients, one gives up after a while", LIMITED),
+        Scenario("two-held", "two clients, one waits while the other renews and is refreshed", HELD),
+        Scenario("two-long", "two clients, one holds the lock for longer than a lease", (once(hold=3.0), once())),
+        Scenario("two-by-hand", "two clients, one renews by hand", (once(hold=0.5, by_hand=True), once()), renew=False),
+        Scenario("two-together", "two threads of one process", BOTH, together=True),
+        *_each("two", "two clients take the lock once", BOTH, ALL_FAULTS[:-1]),
+        *_each("two-limited", "two clients, one gives up", LIMITED, ALL_FAULTS[:-1]),
+        *_each("two-tasks", "two clients on asyncio", BOTH, ("cancel", "lost-reply"), face="asyncio"),
     )
 }
-"""By name."""
+"""By name: about 30,000 schedules."""
+
+LONG: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("three", "three clients take the lock once", (once(), once(), once())),
+        Scenario("two-restart", "two clients take the lock once; restart", BOTH, ("restart",)),
+        Scenario("two-limited-restart", "two clients, one gives up; restart", LIMITED, ("restart",)),
+        *_each("two-held", "two clients, one waits while the other renews", HELD, ALL_FAULTS),
+        *_each("two-together", "two threads of one process", BOTH, ALL_FAULTS, together=True),
+        *_each("two-tasks-held", "two clients on asyncio", HELD, ("cancel", "slow", "lost-request"), face="asyncio"),
+        Scenario("two-faults", "two clients, a lost answer and a crash", BOTH, ("lost-reply", "crash"), budget=2),
+    )
+}
+"""By name: more than a minute each, some of them."""
+
+SCENARIOS = {**QUICK, **LONG}

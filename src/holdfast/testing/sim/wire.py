@@ -78,7 +78,7 @@ class Wire:
     """One connection of a process to a server. Local times are the process's."""
 
     __slots__ = (
-        "_alarm", "channels", "down", "in_flight", "label", "number", "on_lost", "on_push", "open", "process", "server",
+        "_alarm", "channels", "cut_off", "down", "in_flight", "label", "number", "on_lost", "on_push", "open", "process", "server",
         "silent", "up", "world",
     )  # fmt: skip
 
@@ -100,6 +100,8 @@ class Wire:
         self.on_push = on_push
         self.open = True
         """The process has not closed it, and does not know that it was cut."""
+        self.cut_off = False
+        """It broke: nothing that is sent from now on arrives, and soon the process will know."""
         self.silent = False
         self.channels: set[bytes] = set()
         """What the server publishes to it."""
@@ -119,7 +121,8 @@ class Wire:
         self.in_flight.append(Request(call, then, now, deadline))
         if self.world.trace:
             self.world.note("sent", self.process.name, note=f"{show(call)} at local {now:.6f}")
-        self.up.send(call)
+        if not self.cut_off:
+            self.up.send(call)
         if self._alarm is None or self._alarm[2] is None or self._alarm[0] > self.process.true(deadline):
             self._set_alarm(deadline)
 
@@ -164,7 +167,8 @@ class Wire:
         if self._alarm is not None:
             self._alarm[2] = None
         self.down.messages.clear()
-        self.up.send(None)
+        if not self.cut_off:
+            self.up.send(None)
         failed, self.in_flight = self.in_flight, deque()
         if self.on_lost is not None:
             self.on_lost()
@@ -188,7 +192,7 @@ class Wire:
             self.drop()
             return
         for reply in self.server.serve(self, call):
-            if self.open:
+            if self.open and not self.cut_off:
                 self.down.send(reply)
 
     def drop(self) -> None:
@@ -204,7 +208,8 @@ class Wire:
         if not requests_arrive:
             self.up.messages.clear()
         self.drop()
-        if self.open:
+        if self.open and not self.cut_off:
+            self.cut_off = True
             self.down.messages.clear()
             self.down.send(None)
 

@@ -1,0 +1,95 @@
+"""Each operation is cancelled at each of its requests, with the request carried out and not: nothing is left, nobody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast._core.requests import Command, Run
+from holdfast.testing import checkers
+from holdfast.testing.scenarios import Program, Scenario, once
+from holdfast.testing.sim.process import Face
+from holdfast.testing.sim.stepwise import Stepwise
+from holdfast.testing.sim.wire import Pipe
+from holdfast.testing.sim.worker import Worker
+
+Way = Callable[[Stepwise, Worker], None]
+
+
+def under_way(world: Stepwise, worker: Worker) -> list[Pipe]:
+    """The requests of a worker that are on their way to the server."""
+    mine = {worker.name, worker.process.name}
+    return [pipe for pipe in world.pipes if pipe is pipe.wire.up and pipe.wire.label in mine]
+
+
+def at_once(_world: Stepwise, worker: Worker) -> None:
+    """Cancelled with the request on its way: by a task it may still be carried out, by a thread too."""
+    worker.cancel()
+
+
+def unapplied(world: Stepwise, worker: Worker) -> None:
+    """The request gets lost with its connection; before anybody knows, the cancellation comes."""
+    for pipe in under_way(world, worker):
+        pipe.wire.cut()
+    worker.cancel()
+
+
+def applied(world: Stepwise, worker: Worker) -> None:
+    """The request is carried out, and the cancellation comes before the answer."""
+    for pipe in under_way(world, worker):
+        while pipe.messages:
+            pipe.deliver()
+    worker.cancel()
+
+
+def twice(world: Stepwise, worker: Worker) -> None:
+    """And once more, in the middle of what it does about the first."""
+    applied(world, worker)
+    worker.cancel()
+
+
+OPERATIONS: dict[str, tuple[Program, Program]] = {
+    "acquire and release": (once(), once(wait=5.0)),
+    "a wait and a hand-over": (once(hold=0.5), once()),
+    "a wait that times out": (once(hold=1.5), once(wait=0.5)),
+    "a single try": (once(hold=0.5), once(wait=0.0)),
+    "renewal by hand": (once(hold=0.5, by_hand=True), once()),
+}
+
+
+def run(scenario: Scenario, who: int, number: int, way: Way) -> bool:
+    """One history, in which a worker is cancelled at its request of this number; False if it makes fewer."""
+    world = scenario.build()
+    workers = [worker for process in world.processes for worker in process.workers]
+    cancelled = False
+    try:
+        while world.working:
+            world.options()[0].do()
+            worker = workers[who]
+            if not cancelled and not worker.done and worker.requests == number + 1 and worker.asked is not None:
+                cancelled = True
+                if way is at_once or isinstance(worker.asked, Run | Command):
+                    way(world, worker)
+                else:
+                    worker.cancel()
+        scenario.settle(world)
+    finally:
+        world.close()
+    found = [str(violation) for violation in checkers.check(world.history)]
+    assert found == [], f"cancelled at request {number}"
+    return cancelled
+
+
+@pytest.mark.parametrize("way", [at_once, unapplied, applied, twice], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("face", ["threads", "asyncio"])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_cancelled_at_every_request(operation: str, face: Face, way: Way) -> None:
+    scenario = Scenario("cancelled", operation, OPERATIONS[operation], face=face)
+    points = 0
+    for who in (0, 1):
+        number = 0
+        while run(scenario, who, number, way):
+            number += 1
+        points += number
+    assert points >= 4, "hardly any requests"

@@ -1,0 +1,49 @@
+"""Every schedule of the small scenarios: nothing is violated, and all was covered."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+from holdfast.testing.explore import Report
+from holdfast.testing.scenarios import LONG, QUICK, SCENARIOS
+
+MOST_QUICK = 200_000
+
+
+def search(name: str) -> tuple[str, Report]:
+    """All of one scenario."""
+    return name, SCENARIOS[name].explore()
+
+
+def search_all(names: Iterable[str], capsys: pytest.CaptureFixture[str]) -> list[Report]:
+    """On two cores; what was covered is shown."""
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        reports = dict(pool.map(search, names))
+    with capsys.disabled():
+        print()
+        for name, report in reports.items():
+            covered = "all covered" if report.covered else "NOT covered"
+            print(f"  {name:26} {report.states:>7} states {report.schedules:>7} schedules, {covered}")
+        total = [sum(r.states for r in reports.values()), sum(r.schedules for r in reports.values())]
+        print(f"  {'together':26} {total[0]:>7} states {total[1]:>7} schedules")
+    for name, report in reports.items():
+        choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
+        what = [str(violation) for found in report.found for violation in found.violations]
+        assert what == [], f"python -m holdfast.testing replay {name}:{choices}"
+        assert report.covered
+        assert report.ended > 1, "hardly any schedule came to its end"
+    return list(reports.values())
+
+
+def test_every_schedule_of_two_clients_with_one_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    reports = search_all(QUICK, capsys)
+    assert 10_000 < sum(report.schedules for report in reports) < MOST_QUICK
+
+
+@pytest.mark.soak
+def test_every_schedule_of_three_clients_and_of_longer_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
+    search_all(LONG, capsys)

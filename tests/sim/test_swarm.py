@@ -1,0 +1,37 @@
+"""Many seeds, each with its own faults: nothing is violated, and enough has happened for that to mean something."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing.campaign import Tally, campaign
+
+HISTORIES, SECONDS = 10_000, 30.0
+MANY = 500_000
+
+
+def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(
+            f"\n  {tally.histories} histories, {tally.calls} script calls; each core "
+            f"{tally.histories / tally.seconds:.0f} histories and {tally.calls / tally.seconds:.0f} calls a second"
+        )
+    seeds = "; ".join(f"{what}: python -m holdfast.testing replay {seed}" for seed, what in tally.failed[:5])
+    assert tally.failed == [], seeds
+    assert tally.missing() == [], "too little has happened (R11)"
+
+
+def test_ten_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(histories=HISTORIES, seconds=SECONDS)
+    if tally.histories < HISTORIES:
+        with capsys.disabled():
+            print(f"\n  a slow machine: {tally.histories} histories in {SECONDS:.0f} s instead of {HISTORIES}")
+    assert tally.histories >= 1000
+    judge(tally, capsys)
+
+
+@pytest.mark.soak
+def test_half_a_million_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(first=1_000_000, histories=MANY)
+    assert tally.histories == MANY
+    judge(tally, capsys)
