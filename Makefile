@@ -1,10 +1,10 @@
-# make demo | test | bench | soak | docs. Each sets up what it needs in .venv, once.
+# make demo | test | bench | soak | models | docs. Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types bench soak docs clean
+.PHONY: demo test lint types bench soak models docs clean
 
 demo: $(READY)
 	$(BIN)/holdfast demo
@@ -24,6 +24,9 @@ bench: $(READY)
 
 soak: $(READY)
 	$(BIN)/pytest -m soak
+
+models:
+	$(PYTHON) models/check.py
 
 docs: $(READY)
 	$(BIN)/pytest tests/docs

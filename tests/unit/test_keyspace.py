@@ -302,3 +302,16 @@ def test_threads_may_have_a_keyspace_each() -> None:
     for thread in threads:
         thread.join()
     assert sorted(found) == [(number, f"{number}.0".encode(), 2) for number in range(3)]
+
+
+def test_peek_tells_a_string_and_its_expiry() -> None:
+    keyspace = Keyspace(now=1_000_000_000)
+    assert keyspace.peek(b"k") == (b"", None)
+    keyspace.execute("SET", "k", "v")
+    assert keyspace.peek(b"k") == (b"v", None)
+    keyspace.execute("PEXPIRE", "k", 10)
+    assert keyspace.peek(b"k") == (b"v", 1_000_010)
+    keyspace.now += 11_000
+    assert keyspace.peek(b"k") == (b"", None)
+    keyspace.execute("RPUSH", "k", "v")
+    assert keyspace.peek(b"k") == (b"", None)

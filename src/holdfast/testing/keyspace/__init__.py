@@ -68,6 +68,11 @@ class Keyspace:
             return list(raw[1:]) if raw[0] else engine.reply(raw)
         return [] if raw is True else raw
 
+    def peek(self, key: bytes) -> tuple[bytes, int | None]:
+        """What a string holds, and when it expires (server ms; None: never); nothing if there is no such string."""
+        found = self._engine.peek(self._data, self.now, key)
+        return (b"", None) if found is None else (found[0], None if found[1] is False else int(found[1]))
+
     def subscribe(self, channel: bytes, by: int) -> None:
         """A listener more (1) or less (-1) on a channel: what PUBLISH counts and PUBSUB NUMSUB says."""
         self._engine.subscribe(self._data, channel, by)

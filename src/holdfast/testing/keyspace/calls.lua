@@ -120,6 +120,13 @@ function K.version(ks, at, key)
   return ks.versions[key] or ks.flushed
 end
 
+-- The value of a string and when it expires (server ms, or false), or nothing.
+function K.peek(ks, at, key)
+  enter(ks, at, false)
+  local entry = find(key)
+  if entry and entry.kind == 'string' then return entry.value, entry.at < INF and entry.at end
+end
+
 function K.set_run_id(ks, id)
   ks.run_id = id
 end

@@ -62,7 +62,7 @@ class Engine:
         calls[b"redis"][b"sha1hex"] = lambda text: hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
         self.new, self.run, self.execute, self.clear = calls[b"new"], calls[b"run"], calls[b"execute"], calls[b"clear"]
         self.dump, self.load, self.version = calls[b"dump"], calls[b"load"], calls[b"version"]
-        self.subscribe, self.set_run_id = calls[b"subscribe"], calls[b"set_run_id"]
+        self.subscribe, self.set_run_id, self.peek = calls[b"subscribe"], calls[b"set_run_id"], calls[b"peek"]
         self.scripts: dict[str, Any] = {}
         self._compile, self._part = calls[b"compile"], lua.eval(b"unpack")
 

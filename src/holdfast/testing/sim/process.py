@@ -75,8 +75,10 @@ class Process:
         return self.world.soon(self._do, what, *args)
 
     def _do(self, what: Callable[..., object], *args: Any) -> None:
-        if not self.busy(what, *args):
+        if self.here and not self.is_paused:
             what(*args)
+        else:
+            self.busy(what, *args)
 
     # Its life
 

@@ -89,7 +89,8 @@ class Server:
             self._publish()
         if self._past is not None:
             self._remember()
-        self.look()
+        if isinstance(call, Run) or call.args[0] not in {"PING", "SUBSCRIBE"}:
+            self.look()
         if isinstance(raw, ReplyError):
             return [Refused(str(raw), self.name)]
         return [raw]
@@ -121,7 +122,7 @@ class Server:
     def look(self) -> None:
         """Tell the history who holds what, where that has changed."""
         for key, state in self.locks.items():
-            value, expires = self._held(key)
+            value, expires = self.keyspace.peek(key)
             before, ended = self._holders.get(key, (b"", None))
             if (before, ended) == (value, expires):
                 continue
@@ -135,13 +136,6 @@ class Server:
                 kind = "extended" if before == value and not over else "granted"
                 fence = int(self.keyspace.execute("HGET", state, "fence") or 0)
                 self.world.note(kind, self.name, lock, self._whose(value), fence=fence, until=until)
-
-    def _held(self, key: bytes) -> tuple[bytes, int | None]:
-        value = self.keyspace.execute(b"GET", key)
-        if not isinstance(value, bytes):
-            return b"", None
-        left = self.keyspace.execute(b"PTTL", key)
-        return value, None if left < 0 else self.keyspace.now // 1000 + left
 
     def _whose(self, value: bytes) -> str:
         token = value.decode("ascii", "replace")

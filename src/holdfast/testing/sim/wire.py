@@ -142,9 +142,8 @@ class Wire:
             self._set_alarm(first)
 
     def _receive(self, message: Any) -> None:
-        if not self.open:
-            return
-        if self.process.busy(self._receive, message):
+        process = self.process
+        if not self.open or ((process.is_paused or not process.here) and process.busy(self._receive, message)):
             return
         if message is None:
             self.close("the connection was closed")

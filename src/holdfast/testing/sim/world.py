@@ -35,16 +35,16 @@ class Stuck(Exception):
 class Weather:
     """How long messages and wake-ups take, in seconds: mostly about ``scale``, sometimes ``slow`` times as long."""
 
-    __slots__ = ("_rng", "scale", "slow", "slow_share")
+    __slots__ = ("_draw", "scale", "slow", "slow_share")
 
     def __init__(self, rng: random.Random, scale: float = 0.0003, slow: float = 1.0, slow_share: float = 0.0) -> None:
-        self._rng = rng
+        self._draw = rng.random
         self.scale = scale
         self.slow = slow
         self.slow_share = slow_share
 
     def delay(self) -> float:
-        draw = self._rng.random
+        draw = self._draw
         delay = self.scale * (0.5 + draw())
         if self.slow_share and draw() < self.slow_share:
             delay *= self.slow * draw()
@@ -100,8 +100,10 @@ class World:
 
     def post(self, pipe: Pipe) -> None:
         """A message was put into a pipe: it will arrive, behind those before it."""
-        pipe.due = max(pipe.due, self.now + self.weather.delay())
-        self.at(pipe.due, pipe.deliver)
+        due = self.now + self.weather.delay()
+        pipe.due = due = max(pipe.due, due)
+        self._number += 1
+        heappush(self._heap, [due, self._number, pipe.deliver, ()])
 
     # Running
 
