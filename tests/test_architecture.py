@@ -176,6 +176,7 @@ PUBLIC = {
     """,
     "holdfast.aio": "Lease Lock close locked",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
+    "holdfast.testing": "Clock Memory clock memory server",
     "holdfast.errors": """
         ConfigError HoldfastError HoldfastWarning LeaseLost LockTimeout NotHeld QuorumError ServerError
     """,

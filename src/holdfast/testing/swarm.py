@@ -25,6 +25,9 @@ from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 HORIZON = 600.0
 """Seconds within which every worker has to come to its end, whatever has happened to it."""
 
+SET_BACK = 10.0
+"""Seconds by which the server's clock may have been set back: so much longer lives what it keeps."""
+
 STEPS = 50_000
 """As many steps are a hot loop."""
 
@@ -33,6 +36,7 @@ STEPS = 50_000
 class Round:
     """One acquisition, as planned. Times in seconds."""
 
+    lock: str
     wait: float | None
     hold: float
     by_hand: bool
@@ -69,11 +73,13 @@ def draw(rng: random.Random) -> Profile:
         slow_share=choice((0.0, 0.0, 0.02, 0.2)),
         mishaps=choice((0.0, 0.0, 0.01, 0.05, 0.2)),
     )
+    names = choice(("x", "x", "x", "x", "x", "xy"))
     longest = choice((0.0, 0.1, 1.0, 1.5)) * ttl
     for process in range(choice((2, 3))):
         for _ in range(choice((1, 1, 1, 2))):
             rounds = [
                 Round(
+                    lock=choice(names),
                     wait=choice((None, None, 30.0, 2.0, 0.3, 0.0)),
                     hold=uniform() * longest,
                     by_hand=uniform() < 0.1,
@@ -103,10 +109,10 @@ class Run:
         return self.world.history
 
 
-async def work(worker: Worker, described: Spec, rounds: list[Round]) -> None:
-    """What a worker does: takes the lock, writes to what it protects, now and then, and gives the lock back."""
-    lock = Lock(worker, described)
+async def work(worker: Worker, specs: dict[str, Spec], rounds: list[Round]) -> None:
+    """What a worker does: takes a lock, writes to what it protects, now and then, and gives the lock back."""
     for planned in rounds:
+        lock = Lock(worker, specs[planned.lock])
         lease: Lease | None = None
         try:
             lease = await lock.acquire(planned.wait)
@@ -137,7 +143,7 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
     kinds = {kind for _, kind, _ in profile.faults}
     if "amnesia" in kinds:
         server.keep_past()
-    described = spec(ttl=profile.ttl, renew=profile.renew, max_hold=profile.max_hold)
+    specs = {name: spec(name, ttl=profile.ttl, renew=profile.renew, max_hold=profile.max_hold) for name in "xy"}
     for number in range(1 + max(process for process, _ in profile.workers)):
         Process(
             world,
@@ -147,9 +153,11 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
             offset=1000 * rng.random(),
             rate=1 + rng.choice((0.0, 0.002, -0.002)),
         )
+        if profile.slow_share:
+            world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Worker(world.processes[of], str(number + 1))
-        worker.start(work(worker, described, rounds))
+        worker.start(work(worker, specs, rounds))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
     return world, profile
@@ -175,10 +183,9 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 def limits(profile: Profile) -> Limits:
     """By when things have to be noticed and done, in such a world."""
-    renewed = profile.renew and profile.max_hold is None
-    return Limits(
-        notice=profile.ttl / 3 + 1.0 if renewed else float("inf"), handover=3.5, lag=3.0 if profile.slow_share else 1.2
-    )
+    slow = profile.slow_share > 0
+    notice = float("inf") if slow or not profile.renew or profile.max_hold is not None else profile.ttl / 3 + 1.0
+    return Limits(notice=notice, handover=3.5, lag=3.0 if slow else 1.2)
 
 
 def waiting(world: World) -> str:
@@ -189,7 +196,8 @@ def waiting(world: World) -> str:
 def settle(world: World, profile: Profile) -> None:
     """Everybody has come to an end: after one more lease and claim, nothing of it may be left."""
     world.mishap = None
-    world.pass_time(profile.ttl + CLAIM + 3.0)
+    healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
+    world.pass_time(healed + profile.ttl + CLAIM + 3.0 + SET_BACK)
     for what in leftovers(world):
         world.note("left", note=what)
     world.note("end")

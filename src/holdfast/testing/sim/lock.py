@@ -59,7 +59,6 @@ class Lock:
     def __init__(self, worker: Worker, described: Spec) -> None:
         self.worker = worker
         self.spec = described
-        self._taken = 0
         for server in worker.process.world.servers:
             server.locks[described.keys[0]] = described.keys[1]
 
@@ -71,8 +70,8 @@ class Lock:
         """Take the lock within ``wait`` seconds; None if it stayed busy, or could not be had."""
         worker = self.worker
         process = worker.process
-        self._taken += 1
-        worker.acquisition = f"{worker.name}#{self._taken}"
+        worker.acquisitions += 1
+        worker.acquisition = f"{worker.name}#{worker.acquisitions}"
         worker.asked_to_join = 0.0
         self._note("ask", until=float("inf") if wait is None else process.true(process.clock() + wait))
         attempt = Attempt(self.spec)
@@ -87,10 +86,12 @@ class Lock:
             self._note("failed", f"{type(error).__name__}: {error}")
             return None
         except Cancelled:
-            disown(attempt, lease)
-            if attempt.pending:
-                await give_up(attempt)
-            self._note("cancelled")
+            try:
+                disown(attempt, lease)
+                if attempt.pending:
+                    await give_up(attempt)
+            finally:
+                self._note("cancelled")
             raise
         else:
             return lease
@@ -114,8 +115,10 @@ class Lock:
         except HoldfastError as error:
             self._note("released", type(error).__name__)
         except Cancelled:
-            await abandoned(lease)
-            self._note("released", "cancelled")
+            try:
+                await abandoned(lease)
+            finally:
+                self._note("released", "cancelled")
             raise
 
     def write(self, lease: Lease) -> None:

@@ -42,6 +42,7 @@ class Server:
         self.rate = rate
         self._base = EPOCH + WALL + offset
         self._since = world.now
+        self._last = 0
         self._past: deque[tuple[float, Any]] | None = None
         self._holders: dict[bytes, tuple[bytes, int | None]] = {}
         self.locks: dict[bytes, bytes] = {}
@@ -58,8 +59,19 @@ class Server:
         """The true time at which its clock shows so many milliseconds."""
         return self._since + (ms / 1000 - self._base) / self.rate
 
+    def _tick(self) -> int:
+        """What its clock shows to the next command, in us: each takes one at least."""
+        now = int(self.wall() * 1e6)
+        if now <= self._last < now + 1000:
+            now = self._last + 1
+        self._last = now
+        return now
+
     def step_clock(self, seconds: float) -> None:
-        """Somebody sets its clock forward or back."""
+        """Somebody sets its clock forward or back. What has expired by then is gone: a server looks for that all the time."""
+        self.keyspace.now = self._tick()
+        self.keyspace.load(self.keyspace.dump())
+        self.look()
         self._base = self.wall() + seconds
         self._since = self.world.now
 
@@ -70,7 +82,7 @@ class Server:
         self.calls += 1
         world = self.world
         keyspace = self.keyspace
-        keyspace.now = int(self.wall() * 1e6)
+        keyspace.now = self._tick()
         if self.refusing and (isinstance(call, Run) or call.args[0] != "SUBSCRIBE"):
             return [Refused(self.refusing, self.name)]
         if isinstance(call, Run):
@@ -107,7 +119,7 @@ class Server:
 
     def meddle(self, *command: str | bytes | int) -> None:
         """Somebody else runs a command."""
-        self.keyspace.now = int(self.wall() * 1e6)
+        self.keyspace.now = self._tick()
         self.keyspace.execute(*command)
         self.look()
 
@@ -174,6 +186,8 @@ class Server:
                 self.keyspace.load(states[-1])
             else:
                 self.keyspace.clear()
+            for key in self.locks:
+                self.remove_endless(key)
         self.look()
 
     def hang(self) -> None:

@@ -52,7 +52,7 @@ class Worker:
     """One thread or task: a coroutine that is driven. What it awaits are the requests of operations."""
 
     __slots__ = (
-        "_asked", "_do", "_slot", "_timer", "_wires", "acquisition", "asked", "asked_to_join", "coroutine", "done", "name",
+        "_asked", "_do", "_slot", "_timer", "_wires", "acquisition", "acquisitions", "asked", "asked_to_join", "coroutine", "done", "name",
         "process", "requests", "thrown",
     )  # fmt: skip
 
@@ -65,6 +65,7 @@ class Worker:
         """The request that is not answered yet."""
         self.requests = 0
         """Requests it has made, those that are answered at once apart."""
+        self.acquisitions = 0
         self.acquisition = ""
         """Which acquisition its tokens are drawn for."""
         self.asked_to_join = 0.0

@@ -1,0 +1,90 @@
+"""``python -m holdfast.testing``: what it says, and its exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing import __main__ as command
+from holdfast.testing import campaign, explore, scenarios, swarm
+from holdfast.testing.history import Event, write
+from holdfast.testing.rules import Violation
+
+
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
+    monkeypatch.setattr(sys, "argv", ["holdfast.testing", *args])
+    code = command.main()
+    return code, capsys.readouterr().out
+
+
+def test_it_is_a_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.testing", "swarm", "--histories", "1000", "--jobs", "1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("1000 histories (")
+    assert "0 with violations" in done.stdout
+
+
+def test_too_little_is_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(campaign, "ENOUGH", {"contended": 10**6})
+    code, said = run(monkeypatch, capsys, "swarm", "--histories", "20", "--jobs", "1")
+    assert code == 2
+    assert "INVALID, too little has happened: contended" in said
+
+
+def test_what_fails_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign.Tally(histories=1000, seconds=1.0, failed=[(17, "R1 two holders")])
+    monkeypatch.setattr(campaign, "campaign", lambda **_: tally)
+    code, said = run(monkeypatch, capsys, "swarm")
+    assert code == 1
+    assert "seed 17: R1 two holders\n  python -m holdfast.testing replay 17" in said
+
+
+def test_scenarios_are_listed_and_explored(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = run(monkeypatch, capsys, "explore")
+    assert code == 0
+    assert [line.split()[0] for line in said.splitlines()] == list(scenarios.SCENARIOS)
+    code, said = run(monkeypatch, capsys, "explore", "two")
+    assert code == 0
+    assert "all covered" in said
+    code, said = run(monkeypatch, capsys, "explore", "two", "--most", "10")
+    assert code == 2
+    assert "NOT all covered" in said
+    assert run(monkeypatch, capsys, "explore", "none")[0] == 2
+
+
+def test_a_schedule_that_fails_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = explore.Found([0, 1, 2], [Violation("R1", "two holders")], [])
+    monkeypatch.setattr(scenarios.Scenario, "explore", lambda *_, **__: explore.Report(covered=True, found=[found]))
+    code, said = run(monkeypatch, capsys, "explore", "two-crash")
+    assert code == 1
+    assert "python -m holdfast.testing replay two-crash:0.1.2" in said
+
+
+def test_replays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = run(monkeypatch, capsys, "replay", "3")
+    assert code == 0
+    assert said.startswith(f"seed 3: {swarm.simulate(3).profile}")
+    assert "HOLDS" in said
+    code, shown = run(monkeypatch, capsys, "replay", "3", "--requests")
+    assert code == 0
+    assert "> acquire" in shown
+    code, said = run(monkeypatch, capsys, "replay", "two-crash:0.0.0.1")
+    assert code == 0
+    assert "c1/1" in said
+
+
+def test_recordings_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "history.jsonl"
+    with file.open("w") as out:
+        write([Event(1.0, "ask", "a/1", "x", "a", until=9.0), Event(1.1, "taken", "a/1", "x", "a", 1, until=30.0)], out)
+    code, said = run(monkeypatch, capsys, "check", str(file))
+    assert code == 2
+    assert "INVALID" in said
