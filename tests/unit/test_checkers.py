@@ -276,6 +276,10 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         story(served(A, 1, 2, 5), fault(2.2, "amnesia of 1 s"), e(2.5, "granted", "server", "a5", until=4)),
         [],
     ),
+    "R12 granted again by a memory of the time when he held it": (
+        story(served(A, 1, 2, 5), fault(1.5, "amnesia of 1 s"), e(2.5, "granted", "server", "a5", until=4)),
+        [],
+    ),
     "R12 forgotten between the release and its answer": (
         story(served(A, 1, 2, 5), fault(2.006, "amnesia"), e(2.5, "granted", "server", "a5", until=4)),
         [],

@@ -22,13 +22,14 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
         if not scene.server:
             continue
         for hold in scene.holds:
-            for event in case.attempts[hold.attempt]:
-                if event.kind == "freed" and hold.since < event.at < hold.end:
-                    due = case.due(event.at, limits.notice, case.touching(hold.process))
-                    if hold.end > due + ROUNDING:
-                        text = f"{hold.who} lost {hold.lock!r} at {case.ms(event.at)}, and believed until {case.ms(hold.end)}"
-                        yield Violation("R6", text, (hold.taken, event))
-                    break
+            said = [event for event in case.attempts[hold.attempt] if event.at > hold.since]
+            freed = next((event for event in said if event.kind == "freed" and event.at < hold.end), None)
+            # A copy of the request, made by somebody in between, may get the lock back for the one who believes to have it.
+            if freed is not None and not any(event.kind == "granted" for event in said):
+                due = case.due(freed.at, limits.notice, case.touching(hold.process))
+                if hold.end > due + ROUNDING:
+                    text = f"{hold.who} lost {hold.lock!r} at {case.ms(freed.at)}, and believed until {case.ms(hold.end)}"
+                    yield Violation("R6", text, (hold.taken, freed))
             if hold.until < min(hold.ended, case.last) - limits.lag:
                 due = case.due(hold.until, limits.lag, case.touching(hold.process))
                 if min(hold.ended, case.last) > due + ROUNDING:

@@ -174,16 +174,15 @@ def r12_over_is_over(case: Evidence, _: Limits) -> Iterator[Violation]:
     for hold in case.holds():
         if hold.how in {"", "crashed"}:
             continue
-        over, told = "", hold.since
+        over = ""
         for event in case.attempts[hold.attempt]:
             kind = event.kind
             if kind == "renewed" and over:
                 yield Violation("R12", f"{hold.who} renewed {hold.lock!r} at {case.ms(event.at)}, when it was {over}", (event,))
             elif kind in {"release", "lost"} or (kind == "released" and not event.note):
                 over = kind
-                told = told if kind == "released" else event.at  # a release is carried out before it is answered
             elif (kind == "granted" and over in {"released", "lost"}) or (kind == "extended" and over == "released"):
-                if case.disturbed(told, event.at, hold.lock):
+                if case.disturbed(hold.since, event.at, hold.lock):
                     continue
                 felt = case.touching(hold.process)
                 if kind == "granted" and any(over == "lost" or fault.kind == "duplicate" for fault in felt):

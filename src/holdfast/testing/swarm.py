@@ -185,7 +185,7 @@ def limits(profile: Profile) -> Limits:
     """By when things have to be noticed and done, in such a world."""
     slow = profile.slow_share > 0
     notice = float("inf") if slow or not profile.renew or profile.max_hold is not None else profile.ttl / 3 + 1.0
-    return Limits(notice=notice, handover=3.5, lag=3.0 if slow else 1.2)
+    return Limits(notice=notice, handover=10.0 if slow else 3.5, lag=5.0 if slow else 1.2)
 
 
 def waiting(world: World) -> str:
