@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import warnings
 from collections.abc import Callable
@@ -15,6 +16,9 @@ from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
 from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, ServerError
+
+
+log = logging.getLogger("holdfast")
 
 
 class _Lost(threading.Event):
@@ -67,7 +71,10 @@ class Lease(_lease.BaseLease):
             self._event.set()
         if self._on_lost is not None:
             # In a thread of its own: the keeper has other leases to look after.
-            threading.Thread(target=self._on_lost, args=(self,), name="holdfast-on-lost", daemon=True).start()
+            try:
+                threading.Thread(target=self._on_lost, args=(self,), name="holdfast-on-lost", daemon=True).start()
+            except RuntimeError as error:  # no more threads; or the interpreter is shutting down
+                log.warning("on_lost of %r cannot be called: %s", self.name, error)
 
 
 class Lock(_face.BaseLock):

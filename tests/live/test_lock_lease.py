@@ -284,6 +284,17 @@ def test_close_gives_everything_back(server: PrivateServer, look: redis.Redis, n
     assert not [thread.name for thread in threading.enumerate() if thread.name == "holdfast-keeper"]
 
 
+def test_close_tells_the_holder(server: PrivateServer, name: str) -> None:
+    """Whoever works under the lock, in another thread, shall stop: soon somebody else has it."""
+    told: list[str] = []
+    lock = Lock(server.url, name, on_lost=lambda lease: told.append(lease.name))
+    with pytest.raises(LeaseLost, match="the process ends"), lock as lease:
+        waiting = in_thread(lambda: lease.lost.wait(5))
+        holdfast.close()
+        assert waiting.result(5)
+        until(lambda: told == [name])
+
+
 def test_everything_works_after_close_and_can_be_closed_again(server: PrivateServer, look: redis.Redis, name: str) -> None:
     holdfast.close()
     before = connections(look)

@@ -223,11 +223,13 @@ class Node:
         if self._record_at != float("inf"):
             self._record_at = min(self._record_at, now + RECORD_AFTER)
 
-    def farewell(self) -> list[Call]:
-        """What to send when this process ends: held locks are given back, the record is removed."""
+    def farewell(self) -> tuple[list[Tenure], list[Call]]:
+        """When this process ends: the leases that are lost by that, whose owners are to be told; and what to send. Held locks
+        are given back, the record is removed. Called with the keeper's mutex held."""
+        lost = [tenure for tenure in self.renewing.tenures() if tenure.lose("the process ends")]
         calls: list[Call] = [
-            Run(RELEASE, t.spec.keys, (t.token, "release"), 0.5) for t in self.renewing.tenures() if t.lose("the process ends")
+            Run(RELEASE, tenure.spec.keys, (tenure.token, "bury" if tenure.doubt else "release"), 0.5) for tenure in lost
         ]
         if self._record_written:
             calls.append(Command(("DEL", f"hf:proc:{self.keeper.process_id}"), 0.5))
-        return calls
+        return lost, calls

@@ -210,7 +210,11 @@ class Keeper:
         with self.mutex:
             for node in self._nodes.values():
                 node.waiting.close(NotSent("holdfast was closed", node.address))
-            todo = [(node, call) for node in self._nodes.values() for call in node.farewell()]
+            parts = [(node, *node.farewell()) for node in self._nodes.values()]
+        for _, lost, _ in parts:
+            for tenure in lost:  # first of all: whoever works under the lock shall stop before somebody else has it
+                self.safely(self.report, tenure)
+        todo = [(node, call) for node, _, calls in parts for call in calls]
         left = len(todo)
         if not left:
             done.set()

@@ -1,6 +1,7 @@
 """``holdfast demo``: what a lock does, seen in real processes on a real server, in less than twenty seconds.
 
 `scenes` are the three things it shows, `stage` starts and talks to the processes in them, `actors` is what these run.
+`ladder` is a show of its own: how simpler locks break.
 Every line is computed from what has just happened, and the verdict from the lines: it may well be "no".
 """
 
@@ -25,13 +26,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.epilog = (
         "Runs on a private server that is gone afterwards; on the one that HOLDFAST_URL names, if it is set.\n"
-        "Exit codes: 0 everything held, 1 something did not, 69 no server."
+        "Exit codes: 0 everything held, 1 something did not, 69 no server (ladder: holdfast[testing] is not installed)."
+    )
+    parser.add_argument(
+        "show", nargs="?", choices=["ladder"], help="ladder: simpler locks, each with the schedule that breaks it; no server"
     )
     parser.add_argument("--json", action="store_true", help="the facts as one JSON document instead of text")
 
 
 def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
+    if args.show == "ladder":
+        from holdfast.cli.demo import ladder
+
+        return ladder.main(as_json=args.json)
     url = os.environ.get("HOLDFAST_URL", "").strip()
     try:
         if url:

@@ -75,6 +75,14 @@ def crash(world: World, rng: random.Random, _lasts: float) -> None:
         process.crash()
 
 
+def close(world: World, rng: random.Random, _lasts: float) -> None:
+    """A process ends in good order: it gives back what it has, and is gone."""
+    process = _process(world, rng)
+    if process is not None and not process.is_paused:
+        _told(world, "crash: closed", process.name, 0.0)
+        process.close()
+
+
 def cancel(world: World, rng: random.Random, _lasts: float) -> None:
     """A worker is cancelled, or interrupted, in whatever it is doing."""
     workers = [w for process in world.processes if process.here for w in process.workers if not w.done and w.asked is not None]
@@ -165,7 +173,7 @@ def foreign(world: World, rng: random.Random, lasts: float) -> None:
 FAULTS: dict[str, Fault] = {
     fault.__name__: fault
     for fault in (
-        cut, silence, pause, crash, cancel, restart, amnesia, flush, hang, refuse, full, deaf, clock, foreign,
+        cut, silence, pause, crash, close, cancel, restart, amnesia, flush, hang, refuse, full, deaf, clock, foreign,
     )
 }  # fmt: skip
 """By name."""

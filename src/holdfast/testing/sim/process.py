@@ -13,7 +13,7 @@ from holdfast._core.requests import (
     NotSent,
 )
 from holdfast._core.waiting import Waiter
-from holdfast.testing.sim.wire import Line, Wire
+from holdfast.testing.sim.wire import END, Line, Wire
 from holdfast.testing.sim.world import EPOCH
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ INFINITY = float("inf")
 
 Face = Literal["threads", "asyncio"]
 """Threads have a connection each, and close it when they are interrupted; tasks share one, and leave the reply to it."""
+
+GOODBYE = 0.5
+"""Seconds a process takes to end in good order."""
 
 NO_MUTEX: AbstractContextManager[object] = nullcontext()
 
@@ -47,7 +50,8 @@ class Process:
         self.workers: list[Worker] = []
         self.tokens = 0
         self.is_paused = False
-        self._parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        self.parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        """What it does when it goes on."""
         self._base = EPOCH + offset
         self._rate = rate
         self._wake_at = INFINITY
@@ -87,7 +91,7 @@ class Process:
         if not self.here:
             return True
         if self.is_paused:
-            self._parked.append((what, args))
+            self.parked.append((what, args))
         return self.is_paused
 
     def pause(self) -> None:
@@ -99,9 +103,19 @@ class Process:
         if self.here and self.is_paused:
             self.is_paused = False
             self.world.note("resumed", self.name)
-            parked, self._parked = self._parked, []
+            parked, self.parked = self.parked, []
             for what, args in parked:
                 self._do(what, *args)
+
+    def close(self) -> None:
+        """It ends in good order, as `_drive.keeper` does it: waiters are told, held locks given back, and it is gone."""
+        self.node.waiting.close(NotSent("holdfast was closed", self.server.name))
+        lost, calls = self.node.farewell()
+        for tenure in lost:
+            self.report(tenure)
+        for call in calls:
+            self.node.commands.call(call, lambda _answer, _sent: None)
+        self.world.at(self.world.now + GOODBYE, self.crash)
 
     def crash(self) -> None:
         """It is killed: its connections close, and nothing more of it happens."""
@@ -112,7 +126,7 @@ class Process:
         self.world.note("crashed", self.name)
         for wire in [wire for server in self.world.servers for wire in server.wires if wire.process is self]:
             wire.open = False
-            wire.up.send(None)
+            wire.up.send(END)
 
     # The keeper, as `_drive.keeper` is for threads
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core.requests import Call, Command, Refused, Run
 from holdfast.testing.keyspace import Keyspace, ReplyError
-from holdfast.testing.sim.wire import Push, Wire
+from holdfast.testing.sim.wire import End, Push, Wire
 from holdfast.testing.sim.world import EPOCH
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Server:
         self.reachable = True
         self.hung = False
         """Stopped as by SIGSTOP: requests wait for it to go on."""
-        self.backlog: deque[tuple[Wire, Call | None]] = deque()
+        self.backlog: deque[tuple[Wire, Call | End]] = deque()
         self.refusing = ""
         """If set, what it answers to every script and write: "LOADING", "BUSY", "OOM", ..."""
         self.deaf = False

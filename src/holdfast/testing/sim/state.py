@@ -30,7 +30,8 @@ ABSOLUTE = 5e8
 
 MILLISECONDS = 10**12
 MICROSECONDS = 10**14
-"""Whole numbers from here on: times of the server in ms, and what only its order counts of (fences, numbers of renewals)."""
+"""Whole numbers from here on: times of the server in ms, and what only its order counts of: fences, numbers of renewals. (So
+nothing else may be as large.)"""
 
 _NUMBER = re.compile(rb"\d{12,}")
 
@@ -113,7 +114,7 @@ class Fingerprint:
         for process in world.processes:
             self._process(process)
         wires = {wire for server in world.servers for wire in server.wires} | {pipe.wire for pipe in world.pipes}
-        for wire in sorted(wires, key=lambda wire: (wire.label, wire.number)):
+        for wire in sorted(wires, key=lambda wire: (wire.label, wire.server.name, wire.number)):
             self._wire(wire)
         held = [pipe for _, pipe in world.held]
         for pipe in held:
@@ -128,6 +129,9 @@ class Fingerprint:
         self._put(process.name, process.here, process.is_paused, process.tokens)
         if not process.here:
             return
+        for what, args in process.parked:
+            self._put(entry_name([0.0, 0, what, args]))
+            self.add(args)
         for worker in process.workers:
             self._worker(worker)
         node = process.node
@@ -147,7 +151,7 @@ class Fingerprint:
         self.add(line.retry_at)
 
     def _wire(self, wire: Wire) -> None:
-        self._put(wire.label, wire.open, wire.silent, *sorted(wire.channels))
+        self._put(wire.label, wire.server.name, wire.open, wire.cut_off, wire.silent, *sorted(wire.channels))
         for request in wire.in_flight:
             self.add(request.call)
             self.add(request.sent)

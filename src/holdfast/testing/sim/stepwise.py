@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._core.requests import Run
 from holdfast.testing.sim.state import entry_name
-from holdfast.testing.sim.wire import show
+from holdfast.testing.sim.wire import END, show
 from holdfast.testing.sim.world import Entry, Stuck, World
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Stepwise(World):
     def _of_messages(self) -> Iterator[Mishap]:
         for pipe in self.pipes:
             message = pipe.messages[0]
-            if message is None or not pipe.wire.open:
+            if message is END or not pipe.wire.open:
                 continue
             yield "lost-request" if pipe is pipe.wire.up else "lost-reply", _of(pipe), pipe.wire.cut
             if isinstance(message, Run):
@@ -194,7 +194,7 @@ def _of(pipe: Pipe) -> str:
     message = pipe.messages[0]
     wire = pipe.wire
     if pipe is wire.down:
-        what = "end" if message is None else "push" if hasattr(message, "channel") else "reply"
+        what = "end" if message is END else "push" if hasattr(message, "channel") else "reply"
     else:
-        what = "end" if message is None else show(message).split(" ")[0]
+        what = "end" if message is END else show(message).split(" ")[0]
     return f"{wire.label} {what}"

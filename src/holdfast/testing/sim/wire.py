@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 INFINITY = float("inf")
 
 
+class End:
+    """What arrives last: the other side has closed the connection."""
+
+
+END = End()
+
+
 class Pipe:
     """One direction of a connection."""
 
@@ -78,9 +85,22 @@ class Wire:
     """One connection of a process to a server. Local times are the process's."""
 
     __slots__ = (
-        "_alarm", "channels", "cut_off", "down", "in_flight", "label", "number", "on_lost", "on_push", "open", "process", "server",
-        "silent", "up", "world",
-    )  # fmt: skip
+        "_alarm",
+        "channels",
+        "cut_off",
+        "down",
+        "in_flight",
+        "label",
+        "number",
+        "on_lost",
+        "on_push",
+        "open",
+        "process",
+        "server",
+        "silent",
+        "up",
+        "world",
+    )
 
     def __init__(
         self,
@@ -145,7 +165,7 @@ class Wire:
         process = self.process
         if not self.open or ((process.is_paused or not process.here) and process.busy(self._receive, message)):
             return
-        if message is None:
+        if message is END:
             self.close("the connection was closed")
         elif isinstance(message, Push):
             if self.on_push is not None:
@@ -167,7 +187,7 @@ class Wire:
             self._alarm[2] = None
         self.down.messages.clear()
         if not self.cut_off:
-            self.up.send(None)
+            self.up.send(END)
         failed, self.in_flight = self.in_flight, deque()
         if self.on_lost is not None:
             self.on_lost()
@@ -176,18 +196,18 @@ class Wire:
 
     # The server's end
 
-    def _serve(self, call: Call | None) -> None:
+    def _serve(self, call: Call | End) -> None:
         server = self.server
         if server.hung:
             server.backlog.append((self, call))
             return
         mishap = self.world.mishap
-        if call is None or mishap is None or not mishap(self, call):
+        if isinstance(call, End) or mishap is None or not mishap(self, call):
             self.carry_out(call)
 
-    def carry_out(self, call: Call | None) -> None:
-        """The server does what was asked for, and answers; None: the other end was closed."""
-        if call is None:
+    def carry_out(self, call: Call | End) -> None:
+        """The server does what was asked for, and answers; or forgets the connection, if it was closed."""
+        if isinstance(call, End):
             self.drop()
             return
         for reply in self.server.serve(self, call):
@@ -210,7 +230,7 @@ class Wire:
         if self.open and not self.cut_off:
             self.cut_off = True
             self.down.messages.clear()
-            self.down.send(None)
+            self.down.send(END)
 
 
 def typed(call: Call, reply: Any) -> Any:

@@ -52,9 +52,22 @@ class Worker:
     """One thread or task: a coroutine that is driven. What it awaits are the requests of operations."""
 
     __slots__ = (
-        "_asked", "_do", "_slot", "_timer", "_wires", "acquisition", "acquisitions", "asked", "asked_to_join", "coroutine", "done", "name",
-        "process", "requests", "thrown",
-    )  # fmt: skip
+        "_asked",
+        "_do",
+        "_slot",
+        "_timer",
+        "_wires",
+        "acquisition",
+        "acquisitions",
+        "asked",
+        "asked_to_join",
+        "coroutine",
+        "done",
+        "name",
+        "process",
+        "requests",
+        "thrown",
+    )
 
     def __init__(self, process: Process, name: str) -> None:
         self.process = process

@@ -1,0 +1,101 @@
+"""``holdfast demo ladder``: the locks that everybody writes first, each with the schedule that breaks it, found while you wait.
+
+What is shown is in `holdfast.testing.ladder`. It needs no server: the simulator has its own.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli import output
+from holdfast.cli.demo.screen import Check, Screen
+
+if TYPE_CHECKING:
+    from holdfast.testing.ladder import Step
+
+FAILED = 1
+"""Exit code if a rung did not break as it should, or its cure did."""
+
+WIDTH = 80
+
+
+def main(*, as_json: bool) -> int:
+    """Climb it; returns the exit code."""
+    try:
+        from holdfast.testing.ladder import RUNGS, climb
+    except ImportError as error:
+        if "lupa" not in str(error):
+            raise
+        output.say('demo ladder: the simulator runs Lua: pip install "holdfast[testing]"')
+        return output.EX_UNAVAILABLE
+    started = time.monotonic()
+    screen = Screen(silent=as_json)
+    screen.line("holdfast demo ladder: a simulator tries one schedule after the other until a rule is broken")
+    checks: list[Check] = []
+    rungs: list[dict[str, Any]] = []
+    for step in climb():
+        found = judge(step, RUNGS.index(step.cure) + 1)
+        show(screen, RUNGS.index(step.rung) + 1, step, found)
+        checks += found
+        rungs.append(facts(step))
+    seconds = time.monotonic() - started
+    held = all(check.held for check in checks)
+    if as_json:
+        print(json.dumps({"rungs": rungs, "held": held, "seconds": round(seconds, 3)}, indent=1))
+    else:
+        screen.verdict(checks, seconds)
+    return 0 if held else FAILED
+
+
+def judge(step: Step, number: int) -> list[Check]:
+    """What has to hold. ``number``: of the rung that is the cure."""
+    name, fall, found, cure, survived = step.rung.name, step.fall, step.found, step.cure, step.survived
+    broken = found is not None and found.violation.rule == fall.rule
+    which = f"schedule {found.schedules} of at most {fall.within}" if found else f"not within {fall.within} schedules"
+    whole = survived.covered and not survived.found
+    covered = f"{survived.schedules} schedules, {survived.states} states" + (", all there are" if survived.covered else "")
+    return [
+        Check(f"{name} breaks ({fall.rule}): {which}", broken),
+        Check(f"{cure.name} (rung {number}) survives the same: {covered}", whole),
+    ]
+
+
+def show(screen: Screen, number: int, step: Step, checks: list[Check]) -> None:
+    """One rung."""
+    screen.title(f"{number}. {step.rung.title}")
+    for text in (step.rung.about, f"Tried with {step.fall.scenario.about}.", step.fall.wrong):
+        for line in textwrap.wrap(text, WIDTH - 2):
+            screen.line(f"  {line}")
+    if step.found is not None:
+        screen.line()
+        for line in step.found.timeline.splitlines():
+            screen.line(f"  {line}".rstrip())
+    screen.line()
+    for check in checks:
+        screen.check(check)
+
+
+def facts(step: Step) -> dict[str, Any]:
+    """One rung, for programs."""
+    found = step.found
+    return {
+        "name": step.rung.name,
+        "title": step.rung.title,
+        "about": step.rung.about,
+        "scenario": step.fall.scenario.about,
+        "wrong": step.fall.wrong,
+        "found": found and {"schedules": found.schedules, "rule": found.violation.rule, "text": found.violation.text},
+        "within": step.fall.within,
+        "timeline": found.timeline.splitlines() if found else [],
+        "cure": step.cure.name,
+        "survived": {
+            "schedules": step.survived.schedules,
+            "states": step.survived.states,
+            "covered": step.survived.covered,
+            "violations": len(step.survived.found),
+        },
+        "held": step.held,
+    }
