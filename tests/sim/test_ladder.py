@@ -130,7 +130,7 @@ def test_the_steps_that_are_not_chosen_make_no_difference(
 ) -> None:
     """The world of the ladder does at once what only one client sees. The outcomes are those of a world that does not."""
     reduced = outcomes(by_name(name), scenario)
-    monkeypatch.setattr(LadderWorld, "_steps", Stepwise._steps)
+    monkeypatch.setattr(LadderWorld, "steps_now", Stepwise.steps_now)
     assert outcomes(by_name(name), scenario) == reduced
 
 

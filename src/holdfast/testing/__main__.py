@@ -79,6 +79,8 @@ def _swarm(args: argparse.Namespace) -> int:
     print(tally.coverage)
     for seed, what in tally.failed[:20]:
         print(f"seed {seed}: {what}\n  python -m holdfast.testing replay {seed}")
+    if tally.failed:
+        _show(str(tally.failed[0][0]), requests=False)
     missing = tally.missing()
     if missing:
         print(f"INVALID, too little has happened: {', '.join(missing)}")
@@ -108,8 +110,9 @@ def _explore(args: argparse.Namespace) -> int:
         covered = "all covered" if report.covered else "NOT all covered"
         print(f"{name:28} {report.states} states, {report.schedules} schedules, {report.steps} steps, {covered}, {took:.1f} s")
         for found in report.found:
-            choices = ".".join(map(str, found.choices))
-            print(f"  {found.violations[0]}\n  python -m holdfast.testing replay {name}:{choices}")
+            which = f"{name}:{'.'.join(map(str, found.choices))}"
+            print(f"  {found.violations[0]}\n  python -m holdfast.testing replay {which}")
+            _show(which, requests=False)
             verdict = VIOLATED
         if not report.covered and verdict == OK:
             verdict = INVALID
@@ -117,20 +120,23 @@ def _explore(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace) -> int:
+    return VIOLATED if _show(args.which, requests=args.requests) else OK
+
+
+def _show(which: str, *, requests: bool) -> bool:
+    """Draw a history; True if something is violated in it."""
     from holdfast.testing import swarm, timeline
     from holdfast.testing.scenarios import SCENARIOS
 
-    name, _, choices = args.which.partition(":")
+    name, _, choices = which.partition(":")
     if name in SCENARIOS:
-        history, violations = SCENARIOS[name].replay(
-            [int(choice) for choice in choices.split(".") if choice], trace=args.requests
-        )
+        history, violations = SCENARIOS[name].replay([int(choice) for choice in choices.split(".") if choice], trace=requests)
     else:
-        run = swarm.simulate(int(name), trace=args.requests)
+        run = swarm.simulate(int(name), trace=requests)
         history, violations = run.history, run.violations
         print(f"seed {run.seed}: {run.profile}")
     print(timeline.draw(history, violations))
-    return VIOLATED if violations else OK
+    return bool(violations)
 
 
 def _check(args: argparse.Namespace) -> int:

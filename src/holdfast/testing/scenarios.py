@@ -17,7 +17,7 @@ from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import Stuck
-from holdfast.testing.swarm import leftovers
+from holdfast.testing.swarm import leftovers, told_at_once
 
 Program = Callable[[Worker, Lock], Coroutine[Any, Any, None]]
 
@@ -77,6 +77,9 @@ class Scenario:
     def settle(self, world: Stepwise) -> None:
         """What is still under way arrives, and the leases run out."""
         world.budget = 0
+        while steps := world.steps_now():
+            steps[0].do()
+        told_at_once(world)
         until = world.now + self.ttl + CLAIM + 3.0
         try:
             while (options := world.options()) and world.now <= until:

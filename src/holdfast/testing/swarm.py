@@ -28,6 +28,9 @@ HORIZON = 600.0
 SET_BACK = 10.0
 """Seconds by which the server's clock may have been set back: so much longer lives what it keeps."""
 
+PROMPT = 20
+"""Trips that a last message may take to arrive."""
+
 STEPS = 50_000
 """As many steps are a hot loop."""
 
@@ -194,13 +197,23 @@ def waiting(world: World) -> str:
 
 
 def settle(world: World, profile: Profile) -> None:
-    """Everybody has come to an end: after one more lease and claim, nothing of it may be left."""
+    """Everybody has come to an end: after one more lease and claim, nothing of it may be left; and if nothing went wrong but
+    cancellations, at once."""
     world.mishap = None
+    world.pass_time(PROMPT * profile.latency)
+    told_at_once(world)
     healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
     world.pass_time(healed + profile.ttl + CLAIM + 3.0 + SET_BACK)
     for what in leftovers(world):
         world.note("left", note=what)
     world.note("end")
+
+
+def told_at_once(world: World) -> None:
+    """Write down what is left now, if there is no excuse for it."""
+    if all(event.note == "cancel" for event in world.history if event.kind == "fault"):
+        for what in leftovers(world):
+            world.note("left", note=f"at once: {what}")
 
 
 def leftovers(world: World) -> list[str]:

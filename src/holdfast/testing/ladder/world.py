@@ -69,7 +69,7 @@ class LadderWorld(Stepwise):
             TellingServer(self, name)
         self.at(EPOCH + HORIZON, self.working.clear)
 
-    def _steps(self) -> list[Step]:
+    def steps_now(self) -> list[Step]:
         """As many as matter: what only one client sees need not be tried both before and after what others do, so it is
         done at once. What is left to choose is the order in which servers are asked, and when sleepers wake."""
         self.pipes = [pipe for pipe in self.pipes if pipe.messages]

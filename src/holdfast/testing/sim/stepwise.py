@@ -84,12 +84,13 @@ class Stepwise(World):
     def options(self) -> list[Step]:
         """The steps that are possible now, in a fixed order; time passes if there is none before. Raises Stuck."""
         while True:
-            steps = self._steps()
+            steps = self.steps_now()
             if steps:
                 return steps + (self._fault_steps() if self.budget else [])
             self._pass_time()
 
-    def _steps(self) -> list[Step]:
+    def steps_now(self) -> list[Step]:
+        """The steps that are possible without any time passing, faults apart."""
         self.ready = [entry for entry in self.ready if entry[2] is not None]
         steps = [Step(entry_name(entry), lambda entry=entry: self._take(entry)) for entry in self.ready]  # type: ignore[misc]
         self.pipes = [pipe for pipe in self.pipes if pipe.messages and not pipe.wire.silent]
