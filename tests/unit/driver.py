@@ -1,4 +1,4 @@
-"""A driver for tests: carries out an operation on `model.Server` under virtual time, and goes wrong where it is told to."""
+"""A driver for tests: carries out an operation on `server.Server` under virtual time, and goes wrong where it is told to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from holdfast._core import mutex
-from holdfast._core.mutex import Attempt, Spec, milliseconds
+from holdfast._core.mutex import REFRESH, Attempt, Spec, milliseconds
 from holdfast._core.requests import (
     Answer,
     Command,
@@ -27,7 +27,7 @@ from holdfast._core.requests import (
     Wait,
 )
 from holdfast._core.waiting import Waiter, Waiting
-from unit.model import Server
+from unit.server import KEYS, Server
 
 T = TypeVar("T")
 
@@ -36,9 +36,8 @@ OTHER = "bbbbbbbbbbbb.0"
 
 
 def spec(*, ttl: float = 30.0, renew: bool = True, max_hold: float | None = None) -> Spec:
-    keys = (b"hf:{x}", b"hf:{x}:state", b"hf:{x}:queue")
     return Spec(
-        name="x", keys=keys, ttl=ttl, renew=renew, max_hold=max_hold, timeout=min(5.0, max(ttl / 10, min(ttl / 3, 0.2)))
+        name="x", keys=KEYS, ttl=ttl, renew=renew, max_hold=max_hold, timeout=min(5.0, max(ttl / 10, min(ttl / 3, 0.2)))
     )
 
 
@@ -113,6 +112,9 @@ class Driver:
     """Sent and not answered: a copy may arrive at any time."""
     tokens: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.server.listen(ME)
+
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """As the drivers in `_drive`: whatever goes wrong is thrown into the operation."""
         try:
@@ -181,9 +183,10 @@ class Driver:
     def deliver(self) -> None:
         """Messages reach the inbox; what nobody waits for any more is handed on."""
         while self.server.published:
-            token, fence = self.server.published.pop(0)
-            if token.startswith(ME):
-                leave = self.waiting.on_message(token, fence, self.server.now)
+            channel, message = self.server.published.pop(0)
+            if channel == f"hf:inbox:{ME}".encode():
+                _, token, fence = message.decode().split()
+                leave = self.waiting.on_message(token, int(fence), self.server.now)
                 if leave is not None:
                     self.server.perform(leave)
 
@@ -219,9 +222,12 @@ class Driver:
     def _refresh(self) -> None:
         for refresh in self.waiting.due(self.server.now):
             sent = self.server.now
-            raw = self.server.refresh((w.attempt.token, milliseconds(w.attempt.spec.first_ttl)) for w in refresh.batch)
+            keys = tuple(key for waiter in refresh.batch for key in waiter.attempt.spec.keys)
+            args: list[str | int] = [f"hf:inbox:{ME}"]
+            for waiter in refresh.batch:
+                args += waiter.attempt.token, milliseconds(waiter.attempt.spec.first_ttl)
+            _, replies = self.server.perform(Run(REFRESH, keys, tuple(args), self.waiting.timeout))
             self.server.now += 0.001
-            _, replies = mutex.REFRESH.parse(raw)
             self.waiting.on_refreshed(refresh.batch, replies, sent, self.server.now)
         self.deliver()
 
@@ -236,8 +242,7 @@ class Driver:
 
     def nothing_left(self) -> bool:
         """Neither lock nor place of ours at the server."""
-        server = self.server
-        return server.current() not in self.tokens and not set(server.queue) & set(self.tokens)
+        return self.server.present().isdisjoint(self.tokens)
 
     def late_copies_arrive(self) -> None:
         self.deliver()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from holdfast._core.mutex import Spec
 from holdfast._core.requests import Down, NotSent, TimedOut
 from unit.driver import ME, OTHER, Driver, spec
-from unit.model import Server
+from unit.server import LOCK, Server
 
 
 def held(seconds: float = 20.0, *, waiters: tuple[str, ...] = ()) -> Server:
@@ -16,21 +16,36 @@ def held(seconds: float = 20.0, *, waiters: tuple[str, ...] = ()) -> Server:
     server = Server()
     server.take(OTHER, seconds)
     for waiter in waiters:
-        server.queue[waiter] = server.now + 3.0
+        server.join(waiter)
+    return server
+
+
+def freed() -> Server:
+    """A server on which somebody else has held the lock."""
+    server = held()
+    holder_releases(server)
+    return server
+
+
+def in_the_way() -> Server:
+    """A server on which the lock's key holds data of somebody else's."""
+    server = Server()
+    server.keyspace.execute("RPUSH", LOCK, "theirs")
     return server
 
 
 def holder_releases(server: Server) -> None:
-    server.release(OTHER, "release")
+    server.release(OTHER)
 
 
 def holder_dies(server: Server) -> None:
-    server.expires = server.now
+    server.lose()
 
 
 def place_is_purged(server: Server) -> None:
-    for token in [token for token in server.queue if token.startswith(ME)]:
-        del server.queue[token]
+    for token in server.queue:
+        if token.startswith(ME):
+            server.release(token, "leave")
 
 
 def nothing(server: Server) -> None:
@@ -64,7 +79,7 @@ SCENARIOS = [
     Scenario("handed over, short hold", lambda: Driver(held(), events=[holder_releases]), spec=spec(max_hold=1.0)),
     Scenario("the holder dies", lambda: Driver(held(5.0), events=[holder_dies]), wait=8.0),
     Scenario("the lease of the holder ends", lambda: Driver(held(2.5))),
-    Scenario("freed before we joined", lambda: Driver(held(0.003))),
+    Scenario("freed before we joined", lambda: Driver(held(0.002))),
     Scenario("place purged, then handed over", lambda: Driver(held(), events=[place_is_purged, holder_releases])),
     Scenario("time runs out", lambda: Driver(held()), wait=2.5, granted=False),
     Scenario("time runs out behind others", lambda: Driver(held(waiters=("cccccccccccc.1",))), wait=0.5, granted=False),
@@ -72,5 +87,5 @@ SCENARIOS = [
     Scenario("the inbox is refused", lambda: Driver(held(), enlist_outcome=Down(NotSent("no server"))), granted=False),
     Scenario("time is up before the inbox opens", lambda: Driver(held(), enlist_outcome=TimedOut()), wait=1.0, granted=False),
     Scenario("answered after the lease", lambda: Driver(Server(), slow={("acquire", 0): 40.0})),
-    Scenario("in the way", lambda: Driver(Server(conflict=True)), granted=False),
+    Scenario("in the way", lambda: Driver(in_the_way()), granted=False),
 ]

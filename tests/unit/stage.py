@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast import _face, aio, locks
+from holdfast._core.mutex import renewal
 from holdfast._core.renewing import Renewing, Tenure
 from holdfast._wire.endpoint import Endpoint
 from unit.driver import ME, Driver
-from unit.model import Server
+from unit.server import Server
 
 T = TypeVar("T")
 
@@ -101,11 +102,11 @@ class Stage:
     def keep(self) -> list[Tenure]:
         """What the keeper does now: the leases found lost are reported to their owners."""
         renewals, lost = self.process.keeper.renewing.due(self.server.now)
-        for renewal in renewals:
-            sent = self.server.now
-            answer = self.server.renew(renewal.tenure.token, int(renewal.ttl * 1000), int(sent * 1e6))
-            if not self.process.keeper.renewing.on_answer(renewal, answer, sent):
-                lost.append(renewal.tenure)
+        for renew in renewals:
+            tenure = renew.tenure
+            answer = self.server.perform(renewal(tenure.spec, tenure.token, renew.ttl, renew.made))
+            if not self.process.keeper.renewing.on_answer(renew, answer, self.server.now):
+                lost.append(tenure)
         for tenure in lost:
             owner = tenure.owner()
             if owner is not None:

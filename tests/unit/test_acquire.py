@@ -11,8 +11,8 @@ from holdfast._core.acquire import KeyConflict, acquire
 from holdfast._core.mutex import Attempt, Busy, Grant, milliseconds
 from holdfast._core.requests import Command, NotSent, Refused, Request, Run, TimedOut, Unknown, WireError
 from unit.driver import OTHER, Driver, Fault, always, first, kind_of, some, spec
-from unit.model import Server
-from unit.scenarios import SCENARIOS, Scenario, held, holder_releases, nothing
+from unit.scenarios import SCENARIOS, Scenario, freed, held, holder_releases, nothing
+from unit.server import Server
 
 INTERRUPTS = [Fault(kind(), applied) for kind in (asyncio.CancelledError, KeyboardInterrupt) for applied in (False, True)]
 WIRE_FAULTS = [
@@ -144,7 +144,7 @@ def test_interrupted_twice(scenario: Scenario) -> None:
 
 
 def test_one_trip_when_free() -> None:
-    driver = Driver(held(0.0))
+    driver = Driver(freed())
     assert isinstance(driver.run(acquire(Attempt(spec()), None)), Grant)
     assert scripts(driver) == ["acquire"]
 
@@ -154,7 +154,7 @@ def test_one_trip_when_busy_and_not_patient() -> None:
     busy = driver.run(acquire(Attempt(spec()), 0.0))
     assert isinstance(busy, Busy)
     assert scripts(driver) == ["acquire"]
-    assert driver.server.queue == {}
+    assert driver.server.queue == []
 
 
 @pytest.mark.parametrize("name", ["busy, no patience", "answered after the lease"])
@@ -193,7 +193,7 @@ def test_busy_says_who_holds_it_even_if_the_queue_was_never_reached() -> None:
 
 
 def test_max_hold_bounds_the_first_lease() -> None:
-    driver = Driver(held(0.0))
+    driver = Driver(freed())
     driver.run(acquire(Attempt(spec(max_hold=1.0)), None))
     run = next(request for request in driver.trace if isinstance(request, Run))
     assert run.args[1] == milliseconds(1.0)
@@ -217,7 +217,7 @@ def test_the_message_of_a_grant_that_was_learnt_by_asking_does_no_harm() -> None
     """The answer that put us into the queue is lost, the lock is handed over, asking again says "held"; then the message of
     that hand-over is read at last. It must not give the lock back."""
     server = held()
-    unread: list[tuple[str, int]] = []
+    unread: list[tuple[bytes, bytes]] = []
 
     def released_meanwhile(kind: str, nth: int) -> None:
         if (kind, nth) == ("acquire", 2):
@@ -230,7 +230,7 @@ def test_the_message_of_a_grant_that_was_learnt_by_asking_does_no_harm() -> None
     )
     grant = driver.run(acquire(Attempt(spec(ttl=10.0)), None))
     assert isinstance(grant, Grant)
-    assert unread == [(grant.attempt.token, grant.fence)]
+    assert [message for _, message in unread] == [f"1 {grant.attempt.token} {grant.fence}".encode()]
     server.published.extend(unread)
     driver.deliver()
     check_grant(driver, grant)
@@ -253,7 +253,7 @@ def test_a_claim_that_ended_while_it_was_confirmed_leaves_no_place() -> None:
 
 def test_a_lost_first_answer_is_asked_for_again_with_the_same_token() -> None:
     for applied in (False, True):
-        driver = Driver(held(0.0), failing=first(Fault(Unknown("cut"), applied), "acquire"))
+        driver = Driver(freed(), failing=first(Fault(Unknown("cut"), applied), "acquire"))
         grant = driver.run(acquire(Attempt(spec()), None))
         assert isinstance(grant, Grant)
         assert [request.args[0] for request in driver.trace if isinstance(request, Run)] == [driver.tokens[0]] * 2
@@ -262,21 +262,21 @@ def test_a_lost_first_answer_is_asked_for_again_with_the_same_token() -> None:
 
 
 def test_a_server_that_never_answers_is_given_up_after_three_tries() -> None:
-    driver = Driver(held(0.0), failing=always(Fault(Unknown("cut")), "acquire", "release"))
+    driver = Driver(freed(), failing=always(Fault(Unknown("cut")), "acquire", "release"))
     with pytest.raises(Unknown):
         driver.run(acquire(Attempt(spec()), None))
     assert scripts(driver) == ["acquire"] * 3 + ["release"] * 2
 
 
 def test_no_connection_at_first_contact_is_an_error_at_once() -> None:
-    driver = Driver(held(0.0), failing=always(Fault(NotSent("nobody there")), "acquire"))
+    driver = Driver(freed(), failing=always(Fault(NotSent("nobody there")), "acquire"))
     with pytest.raises(NotSent):
         driver.run(acquire(Attempt(spec()), None))
     assert scripts(driver)[:2] == ["acquire", "release"]
 
 
 def test_first_contact_overruns_the_wait_by_little() -> None:
-    driver = Driver(held(0.0), failing=always(Fault(Unknown("cut")), "acquire", "release"))
+    driver = Driver(freed(), failing=always(Fault(Unknown("cut")), "acquire", "release"))
     started = driver.server.now
     with pytest.raises(Unknown):
         driver.run(acquire(Attempt(spec()), 0.5))

@@ -14,6 +14,7 @@ from holdfast._core.requests import NotSent, Refused, Unknown
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from holdfast.locks import Lock
 from unit.driver import OTHER, Fault, always, first, never
+from unit.server import LOCK
 from unit.stage import Stage, stage
 
 __all__ = ["stage"]
@@ -292,8 +293,7 @@ def test_who_holds_it(stage: Stage) -> None:
 
 
 def test_a_foreign_holder(stage: Stage) -> None:
-    stage.server.take("somebody elses token", 20)
-    stage.server.waiting = lambda: [0, -1, 0, b""]  # type: ignore[method-assign]
+    stage.server.keyspace.execute("SET", LOCK, "somebody elses token")
     with pytest.raises(LockTimeout, match=r"not holdfast.*no expiry") as caught, Lock(URL, "x", wait=0):
         pass
     assert (caught.value.holder, caught.value.remaining) == (None, None)
@@ -314,7 +314,7 @@ def test_refused(stage: Stage) -> None:
 
 
 def test_data_in_the_way(stage: Stage) -> None:
-    stage.server.conflict = True
+    stage.server.keyspace.execute("RPUSH", LOCK, "theirs")
     with pytest.raises(ConfigError, match=r"holds a list, not a lock.*nothing was changed") as caught, Lock(URL, "x"):
         pass
     assert caught.value.parameter == "name"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.mutex import Attempt, give_up, margin, new_token, release, renew
+from holdfast._core.mutex import Attempt, Dead, give_up, margin, new_token, release, renew
 from holdfast._core.requests import NotSent, Refused, Run, Unknown, WireError
 from unit.driver import ME, OTHER, Driver, Fault, always, first, kind_of, never, some, spec
-from unit.model import Server
+from unit.server import Server
 
 TOKEN = f"{ME}.{7:032x}"
 WAITER = "cccccccccccc.1"
@@ -27,7 +27,7 @@ def holding(*, waiter: bool = False) -> Driver:
     server = Server()
     server.take(TOKEN, 30.0)
     if waiter:
-        server.queue[WAITER] = server.now + 100.0
+        server.join(WAITER)
     return Driver(server, tokens=[TOKEN])
 
 
@@ -35,8 +35,17 @@ def queued() -> Driver:
     """Somebody else holds the lock, we stand in line."""
     server = Server()
     server.take(OTHER, 30.0)
-    server.queue[TOKEN] = server.now + 100.0
+    server.join(TOKEN)
     return Driver(server, tokens=[TOKEN])
+
+
+def lost_to(holder: str) -> Driver:
+    """We held the lock, now somebody else does, or nobody."""
+    driver = holding()
+    driver.server.lose()
+    if holder:
+        driver.server.take(holder, 30.0)
+    return driver
 
 
 def releasing(*, in_time: bool = True, doubt: bool = False) -> Coroutine[Any, Any, bool]:
@@ -83,8 +92,7 @@ def test_release_in_spite_of_one_fault(fault: Fault, waiter: bool) -> None:
 
 def test_release_of_what_was_lost() -> None:
     for holder in (OTHER, ""):
-        driver = holding()
-        driver.server.holder = holder
+        driver = lost_to(holder)
         assert driver.run(releasing()) is False
         assert driver.server.current() == holder
 
@@ -117,7 +125,7 @@ def test_release_refused_for_good_is_not_repeated() -> None:
 def test_release_in_doubt_refuses_the_copy_that_took_the_lock() -> None:
     driver = holding()
     assert driver.run(releasing(doubt=True)) is True
-    assert driver.server.acquire(TOKEN, 30000, 0) == [-1]
+    assert isinstance(driver.server.acquire(TOKEN), Dead)
     assert driver.nothing_left()
 
 
@@ -164,8 +172,7 @@ def test_renew_counts_from_the_request_that_was_answered(fault: Fault | None) ->
 
 def test_renew_never_brings_back_what_is_lost() -> None:
     for holder in (OTHER, ""):
-        driver = holding()
-        driver.server.holder = holder
+        driver = lost_to(holder)
         kept, _ = driver.run(renew(SPEC, TOKEN, 30.0, 1000.0))
         assert not kept
         assert driver.server.current() == holder
@@ -228,9 +235,9 @@ def test_give_up_hands_over_what_was_granted_meanwhile() -> None:
 def test_give_up_in_doubt_declares_the_token_dead() -> None:
     driver = queued()
     driver.run(give_up(attempt(doubt=True)))
-    assert driver.server.acquire(TOKEN, 30000, 1) == [-1]
-    driver.server.release(OTHER, "release")
-    assert driver.server.acquire(TOKEN, 30000, 1) == [-1]
+    assert isinstance(driver.server.acquire(TOKEN, join=True), Dead)
+    driver.server.release(OTHER)
+    assert isinstance(driver.server.acquire(TOKEN, join=True), Dead)
 
 
 def test_give_up_never_raises_and_ends_in_less_than_a_second() -> None:
@@ -265,7 +272,7 @@ def test_a_new_token_buries_the_old_one_if_in_doubt() -> None:
         driver.run(new_token(trying))
         assert trying.token == driver.tokens[-1] != TOKEN
         assert (trying.pending, trying.doubt) == (False, False)
-        assert (TOKEN in driver.server.dead) is doubt
+        assert isinstance(driver.server.acquire(TOKEN), Dead) is doubt
 
 
 def test_every_script_has_a_time_limit_far_below_the_lease() -> None:

@@ -96,7 +96,7 @@ def test_leases_and_their_errors(known_token: Stage, caplog: pytest.LogCaptureFi
     check(lease)
     check(lease.lost)
     other = Lock(URL, "x", wait=0)
-    stage.server.holder = TOKEN.replace("c0ffee", "decade")
+    stage.server.take(TOKEN.replace("c0ffee", "decade"), 60)
     with pytest.raises(LockTimeout) as busy, other:
         pass
     check(busy.value)

@@ -170,7 +170,7 @@ def test_busy_raise_and_skip_do_not_wait(stage: Stage) -> None:
         locked(URL, "x", busy="raise")(target)("u")
     assert locked(URL, "x", busy="skip")(target)("u") is None
     assert stage.server.now - before < 0.1
-    assert stage.server.queue == {}
+    assert stage.server.queue == []
 
 
 @pytest.mark.parametrize("busy", ["wait", "raise", "skip"])
@@ -210,7 +210,7 @@ def test_a_time_out_inside_the_function_is_its_own_business(stage: Stage, is_asy
 def test_the_result_of_a_coroutine(stage: Stage) -> None:
     @locked(URL, "{n}")
     async def double(n: int) -> int:
-        assert stage.server.current() == stage.script.tokens[-1]
+        assert stage.server.current(b"hf:{4}") == stage.script.tokens[-1]
         return 2 * n
 
     assert asyncio.run(double(4)) == 8
