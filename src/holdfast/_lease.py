@@ -119,8 +119,10 @@ class BaseLease:
             keeper.forget(self._endpoint, self._tenure)
 
     def _renewed(self, kept: bool, made: float, sent: float, ttl: float) -> bool:
-        """Take note of a renewal by hand; False if the lease is lost."""
+        """Take note of the answer to a renewal by hand; False if the lease is lost, or was over before the answer was read."""
         tenure = self._tenure
+        if self._expired():
+            return False
         if kept:
             tenure.ttl = ttl
             tenure.renewed(made, sent, ttl)

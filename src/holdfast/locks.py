@@ -17,7 +17,6 @@ from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
 from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, ServerError
 
-
 log = logging.getLogger("holdfast")
 
 

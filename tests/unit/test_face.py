@@ -128,6 +128,14 @@ def test_renew_sets_and_never_adds(stage: Stage) -> None:
         assert lease.remaining() == pytest.approx(20, abs=1), "as long as it was last"
 
 
+def test_a_renewal_whose_answer_is_read_too_late_brings_nothing_back(stage: Stage) -> None:
+    """The lease was over by then, for everybody who has asked: over it stays."""
+    stage.script.slow = {("renew", 0): 40.0}
+    with pytest.raises(LeaseLost, match="its time ran out"), Lock(URL, "x", ttl=30) as lease:
+        lease.renew(60.0)
+    assert lease.lost.is_set()
+
+
 def test_an_end_that_nobody_has_noticed_is_noticed_by_asking(stage: Stage) -> None:
     """The whole process was stopped: the keeper too."""
     lock = Lock(URL, "x", ttl=30)

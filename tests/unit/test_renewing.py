@@ -81,7 +81,7 @@ def test_each_confirmation_counts_from_its_send_time() -> None:
     this = tenure()
     renewing = watched(this)
     renewal = one(renewing.due(110.0)[0])
-    assert renewing.on_answer(renewal, 1, 110.0)
+    assert renewing.on_answer(renewal, 1, 110.0, 110.0)
     assert this.deadline == pytest.approx(140 - margin(30.0))
     assert renewing.next_at() == pytest.approx(120)
     assert len(renewing) == 1
@@ -125,7 +125,7 @@ def test_a_success_after_failures_is_as_good_as_any() -> None:
     renewing.on_failed(one(renewing.due(110.0)[0]), 110.1)
     at = renewing.next_at()
     assert 110.1 < at < 113
-    assert renewing.on_answer(one(renewing.due(at)[0]), 1, at)
+    assert renewing.on_answer(one(renewing.due(at)[0]), 1, at, at)
     assert this.deadline == pytest.approx(at + 30 - margin(30.0))
 
 
@@ -141,7 +141,7 @@ def test_a_renewal_that_is_never_answered_nor_failed_is_asked_for_again() -> Non
 def test_the_server_saying_it_is_not_ours_loses_it(answer: int, reason: str) -> None:
     this = tenure()
     renewing = watched(this)
-    assert renewing.on_answer(one(renewing.due(110.0)[0]), answer, 110.0) is False
+    assert renewing.on_answer(one(renewing.due(110.0)[0]), answer, 110.0, 110.0) is False
     assert reason in this.lost
     assert this.remaining(110.0) == 0.0
     assert (len(renewing), renewing.next_at()) == (0, INFINITY)
@@ -153,7 +153,7 @@ def test_what_is_lost_stays_lost() -> None:
     renewal = one(renewing.due(110.0)[0])
     assert renewing.due(this.deadline)[1] == [this]
     reason = this.lost
-    assert renewing.on_answer(renewal, 1, 110.0) is True, "nothing new to report"
+    assert renewing.on_answer(renewal, 1, 110.0, 110.0) is True, "nothing new to report"
     assert this.lost == reason
     assert this.lose("another reason") is False
     assert this.lost == reason
@@ -180,7 +180,7 @@ def test_an_answer_that_comes_after_the_release_has_begun_is_ignored(answer: int
     renewal = one(renewing.due(110.0)[0])
     this.over = True
     renewing.forget(this.token)
-    assert renewing.on_answer(renewal, answer, 110.0) is True
+    assert renewing.on_answer(renewal, answer, 110.0, 110.0) is True
     assert this.lost == ""
     assert len(renewing) == 0
 
@@ -213,7 +213,7 @@ def held_to_the_end(this: Tenure, latency: float = 0.001) -> Iterator[tuple[floa
         renewals, lost = renewing.due(now)
         yield now, renewals, lost
         for renewal in renewals:
-            renewing.on_answer(renewal, 1, now)
+            renewing.on_answer(renewal, 1, now, now)
 
 
 @pytest.mark.parametrize("claim", [False, True])
@@ -309,13 +309,24 @@ def test_the_slots_agree_with_a_plain_list(steps: list[tuple[str, float, bool]])
             token = renewal.tenure.token
             if what == "fail":
                 renewing.on_failed(renewal, now)
-            elif token in watching and renewing.on_answer(renewal, int(flag), sent) is False:
-                assert not flag
+            elif token in watching and renewing.on_answer(renewal, int(flag), sent, now) is False:
+                assert not flag or now >= renewal.tenure.deadline
                 del watching[token]
         assert sorted(t.token for t in renewing.tenures()) == sorted(watching)
         assert len(renewing) == len(watching)
         expected = min((min(t.renew_at, t.deadline, t.ends_at) for t in watching.values()), default=INFINITY)
         assert renewing.next_at() == expected
+
+
+def test_an_answer_that_is_read_too_late_brings_nothing_back() -> None:
+    """The lease has ended, others have had the lock, and a late copy of our first request has taken it once more: the server
+    says "renewed", of another holding than ours. The models' variant LATE_ANSWER."""
+    this = tenure()
+    renewing = watched(this)
+    renewal = one(renewing.due(110.0)[0])
+    assert renewing.on_answer(renewal, 1, 110.0, this.deadline) is False
+    assert this.lost == "its time ran out before a renewal was confirmed"
+    assert len(renewing) == 0
 
 
 def test_an_overtaken_renewal_does_not_lengthen_what_is_believed() -> None:
@@ -326,7 +337,7 @@ def test_an_overtaken_renewal_does_not_lengthen_what_is_believed() -> None:
     (renewal,), _ = renewing.due(this.renew_at)
     this.asks(this.renew_at, 0.5)
     believed = this.deadline
-    assert renewing.on_answer(renewal, 2, 0.0)
+    assert renewing.on_answer(renewal, 2, 0.0, 0.0)
     assert this.deadline == believed
     assert not this.lost
 

@@ -135,11 +135,12 @@ class Node:
 
         def then(answer: int | WireError, sent: float) -> None:
             with self.keeper.mutex:
+                now = self.keeper.clock()
                 if isinstance(answer, WireError):
-                    self.renewing.on_failed(renew, self.keeper.clock())
+                    self.renewing.on_failed(renew, now)
                     kept = True
                 else:
-                    kept = self.renewing.on_answer(renew, answer, sent)
+                    kept = self.renewing.on_answer(renew, answer, sent, now)
             if not kept:
                 self.keeper.report(tenure)
 

@@ -178,18 +178,21 @@ class Renewing:
                 self.watch(tenure)
         return renewals, lost
 
-    def on_answer(self, renewal: Renew, answer: int, sent: float) -> bool:
+    def on_answer(self, renewal: Renew, answer: int, sent: float, now: float) -> bool:
         """The server answered; False: the lease is lost."""
         tenure = renewal.tenure
         if tenure.over or tenure.lost:
             return True
         if answer == 2:
             return True  # overtaken by a renewal by hand, whose answer says how long the lease is
-        if answer == 1:
+        if answer == 1 and now < tenure.deadline:
             tenure.renewed(renewal.made, sent, renewal.ttl)
             self.watch(tenure)
             return True
         self.forget(tenure.token)
+        if answer == 1:
+            # Read too late: it had ended. A late copy of our first request may have taken the lock again, after others.
+            return not tenure.lose(tenure.why_over)
         return not tenure.lose(
             "somebody else's value is in its key" if answer == -1 else "its key is gone: expired, deleted or flushed"
         )

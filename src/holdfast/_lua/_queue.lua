@@ -6,6 +6,7 @@
 --                keep = until when (server ms) the expiry of state and queue is set at least,
 --                at:<token> = until when (server ms) the place of that waiter counts
 -- queue (zset):  token -> arrival (server us). A token is here if and only if state has its at: field.
+-- MODEL           models/handover.pml
 --
 -- Numbers go into redis.call as they are (it writes all their digits); only where text is built do they need integer().
 local CLAIM = 2000   -- ms a granted waiter has to take up the lock

@@ -7,6 +7,7 @@
 --          {-2, key, type}                    somebody's data is in the way; nothing was written
 --          {-3, version}                      written by an incompatible release
 -- SINCE    Redis 5 (SET PX, TIME before a write)
+-- MODEL    models/handover.pml
 -- INCLUDE  _queue
 local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, ttl = ARGV[1], tonumber(ARGV[2])

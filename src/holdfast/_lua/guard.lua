@@ -3,6 +3,7 @@
 -- ARGV     fence; ms to remember it; then, if a value is to be written, the value and its expiry in ms ('' for none)
 -- RETURNS  1 accepted | 0 refused: a holder with a higher fence has been here
 -- SINCE    Redis 5
+-- MODEL    models/lease.pml
 local seen = redis.call('GET', KEYS[2])
 if seen and tonumber(seen) > tonumber(ARGV[1]) then return 0 end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])

@@ -6,6 +6,7 @@
 --          {1, fence} held, for the full lease | {0, remaining ms, last fence, holder's process} still waiting |
 --          {-1} no such place: start again with a new token | {-2, key, type} and {-3, version} as in acquire
 -- SINCE    Redis 5
+-- MODEL    models/handover.pml
 -- INCLUDE  _queue
 local listening = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1])
 local answers = {listening.err and 1 or math.min(1, listening[2])}

@@ -3,6 +3,7 @@
 -- ARGV     token; 'release': the lock | 'leave': the place in the queue too | 'bury': and refuse this token from now on
 -- RETURNS  1 it was held, and is not any more | 0 the lock was free | -1 somebody else's value is there, and stays
 -- SINCE    Redis 5
+-- MODEL    models/handover.pml
 -- INCLUDE  _queue
 --
 -- The first write is DEL (or ZREM): a script may go on writing when memory is full if its first write frees some.

@@ -3,6 +3,7 @@
 -- ARGV     token; lease in ms; number of this request, rising with each that is made for the token
 -- RETURNS  1 renewed | 2 held, but a later request has overtaken this one, and counts | 0 the lock is gone | -1 somebody else's value is there
 -- SINCE    Redis 5
+-- MODEL    models/lease.pml
 -- INCLUDE  _queue
 --
 -- The first write is PEXPIRE: a script may go on writing when memory is full if its first write needs none.

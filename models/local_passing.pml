@@ -1,0 +1,209 @@
+/*
+ * A lease that the threads of one process pass on among themselves, while another process waits at the server.
+ *
+ * SPEAKS OF  _lua/acquire.lua _lua/release.lua _lua/renew.lua _core/renewing.py
+ * AHEAD OF   the passing of a lease inside a process, which is not written yet: this is the protocol that it is to follow
+ *
+ * The process takes the lock once, with a block of BLOCK fences: the server counts them all as issued. When a thread is done,
+ * it passes the lock to one that waits in the same process, with the next fence of the block, if the lease lasts longer than
+ * anybody holds (HOLD), the block is not used up, and others have not waited too long: after PASSES passes if it is known
+ * that another process waits, after LIMIT ticks in any case, since the message that says so may be lost. Otherwise it gives
+ * the lock back to the server. A thread that was passed the lock may be cancelled before it wakes up: then it passes it on.
+ * The whole process may stop for a while, once, at any time. Requests and clocks are the business of lease.pml.
+ *
+ * Holds: there are never two holders, other than one that stopped until its lease was over; every fence is higher than all
+ * before; no holder runs out of its lease without having stopped; the other process waits for a bounded number of passes,
+ * and ticks; and no thread waits while the process has the lock and nobody holds it.
+ */
+#define THREADS 3
+#define LEASE   3
+#define HOLD    1       /* ticks for which a thread holds at most */
+#define BLOCK   6
+#define PASSES  2
+#define LIMIT   3
+#define PATIENT 5       /* ticks that the other process waits at most: LIMIT, and a hold before and after */
+#define FENCES  24      /* the model ends there */
+
+mtype = { NOBODY, PROCESS, OTHER };                 /* who has the lock */
+mtype = { OUT, WAITS, PASSED, HOLDS, STALE };       /* a thread; STALE: told that the lease is lost, and not done yet */
+
+/* The server. */
+mtype holder = NOBODY;
+byte ttl;
+byte last;              /* the last fence issued, the whole block included */
+
+/* The process. */
+mtype thread[THREADS] = OUT;
+byte held[THREADS];     /* ticks for which it has held */
+byte left;              /* ticks for which the lease may be believed */
+byte next, end_of_block;
+byte passes;            /* since another process is known to wait */
+byte since;             /* ticks since the lock was taken from the server */
+bool known;             /* that another process waits */
+bool stopped, has_stopped;
+
+/* The other process. */
+mtype other = OUT;
+byte other_held;
+byte waited;            /* ticks */
+
+byte highest;           /* for the check alone: the highest fence that anybody was given */
+
+inline draw(f) { assert(f > highest); highest = f }
+
+#define holds(i) (thread[i] == PASSED || thread[i] == HOLDS)
+#define anybody  (holds(0) || holds(1) || holds(2))
+#define queued   (thread[0] == WAITS || thread[1] == WAITS || thread[2] == WAITS)
+
+inline check() { assert(!(anybody && other == HOLDS)) }
+
+/* The lock is free at the server: the other process gets it, if it waits. */
+inline hand_over() {
+    holder = NOBODY; ttl = 0;
+    if
+    :: other == WAITS -> holder = OTHER; ttl = LEASE; last++; draw(last); other = HOLDS; waited = 0; known = false; check()
+    :: else
+    fi
+}
+
+inline give_back() {
+#ifdef LATE_BLOCK
+    if :: next > last + 1 -> last = next - 1 :: else fi;            /* the server learns now what was used */
+#endif
+    left = 0; next = 0; end_of_block = 0; passes = 0; since = 0;
+    if :: holder == PROCESS -> hand_over() :: else fi
+}
+
+inline pass_to_next() {
+    if
+    :: thread[0] == WAITS -> thread[0] = PASSED
+    :: thread[1] == WAITS -> thread[1] = PASSED
+    :: thread[2] == WAITS -> thread[2] = PASSED
+    fi;
+    draw(next); next++;
+    if :: known -> passes++; assert(passes <= PASSES) :: else fi;
+    check()
+}
+
+#ifdef NO_DEADLINE
+#define lasts true
+#else
+#define lasts (left > HOLD)
+#endif
+#ifdef NO_BOUND
+#define fair true
+#elif defined(NO_LIMIT)
+#define fair (!known || passes < PASSES)
+#else
+#define fair ((!known || passes < PASSES) && since < LIMIT)
+#endif
+#ifdef BEYOND_BLOCK
+#define numbered true
+#else
+#define numbered (next <= end_of_block)
+#endif
+
+/* Under the process's own mutex: decided and done in one step. */
+inline pass_on() {
+    if
+    :: queued && lasts && numbered && fair && next > 0 -> pass_to_next()
+    :: else -> give_back()
+    fi
+}
+
+proctype Thread(byte me) {
+end:
+    do
+    :: atomic { !stopped && thread[me] == OUT -> thread[me] = WAITS }
+    /* Nobody of this process has the lock: take it from the server, for whoever comes first. */
+    :: atomic { !stopped && thread[me] == WAITS && left == 0 && holder == NOBODY && last + BLOCK <= FENCES ->
+        holder = PROCESS; ttl = LEASE; left = LEASE; since = 0; passes = 0;
+        next = last + 1; end_of_block = last + BLOCK;
+#ifdef LATE_BLOCK
+        last = next;
+#else
+        last = end_of_block;
+#endif
+        thread[me] = HOLDS; held[me] = 0; draw(next); next++; check() }
+    :: atomic { !stopped && thread[me] == WAITS -> thread[me] = OUT }                  /* cancelled, or out of time */
+    :: atomic { !stopped && thread[me] == PASSED -> thread[me] = HOLDS; held[me] = 0 }
+    :: atomic { !stopped && thread[me] == PASSED -> thread[me] = OUT;                  /* cancelled just then */
+#ifdef FENCE_AGAIN
+        next--;
+#endif
+#ifndef DROPPED_PASS
+        pass_on()
+#endif
+       }
+    :: atomic { !stopped && thread[me] == HOLDS -> thread[me] = OUT; held[me] = 0; pass_on() }
+    :: atomic { !stopped && thread[me] == STALE -> thread[me] = OUT; held[me] = 0;
+#ifdef AFTER_LOSS
+        if :: left == 0 && next > 0 && queued -> pass_to_next() :: else fi             /* as if nothing had happened */
+#endif
+       }
+    od
+}
+
+active proctype Keeper() {
+end:
+    do
+    :: atomic { !stopped && left > 0 && left < LEASE && holder == PROCESS -> left = LEASE; ttl = LEASE }
+    :: atomic { !has_stopped -> stopped = true; has_stopped = true }
+    :: atomic { stopped -> stopped = false; waited = 0 }
+    od
+}
+
+active proctype Other() {
+end:
+    do
+    :: atomic { other == OUT && last < FENCES ->
+        if
+        :: holder == NOBODY -> other = WAITS; hand_over()
+        :: else -> other = WAITS; waited = 0;
+            if :: known = true; passes = 0 :: true fi                                  /* the message may be lost */
+        fi }
+    :: atomic { other == HOLDS -> other = OUT; other_held = 0; hand_over() }
+    od
+}
+
+inline lose(i) { if :: holds(i) -> thread[i] = STALE; held[i] = 0 :: else fi }
+inline hold_on(i) { if :: thread[i] == HOLDS && !stopped -> held[i]++ :: else fi }
+#define done(i) (thread[i] != PASSED && (thread[i] != HOLDS || held[i] < HOLD) && thread[i] != STALE)
+
+active proctype Time() {
+end:
+    do
+    :: atomic {
+        /* Unless the process has stopped, what is due is done: threads wake up, and hold for HOLD at most. */
+        (stopped || (done(0) && done(1) && done(2))) && other_held < HOLD && last < FENCES ->
+        hold_on(0); hold_on(1); hold_on(2);
+        if :: other == HOLDS -> other_held++ :: else fi;
+        if :: since < LIMIT && left > 0 -> since++ :: else fi;
+        if
+        :: left > 0 ->
+            left--;
+            if
+            :: left == 0 ->
+                assert(has_stopped || !anybody);                    /* a pass is worth a hold */
+                lose(0); lose(1); lose(2);
+#ifndef AFTER_LOSS
+                next = 0; end_of_block = 0; passes = 0; since = 0;
+#endif
+            :: else
+            fi
+        :: else
+        fi;
+        if :: ttl > 0 -> ttl--; if :: ttl == 0 && holder == PROCESS -> hand_over() :: else fi :: else fi;
+        if :: other == WAITS && !stopped -> waited++; assert(waited <= PATIENT) :: else fi;
+        assert(stopped || left == 0 || !queued || anybody)          /* the pass has not got lost */
+       }
+    od
+}
+
+init {
+    atomic {
+        run Thread(0);
+        run Thread(1);
+        run Thread(2)
+    }
+}
