@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 
 import pytest
 
+from holdfast._core.waiting import Waiting
 from holdfast.testing import swarm
 from holdfast.testing.explore import explore
-from holdfast.testing.scenarios import SCENARIOS, Scenario, once
+from holdfast.testing.scenarios import SCENARIOS, Program, Scenario, once
 from holdfast.testing.sim import stepwise
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
@@ -53,12 +55,10 @@ def test_watching_changes_nothing() -> None:
 
 
 def test_seeds_differ() -> None:
-    assert len({repr(swarm.draw(__import__("random").Random(seed))) for seed in range(100)}) == 100
+    assert len({repr(swarm.draw(random.Random(seed))) for seed in range(100)}) == 100
 
 
 def test_a_world_in_which_somebody_waits_and_nothing_can_happen_is_stuck() -> None:
-    import random
-
     world = World(random.Random(1))
     worker = Worker(Process(world, Server(world), "c1"), "1")
     with pytest.raises(Stuck):
@@ -75,7 +75,8 @@ def outcomes(scenario: Scenario, monkeypatch: pytest.MonkeyPatch | None = None) 
 
     def settle(world: stepwise.Stepwise) -> None:
         scenario.settle(world)
-        ends = [f"{e.who}:{e.kind}" for e in world.history if e.kind in {"taken", "busy", "failed", "cancelled", "lost"}]
+        told = {"taken", "busy", "failed", "cancelled", "lost", "extended", "freed", "crashed"}
+        ends = {f"{e.who}:{e.attempt}:{e.kind}" for e in world.history if e.kind in told}
         found.add(" ".join(sorted(ends)))
 
     if monkeypatch is not None:
@@ -87,11 +88,27 @@ def outcomes(scenario: Scenario, monkeypatch: pytest.MonkeyPatch | None = None) 
     return found
 
 
-def test_joining_equal_states_loses_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+ONCE_EACH = (once(wait=0.0), once(wait=0.0))
+
+
+@pytest.mark.parametrize(
+    ("programs", "fault", "least"),
+    [
+        (ONCE_EACH, "lost-reply", 3),
+        (ONCE_EACH, "duplicate", 3),
+        (ONCE_EACH, "slow", 3),
+        (ONCE_EACH, "crash", 5),
+        ((once(wait=0.0, hold=0.3),), "cancel", 3),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_joining_equal_states_loses_no_outcome(
+    programs: tuple[Program, ...], fault: str, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The search that continues each state once finds all that a search without states finds."""
-    small = Scenario("small", "one takes it, the other tries once", (once(wait=0.0), once(wait=0.0)), ("lost-reply",))
+    small = Scenario("small", "two clients", programs, (fault,))
     joined = outcomes(small)
-    assert joined == {"c1/1:taken c2/2:busy", "c1/1:busy c2/2:taken", "c1/1:taken c2/2:taken"}
+    assert len(joined) >= least
     assert outcomes(small, monkeypatch) == joined
 
 
@@ -100,3 +117,16 @@ def test_schedules_are_replayed_from_their_choices() -> None:
     history, violations = scenario.replay([0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 0])
     assert history == scenario.replay([0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 0, 0])[0]
     assert violations == []
+
+
+def test_an_error_in_the_code_under_test_is_told_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Waiting, "joined", broken)
+    violations = [violation for seed in range(20) for violation in swarm.simulate(seed).violations]
+    assert "R0 it raises ZeroDivisionError()" in {str(violation) for violation in violations}
+    found = SCENARIOS["two"].explore().found
+    assert "R0 it raises ZeroDivisionError()" in {str(violation) for violation in found[0].violations}
+    _, replayed = SCENARIOS["two"].replay(found[0].choices)
+    assert "R0 it raises ZeroDivisionError()" in {str(violation) for violation in replayed}

@@ -48,7 +48,7 @@ def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 continue
             for event, ask in scene.queued.values():
                 waits, ends = max(since, event.at), min(until, ask.ended if ask else event.at)
-                if ends > case.due(waits, limits.handover, case.faults) + ROUNDING:
+                if ends > case.due(waits, limits.handover, case.touching(process_of(event.who))) + ROUNDING:
                     text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
                     yield Violation("R7", text, (event,))
                     break

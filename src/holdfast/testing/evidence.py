@@ -150,11 +150,6 @@ class Evidence:
         if event is not None:
             self.last = event.at
 
-    @property
-    def simulated(self) -> bool:
-        """The server's side of it is known."""
-        return any(scene.server for scene in self.scenes.values())
-
     def holds(self) -> list[Hold]:
         return [hold for scene in self.scenes.values() for hold in scene.holds]
 
@@ -284,6 +279,7 @@ class Evidence:
         return any(fault.kind == kind and fault.event.who == event.who and fault.end >= event.at for fault in self.faults)
 
     def _paused(self, event: Event) -> None:
+        self.processes.add(process_of(event.who))
         if not self._known(event, "pause"):
             self._strike(event, "pause")
 
@@ -297,6 +293,7 @@ class Evidence:
                 fault.end = event.at
 
     def _crashed(self, event: Event) -> None:
+        self.processes.add(process_of(event.who))
         if not self._known(event, "crash"):
             self._strike(event, "crash")
         for attempt, hold in list(self._open.items()):

@@ -103,6 +103,8 @@ def _schedule(build: Build, settle: Settle, todo: list[list[int]], seen: set[int
             settle(world)
     except Stuck:
         found.append(STUCK)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the schedule has to be told
+        found.append(Violation("R0", f"it raises {error!r}"))
     finally:
         world.close()
     report.deepest = max(report.deepest, len(choices))
@@ -124,6 +126,8 @@ def replay(build: Build, settle: Settle, choices: list[int]) -> tuple[list[Event
             settle(world)
     except Stuck:
         found.append(STUCK)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the schedule has to be told
+        found.append(Violation("R0", f"it raises {error!r}"))
     finally:
         world.close()
     return world.history, found + checkers.check(world.history)

@@ -14,7 +14,7 @@ from holdfast.testing.sim.process import Face
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.world import Stuck
 
-WAITS = st.sampled_from((None, None, 0.0, 0.7, 5.0))
+WAITS = st.sampled_from((None, 0.0, 0.7, 5.0))
 FACES: st.SearchStrategy[Face] = st.sampled_from(("threads", "asyncio"))
 HOLDS = st.sampled_from((0.0, 0.5, 3.0))
 

@@ -185,7 +185,9 @@ def r12_over_is_over(case: Evidence, _: Limits) -> Iterator[Violation]:
                 if case.disturbed(hold.since, event.at, hold.lock):
                     continue
                 felt = case.touching(hold.process)
-                if kind == "granted" and any(over == "lost" or fault.kind == "duplicate" for fault in felt):
+                if kind == "granted" and any(
+                    fault.at <= event.at and (over == "lost" or fault.kind == "duplicate") for fault in felt
+                ):
                     over = "over"  # and what follows from that grant is excused with it
                     continue
                 text = f"the server {kind} {hold.lock!r} to {hold.who} at {case.ms(event.at)}, when it was {over}"

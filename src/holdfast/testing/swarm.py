@@ -179,6 +179,8 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
             )
     except Stuck:
         found.append(Violation("R7", f"nobody can make a step, and somebody waits: {waiting(world)}"))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
+        found.append(Violation("R0", f"it raises {error!r}"))
     world.close()
     found += checkers.check(world.history, limits=limits(profile), coverage=coverage)
     return Run(seed, profile, world, found)

@@ -11,8 +11,9 @@ from holdfast.testing.checkers import Violation
 from holdfast.testing.explore import Report, explore
 from holdfast.testing.history import Event
 from holdfast.testing.ladder import locks, picture
-from holdfast.testing.ladder.world import Client, LadderWorld, Successor
+from holdfast.testing.ladder.world import Client, LadderWorker, LadderWorld, Successor
 from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.state import same_in_all_states
 from holdfast.testing.sim.stepwise import Stepwise
 
 
@@ -310,3 +311,5 @@ RUNGS = (
     Rung("guard", "A fence, and a guard that checks it", locks.Fenced(), guarded=True),
 )
 """From the lowest. Those without a fall are cures of others."""
+
+same_in_all_states(Client, LadderWorker, *(type(rung.lock) for rung in RUNGS))

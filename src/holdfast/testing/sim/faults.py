@@ -21,14 +21,14 @@ Fault = Callable[[World, random.Random, float], None]
 """Does it, drawing details; the last argument is how long it lasts, in seconds, where it lasts."""
 
 
-def _told(world: World, what: str, who: str, lasts: float, heal: Callable[[], object] | None = None) -> None:
-    """Write a fault down, and its end."""
-    world.note("fault", who, until=world.now + lasts if heal is not None else world.now, note=what)
+def _told(world: World, what: str, who: str, lasts: float, heal: Callable[[], object] | None = None, *, lock: str = "") -> None:
+    """Write a fault down, and its end. ``lock``: the only one that it concerns."""
+    world.note("fault", who, lock, until=world.now + lasts if heal is not None else world.now, note=what)
     if heal is not None:
 
         def healed() -> None:
             heal()
-            world.note("healed", who, note=what)
+            world.note("healed", who, lock, note=what)
 
         world.at(world.now + lasts, healed)
 
@@ -166,7 +166,7 @@ def foreign(world: World, rng: random.Random, lasts: float) -> None:
         command: tuple[str | bytes | int, ...] = rng.choice(
             (("DEL", key), ("SET", key, b"foreign", b"PX", 700), ("PERSIST", key), ("PEXPIRE", key, 50))
         )
-        _told(world, f"foreign {command[0]!s}", server.name, lasts, lambda: server.remove_endless(key))
+        _told(world, f"foreign {command[0]!s}", server.name, lasts, lambda: server.remove_endless(key), lock=key.decode())
         server.meddle(*command)
 
 

@@ -68,6 +68,10 @@ class Lock:
 
     async def acquire(self, wait: float | None) -> Lease | None:
         """Take the lock within ``wait`` seconds; None if it stayed busy, or could not be had."""
+        with self.worker.operation():
+            return await self._acquire(wait)
+
+    async def _acquire(self, wait: float | None) -> Lease | None:
         worker = self.worker
         process = worker.process
         worker.acquisitions += 1
@@ -99,7 +103,8 @@ class Lock:
     async def renew(self, lease: Lease, ttl: float | None = None) -> None:
         """Renew by hand."""
         try:
-            await lease._renew(ttl)  # noqa: SLF001
+            with self.worker.operation():
+                await lease._renew(ttl)  # noqa: SLF001
         except HoldfastError:
             pass
         finally:
@@ -108,6 +113,10 @@ class Lock:
 
     async def release(self, lease: Lease) -> None:
         """Give the lock back. A cancellation meanwhile does what the end of ``with`` does."""
+        with self.worker.operation():
+            await self._release(lease)
+
+    async def _release(self, lease: Lease) -> None:
         lease.leave()
         try:
             await lease._release()  # noqa: SLF001

@@ -8,6 +8,7 @@ worker is where its coroutine stands, with the local variables of each of its fr
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,14 +17,15 @@ from holdfast._core.mutex import Spec
 from holdfast._core.renewing import Tenure
 from holdfast._core.waiting import Waiter
 from holdfast._lua import Script
+from holdfast.testing.keyspace import Status
 from holdfast.testing.sim.lock import Lease, Lock
-from holdfast.testing.sim.worker import Slot
+from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.wire import End
+from holdfast.testing.sim.worker import Slot, Ticket, Worker
 
 if TYPE_CHECKING:
-    from holdfast.testing.sim.process import Process
     from holdfast.testing.sim.stepwise import Stepwise
     from holdfast.testing.sim.wire import Line, Wire
-    from holdfast.testing.sim.worker import Worker
 
 ABSOLUTE = 5e8
 """Seconds from here on are moments, below they are durations."""
@@ -59,28 +61,31 @@ class Fingerprint:
         writer = _WRITERS.get(type(value))
         if writer is not None:
             writer(self, value)
-        elif isinstance(value, tuple | list):
+        elif isinstance(value, tuple | list | deque):
             self._put(type(value).__name__, len(value))
             for item in value:
                 self.add(item)
         elif isinstance(value, BaseException):
-            self._put(type(value).__name__)
+            self._put(type(value).__name__, str(value))
         elif is_dataclass(value):
             self._put(type(value).__name__)
             for field in fields(value):
                 self.add(getattr(value, field.name))
         else:
-            self._put(type(value).__name__)
+            raise TypeError(f"what of a {type(value).__name__} matters for the future? Say so in `same_in_all_states`, or here")
 
     def _float(self, value: float) -> None:
-        self._put(round((value - self._now) * 1e6) if ABSOLUTE < value < 1e15 else value)
+        self._number(round((value - self._now) * 1e6) if ABSOLUTE < value < 1e15 else value)
 
     def _int(self, value: int) -> None:
         if value >= MICROSECONDS:
             self._put("#")
             self._ranked.append(value)
         else:
-            self._put(value - self._ms if value >= MILLISECONDS else value)
+            self._number(value - self._ms if value >= MILLISECONDS else value)
+
+    def _number(self, value: float) -> None:
+        self._flat.append("minus one" if value == -1 else value)  # whose hash is that of -2
 
     def _bytes(self, value: bytes) -> None:
         if len(value) < 12:
@@ -106,7 +111,7 @@ class Fingerprint:
     # The parts of a world
 
     def _world(self, world: Stepwise) -> None:
-        self._put(world.budget)
+        self._put(world.budget, *sorted(world.struck))
         for server in world.servers:
             self._put(server.reachable, server.hung, server.refusing, server.deaf)
             server.keyspace.now = int(server.wall() * 1e6)
@@ -116,9 +121,9 @@ class Fingerprint:
         wires = {wire for server in world.servers for wire in server.wires} | {pipe.wire for pipe in world.pipes}
         for wire in sorted(wires, key=lambda wire: (wire.label, wire.server.name, wire.number)):
             self._wire(wire)
-        held = [pipe for _, pipe in world.held]
-        for pipe in held:
-            self._put(pipe.wire.label, pipe is pipe.wire.up, len(pipe.messages))
+        for since, pipe in world.held:
+            self._put(pipe.wire.label, pipe is pipe.wire.up, since < world.now)
+            self.add(pipe.messages)
         self._put(*sorted(entry_name(entry) for entry in world.ready if entry[2] is not None))
         timers = [(round((entry[0] - world.now) * 1e6), entry_name(entry)) for entry in world.pending()]
         self._put(*sorted(timers))
@@ -147,8 +152,10 @@ class Fingerprint:
             self._line(line)  # type: ignore[arg-type]
 
     def _line(self, line: Line) -> None:
-        self._put(line.wire is not None, line.opening, len(line.queued))
+        self._put(line.wire is not None, line.opening)
+        self.add([call for call, _ in line.queued])
         self.add(line.retry_at)
+        self.add(line.backoff)
 
     def _wire(self, wire: Wire) -> None:
         self._put(wire.label, wire.server.name, wire.open, wire.cut_off, wire.silent, *sorted(wire.channels))
@@ -161,7 +168,9 @@ class Fingerprint:
                 self.add(message)
 
     def _worker(self, worker: Worker) -> None:
-        self._put(worker.name, worker.done, worker.thrown, worker.acquisition, type(worker.asked).__name__)
+        self._put(worker.name, worker.done, worker.thrown, worker.acquisition, worker.shielded)
+        self.add(worker.asked)
+        self.add(worker.asked_to_join)
         coroutine: Any = worker.coroutine
         while coroutine is not None and not worker.done:
             frame = getattr(coroutine, "cr_frame", None)
@@ -201,7 +210,12 @@ def _plain(fingerprint: Fingerprint, value: Any) -> None:
 
 
 def _nothing(_fingerprint: Fingerprint, _value: Any) -> None:
-    """It is the same in all states of a search."""
+    """It is the same in all states of a search, or told elsewhere."""
+
+
+def same_in_all_states(*types: type) -> None:
+    """Things of these types tell nothing about a state: they never change, or are told for themselves."""
+    _WRITERS.update(dict.fromkeys(types, _nothing))
 
 
 _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
@@ -215,7 +229,8 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Waiter: Fingerprint._waiter,  # noqa: SLF001
     Tenure: Fingerprint._tenure,  # noqa: SLF001
     Lease: Fingerprint._lease,  # noqa: SLF001
-    Lock: _nothing,
-    Spec: _nothing,
-    Script: _nothing,
+    Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
+    Status: Fingerprint._bytes,  # noqa: SLF001
+    Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
 }
+same_in_all_states(type, Lock, Spec, Process, Worker, End, Slot)

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.server import Server
     from holdfast.testing.sim.wire import Pipe
 
-INSTANT = 1e-9
-"""Moments closer than this are the same."""
+INSTANT = 3e-6
+"""Seconds between moments that are the same: more than a float resolves at `EPOCH`, and than `Process.at` adds to be sure."""
 
 PAUSE = 1.5
-"""How long a paused process is away, in leases."""
+"""How long a paused process is away, in leases (`Stepwise.ttl`)."""
+
+
+DEAF = 0.5
+"""How long published messages get lost, in leases (`Stepwise.ttl`)."""
 
 
 Mishap = tuple[str, str, Callable[[], object]]
 """A fault that is possible now: its kind, whom it hits, and how."""
-
-
-DEAF = 0.5
-"""How long published messages get lost, in leases."""
 
 
 class Step(NamedTuple):
@@ -44,6 +44,8 @@ class Step(NamedTuple):
     """Names it, the same in each run with the same choices before."""
     do: Callable[[], object]
     fault: bool = False
+    late: bool = False
+    """The arrival of a message that a fault has held up."""
 
 
 class Stepwise(World):
@@ -60,6 +62,8 @@ class Stepwise(World):
         """Pipes that a fault holds up, and since when."""
         self.floors: dict[str, int] = {}
         """The highest fence that was taken before each acquisition was asked for: what its own has to exceed."""
+        self.struck: list[str] = []
+        """The faults so far: what the judge excuses depends on them."""
         self._highest = 0
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
@@ -86,6 +90,9 @@ class Stepwise(World):
         while True:
             steps = self.steps_now()
             if steps:
+                if self.pending() and all(step.late for step in steps):
+                    # What a fault holds up may arrive later still.
+                    steps.append(Step("time passes", self._pass_time))
                 return steps + (self._fault_steps() if self.budget else [])
             self._pass_time()
 
@@ -98,7 +105,7 @@ class Stepwise(World):
         held = {pipe for _, pipe in self.held}
         steps += [Step(f"{_of(pipe)} arrives", pipe.deliver) for pipe in self.pipes if pipe not in held]
         steps += [
-            Step(f"{_of(pipe)} arrives late", lambda pipe=pipe: self._let_go(pipe))  # type: ignore[misc]
+            Step(f"{_of(pipe)} arrives late", partial(self._let_go, pipe), late=True)
             for since, pipe in self.held
             if self.now > since
         ]
@@ -124,6 +131,7 @@ class Stepwise(World):
 
     def _fire(self, entry: Entry) -> None:
         what, entry[2] = entry[2], None
+        self.now = max(self.now, entry[0])
         what(*entry[3])
 
     def _let_go(self, pipe: Pipe) -> None:
@@ -165,6 +173,7 @@ class Stepwise(World):
 
     def _go_wrong(self, kind: str, whom: str, do: Callable[[], object]) -> None:
         self.budget -= 1
+        self.struck.append(f"{kind} {whom}")
         lasts = {"pause": PAUSE, "deaf": DEAF}.get(kind, 0.0) * self.ttl
         self.note("fault", whom.partition("/")[0].partition(" ")[0], note=kind, until=self.now + lasts)
         do()

@@ -170,8 +170,8 @@ class Wire:
         elif isinstance(message, Push):
             if self.on_push is not None:
                 self.on_push([b"message", message.channel, message.payload])
-        elif self.in_flight:
-            request = self.in_flight.popleft()
+        else:
+            request = self.in_flight.popleft()  # there is one: a reply to nothing would be a defect here
             if self.world.trace:
                 self.world.note("answered", self.process.name, note=f"{show(request.call)} -> {message!r}")
             if not self.in_flight and self._alarm is not None:
@@ -183,6 +183,8 @@ class Wire:
         if not self.open:
             return
         self.open = False
+        if self.silent:
+            self.world.note("healed", self.process.name, note="silence")
         if self._alarm is not None:
             self._alarm[2] = None
         self.down.messages.clear()
@@ -198,6 +200,8 @@ class Wire:
 
     def _serve(self, call: Call | End) -> None:
         server = self.server
+        if not server.reachable:
+            return
         if server.hung:
             server.backlog.append((self, call))
             return
@@ -223,14 +227,16 @@ class Wire:
             self.server.wires.remove(self)
 
     def cut(self, *, requests_arrive: bool = False) -> None:
-        """The connection breaks: replies under way are lost; requests too, unless they arrive."""
-        if not requests_arrive:
-            self.up.messages.clear()
-        self.drop()
+        """The connection breaks: replies under way are lost; requests too, unless they arrive before the server notices."""
         if self.open and not self.cut_off:
+            if requests_arrive:
+                self.up.send(END)
             self.cut_off = True
             self.down.messages.clear()
             self.down.send(END)
+        if not requests_arrive:
+            self.up.messages.clear()
+            self.drop()
 
 
 def typed(call: Call, reply: Any) -> Any:
@@ -250,7 +256,7 @@ def show(call: Call) -> str:
 class Line:
     """A line of a keeper: a wire that is opened when it is first used, and again after it was lost. As `_drive.link.Link`."""
 
-    __slots__ = ("_backoff", "_on_closed", "_on_push", "label", "opening", "process", "queued", "retry_at", "server", "wire")
+    __slots__ = ("_on_closed", "_on_push", "backoff", "label", "opening", "process", "queued", "retry_at", "server", "wire")
 
     def __init__(
         self,
@@ -268,7 +274,7 @@ class Line:
         self.opening = False
         self.queued: list[tuple[Call, Then]] = []
         self.retry_at = 0.0
-        self._backoff = 0.0
+        self.backoff = 0.0
 
     def call(self, call: Call, then: Then) -> None:
         if self.wire is not None:
@@ -287,14 +293,14 @@ class Line:
         self.opening = False
         queued, self.queued = self.queued, []
         if not self.server.reachable:
-            self._backoff = min(1.0, max(0.05, 2 * self._backoff))
+            self.backoff = min(1.0, max(0.05, 2 * self.backoff))
             now = self.process.clock()
-            self.retry_at = now + self._backoff
+            self.retry_at = now + self.backoff
             for _, then in queued:
                 then(NotSent(f"no server at {self.server.name}", self.server.name), now)
             self.process.plan()
             return
-        self._backoff = 0.0
+        self.backoff = 0.0
         self.wire = Wire(self.process, self.server, self.label, self._lost, self._pushed if self._on_push else None)
         for call, then in queued:
             self.wire.send(call, self._planning(then))

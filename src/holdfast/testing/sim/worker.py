@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +64,11 @@ class Worker:
         "asked_to_join",
         "coroutine",
         "done",
+        "inside",
         "name",
         "process",
         "requests",
+        "shielded",
         "thrown",
     )
 
@@ -83,9 +86,13 @@ class Worker:
         """Which acquisition its tokens are drawn for."""
         self.asked_to_join = 0.0
         """When (true time) this acquisition asked for a place in line first: that counts, even if the answer was lost."""
+        self.inside = False
+        """It is in an operation, see `operation`."""
+        self.shielded = False
+        """A task whose operation cleans up after a cancellation: nothing can interrupt that, as `_drive.aio` has it."""
         self.thrown = ""
         """The last error that was thrown into its coroutine: it may be on its way out."""
-        self._asked: object = None
+        self._asked: Ticket | None = None
         self._wires: dict[Server, Wire] = {}
         self._timer: Entry | None = None
         self._slot: Slot | None = None
@@ -138,8 +145,9 @@ class Worker:
 
     def cancel(self) -> None:
         """Throw a cancellation or interrupt into whatever it is doing."""
-        if self.done or self.asked is None or self.coroutine is None or not self.process.here:
+        if self.done or self.shielded or self.asked is None or self.coroutine is None or not self.process.here:
             return
+        self.shielded = self.inside and self.process.face == "asyncio"
         self._drop_timer()
         self._asked = self._slot = None
         if self.process.face == "threads":
@@ -147,6 +155,15 @@ class Worker:
                 if wire.in_flight:
                     wire.close("interrupted")
         self.go(None, Cancelled())
+
+    @contextmanager
+    def operation(self) -> Iterator[None]:
+        """What is done inside is one operation of a lock, clean-up included."""
+        self.inside = True
+        try:
+            yield
+        finally:
+            self.inside = self.shielded = False
 
     def discard(self) -> None:
         """The history is over, or the process is dead: end the coroutine without letting it do anything any more."""
@@ -172,7 +189,7 @@ class Worker:
         wire = self._wires.get(server)
         if wire is None or not wire.open:
             wire = self._wires[server] = process.connect(server, self.name)
-        self._asked = asked = object()
+        self._asked = asked = Ticket(self)
         if isinstance(call, Run) and call.script is ACQUIRE and call.args[2] and not self.asked_to_join:
             self.asked_to_join = process.world.now
 
@@ -193,15 +210,14 @@ class Worker:
         return LATER
 
     def _set_timer(self, local: float, reply: Any) -> None:
-        self._asked = asked = object()
+        self._asked = asked = Ticket(self)
+        self._timer = self.process.at(local, self._on_timer, asked, reply)
 
-        def fires() -> None:
-            # A process that was paused may find that both have happened: its time is up, and it was woken.
-            if self._asked is asked:
-                self._asked = self._timer = self._slot = None
-                self.go(reply)
-
-        self._timer = self.process.at(local, fires)
+    def _on_timer(self, asked: Ticket, reply: Any) -> None:
+        # A process that was paused may find that both have happened: its time is up, and it was woken.
+        if self._asked is asked:
+            self._asked = self._timer = self._slot = None
+            self.go(reply)
 
     def _drop_timer(self) -> None:
         if self._timer is not None:
@@ -239,6 +255,20 @@ class Worker:
             self._asked = self._slot = None
             self._drop_timer()
             self.go(slot.get())
+
+
+class Ticket:
+    """What a worker waits for: whatever comes for another one comes too late."""
+
+    __slots__ = ("_worker",)
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    @property
+    def counts(self) -> bool:
+        """The worker waits for this still."""
+        return self._worker._asked is self  # noqa: SLF001
 
 
 class _Later:
