@@ -177,6 +177,10 @@ PUBLIC = {
     "holdfast.aio": "Lease Lock close locked",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.testing": "Clock Memory clock memory server",
+    "holdfast.testing.checkers": "RULES Coverage Limits Violation capacity check main",
+    "holdfast.testing.history": "Event FAULTS from_line merge process_of read to_line write",
+    "holdfast.testing.recording": "Recorder Register",
+    "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
     "holdfast.errors": """
         ConfigError HoldfastError HoldfastWarning LeaseLost LockTimeout NotHeld QuorumError ServerError
     """,

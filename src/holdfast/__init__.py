@@ -5,11 +5,12 @@ General layout
 `locks` and `aio` are the two faces, one-liners over the same operations; `_face` and `_lease` are what they share. The
 algorithms are in `_core`, each written once as an ``async def`` that does no input or output: it awaits the typed requests of
 `_core.requests`. `_core.acquire` is the central file, `_core.mutex` describes a lock and gives it back, `_core.waiting` and
-`_core.renewing` are what a process knows about its waiters and leases. `_drive` carries out what they ask: on the calling
-thread (`sync`), in the calling task (`aio`), and in the one thread per process that renews leases and listens for
-hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run on the server are in `_lua`.
-`decorator` and `guard` stand beside the faces, `errors` holds what they raise, `_guardian` ends commands with their owner.
-`_servers` starts servers: private ones for tests and the demo, and this machine's own for ``local://``. `cli` is the command.
+`_core.renewing` are what a process knows about its waiters and leases, `_core.node` what its keeper does about them. `_drive`
+carries out what they ask: on the calling thread (`sync`), in the calling task (`aio`), and in the one thread per process that
+renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run
+on the server are in `_lua`. `decorator` and `guard` stand beside the faces, `errors` holds what they raise, `_guardian` ends
+commands with their owner. `_servers` starts servers: private ones for tests and the demo, and this machine's own for
+``local://``. `cli` is the command. `testing` is for tests, yours and ours: the simulator, the judge, a server in memory.
 """
 
 from holdfast import guard

@@ -57,7 +57,7 @@ import sys
 
 
 def test_nothing_is_imported():
-    assert not {"lupa", "redis", "asyncio", "holdfast.testing.backend", "holdfast._servers.process"} & set(sys.modules)
+    assert not {"lupa", "redis", "asyncio", "holdfast.testing.inmemory.backend", "holdfast._servers.process"} & set(sys.modules)
 """
 
 

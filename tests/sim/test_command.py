@@ -11,7 +11,7 @@ import pytest
 from holdfast.testing import __main__ as command
 from holdfast.testing import campaign, explore, scenarios, swarm
 from holdfast.testing.history import Event, write
-from holdfast.testing.rules import Violation
+from holdfast.testing.judge.rules import Violation
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:

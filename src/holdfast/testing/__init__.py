@@ -1,19 +1,23 @@
-"""Test tools. For your own code: a server in memory, a clock to move, ways to lose a lease, a private real server.
+"""Test tools, for your own code and for ours.
 
-They are described in ``docs/testing.md``, and made of: `backend` (`Memory`), on `serving` (its thread) and `front` (its
-connections), over `keyspace` (the data, and the real scripts); `timekeeping` (`Clock`), on `inside` (the keeper);
-`pytest_plugin` has fixtures.
+For yours (``docs/testing.md``): `memory` is a server in memory, `clock` a clock to move, `server` a private real server;
+`pytest_plugin` has fixtures; `recording` writes down what live processes do with a lock, and `checkers` judges it.
+
+For ours (``docs/design/simulation.md``): `sim` is a world under virtual time in which production's operations run; `swarm` and
+`campaign` run seeds in it, `explore` and `scenarios` every schedule of something small, `machine` what Hypothesis chooses. What
+happened is a `history`, which `checkers` judges (by the rules in `judge`) and `timeline` draws. `ladder` has locks that are
+known to be broken. `keyspace` is the data of a server, for `inmemory` and `sim`. ``python -m holdfast.testing`` is `__main__`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.testing.timekeeping import Clock, clock
+from holdfast.testing.inmemory.timekeeping import Clock, clock
 
 if TYPE_CHECKING:
     from holdfast._servers.process import PrivateServer
-    from holdfast.testing.backend import Memory
+    from holdfast.testing.inmemory.backend import Memory
 
 __all__ = ["Clock", "Memory", "clock", "memory", "server"]
 
@@ -24,7 +28,7 @@ def memory() -> Memory:
     Raises ConfigError if that is not installed.
     """
     try:
-        from holdfast.testing.backend import Memory
+        from holdfast.testing.inmemory.backend import Memory
     except ModuleNotFoundError as error:
         if not str(error.name).startswith("lupa"):
             raise
@@ -60,7 +64,7 @@ def server(
 def __getattr__(name: str) -> Any:
     """`Memory`, imported when asked for: it wants Lua."""
     if name == "Memory":
-        from holdfast.testing.backend import Memory
+        from holdfast.testing.inmemory.backend import Memory
 
         return Memory
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

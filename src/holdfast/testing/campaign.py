@@ -11,8 +11,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 
 from holdfast.testing import swarm
-from holdfast.testing.coverage import Coverage
 from holdfast.testing.history import FAULTS
+from holdfast.testing.judge.coverage import Coverage
 
 BATCH = 100
 """Seeds that one process does before it reports."""

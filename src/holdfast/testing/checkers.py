@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from holdfast.testing import deadlines, history, rules
-from holdfast.testing.coverage import Coverage
-from holdfast.testing.evidence import Evidence
+from holdfast.testing import history
 from holdfast.testing.history import Event
-from holdfast.testing.rules import Limits, Violation
+from holdfast.testing.judge import deadlines, rules
+from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.judge.evidence import Evidence
+from holdfast.testing.judge.rules import Limits, Violation
 
 __all__ = ["RULES", "Coverage", "Limits", "Violation", "capacity", "check", "main"]
 

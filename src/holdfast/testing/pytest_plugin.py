@@ -9,8 +9,8 @@ import pytest
 
 if TYPE_CHECKING:
     from holdfast._servers.process import PrivateServer
-    from holdfast.testing.backend import Memory
-    from holdfast.testing.timekeeping import Clock
+    from holdfast.testing.inmemory.backend import Memory
+    from holdfast.testing.inmemory.timekeeping import Clock
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from holdfast._core.mutex import CLAIM
 from holdfast._core.requests import Sleep
 from holdfast.testing.explore import Report, explore, replay
 from holdfast.testing.history import Event
-from holdfast.testing.rules import Violation
+from holdfast.testing.judge.rules import Violation
+from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.lock import Lease, Lock, spec
 from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import Stuck
-from holdfast.testing.swarm import leftovers, told_at_once
 
 Program = Callable[[Worker, Lock], Coroutine[Any, Any, None]]
 
@@ -86,9 +86,7 @@ class Scenario:
                 options[0].do()
         except Stuck:
             world.now = max(world.now, until)
-        for what in leftovers(world):
-            world.note("left", note=what)
-        world.note("end")
+        write_the_end(world)
 
     def explore(self, *, most: int = 1_000_000, stop_at: int = 1, progress: Callable[[Report], None] | None = None) -> Report:
         """Search all its schedules, see `explore.explore`."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from holdfast._core.mutex import CLAIM, Spec
 from holdfast._core.requests import Sleep
 from holdfast.testing import checkers
-from holdfast.testing.coverage import Coverage
 from holdfast.testing.history import Event
-from holdfast.testing.rules import Limits, Violation
+from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.judge.rules import Limits, Violation
+from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.lock import Lease, Lock, spec
 from holdfast.testing.sim.process import Process
@@ -206,34 +207,4 @@ def settle(world: World, profile: Profile) -> None:
     told_at_once(world)
     healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
     world.pass_time(healed + profile.ttl + CLAIM + 3.0 + SET_BACK)
-    for what in leftovers(world):
-        world.note("left", note=what)
-    world.note("end")
-
-
-def told_at_once(world: World) -> None:
-    """Write down what is left now, if there is no excuse for it."""
-    if all(event.note == "cancel" for event in world.history if event.kind == "fault"):
-        for what in leftovers(world):
-            world.note("left", note=f"at once: {what}")
-
-
-def leftovers(world: World) -> list[str]:
-    """What is there that should not be, when all workers have ended and all leases have run out."""
-    found: list[str] = []
-    for process in world.processes:
-        if process.here:
-            found += [f"{process.name}: {len(process.node.waiting)} waiters"] if len(process.node.waiting) else []
-            found += [f"{process.name}: {len(process.node.renewing)} renewals"] if len(process.node.renewing) else []
-    for server in world.servers:
-        server.keyspace.now = int(server.wall() * 1e6)
-        now_ms = server.keyspace.now // 1000
-        for key, kind, value, expires in server.keyspace.dump():
-            name = key.decode("ascii", "replace")
-            if expires is None and value != b"foreign":
-                found.append(f"{name} has no expiry")
-            if kind == b"string" and key in server.locks and value != b"foreign":
-                found.append(f"{name} is held")
-            if kind == b"hash":
-                found += [f"a place in {name}: {f.decode()}" for f, v in value if f.startswith(b"at:") and int(v) > now_ms]
-    return found
+    write_the_end(world)

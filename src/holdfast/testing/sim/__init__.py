@@ -7,6 +7,7 @@ process    a process with its clock and its keeper
 worker     its threads or tasks, which carry out the production operations unchanged
 lock       the lock as a worker uses it, writing down what it does
 faults     what can go wrong, and how
+ending     what is left behind when all is over
 stepwise   a world in which each step is chosen, and what can happen next
 state      what a state of such a world is, so that each is searched once
 """

@@ -9,9 +9,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
 
-from holdfast.testing.evidence import INFINITY, Ask, Evidence, Hold, Scene
 from holdfast.testing.history import Event, process_of
-from holdfast.testing.rules import ROUNDING, Limits, Violation
+from holdfast.testing.judge.evidence import INFINITY, Ask, Evidence, Hold, Scene
+from holdfast.testing.judge.rules import ROUNDING, Limits, Violation
 
 
 def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:

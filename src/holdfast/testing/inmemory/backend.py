@@ -18,9 +18,9 @@ from holdfast._drive.process import describe
 from holdfast._face import MIN_TTL, BaseLock, seconds
 from holdfast._lease import BaseLease
 from holdfast._wire.endpoint import Endpoint, from_url
-from holdfast.testing import inside
+from holdfast.testing.inmemory import inside
+from holdfast.testing.inmemory.serving import Serving
 from holdfast.testing.keyspace import ReplyError
-from holdfast.testing.serving import Serving
 
 Named = BaseLock | BaseLease | str
 """A lock: one of its objects, one of its leases, or its name."""

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import hiredis
 
 from holdfast._drive.clock import clock
-from holdfast.testing.front import Push, Session, encode
+from holdfast.testing.inmemory.front import Push, Session, encode
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
 T = TypeVar("T")

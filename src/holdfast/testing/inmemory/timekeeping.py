@@ -7,7 +7,7 @@ import threading
 
 from holdfast._drive import clock as local
 from holdfast._drive.process import close
-from holdfast.testing import inside
+from holdfast.testing.inmemory import inside
 
 STEP = 1.0
 """Seconds of the longest step of `Clock.run`: as often as a waiting process gives a sign of life."""

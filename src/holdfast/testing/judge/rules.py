@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast.testing.evidence import Evidence, Hold, Scene
 from holdfast.testing.history import Event
+from holdfast.testing.judge.evidence import Evidence, Hold, Scene
 
 ROUNDING = 1e-6
 """Seconds by which two reckonings of the same time may differ."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Self
 
-from holdfast.testing.evidence import Evidence
+from holdfast.testing.judge.evidence import Evidence
 
 
 @dataclass(slots=True)

@@ -1,0 +1,8 @@
+"""What `holdfast.testing.memory` and `clock` are made of.
+
+backend       `Memory`: the server in memory, as a test sees it
+serving       its thread
+front         its connections: the protocol, over a keyspace
+timekeeping   `Clock`: the clock that a test moves
+inside        the only place that reaches into the keeper
+"""

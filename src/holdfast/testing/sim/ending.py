@@ -1,0 +1,40 @@
+"""The end of a history: what is left behind, and whether there is an excuse for that."""
+
+from __future__ import annotations
+
+from holdfast.testing.sim.world import World
+
+
+def write_the_end(world: World) -> None:
+    """All workers have ended, and all leases have run out: write down what is left all the same."""
+    for what in leftovers(world):
+        world.note("left", note=what)
+    world.note("end")
+
+
+def told_at_once(world: World) -> None:
+    """Write down what is left now, if there is no excuse for it."""
+    if all(event.note == "cancel" for event in world.history if event.kind == "fault"):
+        for what in leftovers(world):
+            world.note("left", note=f"at once: {what}")
+
+
+def leftovers(world: World) -> list[str]:
+    """What is there that should not be, when all workers have ended and all leases have run out."""
+    found: list[str] = []
+    for process in world.processes:
+        if process.here:
+            found += [f"{process.name}: {len(process.node.waiting)} waiters"] if len(process.node.waiting) else []
+            found += [f"{process.name}: {len(process.node.renewing)} renewals"] if len(process.node.renewing) else []
+    for server in world.servers:
+        server.keyspace.now = int(server.wall() * 1e6)
+        now_ms = server.keyspace.now // 1000
+        for key, kind, value, expires in server.keyspace.dump():
+            name = key.decode("ascii", "replace")
+            if expires is None and value != b"foreign":
+                found.append(f"{name} has no expiry")
+            if kind == b"string" and key in server.locks and value != b"foreign":
+                found.append(f"{name} is held")
+            if kind == b"hash":
+                found += [f"a place in {name}: {f.decode()}" for f, v in value if f.startswith(b"at:") and int(v) > now_ms]
+    return found
