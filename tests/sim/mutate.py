@@ -1,0 +1,223 @@
+"""The mutation check: puts the defects of `mutations` in, one at a time, and sees if the simulator catches them.
+
+    python tests/sim/mutate.py                search, and tell what catches each
+    python tests/sim/mutate.py NAME ...       the same for some
+    python tests/sim/mutate.py --record       search, and write down what was found, here and in the docs
+    python tests/sim/mutate.py --replay K/N   do each Nth recorded case again, for the tests: JSON lines
+
+A defect is put into a copy of the package, and that copy is imported anew each time. So this runs in a process of its own,
+which must not have imported the package before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from sim.mutations import MUTATIONS
+from sim.script_defects import Mutation
+
+TESTS = Path(__file__).parents[1]
+PACKAGE = TESTS.parent / "src" / "holdfast"
+RECORD = Path(__file__).with_name("mutations.json")
+PAGE = TESTS.parent / "docs" / "design" / "mutations.md"
+
+SEEDS = 5000
+"""Histories of the swarm in which a defect has to be caught."""
+
+SCHEDULES = 5000
+"""Schedules of each scenario that are searched where the swarm has found nothing."""
+
+
+@dataclass(frozen=True)
+class Caught:
+    """What caught a defect: a seed of the swarm, or a schedule of a scenario."""
+
+    name: str
+    rule: str
+    by: str
+    """``swarm``, or the scenario."""
+    seed: int
+    choices: list[int]
+    histories: int
+    """So many were needed."""
+    said: str
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return f"seed {self.seed}" if self.by == "swarm" else f"scenario {self.by}"
+
+
+def patched(mutation: Mutation) -> str:
+    """The file of a mutation, with the defect in it."""
+    text = (PACKAGE / mutation.file).read_text(encoding="utf-8")
+    count = text.count(mutation.old)
+    if count != 1:
+        raise ValueError(f"{mutation.name}: the text that is replaced stands {count} times in {mutation.file}")
+    return text.replace(mutation.old, mutation.new)
+
+
+class Copy:
+    """A copy of the package, imported from where it is."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        shutil.copytree(PACKAGE, root / "holdfast")
+        sys.path.insert(0, str(root))
+        sys.dont_write_bytecode = True
+
+    @contextmanager
+    def mutated(self, mutation: Mutation | None) -> Iterator[None]:
+        """With this defect in it, freshly imported."""
+        for name in [name for name in sys.modules if name.partition(".")[0] == "holdfast"]:
+            del sys.modules[name]
+        gc.collect()
+        if mutation is None:
+            yield
+            return
+        file = self._root / "holdfast" / mutation.file
+        # Python would take compiled code for that of a text with the same time and length.
+        for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
+            compiled.unlink()
+        text = patched(mutation)
+        before = file.read_text(encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
+        try:
+            yield
+        finally:
+            file.write_text(before, encoding="utf-8")
+
+    def part(self, name: str) -> Any:
+        """A module of the copy."""
+        module = importlib.import_module(f"holdfast.testing.{name}")
+        assert Path(str(module.__file__)).is_relative_to(self._root)
+        return module
+
+
+@contextmanager
+def copied() -> Iterator[Copy]:
+    with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as root:
+        yield Copy(Path(root).resolve())
+
+
+# Search
+
+
+def search(copy: Copy, mutation: Mutation) -> Caught | None:
+    """Histories with this defect, until a rule is violated."""
+    with copy.mutated(mutation):
+        swarm = copy.part("swarm")
+        for seed in range(SEEDS):
+            for violation in swarm.simulate(seed).violations:
+                return Caught(mutation.name, violation.rule, "swarm", seed, [], seed + 1, str(violation))
+        searched = SEEDS
+        for scenario in copy.part("scenarios").QUICK.values():
+            report = scenario.explore(most=SCHEDULES)
+            searched += report.schedules
+            if report.found:
+                first = report.found[0]
+                violation = first.violations[0]
+                return Caught(mutation.name, violation.rule, scenario.name, 0, first.choices, searched, str(violation))
+    return None
+
+
+def searched(mutations: Iterable[Mutation]) -> Iterator[tuple[Mutation, Caught | None]]:
+    with copied() as copy:
+        for mutation in mutations:
+            yield mutation, search(copy, mutation)
+
+
+# Replay
+
+
+def again(copy: Copy, case: Caught) -> str:
+    """What a recorded case violates now; empty if nothing."""
+    if case.by == "swarm":
+        found = copy.part("swarm").simulate(case.seed).violations
+    else:
+        _, found = copy.part("scenarios").SCENARIOS[case.by].replay(case.choices)
+        # Without its defect, a schedule may come to a place where there are fewer choices.
+        found = [violation for violation in found if "list index out of range" not in violation.text]
+    return str(found[0].rule) if found else ""
+
+
+def replay(share: str) -> Iterator[dict[str, str]]:
+    """Recorded cases, without their defects and with them."""
+    number, of = map(int, share.split("/"))
+    by_name = {mutation.name: mutation for mutation in MUTATIONS}
+    cases = [case for case in recorded() if case.name in by_name][number::of]
+    with copied() as copy:
+        with copy.mutated(None):
+            clean = {case.name: again(copy, case) for case in cases}
+        for case in cases:
+            with copy.mutated(by_name[case.name]):
+                yield {"name": case.name, "clean": clean[case.name], "mutated": again(copy, case)}
+
+
+def recorded() -> list[Caught]:
+    return [Caught(**case) for case in json.loads(RECORD.read_text(encoding="utf-8"))]
+
+
+# Telling
+
+
+def table(cases: Iterable[Caught]) -> str:
+    """The recorded cases, as the page of the docs shows them."""
+    by_name = {mutation.name: mutation for mutation in MUTATIONS}
+    rows = ["| defect | in | what is wrong | rule | found by | histories |", "|---|---|---|---|---|---|"]
+    for case in cases:
+        mutation = by_name[case.name]
+        rows.append(f"| {case.name} | `{mutation.file}` | {mutation.breaks} | {case.rule} | {case.where} | {case.histories} |")
+    return "\n".join(rows)
+
+
+def record(cases: list[Caught]) -> None:
+    """Write down what was found: for the replay, and in the page of the docs."""
+    lines = ",\n".join(json.dumps(asdict(case), ensure_ascii=False) for case in cases)
+    RECORD.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+    head, _, _ = PAGE.read_text(encoding="utf-8").partition("| defect |")
+    PAGE.write_text(f"{head}{table(cases)}\n", encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The mutation check.")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--record", action="store_true", help="write down what was found, here and in the docs")
+    parser.add_argument("--replay", metavar="K/N", help="do each Nth recorded case again")
+    args = parser.parse_args()
+    if args.replay:
+        for answer in replay(args.replay):
+            print(json.dumps(answer), flush=True)
+        return 0
+    cases: list[Caught] = []
+    missed = 0
+    for mutation, caught in searched(m for m in MUTATIONS if m.name in args.names or not args.names):
+        if caught is None:
+            missed += 1
+            print(f"{mutation.name:32} NOT CAUGHT: {mutation.breaks}", flush=True)
+        else:
+            cases.append(caught)
+            print(f"{mutation.name:32} {caught.histories:5} {caught.where:16} {caught.said[:120]}", flush=True)
+    print(f"{len(cases)} caught, {missed} not")
+    if missed:
+        return 1
+    if args.record and not args.names:
+        record(cases)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""Deliberate defects in our scripts and operations, each one that a tired programmer could write. `mutate` puts them in, one
+at a time, and the simulator has to catch each. Those in the scripts are in `script_defects`, the others here.
+
+A text that is replaced stands exactly once in its file; when it changes, the defect has to be written anew.
+"""
+
+from __future__ import annotations
+
+from sim.script_defects import SCRIPTS, Mutation
+
+
+def _core(name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
+    return Mutation(name, f"_core/{file}.py", old, new, breaks)
+
+
+HOLDING = (
+    _core(
+        "renewal-answer-unread",
+        "renewing",
+        "if answer == 1 and now < tenure.deadline:",
+        "if now < tenure.deadline:",
+        "a lock that is gone counts as renewed",
+    ),
+    _core(
+        "renewed-without-margin",
+        "renewing",
+        "        self.deadline = sent + ttl - margin(ttl)\n",
+        "        self.deadline = sent + ttl\n",
+        "a renewed lease is believed without allowance for the drift of clocks",
+    ),
+    _core(
+        "shorter-lease-not-believed",
+        "renewing",
+        "        self.deadline = min(self.deadline, now + ttl - margin(ttl))\n",
+        "",
+        "who asks for a shorter lease goes on believing in the longer one until it is answered",
+    ),
+    _core(
+        "renewed-too-late",
+        "renewing",
+        "sent + ttl / 3 if ttl >= self.ttl",
+        "sent + ttl if ttl >= self.ttl",
+        "a lease is renewed when it is over",
+    ),
+    _core(
+        "by-hand-counted-from-answer",
+        "mutex",
+        "return answer.value > 0, answer.sent if",
+        "return answer.value > 0, answer.came if",
+        "a lease that is renewed by hand counts from when the answer came",
+    ),
+    _core(
+        "keeper-counted-from-answer",
+        "node",
+        "self.renewing.on_answer(renew, answer, sent, now)",
+        "self.renewing.on_answer(renew, answer, now, now)",
+        "a lease that the keeper renews counts from when the answer came",
+    ),
+    Mutation(
+        "renewed-after-release",
+        "_lease.py",
+        "        tenure.end()\n        self._forget()\n        return not tenure.lost",
+        "        return not tenure.lost",
+        "a lease that was given back is renewed on and on",
+    ),
+)
+
+ASKING = (
+    _core(
+        "counted-from-answer",
+        "acquire",
+        "deadline = answer.sent + attempt",
+        "deadline = answer.came + attempt",
+        "the lease counts from when the answer came",
+    ),
+    _core(
+        "no-margin",
+        "mutex",
+        "return ttl * 0.01 + 0.002",
+        "return 0.0",
+        "there is no allowance for the drift of clocks",
+    ),
+    _core(
+        "never-joins",
+        "acquire",
+        "milliseconds(spec.first_ttl), int(join))",
+        "milliseconds(spec.first_ttl), 0)",
+        "who waits does not stand in line",
+    ),
+    _core(
+        "never-pending",
+        "acquire",
+        "attempt.doubt, attempt.pending = attempt.doubt, True, True",
+        "attempt.doubt, attempt.pending = attempt.doubt, True, attempt.pending",
+        "an attempt does not know that it may have left something on the server",
+    ),
+    _core(
+        "unknown-is-no",
+        "acquire",
+        "attempt.doubt = doubt or isinstance(error, Unknown)",
+        "attempt.doubt = doubt",
+        "a request without an answer counts as not done",
+    ),
+    _core(
+        "waiter-stays-listed",
+        "acquire",
+        "        await Delist(waiter)\n",
+        "        pass\n",
+        "who waits no more is still refreshed",
+    ),
+    _core(
+        "give-up-only-leaves",
+        "mutex",
+        'mode = "bury" if attempt.doubt else "leave"',
+        'mode = "leave"',
+        "an attempt in doubt is given up without declaring its token dead",
+    ),
+    _core(
+        "release-buries-nothing",
+        "mutex",
+        '(token, "bury" if doubt else "release")',
+        '(token, "release")',
+        "after the release, a late copy of the request takes the lock again",
+    ),
+)
+
+WAITING = (
+    _core(
+        "joined-before-listening",
+        "waiting",
+        "        self._waiters[waiter.attempt.token] = waiter\n        return self.listening",
+        "        self._waiters[waiter.attempt.token] = waiter\n        return True",
+        "who waits stands in line before its inbox listens",
+    ),
+    _core(
+        "message-counted-from-reading",
+        "waiting",
+        "deadline = waiter.told + CLAIM",
+        "deadline = now + CLAIM",
+        "the claim window counts from when the message was read",
+    ),
+    _core(
+        "message-for-the-full-lease",
+        "waiting",
+        "deadline = waiter.told + CLAIM - margin(CLAIM)",
+        "deadline = waiter.told + waiter.attempt.spec.ttl - margin(waiter.attempt.spec.ttl)",
+        "a hand-over is believed for the full lease",
+    ),
+    _core(
+        "message-gives-back-a-held-lock",
+        "waiting",
+        "if attempt is None or (attempt.token == token and attempt.pending):",
+        "if attempt is None:",
+        "the message of a hand-over that was learnt by asking gives the lock back",
+    ),
+    _core(
+        "refreshed-too-rarely",
+        "waiting",
+        "REFRESH_EVERY = 1.0",
+        "REFRESH_EVERY = 10.0",
+        "a sign of life is sent less often than a place counts",
+    ),
+    _core(
+        "refreshed-once",
+        "waiting",
+        "        for waiter, reply in zip(batch, replies, strict=True):\n            waiter.in_flight = False\n",
+        "        for waiter, reply in zip(batch, replies, strict=True):\n",
+        "after the first refresh there is no second",
+    ),
+    _core(
+        "refresh-not-repeated",
+        "waiting",
+        "        for waiter in batch:\n            waiter.in_flight = False\n            waiter.down = error\n",
+        "        for waiter in batch:\n            waiter.down = error\n",
+        "after a refresh without an answer there is no other",
+    ),
+    _core(
+        "refresh-counted-from-answer",
+        "waiting",
+        "self._settle(waiter, Granted(fence, sent + ttl - margin(ttl), claim=False))",
+        "self._settle(waiter, Granted(fence, now + ttl - margin(ttl), claim=False))",
+        "a grant by refresh counts from when the answer came",
+    ),
+)
+
+MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING

@@ -1,0 +1,66 @@
+"""Each deliberate defect is caught by the simulator: the recorded history again, or, in the soak, a search."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sim import mutate
+from sim.mutations import MUTATIONS
+from sim.script_defects import Mutation
+
+HERE = Path(__file__).parent
+SHARES = 2
+AGAIN = "the simulator has changed? python tests/sim/mutate.py --record"
+
+
+@pytest.fixture(scope="module")
+def replayed() -> dict[str, dict[str, str]]:
+    """What each recorded case violates, without its defect and with it."""
+    running = [
+        subprocess.Popen(
+            [sys.executable, HERE / "mutate.py", "--replay", f"{share}/{SHARES}"], stdout=subprocess.PIPE, text=True
+        )
+        for share in range(SHARES)
+    ]
+    lines = [line for process in running for line in process.communicate()[0].splitlines()]
+    assert [process.returncode for process in running] == [0] * SHARES
+    answers = [json.loads(line) for line in lines]
+    return {answer["name"]: answer for answer in answers}
+
+
+@pytest.mark.parametrize("case", mutate.recorded(), ids=lambda case: case.name)
+def test_a_defect_is_caught_again(case: mutate.Caught, replayed: dict[str, dict[str, str]]) -> None:
+    assert replayed[case.name]["mutated"] == case.rule, AGAIN
+    assert replayed[case.name]["clean"] == ""
+
+
+def test_all_defects_are_recorded() -> None:
+    names = [mutation.name for mutation in MUTATIONS]
+    assert len(set(names)) == len(names) >= 25
+    assert [case.name for case in mutate.recorded()] == names, AGAIN
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_the_text_to_replace_stands_once(mutation: Mutation) -> None:
+    assert mutate.patched(mutation) != (mutate.PACKAGE / mutation.file).read_text(encoding="utf-8")
+
+
+def test_each_is_another_defect() -> None:
+    written = Counter(mutate.patched(mutation) for mutation in MUTATIONS)
+    assert max(written.values()) == 1
+
+
+def test_the_page_shows_what_is_recorded() -> None:
+    assert mutate.table(mutate.recorded()) in mutate.PAGE.read_text(encoding="utf-8"), AGAIN
+
+
+@pytest.mark.soak
+def test_all_defects_are_found_anew() -> None:
+    """From seed 0 on, each within the histories that the page allows."""
+    assert subprocess.run([sys.executable, HERE / "mutate.py"], check=False).returncode == 0
