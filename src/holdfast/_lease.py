@@ -139,12 +139,12 @@ class BaseLease:
         ttl = tenure.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL)
         now = self._process.clock()
         ttl = min(ttl, tenure.ends_at - now)
-        tenure.asks(now, ttl)
+        made = tenure.asks(now, ttl)
         try:
-            kept, sent = await mutex.renew(tenure.spec, tenure.token, ttl, now)
+            kept, sent = await mutex.renew(tenure.spec, tenure.token, ttl, made)
         except WireError as error:
             raise server_error(tenure.spec, error) from error
-        if not self._renewed(kept, now, sent, ttl):
+        if not self._renewed(kept, made, sent, ttl):
             raise self._lease_lost()
 
     async def _release(self) -> None:

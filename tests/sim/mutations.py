@@ -6,7 +6,7 @@ A text that is replaced stands exactly once in its file; when it changes, the de
 
 from __future__ import annotations
 
-from sim.script_defects import SCRIPTS, Mutation
+from sim.script_defects import SCRIPTS, Mutation, _lua
 
 
 def _core(name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
@@ -109,13 +109,6 @@ ASKING = (
         "who waits no more is still refreshed",
     ),
     _core(
-        "give-up-only-leaves",
-        "mutex",
-        'mode = "bury" if attempt.doubt else "leave"',
-        'mode = "leave"',
-        "an attempt in doubt is given up without declaring its token dead",
-    ),
-    _core(
         "release-buries-nothing",
         "mutex",
         '(token, "bury" if doubt else "release")',
@@ -183,4 +176,70 @@ WAITING = (
     ),
 )
 
-MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING
+MORE = (
+    _lua(
+        "release-without-hand-over",
+        "release",
+        "if head[1] and answer ~= -1 then",
+        "if head[1] and answer == 0 then",
+        "who gives a lock back leaves it to the others to find out",
+    ),
+    _lua(
+        "leave-keeps-place",
+        "release",
+        "if mode ~= 'release' then leave",
+        "if mode == 'bury' then leave",
+        "who gives up stays in line",
+    ),
+    _lua(
+        "renew-overtaken",
+        "renew",
+        "tonumber(last) > tonumber(number)",
+        "tonumber(last) < 0",
+        "of two renewals the server goes by the one that comes last, not the one that was made last",
+    ),
+    _core(
+        "loss-by-hand-ignored",
+        "mutex",
+        'return answer.value > 0, answer.sent if answer.value == 1 else float("-inf")',
+        "return True, answer.sent",
+        "who renews by hand does not look at what the server says",
+    ),
+    _core(
+        "late-answer-accepted",
+        "acquire",
+        "if answer.came < deadline:",
+        "if True:",
+        "an answer that came when the lease was over is taken for a lock",
+    ),
+    _core(
+        "late-message-accepted",
+        "acquire",
+        "if now >= deadline or (claim and not attempt.spec.renew):",
+        "if claim and not attempt.spec.renew:",
+        "a hand-over that is read when the claim window is over is taken for a lock",
+    ),
+    _core(
+        "joins-unasked",
+        "acquire",
+        "milliseconds(spec.first_ttl), int(join))",
+        "milliseconds(spec.first_ttl), 1)",
+        "who only asks stands in line already",
+    ),
+    _core(
+        "time-out-leaves-place",
+        "acquire",
+        "            await give_up(attempt)\n            if waiter.down:",
+        "            if waiter.down:",
+        "who runs out of time stays in line",
+    ),
+    _core(
+        "old-message-believed",
+        "waiting",
+        "elif fence > waiter.busy.last_fence:",
+        "else:",
+        "the fence of a message is not compared with the last one known",
+    ),
+)
+
+MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING + MORE

@@ -157,7 +157,11 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         [],
     ),
     "R5 shortened on the server alone": (story(served(A, 1, 2, 5), e(1.5, "extended", "server", "a5", until=3)), ["R5"]),
-    "R5 freed under the holder": (story(served(A, 1, 2, 5), e(1.5, "freed", "server", "a5")), ["R5"]),
+    "R5 freed under the holder, who is told that he gave it back": (
+        story(served(A, 1, 2, 5), e(1.5, "freed", "server", "a5")),
+        ["R5", "R15"],
+    ),
+    "R5 taken when it was over": (story(held(A, 1, 2, 5, until=1)[:2]), ["R5"]),
     "R5 excused by a flush": (story(served(A, 1, 2, 5), fault(1.5, "amnesia"), e(1.5, "freed", "server", "a5")), []),
     "R5 a flush before the grant is no excuse": (
         story(served(A, 1, 2, 5), fault(0.5, "amnesia"), e(1.5, "freed", "server", "a5")),
@@ -310,6 +314,36 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         story(
             *(e(0.5, "granted", "server", "a5", until=40, fence=4), e(0.7, "freed", "server", "a5")),
             *(e(0.9, "granted", "server", "a5", until=40, fence=5), *held(A, 1, 2, 5)),
+        ),
+        [],
+    ),
+    "R14 granted to one who gave up": (
+        story(e(1, "ask", A, "a5", until=2), e(2, "busy", A, "a5"), e(2.5, "granted", "server", "a5", until=4)),
+        ["R14"],
+    ),
+    "R14 granted before he gave up": (
+        story(e(1, "ask", A, "a5", until=2), e(1.99, "granted", "server", "a5", until=4), e(2, "busy", A, "a5")),
+        [],
+    ),
+    "R14 granted to one who gave up when an answer was lost": (
+        story(
+            *(e(1, "ask", A, "a5", until=2), fault(1.5, "lost-reply", "p1")),
+            *(e(2, "busy", A, "a5"), e(2.5, "granted", "server", "a5", until=4)),
+        ),
+        [],
+    ),
+    "R15 told of a loss that was none": (
+        story(
+            served(A, 1, 2, 5)[:3],
+            e(0.99, "granted", "server", "a5", until=31.1),
+            e(2.01, "released", A, "a5", note="LeaseLost"),
+        ),
+        ["R15"],
+    ),
+    "R15 told of a loss that was one": (
+        story(
+            *(served(A, 1, 2, 5)[:3], e(0.99, "granted", "server", "a5", until=31.1), fault(1.5, "foreign DEL")),
+            *(e(1.5, "freed", "server", "a5"), e(2.01, "released", A, "a5", note="LeaseLost")),
         ),
         [],
     ),

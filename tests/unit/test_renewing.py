@@ -352,6 +352,16 @@ def test_the_answer_to_an_earlier_renewal_changes_nothing() -> None:
     assert this.deadline == believed
 
 
+def test_renewals_made_at_one_moment_have_an_order_too() -> None:
+    """By hand and by the keeper: the server goes by the number, and so do we."""
+    this = tenure()
+    made = [this.asks(101.0, ttl) for ttl in (30.0, 1.0, 20.0)]
+    assert len({int(number * 1e6) for number in made}) == 3
+    assert made == sorted(made)
+    this.renewed(made[0], 101.0, 30.0)
+    assert this.deadline == pytest.approx(102 - margin(1.0)), "the last one counts"
+
+
 def test_an_answer_lengthens_nothing_while_a_shorter_lease_is_asked_for() -> None:
     """Both wait for a connection, are sent at one moment, and the server goes by the later one: the judge's seed 15116."""
     this = tenure()

@@ -55,6 +55,24 @@ def test_a_new_subscription_asks_for_everybody_at_once() -> None:
     assert [put(this) for this in those] == [[], [], []]
 
 
+@pytest.mark.parametrize("question", ["join", "refresh"])
+def test_what_was_asked_before_a_new_subscription_is_asked_again_at_once(question: str) -> None:
+    """The hand-over may have been published between the one and the other, and the answer is from before it."""
+    waiting, this = Waiting(), waiter("p.1")
+    waiting.on_listening(0.0)
+    enlisted(waiting, this)
+    if question == "refresh":
+        queued(waiting, this)
+        assert waiting.due(1.0)
+    waiting.on_silence()
+    waiting.on_listening(1.2)
+    if question == "refresh":
+        waiting.on_refreshed([this], [busy()], 1.0, 1.3)
+    else:
+        waiting.joined(this, Answer(busy(), 1.0, 1.3), 1.3)
+    assert waiting.next_at() == 1.3
+
+
 def test_the_refresh_goes_on_without_an_inbox() -> None:
     waiting = Waiting()
     queued(waiting, waiter())

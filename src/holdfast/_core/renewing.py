@@ -93,11 +93,12 @@ class Tenure:
         self.lost = reason
         return True
 
-    def asks(self, now: float, ttl: float) -> None:
+    def asks(self, now: float, ttl: float) -> float:
         """A lease of ``ttl`` seconds is about to be asked for. If that is less than what is believed now, it is what can be
-        believed from now on: the answer may get lost."""
-        self.asked_at = now
+        believed from now on: the answer may get lost. Answers when it is made, later than all before: its number."""
+        self.asked_at = max(now, self.asked_at + 2e-6)
         self.deadline = min(self.deadline, now + ttl - margin(ttl))
+        return self.asked_at
 
     def renewed(self, made: float, sent: float, ttl: float) -> None:
         """The server confirmed a lease of ``ttl`` seconds, asked for at ``made`` and sent at ``sent`` (local times)."""
@@ -172,8 +173,7 @@ class Renewing:
                         lost.append(tenure)
                     continue
                 ttl = min(tenure.ttl, tenure.ends_at - now)
-                tenure.asks(now, ttl)
-                renewals.append(Renew(tenure, ttl, now))
+                renewals.append(Renew(tenure, ttl, tenure.asks(now, ttl)))
                 tenure.renew_at = now + max(0.05, tenure.ttl / 20) + min(tenure.spec.timeout, answer_within(ttl))
                 self.watch(tenure)
         return renewals, lost

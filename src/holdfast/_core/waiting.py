@@ -45,6 +45,7 @@ class Waiter:
     """One attempt, while it stands in line."""
 
     __slots__ = (
+        "asked_under",
         "attempt",
         "awaits_inbox",
         "busy",
@@ -74,6 +75,8 @@ class Waiter:
         self.refresh_at = 0.0
         self.hint = 0
         """Highest fence of a message that came before the answer that put us into the queue."""
+        self.asked_under = 0
+        """Which subscription of the inbox it was that listened when the last question was asked."""
         self.in_flight = False
         self.last_contact = 0.0
         self.down: WireError | None = None
@@ -100,9 +103,14 @@ class Waiting:
         self.round_at = INFINITY
         """When all waiters are refreshed next."""
         self.listening = False
+        self.subscription = 0
+        """How often the inbox was subscribed."""
 
     def __len__(self) -> int:
         return len(self._waiters)
+
+    def waiters(self) -> list[Waiter]:
+        return list(self._waiters.values())
 
     @property
     def timeout(self) -> float:
@@ -113,6 +121,7 @@ class Waiting:
         """Make a waiter known. True if the inbox listens; else the slot gets None once it does."""
         waiter.last_contact = now
         waiter.awaits_inbox = not self.listening
+        waiter.asked_under = self.subscription
         self._waiters[waiter.attempt.token] = waiter
         return self.listening
 
@@ -139,6 +148,8 @@ class Waiting:
         waiter.down = None
         # Counted from the answer, never too early: asking a moment before the lease ends would only ask twice.
         waiter.refresh_at = INFINITY if busy.remaining is None else now + max(busy.remaining + 0.002, SOONEST)
+        if waiter.asked_under != self.subscription:
+            waiter.refresh_at = now  # the inbox was away while this was asked: a message may have been missed
         if not now <= self.round_at <= now + REFRESH_EVERY:
             self.round_at = now + REFRESH_EVERY
 
@@ -163,12 +174,14 @@ class Waiting:
     def on_listening(self, now: float) -> None:
         """The inbox is (again) subscribed: messages may have been missed, so everybody asks at once."""
         self.listening = True
+        self.subscription += 1
         for waiter in self._waiters.values():
             waiter.down = None
             if waiter.told is not None:
                 waiter.refresh_at = now
             elif waiter.awaits_inbox:
                 waiter.awaits_inbox = False
+                waiter.asked_under = self.subscription
                 waiter.put(None)
 
     def on_silence(self) -> None:
@@ -195,6 +208,7 @@ class Waiting:
             batch = [waiter for waiter in batch if waiter.refresh_at <= now]
         for waiter in batch:
             waiter.in_flight = True
+            waiter.asked_under = self.subscription
         return [Refresh(batch[i : i + BATCH]) for i in range(0, len(batch), BATCH)]
 
     def next_at(self) -> float:

@@ -57,6 +57,8 @@ RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violatio
     "R9": ("nothing is left behind", rules.r9_nothing_left),
     "R12": ("what is over stays over", rules.r12_over_is_over),
     "R13": ("the same request gets the same answer", rules.r13_same_answer),
+    "R14": ("who gave up gets nothing", rules.r14_given_up),
+    "R15": ("a release tells the truth", rules.r15_released),
 }
 """By number. R10 is `capacity`; R11, that enough has happened, is `Coverage.missing`."""
 

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.testing import checkers
-from holdfast.testing.checkers import Violation
+from holdfast.testing.checkers import Limits, Violation
 from holdfast.testing.history import Event
 from holdfast.testing.sim.state import Fingerprint
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.world import Stuck
+
+LIMITS = Limits(handover=0.1)
+"""Messages take no time here: a free lock is handed over at once."""
 
 DEPTH = 3000
 """Steps after which a schedule is held to be endless."""
@@ -108,7 +111,7 @@ def _schedule(build: Build, settle: Settle, todo: list[list[int]], seen: set[int
     finally:
         world.close()
     report.deepest = max(report.deepest, len(choices))
-    found += checkers.check(world.history)
+    found += checkers.check(world.history, limits=LIMITS)
     if found:
         report.found.append(Found(choices, found, world.history))
 
@@ -130,4 +133,4 @@ def replay(build: Build, settle: Settle, choices: list[int]) -> tuple[list[Event
         found.append(Violation("R0", f"it raises {error!r}"))
     finally:
         world.close()
-    return world.history, found + checkers.check(world.history)
+    return world.history, found + checkers.check(world.history, limits=LIMITS)

@@ -43,8 +43,8 @@ class Round:
     lock: str
     wait: float | None
     hold: float
-    by_hand: bool
-    """Renewed by hand as well."""
+    by_hand: float
+    """Renewed by hand as well, for so many leases; 0: not."""
     gap: float
 
 
@@ -86,11 +86,13 @@ def draw(rng: random.Random) -> Profile:
                     lock=choice(names),
                     wait=choice((None, None, 30.0, 2.0, 0.3, 0.0)),
                     hold=uniform() * longest,
-                    by_hand=uniform() < 0.1,
+                    by_hand=choice((0.5, 1.0, 1.0, 2.0)) if uniform() < 0.15 else 0.0,
                     gap=choice((0.0, 0.0, 0.05)) * uniform(),
                 )
                 for _ in range(choice((1, 1, 2)))
             ]
+            if uniform() < 0.06:  # one who never waits, and asks again and again
+                rounds = [Round(choice(names), 0.0, 0.0, 0.0, gap=0.1 * uniform()) for _ in range(8)]
             profile.workers.append((process, rounds))
     kinds = rng.sample(sorted(FAULTS), choice((0, 1, 1, 2)))
     for kind in kinds:
@@ -124,7 +126,7 @@ async def work(worker: Worker, specs: dict[str, Spec], rounds: list[Round]) -> N
                 lock.write(lease)
                 await Sleep(planned.hold / 2)
                 if planned.by_hand:
-                    await lock.renew(lease)
+                    await lock.renew(lease, max(0.1, lock.spec.ttl * planned.by_hand))
                 lock.write(lease)
                 await Sleep(planned.hold / 2)
                 lock.write(lease)
@@ -191,7 +193,11 @@ def limits(profile: Profile) -> Limits:
     """By when things have to be noticed and done, in such a world."""
     slow = profile.slow_share > 0
     notice = float("inf") if slow or not profile.renew or profile.max_hold is not None else profile.ttl / 3 + 1.0
-    return Limits(notice=notice, handover=10.0 if slow else 3.5, lag=5.0 if slow else 1.2)
+    # A waiter that was told of a lease does not know that it was made shorter, and asks once a second.
+    lasting = profile.renew and profile.max_hold is None
+    calm = lasting and not profile.mishaps and all(kind in {"cancel", "unplug"} for _, kind, _ in profile.faults)
+    handover = 10.0 if slow else 0.1 + 20 * profile.latency if calm else 3.5
+    return Limits(notice=notice, handover=handover, lag=5.0 if slow else 1.2)
 
 
 def waiting(world: World) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast.testing.history import Event
+from holdfast.testing.history import Event, process_of
 from holdfast.testing.judge.evidence import Evidence, Hold, Scene
 
 ROUNDING = 1e-6
@@ -127,10 +127,11 @@ def r5_within_the_lease(case: Evidence, _: Limits) -> Iterator[Violation]:
     Excused: what comes after a server's fault of kind amnesia, clock or foreign that came after the grant.
     """
     for scene in case.scenes.values():
-        if not scene.server:
-            continue
         for hold in scene.holds:
-            broken = _beyond(case, hold)
+            if hold.taken.until <= hold.since:
+                text = f"{hold.who} took {hold.lock!r} at {case.ms(hold.since)}, when the lease was over"
+                yield Violation("R5", text, (hold.taken,))
+            broken = _beyond(case, hold) if scene.server else None
             if broken is not None:
                 yield broken
 
@@ -209,3 +210,40 @@ def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
                 text = f"{hold.who} got {event.fence} at {case.ms(event.at)}, and {fence} for the same request before"
                 yield Violation("R13", text, (event,))
             fence = event.fence
+
+
+def r14_given_up(case: Evidence, _: Limits) -> Iterator[Violation]:
+    """Who has given up, for whatever reason, is not given the lock afterwards. Excused: any fault that he may have felt."""
+    for ask in case.asks:
+        if ask.outcome not in {"busy", "failed", "cancelled"}:
+            continue
+        event = ask.event
+        if any(fault.kind != "cancel" for fault in case.touching(process_of(event.who))):
+            continue
+        for granted in case.attempts.get(event.attempt, ()):
+            if granted.kind == "granted" and granted.at > ask.ended:
+                text = f"{event.who} gave up at {case.ms(ask.ended)}, and was given {event.lock!r} at {case.ms(granted.at)}"
+                yield Violation("R14", text, (event, granted))
+
+
+def r15_released(case: Evidence, _: Limits) -> Iterator[Violation]:
+    """The answer to a release is true: fine if the server had kept the lock until then, a loss if not. Excused: any fault that
+    he may have felt, after which nobody can know."""
+    for scene in case.scenes.values():
+        if not scene.server:
+            continue
+        for hold in scene.holds:
+            if hold.how != "release" or any(fault.kind != "cancel" for fault in case.touching(hold.process)):
+                continue
+            gone, kept = False, float("-inf")
+            for event in case.attempts[hold.attempt]:
+                if event.kind in {"granted", "extended"}:
+                    gone, kept = False, event.until
+                elif event.kind == "freed":
+                    gone = gone or event.at < hold.ended
+                elif event.kind == "released" and event.note == "" and gone:
+                    text = f"{hold.who} was told that it gave {hold.lock!r} back, and had lost it before"
+                    yield Violation("R15", text, (hold.taken, event))
+                elif event.kind == "released" and event.note == "LeaseLost" and not gone and min(kept, hold.until) > event.at:
+                    text = f"{hold.who} was told that it had lost {hold.lock!r}, and had it until it gave it back"
+                    yield Violation("R15", text, (hold.taken, event))

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.testing.sim.wire import Wire
+from holdfast.testing.sim.wire import Push, Wire
 from holdfast.testing.sim.world import World
 
 if TYPE_CHECKING:
@@ -150,6 +150,29 @@ def deaf(world: World, rng: random.Random, lasts: float) -> None:
     server.deaf = True
 
 
+def unplug(world: World, rng: random.Random, _lasts: float) -> None:
+    """An inbox loses its connection, and with it what is published meanwhile."""
+    inboxes = [wire for wire in _inboxes(world) if wire.open]
+    if inboxes:
+        wire = rng.choice(inboxes)
+        _told(world, "cut", wire.process.name, 0.0)
+        wire.cut()
+
+
+def stale(world: World, rng: random.Random, _lasts: float) -> None:
+    """A message from earlier comes once more."""
+    waiting = [(wire, waiter) for wire in _inboxes(world) for waiter in wire.process.node.waiting.waiters()]
+    if waiting:
+        wire, waiter = rng.choice(waiting)
+        _told(world, "duplicate", wire.process.name, 0.0)
+        payload = f"1 {waiter.attempt.token} {waiter.busy.last_fence}"
+        wire.down.send(Push(min(wire.channels), payload.encode()))
+
+
+def _inboxes(world: World) -> list[Wire]:
+    return [wire for server in world.servers for wire in server.wires if wire.channels]
+
+
 def clock(world: World, rng: random.Random, _lasts: float) -> None:
     """The server's clock is set, forward or back."""
     server = rng.choice(world.servers)
@@ -173,7 +196,8 @@ def foreign(world: World, rng: random.Random, lasts: float) -> None:
 FAULTS: dict[str, Fault] = {
     fault.__name__: fault
     for fault in (
-        cut, silence, pause, crash, close, cancel, restart, amnesia, flush, hang, refuse, full, deaf, clock, foreign,
+        cut, silence, pause, crash, close, cancel, restart, amnesia, flush, hang, refuse, full, deaf, unplug, stale, clock,
+        foreign,
     )
 }  # fmt: skip
 """By name."""

@@ -37,7 +37,7 @@ nothing else may be as large.)"""
 
 _NUMBER = re.compile(rb"\d{12,}")
 
-WAITER = tuple(name for name in Waiter.__slots__ if name != "slot")
+WAITER = tuple(name for name in Waiter.__slots__ if name not in {"slot", "asked_under"})
 TENURE = tuple(name for name in Tenure.__slots__ if name not in {"spec", "owner"})
 
 
@@ -145,6 +145,8 @@ class Fingerprint:
             self._put(token, attempt.pending)
         self.add(node.waiting.round_at)
         self._put(node.waiting.listening)
+        for waiter in node.waiting.waiters():
+            self._put(waiter.asked_under == node.waiting.subscription)
         for tenure in sorted(node.renewing.tenures(), key=lambda tenure: tenure.token):
             self.add(tenure)
         self._attributes(node, ("_inbox_at", "_record_at"))
