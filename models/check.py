@@ -221,6 +221,10 @@ def main(arguments: list[str]) -> int:
         wanted = (arguments[1], " ".join(arguments[2:]))
         show(next(variant for variant in VARIANTS if (variant.model, variant.defines) == wanted))
         return 0
+    models = {variant.model for variant in VARIANTS}
+    if not set(arguments) <= models:
+        print(f"usage: check.py [MODEL ...], of {', '.join(sorted(models))}; check.py --show MODEL DEFINES", file=sys.stderr)
+        return 2
     chosen = [variant for variant in VARIANTS if not arguments or variant.model in arguments]
     start = time.monotonic()
     line = ""

@@ -88,3 +88,18 @@ def test_recordings_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     code, said = run(monkeypatch, capsys, "check", str(file))
     assert code == 2
     assert "INVALID" in said
+
+
+@pytest.mark.parametrize("which", ["abc", "nonsense:0.1", "two-crash", "two-crash:0.x"])
+def test_what_is_no_seed_and_no_schedule_is_refused(
+    which: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["holdfast.testing", "replay", which])
+    assert command.main() == 2
+    assert "neither a seed (17) nor a scenario" in capsys.readouterr().err
+
+
+def test_hardly_any_histories_prove_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    code, said = run(monkeypatch, capsys, "swarm", "--histories", "5", "--jobs", "1")
+    assert code == 2
+    assert "INVALID, too little has happened" in said

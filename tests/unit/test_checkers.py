@@ -161,7 +161,10 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         story(served(A, 1, 2, 5), e(1.5, "freed", "server", "a5")),
         ["R5", "R15"],
     ),
-    "R5 taken when it was over": (story(held(A, 1, 2, 5, until=1)[:2]), ["R5"]),
+    "R5 taken when it was over": (
+        story(held(A, 1, 2, 5, until=1)[:2], e(0.5, "granted", "server", "a5", until=1)),
+        ["R5"],
+    ),
     "R5 excused by a flush": (story(served(A, 1, 2, 5), fault(1.5, "amnesia"), e(1.5, "freed", "server", "a5")), []),
     "R5 a flush before the grant is no excuse": (
         story(served(A, 1, 2, 5), fault(0.5, "amnesia"), e(1.5, "freed", "server", "a5")),

@@ -49,7 +49,13 @@ def main() -> int:
     parser_check.set_defaults(run=_check)
 
     args = parser.parse_args()
-    return int(args.run(args))
+    try:
+        return int(args.run(args))
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("lupa"):
+            raise
+        print('the simulator runs Lua: pip install "holdfast[testing]"', file=sys.stderr)
+        return INVALID
 
 
 def _swarm(args: argparse.Namespace) -> int:
@@ -120,6 +126,12 @@ def _explore(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace) -> int:
+    from holdfast.testing.scenarios import SCENARIOS
+
+    name, _, choices = args.which.partition(":")
+    if not (name in SCENARIOS and choices.replace(".", "0").isdigit()) and not args.which.isdigit():
+        print(f"{args.which!r} is neither a seed (17) nor a scenario with its choices (two-crash:0.0.3.1)", file=sys.stderr)
+        return INVALID
     return VIOLATED if _show(args.which, requests=args.requests) else OK
 
 

@@ -54,7 +54,7 @@ class Tally:
     def missing(self) -> list[str]:
         """What has happened too rarely for the verdict to mean anything (R11)."""
         share = min(1.0, self.histories / 1000)
-        return self.coverage.missing({name: int(count * share) for name, count in ENOUGH.items()})
+        return self.coverage.missing({name: max(1, int(count * share)) for name, count in ENOUGH.items()})
 
 
 def batch(first: int, count: int) -> Tally:

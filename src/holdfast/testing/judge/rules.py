@@ -127,11 +127,13 @@ def r5_within_the_lease(case: Evidence, _: Limits) -> Iterator[Violation]:
     Excused: what comes after a server's fault of kind amnesia, clock or foreign that came after the grant.
     """
     for scene in case.scenes.values():
+        if not scene.server:
+            continue
         for hold in scene.holds:
             if hold.taken.until <= hold.since:
                 text = f"{hold.who} took {hold.lock!r} at {case.ms(hold.since)}, when the lease was over"
                 yield Violation("R5", text, (hold.taken,))
-            broken = _beyond(case, hold) if scene.server else None
+            broken = _beyond(case, hold)
             if broken is not None:
                 yield broken
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from holdfast._core.acquire import KeyConflict, acquire
-from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, give_up
+from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, give_up, milliseconds
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import WireError
 from holdfast._lease import BaseLease, abandoned, disown
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError
+from holdfast.guard import GUARD, KEEP_FENCE
 from holdfast.testing.sim.worker import Cancelled, Worker
 
 NOWHERE = Endpoint()
@@ -131,9 +132,13 @@ class Lock:
             raise
 
     def write(self, lease: Lease) -> None:
-        """Write to what the lock protects, which remembers the highest fence and refuses lower ones."""
-        register = self.worker.process.world.register
-        accepted = lease.fence >= register.get(self.spec.key, 0)
+        """Write to what the lock protects, as production's guard does it: the script refuses lower fences than it has seen."""
+        world = self.worker.process.world
+        key = self.spec.keys[0]
+        world.resource.now = int(world.now * 1e6)
+        accepted = (
+            world.resource.run(GUARD, (key, key + b":fence"), (lease.fence, milliseconds(KEEP_FENCE), "written", "")) == 1
+        )
         if accepted:
-            register[self.spec.key] = lease.fence
+            world.register[self.spec.key] = lease.fence
         self._note("write", "accepted" if accepted else "refused", fence=lease.fence)

@@ -13,6 +13,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from holdfast.testing.history import Event
+from holdfast.testing.keyspace import Keyspace
 
 if TYPE_CHECKING:
     from holdfast._core.requests import Call
@@ -66,8 +67,10 @@ class World:
         """What happens to single requests as they arrive, see `faults.mishaps`."""
         self.acquisitions: dict[str, str] = {}
         """For each token, which acquisition it was drawn for."""
+        self.resource = Keyspace()
+        """What the locks protect: a server that forgets nothing, written to under `holdfast.guard`."""
         self.register: dict[str, int] = {}
-        """What the locks protect: it remembers the highest fence, and refuses lower ones."""
+        """The highest fence that was written with, by lock."""
         self.working: set[Worker] = set()
         """Workers that have not come to their end."""
         self.processes: list[Process] = []
