@@ -26,12 +26,13 @@ from holdfast.errors import (
     QuorumError,
     ServerError,
 )
-from holdfast.locks import Lease, Lock
+from holdfast.locks import FairLock, Lease, Lock
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ConfigError",
+    "FairLock",
     "HoldfastError",
     "HoldfastWarning",
     "Lease",

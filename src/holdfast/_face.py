@@ -54,12 +54,20 @@ def make_spec(
     max_hold: float | None,
     prefix: str,
     key: str | bytes | None,
+    linger: float = 0.0,
+    max_passes: int = 32,
+    max_pass_time: float = 0.01,
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
     ttl = seconds(ttl, "ttl", MIN_TTL)
     if max_hold is not None:
         max_hold = seconds(max_hold, "max_hold", MIN_TTL)
+    linger = seconds(linger, "linger", 0.0)
+    if linger and not (renew and max_hold is None):
+        raise ConfigError("linger needs a lease that is renewed, and no max_hold", parameter="linger")
+    if isinstance(max_passes, bool) or not isinstance(max_passes, int) or max_passes < 0:
+        raise ConfigError(f"max_passes must be a whole number from 0, not {max_passes!r}", parameter="max_passes")
     if renew and ttl < 2 and (max_hold is None or max_hold > ttl):
         warnings.warn(
             f"ttl={ttl:g}: a lease of less than 2 s may be lost when the machine is busy for a moment",
@@ -73,6 +81,9 @@ def make_spec(
         renew=renew,
         max_hold=max_hold,
         timeout=min(endpoint.timeout, answer_within(ttl)),
+        linger=linger,
+        max_passes=max_passes,
+        max_pass_time=seconds(max_pass_time, "max_pass_time", 0.0),
     )
 
 
@@ -80,6 +91,8 @@ class BaseLock:
     """Options and state of a lock object, for both faces."""
 
     _face: Literal["sync", "asyncio"]
+    _shared = True
+    """What one gets of this process is passed on to others of it."""
 
     def __init__(
         self,
@@ -94,9 +107,10 @@ class BaseLock:
         label: str | None,
         prefix: str,
         key: str | bytes | None,
+        **sharing: Any,
     ) -> None:
         self._endpoint = resolve(client, self._face)
-        self._spec = make_spec(name, self._endpoint, ttl=ttl, renew=renew, max_hold=max_hold, prefix=prefix, key=key)
+        self._spec = make_spec(name, self._endpoint, ttl=ttl, renew=renew, max_hold=max_hold, prefix=prefix, key=key, **sharing)
         self._wait = checked_wait(wait)
         if on_lost is not None and not callable(on_lost):
             raise ConfigError("on_lost must be callable", parameter="on_lost")

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Never
 
 from holdfast import _face, _lease
-from holdfast._core import mutex
+from holdfast._core.acquire import abandon
 from holdfast._core.mutex import Attempt, Busy, Grant
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
@@ -66,6 +66,7 @@ class Lease(_lease.BaseLease):
         self._driver.run(self._release())
 
     def notice_loss(self) -> None:
+        self._step_aside()
         if self._event is not None:
             self._event.set()
         if self._on_lost is not None:
@@ -93,6 +94,10 @@ class Lock(_face.BaseLock):
         label: who you are, shown to those who wait.
         prefix: start of the keys on the server.
         key: the key itself, where a peer of another make ("SET key token NX PX") is to be excluded too.
+        linger: seconds for which the lease is kept after the last use, so that taking the lock again costs no trip; given back at
+            once when another process asks.
+        max_passes: how often at most the lock is passed on inside this process while another process waits.
+        max_pass_time: seconds after which it is passed on no more, from when it was taken, while another process waits.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -113,6 +118,9 @@ class Lock(_face.BaseLock):
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
+        linger: float = 0.0,
+        max_passes: int = 32,
+        max_pass_time: float = 0.01,
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
@@ -127,6 +135,9 @@ class Lock(_face.BaseLock):
             label=label,
             prefix=prefix,
             key=key,
+            linger=linger,
+            max_passes=max_passes,
+            max_pass_time=max_pass_time,
         )
         self._current: Lease | None = None
         self._entered: _lease.Entered[Lease] = _lease.Entered()
@@ -142,7 +153,7 @@ class Lock(_face.BaseLock):
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
         wait = self._acquire_wait(blocking, timeout)
-        attempt = Attempt(self._spec, current().token())
+        attempt = self._driver().attempt(self._spec, shared=self._shared)
         try:
             result = self._take(attempt, wait)
             if isinstance(result, Busy):
@@ -167,7 +178,7 @@ class Lock(_face.BaseLock):
     def __enter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
         started = clock()
-        attempt = Attempt(self._spec, current().token())
+        attempt = self._driver().attempt(self._spec, shared=self._shared)
         try:
             result = self._take(attempt, self._wait)
             if isinstance(result, Busy):
@@ -225,5 +236,43 @@ class Lock(_face.BaseLock):
 
     def _undo(self, attempt: Attempt) -> None:
         _lease.disown(attempt, self._current)
-        if attempt.pending:
-            self._driver().run(mutex.give_up(attempt))
+        self._driver().run(abandon(attempt))
+
+
+class FairLock(Lock):
+    """A `Lock` that is given to all who want it in the strict order in which they came, over all processes.
+
+    Threads and tasks of one process stand in the server's line each for itself, and each hand-over takes a trip. Options, errors
+    and methods are those of `Lock`, without ``linger``, ``max_passes`` and ``max_pass_time``.
+    """
+
+    _shared = False
+
+    def __init__(
+        self,
+        client: object,
+        name: str | bytes,
+        *,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[Lease], object] | None = None,
+        max_hold: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        key: str | bytes | None = None,
+        **mistaken: Never,
+    ) -> None:
+        _face.refuse_mistaken(mistaken, type(self).__name__)
+        super().__init__(
+            client,
+            name,
+            ttl=ttl,
+            wait=wait,
+            renew=renew,
+            on_lost=on_lost,
+            max_hold=max_hold,
+            label=label,
+            prefix=prefix,
+            key=key,
+        )

@@ -6,8 +6,10 @@ no hand-over can be missed; then nothing is sent but the refresh that `_core.wai
 
 from __future__ import annotations
 
+from holdfast._core.gate import MORE, Failed, Gate, Given, Lead
 from holdfast._core.mutex import (
     ACQUIRE,
+    BLOCK,
     GRACE,
     Attempt,
     Busy,
@@ -19,8 +21,8 @@ from holdfast._core.mutex import (
     give_up,
     margin,
     milliseconds,
-    new_token,
 )
+from holdfast._core.renewing import Tenure
 from holdfast._core.requests import (
     Answer,
     Conflict,
@@ -32,6 +34,7 @@ from holdfast._core.requests import (
     Granted,
     NotSent,
     Now,
+    Park,
     Refused,
     Run,
     Sleep,
@@ -41,6 +44,9 @@ from holdfast._core.requests import (
     WireError,
 )
 from holdfast._core.waiting import Waiter
+
+RECALL = 0.25
+"""Seconds for which one who does not wait gives a holder who may only linger the time to say so, by giving the lock back."""
 
 _AGAIN: Answer[Reply] = Answer(Dead(), 0.0, 0.0)
 """Our place is gone: start over under a new token."""
@@ -56,41 +62,158 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
     Raises WireError when the server cannot be had, KeyConflict when its data is in the way. Whatever ends it other than a
     Grant, cancellation included, leaves nothing behind.
     """
-    now = 0.0 if wait is None else await Now()
-    until = None if wait is None else now + wait
-    attempt.token = attempt.token or await Draw()
+    now = 0.0
+    if wait is not None:
+        now = await Now()
+        attempt.until = now + wait
     try:
-        answer = await _ask_until(attempt, until, now)
-        busy = Busy(0.0, 0, "")
-        while True:
-            match answer.value:
-                case Held(fence):
-                    deadline = answer.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
-                    if answer.came < deadline:
-                        return Grant(attempt, fence, answer.came, deadline)
-                    await give_up(attempt)  # the answer took so long that the lease is over
-                case Conflict(why):
-                    raise KeyConflict(why)
-                case Busy():
-                    busy = answer.value
-                    # Not queued yet: nothing of ours is there, unless an earlier copy of the request is still under way.
-                    attempt.pending = attempt.doubt
-            if until is not None and (wait == 0 or await Now() >= until):
-                await give_up(attempt)
-                return busy
-            if not isinstance(answer.value, Busy):
-                await new_token(attempt)
-            result = await _stand_in_line(attempt, until, busy)
-            if not isinstance(result, Answer):
-                return result
-            answer = result
+        gate = attempt.gate
+        if gate is None:
+            return await _take(attempt, wait == 0, now)
+        given = _enter(attempt, gate, wait == 0, now)
+        if given is None:
+            await Park(attempt, attempt.until)
+            given = gate.received(attempt)
+            attempt.waited = True
+            now = 0.0 if wait is None else await Now()
+        return await _use(attempt, gate, given, wait == 0, now)
     except BaseException:
-        await give_up(attempt)
+        await abandon(attempt)
         raise
 
 
+async def abandon(attempt: Attempt) -> None:
+    """Leave nothing of an attempt behind, here or at the server, whatever it has got."""
+    gate = attempt.gate
+    if gate is None or not gate.has_lease(attempt):
+        await give_up(attempt)
+    if gate is not None:
+        gate.withdraw(attempt)
+
+
+def _enter(attempt: Attempt, gate: Gate, at_once: bool, now: float) -> Given | Busy | None:
+    if not at_once:
+        return gate.enter(attempt)
+    busy = gate.busy(attempt)
+    if busy is not None:
+        return busy
+    if gate.leads():
+        attempt.gate = None  # one who waits is asking already, and may wait for long: we ask for ourselves
+        return Lead()
+    attempt.until = now + RECALL  # in case that the keeper is just giving it back
+    return gate.enter(attempt)
+
+
+async def _use(attempt: Attempt, gate: Gate, given: Given | Busy | None, at_once: bool, now: float) -> Grant | Busy:
+    """What was given in the line of this process is made a lock of it."""
+    while True:
+        match given:
+            case Grant(fence=0, tenure=tenure):
+                assert tenure is not None
+                given = await _freshen(attempt, gate, tenure)
+            case Grant(tenure=tenure) if tenure is not None and tenure.lost:
+                given = gate.lost(attempt)
+            case Grant():
+                return given
+            case Lead(place):
+                return await _lead(attempt, at_once, now, place)
+            case Failed(error):
+                raise error
+            case Busy():
+                return given
+            case None:
+                return gate.busy(attempt) or gate.heard
+
+
+async def _freshen(attempt: Attempt, gate: Gate, tenure: Tenure) -> Given:
+    """There are no fences left, or hardly any time: ask the server for more of both, under the token that has the lock."""
+    asking = Attempt(attempt.spec, tenure.token)
+    answer = await _ask_until(asking, attempt.until, await Now(), more=MORE)
+    tenure.doubt = tenure.doubt or asking.doubt
+    if isinstance(answer.value, Held):
+        if not tenure.lost:
+            return gate.freshened(attempt, tenure, answer.value, answer.sent)
+        await give_up(asking)  # the keeper has given it up for lost meanwhile
+    tenure.lose("its key is gone or somebody else's")
+    return gate.lost(attempt)
+
+
+async def _lead(attempt: Attempt, at_once: bool, now: float, place: Waiter | None) -> Grant | Busy:
+    """Ask the server, for all of this process who want the lock."""
+    gate = attempt.gate
+    try:
+        result = await _take(attempt, at_once, now, place)
+    except WireError as error:
+        if gate is not None:
+            gate.failed(attempt, error)
+        raise
+    if gate is not None:
+        if isinstance(result, Grant):
+            gate.took(attempt, result)
+        else:
+            gate.heard = result
+            gate.left(attempt)
+    return result
+
+
+async def _take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
+    """Take the lock from the server. ``place``: in the queue there, left by another one."""
+    until = attempt.until
+    if place is None:
+        attempt.token = attempt.token or await _token(attempt.spec)
+        answer = await _ask_until(attempt, until, now, patient=attempt.waited)
+    else:
+        result = await _stand_in_line(attempt, until, place.busy, place)
+        if not isinstance(result, Answer):
+            return result
+        answer = result
+    queued = place is not None
+    busy = Busy(0.0, 0, "", lingers=False)
+    while True:
+        match answer.value:
+            case Held(fence, last):
+                deadline = answer.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
+                if answer.came < deadline:
+                    return Grant(attempt, fence, answer.came, deadline, queued=queued, last=last)
+                await give_up(attempt)  # the answer took so long that the lease is over
+            case Conflict(why):
+                raise KeyConflict(why)
+            case Busy():
+                busy = answer.value
+                # Not queued yet: nothing of ours is there, unless an earlier copy of the request is still under way.
+                attempt.pending = attempt.doubt
+        if at_once and busy.lingers:
+            # Its holder may have done with it: he gives it back when he is asked, and who has a place asks him.
+            at_once, until = False, await Now() + RECALL
+            attempt.until = until
+        if until is not None and (at_once or await Now() >= until):
+            await give_up(attempt)
+            return busy
+        if not isinstance(answer.value, Busy):
+            await _new_token(attempt)
+        queued = True
+        result = await _stand_in_line(attempt, until, busy)
+        if not isinstance(result, Answer):
+            return result
+        answer = result
+
+
+async def _token(spec: Spec) -> str:
+    """A new token. One that ends so may keep the lock for a while after use, which the server tells those who find it busy."""
+    token = await Draw()
+    return token + "~" if spec.linger else token
+
+
+async def _new_token(attempt: Attempt) -> None:
+    """Start over under a new token; what the old one may have left behind is given up first."""
+    if attempt.doubt:
+        await give_up(attempt)
+    attempt.token = await _token(attempt.spec)
+    attempt.pending = attempt.doubt = False
+
+
 async def _ask_until(
-    attempt: Attempt, until: float | None, now: float, *, join: bool = False, patient: bool = False
+    attempt: Attempt, until: float | None, now: float, *, join: bool = False, patient: bool = False, more: int = 0
 ) -> Answer[Reply]:
     """Ask until there is an answer. A server that says "in a moment" is asked again as long as we mean to wait.
 
@@ -100,6 +223,7 @@ async def _ask_until(
     spec = attempt.spec
     give_up_at = until
     silent_until = float("inf") if until is None else until + GRACE
+    extra = (more,) if more else ()
     pause = 0.02
     failures = 0
     while True:
@@ -107,13 +231,13 @@ async def _ask_until(
         doubt, attempt.doubt, attempt.pending = attempt.doubt, True, True
         timeout = max(0.05, min(spec.timeout, silent_until - now))
         try:
-            answer = await Run(ACQUIRE, spec.keys, (attempt.token, milliseconds(spec.first_ttl), int(join)), timeout)
+            answer = await Run(ACQUIRE, spec.keys, (attempt.token, milliseconds(spec.first_ttl), int(join), *extra), timeout)
         except WireError as error:
             attempt.doubt = doubt or isinstance(error, Unknown)
             failures += 1
             now = await Now()
             if give_up_at is None:
-                give_up_at = now + patience(spec)
+                give_up_at = now + attempt.patience
             if patient or isinstance(error, Refused):
                 over = now >= give_up_at or (isinstance(error, Refused) and not error.transient)
             else:
@@ -128,18 +252,21 @@ async def _ask_until(
             return answer
 
 
-async def _stand_in_line(attempt: Attempt, until: float | None, busy: Busy) -> Grant | Busy | Answer[Reply]:
+async def _stand_in_line(
+    attempt: Attempt, until: float | None, busy: Busy, place: Waiter | None = None
+) -> Grant | Busy | Answer[Reply]:
     """Join the queue and wait for the hand-over. An Answer, never Busy, is for the caller to look at again."""
-    waiter = Waiter(attempt, patience(attempt.spec) if until is None else float("inf"), busy, until)
+    waiter = place or Waiter(attempt, busy)
     try:
-        outcome = await Enlist(waiter, until)
+        outcome = await (Wait(waiter, None, until) if place is not None else Enlist(waiter, until))
         while outcome is None:
             answer = await _ask_until(attempt, until, await Now(), join=True, patient=True)
             if not isinstance(answer.value, Busy):
                 return answer
             outcome = await Wait(waiter, answer, until)
     finally:
-        await Delist(waiter)
+        if attempt.gate is None or not attempt.gate.bequeath(attempt, waiter):
+            await Delist(waiter)
     match outcome:
         case Granted(fence, deadline, claim):
             now = await Now()
@@ -148,7 +275,7 @@ async def _stand_in_line(attempt: Attempt, until: float | None, busy: Busy) -> G
                 # claim has ended meanwhile, somebody else has the lock, and we start over.
                 answer = await _ask_until(attempt, until, now, patient=True)
                 return answer if isinstance(answer.value, Held) else _AGAIN
-            return Grant(attempt, fence, now, deadline, claim)
+            return Grant(attempt, fence, now, deadline, claim, queued=True, last=fence + BLOCK - 1)
         case Down(error):
             raise error
         case TimedOut():
@@ -160,8 +287,3 @@ async def _stand_in_line(attempt: Attempt, until: float | None, busy: Busy) -> G
             return _AGAIN
         case _:
             raise KeyConflict(outcome.why)
-
-
-def patience(spec: Spec) -> float:
-    """Seconds for which a wait without limit rides out a server that is away."""
-    return max(spec.ttl, 30.0)

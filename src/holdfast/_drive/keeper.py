@@ -16,10 +16,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from holdfast._core.gate import Gate
 from holdfast._core.node import RECORD_AFTER, Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, NotSent
-from holdfast._core.waiting import Slot, Waiter
+from holdfast._core.waiting import Waiter
 from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
@@ -53,22 +54,26 @@ class Keeper:
         with self.mutex:
             node = self._node(endpoint)
             node.want_record(clock())
-            self._wake_by(node.renewing.watch(tenure))
+            self.wake_by(node.renewing.watch(tenure))
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         with self.mutex:
             self._node(endpoint).renewing.forget(tenure.token)
 
-    def enlist(self, endpoint: Endpoint, waiter: Waiter, slot: Slot) -> bool:
-        """Make a waiter known; True if the inbox listens, else the slot gets None when it does."""
-        waiter.slot = slot
+    def gate(self, endpoint: Endpoint, key: bytes) -> Gate:
+        """The gate of a lock of this process."""
+        with self.mutex:
+            return self._node(endpoint).gate(key)
+
+    def enlist(self, endpoint: Endpoint, waiter: Waiter) -> bool:
+        """Make a waiter known; True if the inbox listens, else its slot gets None when it does."""
         now = clock()
         with self.mutex:
             node = self._node(endpoint)
             node.want_record(now)
             ready = node.waiting.enlist(waiter, now)
             if not ready:
-                self._wake_by(now)
+                self.wake_by(now)
         return ready
 
     def joined(self, endpoint: Endpoint, waiter: Waiter, answer: Answer[Any]) -> None:
@@ -76,7 +81,7 @@ class Keeper:
         with self.mutex:
             waiting = self._node(endpoint).waiting
             waiting.joined(waiter, answer, clock())
-            self._wake_by(min(waiting.round_at, waiter.refresh_at))
+            self.wake_by(min(waiting.round_at, waiter.refresh_at))
 
     def delist(self, endpoint: Endpoint, waiter: Waiter) -> None:
         with self.mutex:
@@ -88,7 +93,7 @@ class Keeper:
         with self.mutex:
             for node in self._nodes.values():
                 node.facts_changed(now)
-            self._wake_by(now + RECORD_AFTER)
+            self.wake_by(now + RECORD_AFTER)
 
     def call(self, what: Callable[[], None]) -> None:
         """Have the keeper thread call this soon."""
@@ -121,7 +126,7 @@ class Keeper:
         self._links.append(Link(self, endpoint, on_push, on_closed))
         return self._links[-1]
 
-    def _wake_by(self, at: float) -> None:
+    def wake_by(self, at: float) -> None:
         """Wake the thread if it means to sleep longer; the mutex is held. An uncontended acquire hardly ever has to: its lease
         is due later than the wake-up that an earlier one has caused."""
         if at < self._wake_at:
