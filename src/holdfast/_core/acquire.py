@@ -61,7 +61,7 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
     attempt.token = attempt.token or await Draw()
     try:
         answer = await _ask_until(attempt, until, now)
-        busy = Busy(0.0, 0, "")
+        busy = Busy(0.0, 0, "", lingers=False)
         while True:
             match answer.value:
                 case Held(fence):

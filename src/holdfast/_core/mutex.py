@@ -17,6 +17,9 @@ R = TypeVar("R")
 CLAIM = 2.0
 """Seconds a waiter has to take up a lock that was handed to it. Part of the format: the same number stands in `_queue.lua`."""
 
+BLOCK = 33
+"""Fences of one grant: its own, and those with which this process may pass the lock on without a trip. As in `_queue.lua`."""
+
 KEEP = 600.0
 """Seconds the side keys of a lock outlive its last use, at least."""
 
@@ -32,6 +35,8 @@ def margin(ttl: float) -> float:
 @dataclass(slots=True)
 class Held:
     fence: int
+    last: int
+    """The numbers from ``fence`` up to this one are the holder's."""
 
 
 class Busy(NamedTuple):
@@ -40,6 +45,8 @@ class Busy(NamedTuple):
     last_fence: int
     process: str
     """Public id of the holder's process; empty for a foreign lock."""
+    lingers: bool
+    """The holder may keep the lock for a while after use, and gives it back when asked."""
 
 
 class Dead(NamedTuple):
@@ -53,10 +60,10 @@ def read_reply(raw: object) -> Reply:
     """One answer of acquire or refresh, see `_lua/acquire.lua`."""
     assert isinstance(raw, list)
     match raw:
-        case [1, int(fence)]:
-            return Held(fence)
-        case [0, int(ms), int(last), bytes(process)]:
-            return Busy(None if ms == -1 else max(0, ms) / 1000, last, process.decode())
+        case [1, int(first), int(last)]:
+            return Held(first, last)
+        case [0, int(ms), int(last), bytes(process), int(lingers)]:
+            return Busy(None if ms == -1 else max(0, ms) / 1000, last, process.decode(), lingers == 1)
         case [-2, bytes(key), bytes(kind)]:
             return Conflict(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}, not a lock")
         case [-3, bytes(version)]:
@@ -69,7 +76,7 @@ def read_reply(raw: object) -> Reply:
 
 def _read_acquire(raw: object) -> Reply:
     if isinstance(raw, list) and raw[0] == 1:
-        return Held(raw[1])  # the usual answer, and a pattern match costs as much as the rest of an acquire
+        return Held(raw[1], raw[2])  # the usual answer, and a pattern match costs as much as the rest of an acquire
     reply = read_reply(raw)
     return Dead() if isinstance(reply, Gone) else reply
 
@@ -79,6 +86,11 @@ def _read_refresh(raw: object) -> tuple[bool, list[Reply]]:
     return raw[0] == 1, [read_reply(answer) for answer in raw[1:]]
 
 
+def _read_renew(raw: object) -> list[int]:
+    assert isinstance(raw, list)
+    return raw
+
+
 def _read_int(raw: object) -> int:
     assert isinstance(raw, int)
     return raw
@@ -86,7 +98,7 @@ def _read_int(raw: object) -> int:
 
 ACQUIRE: Script[Reply] = Script("acquire", _read_acquire)
 RELEASE: Script[int] = Script("release", _read_int)
-RENEW: Script[int] = Script("renew", _read_int)
+RENEW: Script[list[int]] = Script("renew", _read_renew)
 REFRESH: Script[tuple[bool, list[Reply]]] = Script("refresh", _read_refresh)
 
 
@@ -211,10 +223,11 @@ async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, 
     """Set the lease to ``ttl`` seconds from now, local time ``made``: (still ours, when that was sent; minus infinity if a
     later request counts). Raises as `release` does."""
     answer = await insist(renewal(spec, token, ttl, made))
-    return answer.value > 0, answer.sent if answer.value == 1 else float("-inf")
+    (state,) = answer.value
+    return state > 0, answer.sent if state == 1 else float("-inf")
 
 
-def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[int]:
+def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[list[int]]:
     """The request for a lease of ``ttl`` seconds, made at local time ``made``, by hand or by the keeper.
 
     Its time is its number: of two that overtake each other, or come late, the server goes by the one that was made later.

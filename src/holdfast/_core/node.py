@@ -133,14 +133,14 @@ class Node:
     def _renew(self, renew: Renew) -> None:
         tenure = renew.tenure
 
-        def then(answer: int | WireError, sent: float) -> None:
+        def then(answer: list[int] | WireError, sent: float) -> None:
             with self.keeper.mutex:
                 now = self.keeper.clock()
                 if isinstance(answer, WireError):
                     self.renewing.on_failed(renew, now)
                     kept = True
                 else:
-                    kept = self.renewing.on_answer(renew, answer, sent, now)
+                    kept = self.renewing.on_answer(renew, answer[0], sent, now)
             if not kept:
                 self.keeper.report(tenure)
 
