@@ -169,6 +169,11 @@ class BaseLock:
     def _not_held(self) -> NotHeld:
         return NotHeld(f"lock {self.name!r} is not held by this object", name=self.name, key=self.key)
 
+    @staticmethod
+    def _at_once(attempt: Attempt) -> Grant | Busy | None:
+        """A lease that lingers in this process, for a retake that costs as little as possible."""
+        return attempt.gate.retake(attempt) if attempt.gate is not None else None
+
     async def _try(self, attempt: Attempt, wait: float | None) -> Grant | Busy:
         """Operation behind `acquire` and ``with``."""
         try:

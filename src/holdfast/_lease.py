@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Generic, NoReturn, Protocol, TypeVar
 
 from holdfast._core import mutex
+from holdfast._core.gate import Gate
 from holdfast._core.mutex import Attempt, Grant, give_up
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import WireError
@@ -69,8 +70,9 @@ class BaseLease:
             keeper.watch(endpoint, tenure)
             if attempt.gate is not None:
                 attempt.gate.had(attempt, tenure)
-        # Called if the lease is collected while the tenure still refers to it: nobody has given it back then.
-        tenure.owner = weakref.ref(self, functools.partial(_dropped, tenure, attempt, process, endpoint))
+            # Called if a lease is collected while the tenure refers to it: nobody has given it back then.
+            tenure.dropped = functools.partial(_dropped, tenure, attempt.gate, process, endpoint)
+        tenure.owner = weakref.ref(self, tenure.dropped)
         if tenure.lost:
             self.notice_loss()  # while it was passed on, when there was nobody to be told
 
@@ -159,20 +161,24 @@ class BaseLease:
         if not self._renewed(kept, made, sent, ttl):
             raise self._lease_lost()
 
-    async def _release(self) -> None:
-        """Operation behind `release`."""
-        tenure, attempt = self._tenure, self._attempt
-        gate = attempt.gate
+    def _hand_on(self) -> bool:
+        """Pass the lease on to the next one of this process, or let it linger: True if that was all. Raises NotHeld."""
         if self._is_over():
             raise self._not_held()
         self._expired()
-        if gate is not None:
-            kept = gate.pass_on(attempt, tenure)
-            if kept is None:
-                raise self._not_held()
-            if kept:
-                self._passed = True
-                return
+        gate = self._attempt.gate
+        if gate is None:
+            return False
+        kept = gate.pass_on(self._attempt, self._tenure)
+        if kept is None:
+            raise self._not_held()
+        self._passed = kept
+        return kept
+
+    async def _release(self) -> None:
+        """Operation behind `release`, unless `_hand_on` was all."""
+        tenure, attempt = self._tenure, self._attempt
+        gate = attempt.gate
         tenure.end()
         self._forget()
         try:
@@ -209,7 +215,7 @@ class BaseLease:
         )
 
 
-def _dropped(tenure: Tenure, attempt: Attempt, process: Home, endpoint: Endpoint, _lease: object) -> None:
+def _dropped(tenure: Tenure, gate: Gate | None, process: Home, endpoint: Endpoint, _lease: object) -> None:
     """A lease was collected that nobody has given back."""
     if tenure.over or not process.here:
         return
@@ -218,8 +224,8 @@ def _dropped(tenure: Tenure, attempt: Attempt, process: Home, endpoint: Endpoint
 
     def forget() -> None:
         keeper.forget(endpoint, tenure)
-        if attempt.gate is not None:
-            attempt.gate.left(attempt)
+        if gate is not None:
+            gate.dropped(tenure)
 
     # Without the keeper's mutex: garbage may be collected anywhere, also while this very thread holds it.
     keeper.call(forget)

@@ -62,7 +62,8 @@ class Lease(_lease.BaseLease):
     async def release(self) -> None:
         """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
         cannot be reached (the lock then ends with its lease)."""
-        await self._driver.run(self._release())
+        if not self._hand_on():
+            await self._driver.run(self._release())
 
     def notice_loss(self) -> None:
         self._step_aside()
@@ -162,10 +163,11 @@ class Lock(_face.BaseLock):
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
-        wait = self._acquire_wait(blocking, timeout)
-        attempt = self._driver().attempt(self._spec, shared=self._shared)
+        wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        driver = self._driver()
+        attempt = driver.attempt(self._spec, shared=self._shared)
         try:
-            result = await self._take(attempt, wait)
+            result = await self._take(driver, attempt, wait)
             if isinstance(result, Busy):
                 return False
             result._owner = id(asyncio.current_task())  # noqa: SLF001
@@ -188,11 +190,12 @@ class Lock(_face.BaseLock):
     async def __aenter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
         started = clock()
-        attempt = self._driver().attempt(self._spec, shared=self._shared)
+        driver = self._driver()
+        attempt = driver.attempt(self._spec, shared=self._shared)
         try:
-            result = await self._take(attempt, self._wait)
+            result = await self._take(driver, attempt, self._wait)
             if isinstance(result, Busy):
-                raise self._busy(result, await self._driver().run(self._holder(result)), clock() - started)
+                raise self._busy(result, await driver.run(self._holder(result)), clock() - started)
             result._body = asyncio.current_task()  # noqa: SLF001
             self._entered.push(id(result._body), result)  # noqa: SLF001
             return result
@@ -241,13 +244,14 @@ class Lock(_face.BaseLock):
             driver = self._home = Driver(current(), self._endpoint)
         return driver
 
-    async def _take(self, attempt: Attempt, wait: float | None) -> Lease | Busy:
-        driver = self._driver()
-        self._users += 1
-        try:
-            result = await driver.run(self._try(attempt, wait))
-        finally:
-            self._users -= 1
+    async def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
+        result = self._at_once(attempt)
+        if result is None:
+            self._users += 1
+            try:
+                result = await driver.run(self._try(attempt, wait))
+            finally:
+                self._users -= 1
         if isinstance(result, Busy):
             return result
         self._current = lease = Lease(self, driver, result)

@@ -63,7 +63,15 @@ class Lease(_lease.BaseLease):
     def release(self) -> None:
         """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
         cannot be reached (the lock then ends with its lease)."""
-        self._driver.run(self._release())
+        try:
+            if not self._hand_on():
+                self._driver.run(self._release())
+        except HoldfastError:
+            raise
+        except BaseException:
+            # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
+            self._driver.run(_lease.abandoned(self))
+            raise
 
     def notice_loss(self) -> None:
         self._step_aside()
@@ -152,10 +160,11 @@ class Lock(_face.BaseLock):
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
-        wait = self._acquire_wait(blocking, timeout)
-        attempt = self._driver().attempt(self._spec, shared=self._shared)
+        wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        driver = self._driver()
+        attempt = driver.attempt(self._spec, shared=self._shared)
         try:
-            result = self._take(attempt, wait)
+            result = self._take(driver, attempt, wait)
             if isinstance(result, Busy):
                 return False
             result._owner = threading.get_ident()  # noqa: SLF001
@@ -178,11 +187,12 @@ class Lock(_face.BaseLock):
     def __enter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
         started = clock()
-        attempt = self._driver().attempt(self._spec, shared=self._shared)
+        driver = self._driver()
+        attempt = driver.attempt(self._spec, shared=self._shared)
         try:
-            result = self._take(attempt, self._wait)
+            result = self._take(driver, attempt, self._wait)
             if isinstance(result, Busy):
-                raise self._busy(result, self._driver().run(self._holder(result)), clock() - started)
+                raise self._busy(result, driver.run(self._holder(result)), clock() - started)
             self._entered.push(threading.get_ident(), result)
             return result
         except BaseException:
@@ -226,9 +236,8 @@ class Lock(_face.BaseLock):
             driver = self._home = Driver(current(), self._endpoint)
         return driver
 
-    def _take(self, attempt: Attempt, wait: float | None) -> Lease | Busy:
-        driver = self._driver()
-        result = driver.run(self._try(attempt, wait))
+    def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
+        result = self._at_once(attempt) or driver.run(self._try(attempt, wait))
         if isinstance(result, Busy):
             return result
         self._current = lease = Lease(self, driver, result)

@@ -112,7 +112,7 @@ async def _use(attempt: Attempt, gate: Gate, given: Given | Busy | None, at_once
                 assert tenure is not None
                 given = await _freshen(attempt, gate, tenure)
             case Grant(tenure=tenure) if tenure is not None and tenure.lost:
-                given = gate.lost(attempt)
+                given = gate.lost()
             case Grant():
                 return given
             case Lead(place):
@@ -135,7 +135,7 @@ async def _freshen(attempt: Attempt, gate: Gate, tenure: Tenure) -> Given:
             return gate.freshened(attempt, tenure, answer.value, answer.sent)
         await give_up(asking)  # the keeper has given it up for lost meanwhile
     tenure.lose("its key is gone or somebody else's")
-    return gate.lost(attempt)
+    return gate.lost()
 
 
 async def _lead(attempt: Attempt, at_once: bool, now: float, place: Waiter | None) -> Grant | Busy:

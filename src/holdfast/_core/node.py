@@ -92,6 +92,8 @@ class Node:
 
     def __init__(self, keeper: Keeper, address: str, lines: Lines) -> None:
         self.keeper = keeper
+        self.mutex = keeper.mutex
+        self.clock = keeper.clock
         self.address = address
         self.waiting = Waiting()
         self.renewing = Renewing()
@@ -113,13 +115,13 @@ class Node:
         return bool(len(self.waiting) or len(self.renewing))
 
     def _wants_inbox(self) -> bool:
-        return len(self.waiting) > 0 or (self._hear and len(self.renewing) > 0)
+        return len(self.waiting) > 0 or self._hear
 
     def turn(self, now: float) -> None:
         """Send what is due."""
         for link in (self.commands, self.inbox):
             link.overdue(now)
-        with self.keeper.mutex:
+        with self.mutex:
             renewals, lost = self.renewing.due(now)
             refreshes = self.waiting.due(now)
             timeout = self.waiting.timeout
@@ -137,7 +139,7 @@ class Node:
             safely(self._renew, renew)
         for refresh in refreshes:
             if not safely(self._refresh, refresh, timeout):
-                with self.keeper.mutex:
+                with self.mutex:
                     self.waiting.on_failed(refresh.batch, NotSent("the keeper stumbled", self.address), now)
         if record:
             safely(self._write_record)
@@ -163,15 +165,8 @@ class Node:
         return gate
 
     @property
-    def mutex(self) -> AbstractContextManager[object]:
-        return self.keeper.mutex
-
-    @property
     def reachable(self) -> bool:
         return self.waiting.listening
-
-    def clock(self) -> float:
-        return self.keeper.clock()
 
     def be_reachable(self) -> None:
         if not self._hear:
@@ -212,8 +207,8 @@ class Node:
         tenure = renew.tenure
 
         def then(answer: list[int] | WireError, sent: float) -> None:
-            with self.keeper.mutex:
-                now = self.keeper.clock()
+            with self.mutex:
+                now = self.clock()
                 if isinstance(answer, WireError):
                     self.renewing.on_failed(renew, now)
                     kept = True
@@ -234,8 +229,8 @@ class Node:
             args += waiter.attempt.token, milliseconds(waiter.attempt.spec.first_ttl)
 
         def then(answer: tuple[bool, list[Any]] | WireError, sent: float) -> None:
-            now = self.keeper.clock()
-            with self.keeper.mutex:
+            now = self.clock()
+            with self.mutex:
                 if isinstance(answer, WireError):
                     self.waiting.on_failed(batch, answer, now)
                     return
@@ -252,11 +247,12 @@ class Node:
         if not self.waiting.listening:
             self.inbox.call(Command(("SUBSCRIBE", self.channel), ANSWER_WITHIN), self._on_subscribed)
         else:
+            self._hear = self._hear and self.active()
             self.inbox.call(Command(("PING",), ANSWER_WITHIN), lambda _reply, _sent: None)
 
     def _on_subscribed(self, reply: Any, _sent: float) -> None:
-        now = self.keeper.clock()
-        with self.keeper.mutex:
+        now = self.clock()
+        with self.mutex:
             if isinstance(reply, WireError):
                 self.waiting.on_unreachable(reply, now)
                 self._inbox_at = now + 0.1
@@ -266,22 +262,22 @@ class Node:
 
     def _on_silence(self) -> None:
         """The inbox is lost: subscribe anew. The refresh that follows makes up for messages missed meanwhile."""
-        with self.keeper.mutex:
+        with self.mutex:
             self.waiting.on_silence()
-        self._inbox_at = self.keeper.clock()
+        self._inbox_at = self.clock()
 
     def _on_push(self, reply: list[Any]) -> None:
         """A message: only a hint, so whatever cannot be read is dropped."""
         payload = reply[2] if len(reply) == 3 else None
         fields = payload.split(b" ") if isinstance(payload, bytes) and len(payload) <= 256 else []
         if len(fields) == 2 and fields[0] == b"2":
-            with self.keeper.mutex:
+            with self.mutex:
                 self._on_asked(fields[1].decode("ascii", "replace"))
         if len(fields) != 3 or fields[0] != b"1" or not fields[2].isdigit():
             return
         token, fence = fields[1].decode("ascii", "replace"), int(fields[2])
-        with self.keeper.mutex:
-            leave = self.waiting.on_message(token, fence, self.keeper.clock())
+        with self.mutex:
+            leave = self.waiting.on_message(token, fence, self.clock())
         if leave is not None:
             self.commands.call(leave, lambda _answer, _sent: None)
 

@@ -35,6 +35,7 @@ class Tenure:
         "asked_at",
         "deadline",
         "doubt",
+        "dropped",
         "ends_at",
         "fence",
         "lost",
@@ -63,6 +64,8 @@ class Tenure:
         self.lost = ""
         self.over = False
         """Given back, or not to be watched any more."""
+        self.dropped: Callable[[object], None] | None = None
+        """Called with the weak reference if its owner has vanished."""
         self.owner: Callable[[], Owner | None] = nobody
         """Weak reference to whom to tell of the loss: a lease that nobody holds on to is not kept alive by its renewal."""
 

@@ -31,6 +31,8 @@ log = logging.getLogger("holdfast.keeper")
 class Keeper:
     """The thread, its selector, and the nodes it looks after. Other threads use the methods of the first block only."""
 
+    clock = staticmethod(clock)
+
     def __init__(self, process_id: str, facts: Callable[[], dict[str, Any]]) -> None:
         self.process_id = process_id
         self.facts = facts
@@ -138,9 +140,6 @@ class Keeper:
             self._poke_in.send(b"x")
         except OSError:
             pass  # full: it will wake; or closed: it has ended
-
-    def clock(self) -> float:
-        return clock()
 
     def record(self) -> str:
         return json.dumps(self.facts())

@@ -120,7 +120,8 @@ class Lock:
     async def _release(self, lease: Lease) -> None:
         lease.leave()
         try:
-            await lease._release()  # noqa: SLF001
+            if not lease._hand_on():  # noqa: SLF001
+                await lease._release()  # noqa: SLF001
             self._note("released")
         except HoldfastError as error:
             self._note("released", type(error).__name__)
