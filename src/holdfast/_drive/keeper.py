@@ -7,7 +7,6 @@ while another needs it. It depends on nobody's event loop, so a program that blo
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import selectors
 import socket
@@ -138,6 +137,8 @@ class Keeper:
         return clock()
 
     def record(self) -> str:
+        import json  # here: most commands are over before the first record is written
+
         return json.dumps(self.facts())
 
     def report(self, tenure: Tenure) -> None:

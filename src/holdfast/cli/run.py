@@ -9,12 +9,10 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
-import json
 import math
 import os
 import signal
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast import _guardian
@@ -119,7 +117,7 @@ def _command(args: argparse.Namespace) -> list[str]:
         args.parser.error("no command: write it after --, as in: holdfast run NAME -- COMMAND")
     argv: list[str] = ["/bin/sh", "-c", args.shell] if args.shell is not None else args.command
     if args.label is None:
-        args.label = Path(argv[0]).name
+        args.label = os.path.basename(argv[0])  # noqa: PTH119 (pathlib imports slowly)
     return argv
 
 
@@ -159,7 +157,8 @@ def _url(args: argparse.Namespace) -> str:
 
 def _url_from_file(args: argparse.Namespace) -> str:
     try:
-        line = Path(args.url_file).read_text(encoding="utf-8").partition("\n")[0].strip()
+        with open(args.url_file, encoding="utf-8") as file:  # noqa: PTH123
+            line = file.readline().strip()
     except UnicodeDecodeError:
         args.parser.error(f"--url-file {args.url_file}: not UTF-8")
     except OSError as error:
@@ -234,6 +233,8 @@ class _Run:
         except OSError as error:
             code = self._failed("failed", error.strerror or type(error).__name__, output.EX_OSERR)
         if self.args.json:
+            import json
+
             output.say_raw(json.dumps(self.summary))
         return code
 
