@@ -7,7 +7,6 @@ while another needs it. It depends on nobody's event loop, so a program that blo
 from __future__ import annotations
 
 import functools
-import logging
 import selectors
 import socket
 import threading
@@ -21,9 +20,10 @@ from holdfast._core.requests import Answer, NotSent
 from holdfast._core.waiting import Slot, Waiter
 from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
+from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
 
-log = logging.getLogger("holdfast.keeper")
+log = logger("holdfast.keeper")
 
 
 class Keeper:

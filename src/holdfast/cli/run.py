@@ -13,7 +13,7 @@ import math
 import os
 import signal
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import _guardian
 from holdfast.cli import output
@@ -97,9 +97,10 @@ def main(args: argparse.Namespace) -> int:
         output.say(f"cannot start a process: {error.strerror}")
         return output.EX_OSERR
     try:
-        return _Run(args, url, guard).run()
+        code = _Run(args, url, guard).run()
     finally:
         guard.close()
+    return _leave(code)
 
 
 def _exit_code(text: str) -> int:
@@ -325,6 +326,12 @@ class _Run:
 
 _last_signal: list[bool] = []
 """Not empty: end by SIGINT, as the command did; True: and let the rest of our job have it."""
+
+
+def _leave(code: int) -> NoReturn:
+    """End at once. The interpreter would free its objects one by one, which takes longer than the lock took."""
+    atexit._run_exitfuncs()  # noqa: SLF001 (as multiprocessing does at the end of its processes)
+    os._exit(code)
 
 
 def _die() -> None:
