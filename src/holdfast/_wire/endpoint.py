@@ -193,7 +193,8 @@ def _host_and_port(place: str) -> tuple[str, int]:
     understood = closed and colon in {"", ":"} and (digits or not port) and number <= 65535
     if not understood or not host.isprintable() or any(c in host for c in "[]"):
         raise _bad_url("host or port cannot be read")
-    return host.lower(), number
+    name, percent, interface = host.partition("%")  # [fe80::1%eth0]
+    return name.lower() + percent + interface, number
 
 
 def _options(query: str) -> dict[str, str]:
