@@ -208,6 +208,21 @@ def test_public_names(module: str) -> None:
     assert public(importlib.import_module(module)) == set(PUBLIC[module].split())
 
 
+def test_names_are_there_before_what_they_stand_for_is_imported() -> None:
+    program = """
+import sys, holdfast
+early = "holdfast.locks" in sys.modules
+before = set(dir(holdfast))
+from holdfast import *
+print(early, before >= set(holdfast.__all__) <= set(globals()), Lock is holdfast.locks.Lock)
+print(guard is sys.modules["holdfast.guard"])
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["False", "True", "True", "True"]
+    with pytest.raises(AttributeError, match="module 'holdfast' has no attribute 'Lok'"):
+        holdfast.Lok  # type: ignore[attr-defined]  # noqa: B018 (and a type checker has to see that, too)
+
+
 def members(cls: type) -> set[str]:
     names = {name for base in cls.__mro__ if base is not object for name in vars(base)}
     assigned = {
