@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import warnings
 from collections.abc import Callable
@@ -15,9 +14,10 @@ from holdfast._core.mutex import Attempt, Busy, Grant
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
+from holdfast._log import logger
 from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, ServerError
 
-log = logging.getLogger("holdfast")
+log = logger("holdfast")
 
 
 class _Lost(threading.Event):

@@ -7,8 +7,6 @@ while another needs it. It depends on nobody's event loop, so a program that blo
 from __future__ import annotations
 
 import functools
-import json
-import logging
 import selectors
 import socket
 import threading
@@ -23,9 +21,10 @@ from holdfast._core.requests import Answer, NotSent
 from holdfast._core.waiting import Waiter
 from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
+from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
 
-log = logging.getLogger("holdfast.keeper")
+log = logger("holdfast.keeper")
 
 
 class Keeper:
@@ -142,6 +141,8 @@ class Keeper:
             pass  # full: it will wake; or closed: it has ended
 
     def record(self) -> str:
+        import json  # here: most commands are over before the first record is written
+
         return json.dumps(self.facts())
 
     def report(self, tenure: Tenure) -> None:

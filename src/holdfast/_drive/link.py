@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import selectors
 import socket
 import threading
@@ -15,6 +14,7 @@ import hiredis
 from holdfast._core.node import Then
 from holdfast._core.requests import Call, NotSent, Unknown, WireError
 from holdfast._drive.clock import clock
+from holdfast._log import logger
 from holdfast._wire.blocking import CONNECT_TIMEOUT, open_socket
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import forgotten, pack, value
@@ -22,7 +22,7 @@ from holdfast._wire.resp import forgotten, pack, value
 if TYPE_CHECKING:
     from holdfast._drive.keeper import Keeper
 
-log = logging.getLogger("holdfast.keeper")
+log = logger("holdfast.keeper")
 
 READ_SIZE = 65536
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import secrets
 import socket
 import sys
 import threading
@@ -30,7 +28,7 @@ class Process:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.id = secrets.token_hex(6)
+        self.id = os.urandom(6).hex()
         self.label: str | None = None
         self.started = time.time()
         self._mutex = threading.Lock()
@@ -160,6 +158,8 @@ def describe(record: bytes | None, process: str) -> str | None:
     """``host:pid (label)`` from a process record, or the bare id where there is none yet."""
     if not process:
         return None
+    import json
+
     try:
         facts = json.loads(record or b"")
         label = f" ({facts['label']})" if facts.get("label") else ""
