@@ -163,13 +163,16 @@ class BaseLease:
 
     def _hand_on(self) -> bool:
         """Pass the lease on to the next one of this process, or let it linger: True if that was all. Raises NotHeld."""
-        if self._is_over():
+        tenure = self._tenure
+        if self._passed or tenure.over or not self._process.here:
             raise self._not_held()
-        self._expired()
+        now = self._process.clock()
+        if now >= tenure.deadline:
+            self._expired()
         gate = self._attempt.gate
         if gate is None:
             return False
-        kept = gate.pass_on(self._attempt, self._tenure)
+        kept = gate.pass_on(self._attempt, tenure, now)
         if kept is None:
             raise self._not_held()
         self._passed = kept

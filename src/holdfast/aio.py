@@ -247,6 +247,7 @@ class Lock(_face.BaseLock):
     async def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
         result = self._at_once(attempt)
         if result is None:
+            attempt.slot = driver.slot()
             self._users += 1
             try:
                 result = await driver.run(self._try(attempt, wait))

@@ -237,7 +237,10 @@ class Lock(_face.BaseLock):
         return driver
 
     def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
-        result = self._at_once(attempt) or driver.run(self._try(attempt, wait))
+        result = self._at_once(attempt)
+        if result is None:
+            attempt.slot = driver.slot()
+            result = driver.run(self._try(attempt, wait))
         if isinstance(result, Busy):
             return result
         self._current = lease = Lease(self, driver, result)

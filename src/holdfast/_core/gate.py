@@ -140,7 +140,7 @@ class Gate:
         with self.mutex:
             if self.who is not None or self.tenure is not tenure or tenure.lost or not alike(attempt.spec, tenure):
                 return None
-            grant = self._grant(attempt, tenure)
+            grant = self._grant(attempt, tenure, self.clock())
             if not grant.fence:
                 return None
             self.who = attempt
@@ -156,7 +156,7 @@ class Gate:
                     return Lead()
                 if alike(attempt.spec, tenure):
                     self.who = attempt
-                    return self._grant(attempt, tenure)
+                    return self._grant(attempt, tenure, self.clock())
                 self._give_back(tenure)
             self.line.append(attempt)
             self.node.be_reachable()
@@ -219,7 +219,7 @@ class Gate:
 
     # Going
 
-    def pass_on(self, attempt: Attempt, tenure: Tenure) -> bool | None:
+    def pass_on(self, attempt: Attempt, tenure: Tenure, now: float) -> bool | None:
         """Who has the lock is done with it. True: the next one here has it, or it lingers. False: it has to go back to the server,
         and `left` says when it has. None: somebody else was quicker to give it back."""
         with self.mutex:
@@ -228,8 +228,8 @@ class Gate:
             if (
                 (self.line or attempt.spec.linger)
                 and not tenure.lost
-                and self._may_keep(attempt.spec, tenure, now := self.clock())
-                and (self._pass(tenure) or self._linger(attempt.spec, now))
+                and self._may_keep(attempt.spec, tenure, now)
+                and (self._pass(tenure, now) or self._linger(attempt.spec, now))
             ):
                 return True
             tenure.over = True
@@ -264,7 +264,7 @@ class Gate:
             elif tenure is None or tenure.over:
                 self.tenure = None
                 self._lead(None)
-            elif not self._may_keep(attempt.spec, tenure, self.clock()) or not self._pass(tenure):
+            elif not self._may_keep(attempt.spec, tenure, now := self.clock()) or not self._pass(tenure, now):
                 self._give_back(tenure)
 
     def bequeath(self, attempt: Attempt, place: Waiter) -> bool:
@@ -335,14 +335,14 @@ class Gate:
             return False
         return not self.asked or (self.passes < spec.max_passes and now < self.taken + spec.max_pass_time)
 
-    def _pass(self, tenure: Tenure) -> bool:
+    def _pass(self, tenure: Tenure, now: float) -> bool:
         while self.line:
             heir = self.line[0]
             if not alike(heir.spec, tenure):
                 return False
             self.passes += 1
             tenure.owner = nobody
-            given = self._give(heir, self._grant(heir, tenure))
+            given = self._give(heir, self._grant(heir, tenure, now))
             self.line.popleft()
             if given:
                 return True
@@ -357,9 +357,8 @@ class Gate:
         self.node.look_at(self, self.linger_until)
         return True
 
-    def _grant(self, attempt: Attempt, tenure: Tenure) -> Grant:
+    def _grant(self, attempt: Attempt, tenure: Tenure, now: float) -> Grant:
         """The next fence; 0 where the server has to be asked first, because there is none left, or too little time."""
-        now = self.clock()
         fence = 0
         if self.fence < self.last and tenure.deadline - now >= USEFUL * tenure.ttl:
             fence = self.fence = self.fence + 1

@@ -42,13 +42,17 @@ class Driver:
 
     def attempt(self, spec: Spec, *, shared: bool) -> Attempt:
         """A new attempt. ``shared``: what it gets is passed on to others of this process, and it may get what they had."""
-        attempt = Attempt(spec, slot=queue.SimpleQueue())
+        attempt = Attempt(spec)
         if shared:
             keeper = self.process.keeper
             if keeper is not self._keeper:
                 self._keeper, self._gate = keeper, keeper.gate(self.endpoint, spec.keys[0])
             attempt.gate = self._gate
         return attempt
+
+    def slot(self) -> queue.SimpleQueue[Outcome | None]:
+        """Where an attempt waits."""
+        return queue.SimpleQueue()
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """Drive an operation to its end. An interrupt (KeyboardInterrupt, or what a signal handler raises) is thrown into
