@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
-from holdfast._core.acquire import KeyConflict, acquire
+from holdfast._core import acquire, sharing
+from holdfast._core.acquire import KeyConflict
 from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, insist
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Command, Refused, WireError
@@ -177,7 +178,7 @@ class BaseLock:
     async def _try(self, attempt: Attempt, wait: float | None) -> Grant | Busy:
         """Operation behind `acquire` and ``with``."""
         try:
-            return await acquire(attempt, wait)
+            return await (sharing.acquire(attempt, wait) if self._shared else acquire.acquire(attempt, wait))
         except WireError as error:
             raise server_error(self._spec, error) from error
         except KeyConflict as error:

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Never
 
 from holdfast import _face, _lease
-from holdfast._core.acquire import abandon
 from holdfast._core.mutex import Attempt, Busy, Grant
+from holdfast._core.sharing import abandon
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
@@ -102,8 +102,8 @@ class Lock(_face.BaseLock):
         label: who you are, shown to those who wait.
         prefix: start of the keys on the server.
         key: the key itself, where a peer of another make ("SET key token NX PX") is to be excluded too.
-        linger: seconds for which the lease is kept after the last use, so that taking the lock again costs no trip; given back at
-            once when another process asks.
+        linger: seconds for which the lease is kept after the last use, so that taking the lock again costs no trip; given
+            back at once when another process asks.
         max_passes: how often at most the lock is passed on inside this process while another process waits.
         max_pass_time: seconds after which it is passed on no more, from when it was taken, while another process waits.
 
@@ -254,8 +254,8 @@ class Lock(_face.BaseLock):
 class FairLock(Lock):
     """A `Lock` that is given to all who want it in the strict order in which they came, over all processes.
 
-    Threads and tasks of one process stand in the server's line each for itself, and each hand-over takes a trip. Options, errors
-    and methods are those of `Lock`, without ``linger``, ``max_passes`` and ``max_pass_time``.
+    Threads and tasks of one process stand in the server's line each for itself, and each hand-over takes a trip. Options,
+    errors and methods are those of `Lock`, without ``linger``, ``max_passes`` and ``max_pass_time``.
     """
 
     _shared = False

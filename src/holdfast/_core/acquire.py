@@ -6,7 +6,6 @@ no hand-over can be missed; then nothing is sent but the refresh that `_core.wai
 
 from __future__ import annotations
 
-from holdfast._core.gate import MORE, Failed, Gate, Given, Lead
 from holdfast._core.mutex import (
     ACQUIRE,
     BLOCK,
@@ -20,9 +19,7 @@ from holdfast._core.mutex import (
     Spec,
     give_up,
     margin,
-    milliseconds,
 )
-from holdfast._core.renewing import Tenure
 from holdfast._core.requests import (
     Answer,
     Conflict,
@@ -34,7 +31,6 @@ from holdfast._core.requests import (
     Granted,
     NotSent,
     Now,
-    Park,
     Refused,
     Run,
     Sleep,
@@ -67,135 +63,44 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
         now = await Now()
         attempt.until = now + wait
     try:
-        gate = attempt.gate
-        if gate is None:
-            return await _take(attempt, wait == 0, now)
-        given = _enter(attempt, gate, wait == 0, now)
-        if given is None:
-            await Park(attempt, attempt.until)
-            given = gate.received(attempt)
-            attempt.waited = True
-            now = 0.0 if wait is None else await Now()
-        return await _use(attempt, gate, given, wait == 0, now)
+        return await take(attempt, wait == 0, now)
     except BaseException:
-        await abandon(attempt)
-        raise
-
-
-async def abandon(attempt: Attempt) -> None:
-    """Leave nothing of an attempt behind, here or at the server, whatever it has got."""
-    gate = attempt.gate
-    if gate is None or not gate.has_lease(attempt):
         await give_up(attempt)
-    if gate is not None:
-        gate.withdraw(attempt)
-
-
-def _enter(attempt: Attempt, gate: Gate, at_once: bool, now: float) -> Given | Busy | None:
-    if not at_once:
-        return gate.enter(attempt)
-    busy = gate.busy(attempt)
-    if busy is not None:
-        return busy
-    if gate.leads():
-        attempt.gate = None  # one who waits is asking already, and may wait for long: we ask for ourselves
-        return Lead()
-    attempt.until = now + RECALL  # in case that the keeper is just giving it back
-    return gate.enter(attempt)
-
-
-async def _use(attempt: Attempt, gate: Gate, given: Given | Busy | None, at_once: bool, now: float) -> Grant | Busy:
-    """What was given in the line of this process is made a lock of it."""
-    while True:
-        match given:
-            case Grant(fence=0, tenure=tenure):
-                assert tenure is not None
-                given = await _freshen(attempt, gate, tenure)
-            case Grant(tenure=tenure) if tenure is not None and tenure.lost:
-                given = gate.lost()
-            case Grant():
-                return given
-            case Lead(place):
-                return await _lead(attempt, at_once, now, place)
-            case Failed(error):
-                raise error
-            case Busy():
-                return given
-            case None:
-                return gate.busy(attempt) or gate.heard
-
-
-async def _freshen(attempt: Attempt, gate: Gate, tenure: Tenure) -> Given:
-    """There are no fences left, or hardly any time: ask the server for more of both, under the token that has the lock."""
-    asking = Attempt(attempt.spec, tenure.token)
-    answer = await _ask_until(asking, attempt.until, await Now(), more=MORE)
-    tenure.doubt = tenure.doubt or asking.doubt
-    if isinstance(answer.value, Held):
-        if not tenure.lost:
-            return gate.freshened(attempt, tenure, answer.value, answer.sent)
-        await give_up(asking)  # the keeper has given it up for lost meanwhile
-    tenure.lose("its key is gone or somebody else's")
-    return gate.lost()
-
-
-async def _lead(attempt: Attempt, at_once: bool, now: float, place: Waiter | None) -> Grant | Busy:
-    """Ask the server, for all of this process who want the lock."""
-    gate = attempt.gate
-    try:
-        result = await _take(attempt, at_once, now, place)
-    except WireError as error:
-        if gate is not None:
-            gate.failed(attempt, error)
         raise
-    if gate is not None:
-        if isinstance(result, Grant):
-            gate.took(attempt, result)
-        else:
-            gate.heard = result
-            gate.left(attempt)
-    return result
 
 
-async def _take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
-    """Take the lock from the server. ``place``: in the queue there, left by another one."""
-    until = attempt.until
+async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
+    """Take the lock until `Attempt.until`; ``at_once``: now or never. ``place``: in the queue, left by another one."""
+    busy = Busy(0.0, 0, "", lingers=False)
     if place is None:
         attempt.token = attempt.token or await _token(attempt.spec)
-        answer = await _ask_until(attempt, until, now, patient=attempt.waited)
+        result: Answer[Reply] | Grant | Busy = await ask_until(attempt, attempt.until, now, patient=attempt.waited)
     else:
-        result = await _stand_in_line(attempt, until, place.busy, place)
-        if not isinstance(result, Answer):
-            return result
-        answer = result
-    queued = place is not None
-    busy = Busy(0.0, 0, "", lingers=False)
-    while True:
-        match answer.value:
+        result = await _stand_in_line(attempt, place)
+    while isinstance(result, Answer):
+        match result.value:
             case Held(fence, last):
-                deadline = answer.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
-                if answer.came < deadline:
-                    return Grant(attempt, fence, answer.came, deadline, queued=queued, last=last)
+                deadline = result.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
+                if result.came < deadline:
+                    return Grant(attempt, fence, result.came, deadline, queued=place is not None, last=last)
                 await give_up(attempt)  # the answer took so long that the lease is over
             case Conflict(why):
                 raise KeyConflict(why)
             case Busy():
-                busy = answer.value
+                busy = result.value
                 # Not queued yet: nothing of ours is there, unless an earlier copy of the request is still under way.
                 attempt.pending = attempt.doubt
         if at_once and busy.lingers:
             # Its holder may have done with it: he gives it back when he is asked, and who has a place asks him.
-            at_once, until = False, await Now() + RECALL
-            attempt.until = until
-        if until is not None and (at_once or await Now() >= until):
+            at_once, attempt.until = False, await Now() + RECALL
+        if attempt.until is not None and (at_once or await Now() >= attempt.until):
             await give_up(attempt)
             return busy
-        if not isinstance(answer.value, Busy):
+        if not isinstance(result.value, Busy):
             await _new_token(attempt)
-        queued = True
-        result = await _stand_in_line(attempt, until, busy)
-        if not isinstance(result, Answer):
-            return result
-        answer = result
+        place = Waiter(attempt, busy)
+        result = await _stand_in_line(attempt, place)
+    return result
 
 
 async def _token(spec: Spec) -> str:
@@ -212,7 +117,7 @@ async def _new_token(attempt: Attempt) -> None:
     attempt.pending = attempt.doubt = False
 
 
-async def _ask_until(
+async def ask_until(
     attempt: Attempt, until: float | None, now: float, *, join: bool = False, patient: bool = False, more: int = 0
 ) -> Answer[Reply]:
     """Ask until there is an answer. A server that says "in a moment" is asked again as long as we mean to wait.
@@ -231,7 +136,7 @@ async def _ask_until(
         doubt, attempt.doubt, attempt.pending = attempt.doubt, True, True
         timeout = max(0.05, min(spec.timeout, silent_until - now))
         try:
-            answer = await Run(ACQUIRE, spec.keys, (attempt.token, milliseconds(spec.first_ttl), int(join), *extra), timeout)
+            answer = await Run(ACQUIRE, spec.keys, (attempt.token, spec.first_ms, int(join), *extra), timeout)
         except WireError as error:
             attempt.doubt = doubt or isinstance(error, Unknown)
             failures += 1
@@ -252,15 +157,14 @@ async def _ask_until(
             return answer
 
 
-async def _stand_in_line(
-    attempt: Attempt, until: float | None, busy: Busy, place: Waiter | None = None
-) -> Grant | Busy | Answer[Reply]:
-    """Join the queue and wait for the hand-over. An Answer, never Busy, is for the caller to look at again."""
-    waiter = place or Waiter(attempt, busy)
+async def _stand_in_line(attempt: Attempt, waiter: Waiter) -> Grant | Busy | Answer[Reply]:
+    """Join the queue and wait for the hand-over; a place that was inherited is there already. An Answer, never Busy, is for the
+    caller to look at again."""
+    until = attempt.until
     try:
-        outcome = await (Wait(waiter, None, until) if place is not None else Enlist(waiter, until))
+        outcome = await (Enlist(waiter, until) if waiter.told is None else Wait(waiter, None, until))
         while outcome is None:
-            answer = await _ask_until(attempt, until, await Now(), join=True, patient=True)
+            answer = await ask_until(attempt, until, await Now(), join=True, patient=True)
             if not isinstance(answer.value, Busy):
                 return answer
             outcome = await Wait(waiter, answer, until)
@@ -273,7 +177,7 @@ async def _stand_in_line(
             if now >= deadline or (claim and not attempt.spec.renew):
                 # Read too late, or nobody will renew: ask for the full lease. The same token keeps the same fence. If the
                 # claim has ended meanwhile, somebody else has the lock, and we start over.
-                answer = await _ask_until(attempt, until, now, patient=True)
+                answer = await ask_until(attempt, until, now, patient=True)
                 return answer if isinstance(answer.value, Held) else _AGAIN
             return Grant(attempt, fence, now, deadline, claim, queued=True, last=fence + BLOCK - 1)
         case Down(error):

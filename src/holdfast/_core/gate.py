@@ -220,8 +220,8 @@ class Gate:
     # Going
 
     def pass_on(self, attempt: Attempt, tenure: Tenure, now: float) -> bool | None:
-        """Who has the lock is done with it. True: the next one here has it, or it lingers. False: it has to go back to the server,
-        and `left` says when it has. None: somebody else was quicker to give it back."""
+        """Who has the lock is done with it. True: the next one here has it, or it lingers. False: it has to go back to the
+        server, and `left` says when it has. None: somebody else was quicker to give it back."""
         with self.mutex:
             if tenure.over or (self.who is not attempt and not tenure.lost):
                 return None

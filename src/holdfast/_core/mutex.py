@@ -6,6 +6,7 @@ compare and delete); M. Kleppmann, "How to do distributed locking" (2016), for t
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -106,7 +107,7 @@ RENEW: Script[list[int]] = Script("renew", _read_renew)
 REFRESH: Script[tuple[bool, list[Reply]]] = Script("refresh", _read_refresh)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(frozen=True)
 class Spec:
     """What a lock is, as all its operations see it. Times in seconds."""
 
@@ -128,9 +129,13 @@ class Spec:
         """The lock's key, for messages."""
         return self.keys[0].decode(errors="backslashreplace")
 
-    @property
+    @functools.cached_property
     def first_ttl(self) -> float:
         return self.ttl if self.max_hold is None else min(self.ttl, self.max_hold)
+
+    @functools.cached_property
+    def first_ms(self) -> int:
+        return milliseconds(self.first_ttl)
 
 
 def answer_within(ttl: float) -> float:

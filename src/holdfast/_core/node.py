@@ -125,9 +125,7 @@ class Node:
             renewals, lost = self.renewing.due(now)
             refreshes = self.waiting.due(now)
             timeout = self.waiting.timeout
-            for gate in list(self._lingering):
-                if not gate.on_time(now):
-                    del self._lingering[gate]
+            self._lingering = {gate: None for gate in self._lingering if gate.on_time(now)}
             listen = self._wants_inbox()
             record = self.active() and now >= self._record_at
             if record:
@@ -226,7 +224,7 @@ class Node:
         keys = tuple(key for waiter in batch for key in waiter.attempt.spec.keys)
         args: list[str | int] = [self.channel]
         for waiter in batch:
-            args += waiter.attempt.token, milliseconds(waiter.attempt.spec.first_ttl)
+            args += waiter.attempt.token, waiter.attempt.spec.first_ms
 
         def then(answer: tuple[bool, list[Any]] | WireError, sent: float) -> None:
             now = self.clock()

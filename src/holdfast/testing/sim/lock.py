@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast._core.acquire import KeyConflict, abandon, acquire
+from holdfast._core.acquire import KeyConflict, acquire
 from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, milliseconds
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import WireError
+from holdfast._core.sharing import abandon
 from holdfast._lease import BaseLease, abandoned, disown
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError

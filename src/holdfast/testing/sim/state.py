@@ -37,7 +37,7 @@ nothing else may be as large.)"""
 
 _NUMBER = re.compile(rb"\d{12,}")
 
-WAITER = tuple(name for name in Waiter.__slots__ if name not in {"asked_under"})
+WAITER = tuple(name for name in Waiter.__slots__ if name != "asked_under")
 TENURE = tuple(name for name in Tenure.__slots__ if name not in {"spec", "owner", "dropped"})
 
 
