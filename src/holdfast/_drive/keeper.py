@@ -26,6 +26,9 @@ from holdfast._wire.endpoint import Endpoint
 
 log = logger("holdfast.keeper")
 
+CLAIM_LEFT = 0.7
+"""Seconds before the end of a claim at which the keeper wakes to turn it into a lease, at the latest."""
+
 
 class Keeper:
     """The thread, its selector, and the nodes it looks after. Other threads use the methods of the first block only."""
@@ -50,12 +53,14 @@ class Keeper:
         self.thread = threading.Thread(target=self._run, name="holdfast-keeper", daemon=True)
         self.thread.start()
 
-    def watch(self, endpoint: Endpoint, tenure: Tenure) -> None:
-        """Renew this lease until it is forgotten."""
+    def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
+        """Renew this lease until it is forgotten. Not ``hurry``: it was just handed over, and waking the keeper now would take
+        time from who has waited for it; the keeper will wake in time, and mostly long before that."""
         with self.mutex:
             node = self._node(endpoint)
             node.want_record(clock())
-            self.wake_by(node.renewing.watch(tenure))
+            at = node.renewing.watch(tenure)
+            self.wake_by(at if hurry else max(at, tenure.deadline - CLAIM_LEFT))
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         with self.mutex:
@@ -73,6 +78,7 @@ class Keeper:
             node = self._node(endpoint)
             node.want_record(now)
             ready = node.waiting.enlist(waiter, now)
+            self._inbox(node).take_back()
             if not ready:
                 self.wake_by(now)
         return ready
@@ -87,6 +93,28 @@ class Keeper:
     def delist(self, endpoint: Endpoint, waiter: Waiter) -> None:
         with self.mutex:
             self._node(endpoint).waiting.delist(waiter)
+
+    def lend(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
+        """The inbox's socket, for the only one who waits, to look at. None: the keeper needs it itself."""
+        with self.mutex:
+            node = self._node(endpoint)
+            only = len(node.waiting) == 1 and node.waiting.listening and node.waiting.stands(waiter)
+            return self._inbox(node).lend(waiter) if only else None
+
+    def give_back(self, endpoint: Endpoint, *, soon: bool) -> None:
+        """The waiter looks at it no more. Not ``soon``: he has what he waited for, and is not to be disturbed by our waking up;
+        the next time will do, and it will come within a second."""
+        with self.mutex:
+            inbox = self._inbox(self._node(endpoint))
+            inbox.returned = True
+            if soon:
+                inbox.take_back()
+
+    def heard(self, endpoint: Endpoint, waiter: Waiter, fence: int) -> None:
+        """The waiter has seen the message of its hand-over; the keeper will read it, too."""
+        with self.mutex:
+            self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, clock())
+            self.wake_by(waiter.refresh_at)
 
     def facts_changed(self) -> None:
         """Write the process record again soon, where there is one."""
@@ -117,6 +145,11 @@ class Keeper:
         if node is None:
             node = self._nodes[endpoint] = Node(self, endpoint.address, functools.partial(self._link, endpoint))
         return node
+
+    @staticmethod
+    def _inbox(node: Node) -> Link:
+        assert isinstance(node.inbox, Link)
+        return node.inbox
 
     def _link(
         self,
@@ -190,6 +223,9 @@ class Keeper:
             self.safely(self._calls.popleft())
         now = clock()
         for node in list(self._nodes.values()):
+            inbox = self._inbox(node)
+            if inbox.returned:
+                inbox.take_back()
             node.turn(now)
         with self.mutex:
             # A wake-up once planned stays, even if its lease was given back meanwhile: or the next lease had to poke again.

@@ -136,7 +136,7 @@ class Process:
 
     running_keeper = keeper
 
-    def watch(self, _endpoint: object, tenure: Tenure) -> None:
+    def watch(self, _endpoint: object, tenure: Tenure, *, hurry: bool = True) -> None:  # noqa: ARG002 - it has time
         self.node.want_record(self.clock())
         self.wake_by(self.node.renewing.watch(tenure))
 
