@@ -237,8 +237,8 @@ class Gate:
 
     def left(self, attempt: Attempt | None = None) -> None:
         """The lock is back at the server, or was never had: the next in line asks for it. ``attempt``: whose turn it was."""
-        if attempt is None or self.who is attempt:
-            with self.mutex:
+        with self.mutex:
+            if attempt is None or self.who is attempt:
                 self.tenure = None
                 self._lead(None)
 

@@ -15,7 +15,7 @@ from holdfast._core.gate import Gate
 from holdfast._core.mutex import REFRESH, RELEASE, milliseconds, renewal
 from holdfast._core.renewing import Renew, Renewing, Tenure
 from holdfast._core.requests import Call, Command, NotSent, Run, WireError
-from holdfast._core.waiting import Refresh, Waiting
+from holdfast._core.waiting import Refresh, Waiter, Waiting
 
 RECORD_EVERY = 20.0
 """Seconds between two writings of the process record, which expires after three times that."""
@@ -153,6 +153,19 @@ class Node:
             at = min(at, gate.linger_until)
         return min(at, self._inbox_at) if self._wants_inbox() else at
 
+    def enlist(self, waiter: Waiter, now: float) -> bool:
+        """As `Waiting.enlist`; the keeper's mutex is held."""
+        self.want_record(now)
+        if waiter.attempt.gate is None:
+            self._ask(waiter.attempt.spec.keys[0])  # one of us, and still an outsider to those who share the lock
+        return self.waiting.enlist(waiter, now)
+
+    def close(self, error: WireError) -> None:
+        """This process stops: nobody waits any more; the keeper's mutex is held."""
+        for gate in list(self._gates.values()):
+            gate.close(error)
+        self.waiting.close(error)
+
     # What the gates need
 
     def gate(self, key: bytes) -> Gate:
@@ -282,13 +295,17 @@ class Node:
     def _on_asked(self, token: str) -> None:
         """Somebody outside waits for the lock that this token holds."""
         tenure = self.renewing.get(token)
-        gate = self._gates.get(tenure.spec.keys[0]) if tenure is not None else None
-        if gate is not None and gate.tenure is tenure:
+        if tenure is not None:
+            self._ask(tenure.spec.keys[0])
+            return
+        self._asked_early[token] = None
+        if len(self._asked_early) > EARLY:
+            del self._asked_early[next(iter(self._asked_early))]
+
+    def _ask(self, key: bytes) -> None:
+        gate = self._gates.get(key)
+        if gate is not None:
             gate.on_asked()
-        elif tenure is None:
-            self._asked_early[token] = None
-            if len(self._asked_early) > EARLY:
-                del self._asked_early[next(iter(self._asked_early))]
 
     # The process record
 
