@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._drive.clock import clock
 from holdfast._drive.keeper import Keeper
-from holdfast._wire.blocking import Pool
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.shared import Pool
 from holdfast.errors import HoldfastWarning
 
 if TYPE_CHECKING:
