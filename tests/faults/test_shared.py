@@ -110,7 +110,7 @@ def test_each_has_its_own_time_limit(proxy: Proxy, short_is: str) -> None:
     assert start(echo, pool, 1).result(5) == b"1"
     rule = proxy.on("PING", action="lose")
     first = start(pool.exchange, PING, 0.3 if short_is == "reader" else 30)
-    until(lambda: lane._busy)
+    until(lambda: lane.busy)
     assert rule.seen.wait(5)
     started = time.monotonic()
     second = start(echo, pool, 2, 30 if short_is == "reader" else 0.3)
@@ -133,7 +133,7 @@ def test_a_lost_connection_leaves_the_unsent_in_line(proxy: Proxy) -> None:
     lane = pool._lane
     proxy.freeze()
     first = start(echo, pool, 2)
-    until(lambda: lane._busy)
+    until(lambda: lane.busy)
     others = [start(echo, pool, number) for number in range(10, 20)]
     until(lambda: len(lane._queue) == 10)
     proxy.cut()
