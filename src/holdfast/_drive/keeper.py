@@ -14,15 +14,18 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast._core.node import RECORD_AFTER, Node
+from holdfast._core.node import RECORD_AFTER, Line, Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, NotSent
 from holdfast._core.waiting import Slot, Waiter
 from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from holdfast._wire.foreign import ForeignLine
 
 log = logging.getLogger("holdfast.keeper")
 
@@ -36,7 +39,7 @@ class Keeper:
         self.mutex = threading.RLock()  # a signal handler may use locks, too
         self.selector = selectors.DefaultSelector()
         self._nodes: dict[Endpoint, Node] = {}
-        self._links: list[Link] = []
+        self._links: list[Link | ForeignLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
         self._stopping = False
@@ -117,8 +120,13 @@ class Keeper:
         endpoint: Endpoint,
         on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[], None] | None = None,
-    ) -> Link:
-        self._links.append(Link(self, endpoint, on_push, on_closed))
+    ) -> Line:
+        if endpoint.client is None:
+            self._links.append(Link(self, endpoint, on_push, on_closed))
+        else:
+            from holdfast._wire.foreign import ForeignLine
+
+            self._links.append(ForeignLine(self, endpoint, on_push, on_closed))
         return self._links[-1]
 
     def _wake_by(self, at: float) -> None:

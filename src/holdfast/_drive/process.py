@@ -22,6 +22,7 @@ from holdfast.errors import HoldfastWarning
 if TYPE_CHECKING:
     import asyncio
 
+    from holdfast._wire.foreign import Calls
     from holdfast._wire.multiplex import Multiplex
 
 
@@ -34,7 +35,7 @@ class Process:
         self.label: str | None = None
         self.started = time.time()
         self._mutex = threading.Lock()
-        self._pools: dict[Endpoint, Pool] = {}
+        self._pools: dict[Endpoint, Pool | Calls] = {}
         self._keeper: Keeper | None = None
         self.streams: dict[asyncio.AbstractEventLoop, dict[Endpoint, Multiplex]] = {}
         """Connections of the asyncio face, by the loop they belong to."""
@@ -61,11 +62,16 @@ class Process:
         """What others may know about this process."""
         return {"host": socket.gethostname(), "pid": self.pid, "label": self.label, "start": round(self.started, 3)}
 
-    def pool(self, endpoint: Endpoint) -> Pool:
+    def pool(self, endpoint: Endpoint) -> Pool | Calls:
         with self._mutex:
             pool = self._pools.get(endpoint)
             if pool is None:
-                pool = self._pools[endpoint] = Pool(endpoint)
+                if endpoint.client is None:
+                    pool = self._pools[endpoint] = Pool(endpoint)
+                else:
+                    from holdfast._wire.foreign import Calls
+
+                    pool = self._pools[endpoint] = Calls(endpoint)
             return pool
 
     @property

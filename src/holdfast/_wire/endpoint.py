@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 import os
 from dataclasses import dataclass, field, fields
@@ -13,6 +14,8 @@ from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     import ssl
+
+log = logging.getLogger("holdfast.wire")
 
 DEFAULT_TIMEOUT = 5.0
 """Seconds for an answer, where the client sets none. The lock's own time-out is usually shorter."""
@@ -35,6 +38,8 @@ class Endpoint:
     """A credential provider: asked for user name and password at each connection."""
     tls: tuple[tuple[str, Any], ...] | None = field(default=None, repr=False)
     timeout: float = DEFAULT_TIMEOUT
+    client: Any = field(default=None, repr=False)
+    """A client whose own calls are to be used, because its connections cannot be opened without it."""
 
     @property
     def address(self) -> str:
@@ -110,6 +115,33 @@ def _shared(**facts: Any) -> Endpoint:
     return _endpoints.setdefault(key, endpoint)
 
 
+def _of_foreign(client: Any, what: str) -> Endpoint:
+    """One whose every call is the client's; the same for all clients that share a pool."""
+    key = ("client", id(client.connection_pool))
+    endpoint = _endpoints.get(key)
+    if endpoint is None:
+        options = client.connection_pool.connection_kwargs
+        endpoint = _endpoints[key] = Endpoint(
+            host=str(options.get("host") or type(client).__name__),
+            port=int(options.get("port") or 0),
+            path=options.get("path"),
+            db=int(options.get("db") or 0),
+            client=client,
+        )
+        log.info(
+            "%s: holdfast cannot open connections of %s itself and uses the client's own calls: locks compete for its "
+            "connections, each request takes longer, and time limits are the client's",
+            endpoint.address,
+            what,
+        )
+    return endpoint
+
+
+def _is_foreign(thing: type) -> bool:
+    """What was subclassed may connect in a way of its own."""
+    return thing.__module__.split(".")[0] not in {"redis", "valkey"}
+
+
 def _bad_url(why: str) -> ConfigError:
     return ConfigError(f"url: {why}", parameter="url")
 
@@ -179,11 +211,15 @@ def from_client(client: Any) -> Endpoint:
         raise ConfigError("client: Sentinel clients are not supported yet", parameter="client")
     opens: type = pool.connection_class  # type: ignore[union-attr]
     kinds = {cls.__name__ for cls in inspect.getmro(opens)}
-    if not kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"}:
-        raise ConfigError(
-            f"client: holdfast opens connections of its own, and does not know how to open a {opens.__name__}",
-            parameter="client",
-        )
+    known = kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"} and not _is_foreign(opens)
+    if not known or _is_foreign(type(pool)) or options.get("redis_connect_func"):
+        if inspect.iscoroutinefunction(client.execute_command):
+            raise ConfigError(
+                f"client: holdfast opens connections of its own, and does not know how to open a {opens.__name__} of "
+                f"{type(pool).__name__}; for a synchronous client it would use the client's own calls",
+                parameter="client",
+            )
+        return _of_foreign(client, f"{opens.__name__} and {type(pool).__name__}")
     is_tls = "SSLConnection" in kinds
     timeout = options.get("socket_timeout")
     return _shared(
