@@ -12,10 +12,10 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast._core.gate import Gate
-from holdfast._core.node import RECORD_AFTER, Node
+from holdfast._core.node import RECORD_AFTER, Line, Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, NotSent
 from holdfast._core.waiting import Waiter
@@ -23,6 +23,9 @@ from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
 from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from holdfast._wire.foreign import ForeignLine
 
 log = logger("holdfast.keeper")
 
@@ -41,7 +44,7 @@ class Keeper:
         self.mutex = threading.RLock()  # a signal handler may use locks, too
         self.selector = selectors.DefaultSelector()
         self._nodes: dict[Endpoint, Node] = {}
-        self._links: list[Link] = []
+        self._links: list[Link | ForeignLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
         self._stopping = False
@@ -77,7 +80,9 @@ class Keeper:
         with self.mutex:
             node = self._node(endpoint)
             ready = node.enlist(waiter, now)
-            self._inbox(node).take_back()
+            inbox = self._inbox(node)
+            if inbox is not None:
+                inbox.take_back()
             if not ready:
                 self.wake_by(now)
         return ready
@@ -97,14 +102,16 @@ class Keeper:
         """The inbox's socket, for the only one who waits, to look at. None: the keeper needs it itself."""
         with self.mutex:
             node = self._node(endpoint)
+            inbox = self._inbox(node)
             only = len(node.waiting) == 1 and node.waiting.listening and node.waiting.stands(waiter)
-            return self._inbox(node).lend(waiter) if only else None
+            return inbox.lend(waiter) if only and inbox is not None else None
 
     def give_back(self, endpoint: Endpoint, *, soon: bool) -> None:
         """The waiter looks at it no more. Not ``soon``: he has what he waited for, and is not to be disturbed by our waking up;
         the next time will do, and it will come within a second."""
         with self.mutex:
             inbox = self._inbox(self._node(endpoint))
+            assert inbox is not None
             inbox.returned = True
             if soon:
                 inbox.take_back()
@@ -146,17 +153,22 @@ class Keeper:
         return node
 
     @staticmethod
-    def _inbox(node: Node) -> Link:
-        assert isinstance(node.inbox, Link)
-        return node.inbox
+    def _inbox(node: Node) -> Link | None:
+        """The inbox's link, where it has a socket to be lent."""
+        return node.inbox if isinstance(node.inbox, Link) else None
 
     def _link(
         self,
         endpoint: Endpoint,
         on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[], None] | None = None,
-    ) -> Link:
-        self._links.append(Link(self, endpoint, on_push, on_closed))
+    ) -> Line:
+        if endpoint.client is None:
+            self._links.append(Link(self, endpoint, on_push, on_closed))
+        else:
+            from holdfast._wire.foreign import ForeignLine
+
+            self._links.append(ForeignLine(self, endpoint, on_push, on_closed))
         return self._links[-1]
 
     def wake_by(self, at: float) -> None:
@@ -223,7 +235,7 @@ class Keeper:
         now = clock()
         for node in list(self._nodes.values()):
             inbox = self._inbox(node)
-            if inbox.returned:
+            if inbox is not None and inbox.returned:
                 inbox.take_back()
             node.turn(now)
         with self.mutex:

@@ -89,6 +89,11 @@ class Link:
 
         self._send(pack(call), call.timeout, on_reply)
 
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is awaited."""
+        return bool(self._sent or self._queued or self._opening)
+
     def _send(self, packed: bytes, timeout: float, then: Then) -> None:
         if self.sock is not None:
             self._write(packed, timeout, then)
