@@ -180,8 +180,8 @@ MORE = (
     _lua(
         "release-without-hand-over",
         "release",
-        "if head[1] and answer ~= -1 then",
-        "if head[1] and answer == 0 then",
+        "if waiters > 0 and answer ~= -1 then",
+        "if waiters > 0 and answer == 0 then",
         "who gives a lock back leaves it to the others to find out",
     ),
     _lua(
