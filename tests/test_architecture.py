@@ -78,7 +78,7 @@ def reachable(start: list[Path]) -> dict[str, str]:
 
 # Who may import whom
 
-PURE = {"__future__", "collections", "contextlib", "dataclasses", "typing", "re", "hashlib", "pathlib"}
+PURE = {"heapq", "__future__", "collections", "contextlib", "dataclasses", "typing", "re", "hashlib", "pathlib"}
 """All that the core may use of the standard library: no clock, no randomness, no threads, no input or output but the
 scripts' own text."""
 

@@ -52,8 +52,8 @@ HOLDING = (
     _core(
         "keeper-counted-from-answer",
         "node",
-        "self.renewing.on_answer(renew, answer[0], sent, now)",
-        "self.renewing.on_answer(renew, answer[0], now, now)",
+        "self.renewing.on_answer(renew, answer, sent, now)",
+        "self.renewing.on_answer(renew, answer, now, now)",
         "a lease that the keeper renews counts from when the answer came",
     ),
     Mutation(
