@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from holdfast._core.gate import Gate
-from holdfast._core.mutex import REFRESH, RELEASE, milliseconds, renewal
-from holdfast._core.renewing import Renew, Renewing, Tenure
-from holdfast._core.requests import Call, Command, NotSent, Run, WireError
+from holdfast._core.mutex import REFRESH, RELEASE, milliseconds
+from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
+from holdfast._core.requests import Call, Command, NotSent, Refused, Run, WireError
 from holdfast._core.waiting import Refresh, Waiter, Waiting
 
 RECORD_EVERY = 20.0
@@ -122,7 +122,7 @@ class Node:
         for link in (self.commands, self.inbox):
             link.overdue(now)
         with self.mutex:
-            renewals, lost = self.renewing.due(now)
+            due, lost = self.renewing.due(now)
             refreshes = self.waiting.due(now)
             timeout = self.waiting.timeout
             self._lingering = {gate: None for gate in self._lingering if gate.on_time(now)}
@@ -133,8 +133,8 @@ class Node:
         safely = self.keeper.safely
         for tenure in lost:
             safely(self.keeper.report, tenure)
-        for renew in renewals:
-            safely(self._renew, renew)
+        if due:
+            safely(self._renew, due)
         for refresh in refreshes:
             if not safely(self._refresh, refresh, timeout):
                 with self.mutex:
@@ -214,21 +214,26 @@ class Node:
 
     # Renewal
 
-    def _renew(self, renew: Renew) -> None:
-        tenure = renew.tenure
-
-        def then(answer: list[int] | WireError, sent: float) -> None:
+    def _renew(self, batch: list[Renew]) -> None:
+        def then(answers: list[int] | WireError, sent: float) -> None:
+            if isinstance(answers, Refused) and not answers.transient and len(batch) > 1:
+                for renew in batch:  # perhaps it is one lock that is refused, and all others with it
+                    self._renew([renew])
+                return
+            lost = []
             with self.mutex:
                 now = self.clock()
-                if isinstance(answer, WireError):
-                    self.renewing.on_failed(renew, now)
-                    kept = True
+                if isinstance(answers, WireError):
+                    for renew in batch:
+                        self.renewing.on_failed(renew, now)
                 else:
-                    kept = self.renewing.on_answer(renew, answer[0], sent, now)
-            if not kept:
-                self.keeper.report(tenure)
+                    for renew, answer in zip(batch, answers, strict=True):
+                        if not self.renewing.on_answer(renew, answer, sent, now):
+                            lost.append(renew.tenure)
+            for tenure in lost:
+                self.keeper.safely(self.keeper.report, tenure)
 
-        self.commands.call(renewal(tenure.spec, tenure.token, renew.ttl, renew.made), then)
+        self.commands.call(renewals(batch), then)
 
     # Waiting
 
