@@ -11,14 +11,13 @@ import heapq
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from holdfast._core.mutex import RENEW, Grant, Spec, answer_within, margin, milliseconds
+from holdfast._core.mutex import RENEW, SLOT, Grant, Spec, answer_within, margin, milliseconds
 from holdfast._core.requests import Run
 
 CLAIM_AFTER = 0.05
 """Seconds after a hand-over at which the claim window is turned into the full lease; a lock held for less saves the trip."""
 
-SLOT = 16
-"""Renewals are looked up in slots of 1/16 second; of leases longer than 8 s, all in a slot are due together."""
+INFINITY = float("inf")
 
 BATCH = 100
 """Renewals in one script: a run is kept short, so that the server serves others in between."""
@@ -43,11 +42,9 @@ class Tenure:
         "dropped",
         "ends_at",
         "fence",
-        "grid",
         "lost",
         "over",
         "owner",
-        "part",
         "renew_at",
         "spec",
         "token",
@@ -64,17 +61,12 @@ class Tenure:
         self.deadline = grant.deadline
         self.asked_at = 0.0
         """When the last renewal was made, by hand or by the keeper: its number, too."""
-        self.ends_at = float("inf") if spec.max_hold is None else grant.taken + spec.max_hold
-        self.grid = SLOT << int(8 / spec.ttl).bit_length()
-        """Renewals are due at multiples of 1/grid second, so that many leave together."""
-        self.part = (1 - int.from_bytes(spec.keys[0][-8:], "big") % 61 / 488) / 3
-        """The part of the lease after which it is renewed: a third, or up to an eighth less, so that leases which were taken
-        together are soon renewed at different times."""
-        self.renew_at = float("inf")
+        self.ends_at = INFINITY if spec.max_hold is None else grant.taken + spec.max_hold
+        self.renew_at = INFINITY
         if spec.renew and grant.claim:
-            self.renew_at = self.due_at(grant.taken + CLAIM_AFTER + 1 / self.grid)
+            self.renew_at = self.due_at(grant.taken + CLAIM_AFTER + 1 / spec.renew_grid)
         elif spec.renew:
-            self.renew_at = self.due_at(grant.taken + min(spec.ttl, grant.deadline - grant.taken) * self.part)
+            self.renew_at = self.due_at(grant.taken + (grant.deadline - grant.taken) * spec.renew_part)
         self.lost = ""
         self.over = False
         """Given back, or not to be watched any more."""
@@ -89,7 +81,8 @@ class Tenure:
 
     def due_at(self, at: float) -> float:
         """When a renewal is due that is wanted at ``at`` (local seconds): then, or a moment earlier."""
-        return int(at * self.grid) / self.grid
+        grid = self.spec.renew_grid
+        return int(at * grid) / grid
 
     @property
     def wants_at(self) -> float:
@@ -129,7 +122,7 @@ class Tenure:
         self.deadline = sent + ttl - margin(ttl)
         if self.spec.renew:
             # The last lease that max_hold allows is not renewed again.
-            self.renew_at = self.due_at(sent + ttl * self.part) if ttl >= self.ttl else self.deadline
+            self.renew_at = self.due_at(sent + ttl * self.spec.renew_part) if ttl >= self.ttl else self.deadline
 
 
 class Renew(NamedTuple):
@@ -205,7 +198,7 @@ class Renewing:
             self._slots.pop(number, None)
             self._first.pop(number, None)
             heapq.heappop(self._numbers)
-        return float("inf")
+        return INFINITY
 
     def due(self, now: float) -> tuple[list[Renew], list[Tenure]]:
         """The renewals to send now in one batch, and the leases that are over: lost, each with its reason. If there is more to
@@ -222,7 +215,7 @@ class Renewing:
                 self.forget(tenure.token)
                 slot.pop(tenure.token, None)  # if an interrupt in the middle of `forget` has left it
                 self._attend(tenure, now, renewals, lost)
-            self._first[self._numbers[0]] = min((tenure.wants_at for tenure in slot.values()), default=float("inf"))
+            self._first[self._numbers[0]] = min((tenure.wants_at for tenure in slot.values()), default=INFINITY)
         return renewals, lost
 
     def _attend(self, tenure: Tenure, now: float, renewals: list[Renew], lost: list[Tenure]) -> None:
