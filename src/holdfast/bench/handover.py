@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import closing
 from multiprocessing.connection import Connection
 
 from holdfast.bench.bare import Bare, pack
@@ -27,9 +28,9 @@ QUICK = {OURS, FAIR, WAKE}
 def measure(plan: Plan) -> Result:
     """Hand-overs one after the other, contenders interleaved; then the commands of a process that waits."""
     result = Result("hand-over to one waiting process", chart="p50_ms")
-    with workers(1, _follow, plan.url) as (follower,), Threads(plan.url) as makers:
+    with workers(1, _follow, plan.url) as (follower,), Threads(plan.url) as makers, closing(Bare(plan.url)) as server:
         follower.hear()
-        leader = _Leader(plan.url, follower, makers)
+        leader = _Leader(plan.url, follower, makers, server)
         found: dict[str, list[float]] = {name: [] for name in (*makers.make, WAKE)}
         for number in range(max(3, int(30 * plan.seconds)) + 1):
             for name, noted in found.items():
@@ -40,8 +41,7 @@ def measure(plan: Plan) -> Result:
         result.rows = [times(name, noted) for name, noted in found.items() if noted]
         for row in result.rows:
             if row.contender != WAKE:
-                row.values["idle_commands"] = leader.watch(row.contender, max(1.1, plan.seconds))
-        leader.close()
+                row.values["idle_commands"] = leader.watch(row.contender, plan)
     medians = {name: quantile(noted, 0.5) for name, noted in found.items() if noted}
     result.compare(f"{OURS} / bare wake, p50", medians[OURS], medians[WAKE], "≤", 1.5)
     result.compare(f"{REDIS_PY} / {OURS}, p50", medians.get(REDIS_PY), medians[OURS])
@@ -53,10 +53,10 @@ def measure(plan: Plan) -> Result:
 class _Leader:
     """The holder's side, in this process."""
 
-    def __init__(self, url: str, follower: Worker, makers: Threads) -> None:
+    def __init__(self, url: str, follower: Worker, makers: Threads, server: Bare) -> None:
         self._url, self._follower = url, follower
         self._locks = {name: make(_key(name)) for name, make in makers.make.items()}
-        self._bare = Bare(url)
+        self._bare = server
 
     def hand_over(self, name: str) -> float:
         """Seconds from the beginning of the release (or the PUBLISH) to the follower's awakening."""
@@ -74,19 +74,16 @@ class _Leader:
         self._follower.hear()
         return woken - start
 
-    def watch(self, name: str, seconds: float) -> float:
+    def watch(self, name: str, plan: Plan) -> float:
         """Requests about the lock per second, of a process that waits for it."""
         self._await_follower(name)
-        time.sleep(1.2)  # joining the queue, opening the inbox
+        time.sleep(min(1.2, plan.watch))  # joining the queue, opening the inbox
         with Wiretap(self._url) as tap:
-            time.sleep(seconds)
+            time.sleep(plan.watch)
         self._locks[name].release()
         self._follower.hear()
         self._follower.hear()
-        return sum(any(_key(name) in argument for argument in seen.arguments) for seen in tap.from_clients) / seconds
-
-    def close(self) -> None:
-        self._bare.close()
+        return sum(any(_key(name) in argument for argument in seen.arguments) for seen in tap.from_clients) / plan.watch
 
     def _await_follower(self, name: str) -> None:
         lock = self._locks.get(name)
@@ -101,9 +98,8 @@ def _key(name: str) -> str:
 
 def _follow(pipe: Connection, url: str) -> None:
     """The waiting process. Tells when it is about to wait, when it woke, and when it has released again."""
-    bare = Bare(url)
-    bare("SUBSCRIBE", CHANNEL)
-    with Threads(url) as makers:
+    with closing(Bare(url)) as bare, Threads(url) as makers:
+        bare("SUBSCRIBE", CHANNEL)
         locks = {name: make(_key(name)) for name, make in makers.make.items()}
         pipe.send(None)
         while True:

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 import holdfast.aio
 from holdfast.bench.bare import Bare
 from holdfast.bench.machine import resident
-from holdfast.bench.plan import PREFIX, SMOKE, Plan
+from holdfast.bench.plan import PREFIX, Plan
 from holdfast.bench.report import Figure, Result, Row
 from holdfast.bench.rivals import OURS_AIO, TTL
 from holdfast.bench.workers import workers
@@ -26,7 +26,7 @@ EVERY = TTL / 3
 def measure(plan: Plan) -> Result:
     """Take them all, watch the processor time of both sides while nothing happens, give them back."""
     count = plan.many(100_000, 10_000)
-    whole = plan.seconds >= SMOKE
+    whole = not plan.smoke
     window = EVERY * max(1, round(4 * plan.seconds / EVERY)) if whole else plan.seconds
     result = Result(f"{count:,} leases held by one process, ttl {TTL:g} s", chart="core_share")
     server = Bare(plan.url)

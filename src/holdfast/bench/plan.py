@@ -29,7 +29,17 @@ class Plan(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        return min(5, max(2, int(self.seconds / SHORTEST)))
+        return 1 if self.smoke else min(5, max(2, int(self.seconds / SHORTEST)))
+
+    @property
+    def smoke(self) -> bool:
+        """Figures are not worth having: nothing is judged that needs more time."""
+        return self.seconds < SMOKE
+
+    @property
+    def watch(self) -> float:
+        """Seconds to watch those who wait; they show a sign of life once a second."""
+        return self.seconds if self.smoke else max(2.0, self.seconds)
 
     @property
     def slice(self) -> float:
@@ -38,7 +48,7 @@ class Plan(NamedTuple):
 
     def many(self, full: int, quick: int) -> int:
         """How many locks, waiters or leases."""
-        return max(20, full // 100) if self.seconds < SMOKE else quick if self.quick else full
+        return max(20, full // 100) if self.smoke else quick if self.quick else full
 
 
 def turns(contenders: Sequence[str], rounds: int) -> Iterator[str]:

@@ -57,8 +57,8 @@ def _row(plan: Plan, name: str, count: int) -> Row:
         _all(crowd, "wait")
         connections = (_clients(server) - before) / PROCESSES
         with Wiretap(plan.url) as tap:
-            time.sleep(max(1.0, plan.seconds))
-        commands = len([seen for seen in tap.from_clients if seen.name not in {"MONITOR", "ECHO"}]) / max(1.0, plan.seconds)
+            time.sleep(plan.watch)
+        commands = len([seen for seen in tap.from_clients if seen.name not in {"MONITOR", "ECHO"}]) / plan.watch
         grown = _all(crowd, "memory")
         _all(crowd, "stop")
     values = {"bytes": sum(grown) / count, "connections": connections, "idle_commands": commands, "n": float(count)}
