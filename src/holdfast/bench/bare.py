@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -15,13 +16,14 @@ import hiredis
 
 from holdfast._core.mutex import ACQUIRE, RELEASE
 from holdfast._core.names import lock_keys
+from holdfast._lua import Script
 from holdfast.bench.rivals import TTL
 from holdfast.errors import ConfigError
 
 SCRIPTS = "bare, our two scripts"
 SET_DELETE = "bare, SET NX PX + compare-and-delete"
 
-COMPARE_AND_DELETE = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) else return 0 end"
+COMPARE_AND_DELETE = Path(__file__).with_name("compare_and_delete.lua").read_bytes()
 
 _TTL_MS = int(1000 * TTL)
 
@@ -132,19 +134,24 @@ def _checked(reply: Any) -> Any:
     return reply
 
 
+def loads(*scripts: Script[Any]) -> list[bytes]:
+    """Requests that make scripts known to the server."""
+    return [pack("SCRIPT", "LOAD", script.body) for script in scripts]
+
+
 class _Requests:
     """Acquire and release of one lock, as bytes, with a token for each pair. ``load`` has to be sent once before."""
 
     def __init__(self, kind: str, name: str) -> None:
         if kind == SCRIPTS:
             keys = lock_keys(name, "hf:", None)
-            self.load = [pack("SCRIPT", "LOAD", script.body) for script in (ACQUIRE, RELEASE)]
+            self.load = loads(ACQUIRE, RELEASE)
             self._acquire: Callable[[str], bytes] = lambda token: pack("EVALSHA", ACQUIRE.sha, 3, *keys, token, _TTL_MS, 0)
             self._release: Callable[[str], bytes] = lambda token: pack("EVALSHA", RELEASE.sha, 3, *keys, token, "release")
             self.taken: Callable[[Any], bool] = lambda reply: reply[0] == 1
         else:
             self.load = [pack("SCRIPT", "LOAD", COMPARE_AND_DELETE)]
-            sha = hashlib.sha1(COMPARE_AND_DELETE.encode(), usedforsecurity=False).hexdigest()
+            sha = hashlib.sha1(COMPARE_AND_DELETE, usedforsecurity=False).hexdigest()
             self._acquire = lambda token: pack("SET", name, token, "NX", "PX", _TTL_MS)
             self._release = lambda token: pack("EVALSHA", sha, 1, name, token)
             self.taken = lambda reply: reply == b"OK"

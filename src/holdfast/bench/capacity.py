@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
 from holdfast._core.names import lock_keys
-from holdfast.bench.bare import Bare, pack
+from holdfast.bench.bare import Bare, loads, pack
 from holdfast.bench.leases import server_cpu
 from holdfast.bench.plan import PREFIX, Plan
 from holdfast.bench.report import Result, Row
@@ -29,9 +29,8 @@ def measure(plan: Plan) -> Result:
     """Memory of locks and waiters, then the four kinds of work."""
     result = Result("what one server can hold and do", chart="per_core_second")
     server = Bare(plan.url)
-    for script in (ACQUIRE, RELEASE, RENEW, REFRESH):
-        server("SCRIPT", "LOAD", script.body)
-    count = plan.many(10_000, 2_000)
+    _send(server, loads(ACQUIRE, RELEASE, RENEW, REFRESH))
+    count = plan.many(10_000, 10_000)
     for name, taken, by_key in ((HELD, *_held(server, count)), (WAITER, *_waiting(server, count))):
         result.rows.append(Row(name, {"server_bytes": taken, "n": float(count)}, MEMORY))
         result.notes.append(f"{name}: {by_key:.0f} B by MEMORY USAGE of its keys; the rest is tables of keys and expiries")

@@ -69,7 +69,7 @@ class _Order(NamedTuple):
 
     contender: str
     key: str
-    body: float
+    work: float
     start: float
     end: float
 
@@ -97,10 +97,10 @@ def measure(plan: Plan) -> Result:
     return result
 
 
-def _round(crowd: Sequence[Worker], body: float, seconds: float, contender: str) -> Slice:
+def _round(crowd: Sequence[Worker], work: float, seconds: float, contender: str) -> Slice:
     begin = _clock() + 0.02
     start, end = begin + WARM_UP, begin + WARM_UP + seconds
-    order = _Order(contender, f"{PREFIX}crowd:{contender}", body, begin, end)
+    order = _Order(contender, f"{PREFIX}crowd:{contender}", work, begin, end)
     for worker in crowd:
         worker.tell(order)
     everyone = [_turns(packed, start, end) for worker in crowd for packed in worker.hear()]
@@ -215,8 +215,8 @@ def _serve_threads(pipe: Connection, url: str) -> None:
         while (asked := _clock()) < order.end:
             lock.acquire()
             notes.note(asked, _clock(), lock)
-            if order.body:
-                time.sleep(order.body)
+            if order.work:
+                time.sleep(order.work)
             lock.release()
 
     with Threads(url) as makers:
@@ -239,8 +239,8 @@ def _serve_tasks(pipe: Connection, url: str) -> None:
         while (asked := _clock()) < order.end:
             await lock.acquire()
             notes.note(asked, _clock(), lock)
-            if order.body:
-                await asyncio.sleep(order.body)
+            if order.work:
+                await asyncio.sleep(order.work)
             await lock.release()
 
     async def serve() -> None:
