@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
-from holdfast._core.acquire import KeyConflict, acquire
+from holdfast._core import acquire, sharing
+from holdfast._core.acquire import KeyConflict
 from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, insist
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Command, Refused, WireError
@@ -54,12 +55,20 @@ def make_spec(
     max_hold: float | None,
     prefix: str,
     key: str | bytes | None,
+    linger: float = 0.0,
+    max_passes: int = 32,
+    max_pass_time: float = 0.01,
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
     ttl = seconds(ttl, "ttl", MIN_TTL)
     if max_hold is not None:
         max_hold = seconds(max_hold, "max_hold", MIN_TTL)
+    linger = seconds(linger, "linger", 0.0)
+    if linger and not (renew and max_hold is None):
+        raise ConfigError("linger needs a lease that is renewed, and no max_hold", parameter="linger")
+    if isinstance(max_passes, bool) or not isinstance(max_passes, int) or max_passes < 0:
+        raise ConfigError(f"max_passes must be a whole number from 0, not {max_passes!r}", parameter="max_passes")
     if renew and ttl < 2 and (max_hold is None or max_hold > ttl):
         warnings.warn(
             f"ttl={ttl:g}: a lease of less than 2 s may be lost when the machine is busy for a moment",
@@ -73,6 +82,9 @@ def make_spec(
         renew=renew,
         max_hold=max_hold,
         timeout=min(endpoint.timeout, answer_within(ttl)),
+        linger=linger,
+        max_passes=max_passes,
+        max_pass_time=seconds(max_pass_time, "max_pass_time", 0.0),
     )
 
 
@@ -80,6 +92,8 @@ class BaseLock:
     """Options and state of a lock object, for both faces."""
 
     _face: Literal["sync", "asyncio"]
+    _shared = True
+    """What one gets of this process is passed on to others of it."""
 
     def __init__(
         self,
@@ -94,9 +108,10 @@ class BaseLock:
         label: str | None,
         prefix: str,
         key: str | bytes | None,
+        **sharing: Any,
     ) -> None:
         self._endpoint = resolve(client, self._face)
-        self._spec = make_spec(name, self._endpoint, ttl=ttl, renew=renew, max_hold=max_hold, prefix=prefix, key=key)
+        self._spec = make_spec(name, self._endpoint, ttl=ttl, renew=renew, max_hold=max_hold, prefix=prefix, key=key, **sharing)
         self._wait = checked_wait(wait)
         if on_lost is not None and not callable(on_lost):
             raise ConfigError("on_lost must be callable", parameter="on_lost")
@@ -155,10 +170,15 @@ class BaseLock:
     def _not_held(self) -> NotHeld:
         return NotHeld(f"lock {self.name!r} is not held by this object", name=self.name, key=self.key)
 
+    @staticmethod
+    def _at_once(attempt: Attempt) -> Grant | Busy | None:
+        """A lease that lingers in this process, for a retake that costs as little as possible."""
+        return attempt.gate.retake(attempt) if attempt.gate is not None else None
+
     async def _try(self, attempt: Attempt, wait: float | None) -> Grant | Busy:
         """Operation behind `acquire` and ``with``."""
         try:
-            return await acquire(attempt, wait)
+            return await (sharing.acquire(attempt, wait) if self._shared else acquire.acquire(attempt, wait))
         except WireError as error:
             raise server_error(self._spec, error) from error
         except KeyConflict as error:
@@ -173,6 +193,10 @@ class BaseLock:
 
     async def _holder(self, busy: Busy) -> bytes | None:
         """The record of the holder's process, for a message; None where it cannot be had."""
+        import json  # here: a command hardly ever needs it
+
+        if busy.process == current().id:
+            return json.dumps(current().facts()).encode()
         try:
             return (await Command(("GET", f"hf:proc:{busy.process}"), 0.25)).value if busy.process else None
         except WireError:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Generic, NoReturn, Protocol, TypeVar
 
 from holdfast._core import mutex
+from holdfast._core.gate import Gate
 from holdfast._core.mutex import Attempt, Grant, give_up
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import WireError
@@ -19,8 +21,8 @@ from holdfast.errors import LeaseLost, NotHeld
 class Watch(Protocol):
     """The keeper, as a lease sees it."""
 
-    def watch(self, endpoint: Endpoint, tenure: Tenure) -> None:
-        """Renew this lease until it is forgotten."""
+    def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
+        """Renew this lease until it is forgotten. Not ``hurry``: it may wait for a moment."""
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         """Look after it no more."""
@@ -55,15 +57,24 @@ class BaseLease:
         keeper = process.keeper  # first of all: it may fail to start
         self._process = process
         self._endpoint = endpoint
-        self._tenure = tenure = Tenure(grant)
+        self._attempt = attempt = grant.attempt
+        self._passed = False
+        """Given back to others of this process."""
+        self._tenure = tenure = grant.tenure or Tenure(grant)
         self._owner = 0
         """Thread or task that took it."""
         self._on_lost = on_lost
         self.fence: int = grant.fence
         """Greater than that of every earlier holder. Pass it on to what the lock protects, which refuses lower ones."""
-        keeper.watch(endpoint, tenure)
-        # Called if the lease is collected while the tenure still refers to it: nobody has given it back then.
-        tenure.owner = weakref.ref(self, lambda _: _dropped(tenure, process, endpoint))
+        if grant.tenure is None:
+            keeper.watch(endpoint, tenure, hurry=not grant.claim)
+            if attempt.gate is not None:
+                attempt.gate.had(attempt, tenure)
+            # Called if a lease is collected while the tenure refers to it: nobody has given it back then.
+            tenure.dropped = functools.partial(_dropped, tenure, attempt.gate, process, endpoint)
+        tenure.owner = weakref.ref(self, tenure.dropped)
+        if tenure.lost:
+            self.notice_loss()  # while it was passed on, when there was nobody to be told
 
     @property
     def name(self) -> str:
@@ -77,7 +88,8 @@ class BaseLease:
 
     def __repr__(self) -> str:
         tenure = self._tenure
-        state = f"lost: {tenure.lost}" if tenure.lost else "given back" if tenure.over else f"{self.remaining():.1f} s left"
+        over = self._passed or tenure.over
+        state = f"lost: {tenure.lost}" if self._expired() else "given back" if over else f"{self.remaining():.1f} s left"
         return f"<holdfast lease of {self.name!r}, fence {self.fence}, {state}>"
 
     def __reduce__(self) -> NoReturn:
@@ -85,7 +97,7 @@ class BaseLease:
 
     def remaining(self) -> float:
         """Seconds for which the lease may still be relied on; 0.0 when it is lost or given back. Asks no server."""
-        return self._tenure.remaining(self._process.clock()) if self._process.here else 0.0
+        return 0.0 if self._is_over() else self._tenure.remaining(self._process.clock())
 
     def check(self) -> None:
         """Raise LeaseLost if the lease is lost, NotHeld if it was given back. Asks no server."""
@@ -99,13 +111,15 @@ class BaseLease:
 
     def _is_over(self) -> bool:
         """Given back; or held by the process that forked this one."""
-        return self._tenure.over or not self._process.here
+        return self._passed or self._tenure.over or not self._process.here
 
     def _expired(self) -> bool:
         """True if lost; notices an end that the keeper has had no time to notice, as after a pause of the whole process."""
         tenure = self._tenure
         if not self._process.here:
             return True  # a forked child holds nothing
+        if self._passed:
+            return False
         due = not tenure.over and not tenure.lost and self._process.clock() >= tenure.deadline
         if due and tenure.lose(tenure.why_over):
             self._forget()
@@ -147,27 +161,47 @@ class BaseLease:
         if not self._renewed(kept, made, sent, ttl):
             raise self._lease_lost()
 
-    async def _release(self) -> None:
-        """Operation behind `release`."""
+    def _hand_on(self) -> bool:
+        """Pass the lease on to the next one of this process, or let it linger: True if that was all. Raises NotHeld."""
         tenure = self._tenure
+        if self._passed or tenure.over or not self._process.here:
+            raise self._not_held()
+        now = self._process.clock()
+        if now >= tenure.deadline:
+            self._expired()
+        gate = self._attempt.gate
+        if gate is None:
+            return False
+        kept = gate.pass_on(self._attempt, tenure, now)
+        if kept is None:
+            raise self._not_held()
+        self._passed = kept
+        return kept
+
+    async def _release(self) -> None:
+        """Operation behind `release`, unless `_hand_on` was all."""
+        tenure, attempt = self._tenure, self._attempt
+        gate = attempt.gate
+        tenure.end()
         try:
-            if self._begin_release() and not await mutex.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt):
-                tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
+            if not tenure.lost or self._process.clock() >= tenure.deadline:
+                kept = await mutex.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt)
+                if not kept:
+                    tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
         except WireError as error:
             if not tenure.lost:
                 raise server_error(tenure.spec, error) from error
+        finally:
+            self._forget()  # not before the trip: others wait for it
+            if gate is not None:
+                gate.left(attempt)
         if tenure.lost:
             raise self._lease_lost()
 
-    def _begin_release(self) -> bool:
-        """Stop the renewals. Raises NotHeld; False if the lease is lost already and the server knows."""
-        tenure = self._tenure
-        if self._is_over():
-            raise self._not_held()
-        self._expired()
-        tenure.end()
-        self._forget()
-        return not tenure.lost or self._process.clock() >= tenure.deadline
+    def _step_aside(self) -> None:
+        """The lease is lost: who waits in this process need not wait until the holder has noticed."""
+        if self._attempt.gate is not None:
+            self._attempt.gate.left(self._attempt)
 
     def _not_held(self) -> NotHeld:
         why = "belongs to the process that forked this one" if not self._process.here else "was given back already"
@@ -184,25 +218,35 @@ class BaseLease:
         )
 
 
-def _dropped(tenure: Tenure, process: Home, endpoint: Endpoint) -> None:
+def _dropped(tenure: Tenure, gate: Gate | None, process: Home, endpoint: Endpoint, _lease: object) -> None:
     """A lease was collected that nobody has given back."""
-    if tenure.over or tenure.lost or not process.here:
+    if tenure.over or not process.here:
         return
-    tenure.over = True
+    lost, tenure.over = tenure.lost, True
+    keeper = process.keeper
+
+    def forget() -> None:
+        keeper.forget(endpoint, tenure)
+        if gate is not None:
+            gate.dropped(tenure)
+
     # Without the keeper's mutex: garbage may be collected anywhere, also while this very thread holds it.
-    process.keeper.call(lambda: process.keeper.forget(endpoint, tenure))
-    warnings.warn(
-        f"lease of {tenure.spec.name!r} was dropped without release; it is renewed no more and ends by itself",
-        ResourceWarning,
-        stacklevel=3,
-    )
+    keeper.call(forget)
+    if not lost:
+        warnings.warn(
+            f"lease of {tenure.spec.name!r} was dropped without release; it is renewed no more and ends by itself",
+            ResourceWarning,
+            stacklevel=3,
+        )
 
 
 def disown(attempt: Attempt, lease: BaseLease | None) -> None:
-    """An acquisition was interrupted before its lease reached the caller: stop looking after it."""
-    if lease is not None and lease._tenure.token == attempt.token:  # noqa: SLF001
-        lease._tenure.end()  # noqa: SLF001
-        lease._forget()  # noqa: SLF001
+    """An acquisition was interrupted before its lease reached the caller: what it has got is `_core.acquire.abandon`'s."""
+    if lease is not None and lease._attempt is attempt:  # noqa: SLF001
+        lease._passed = True  # noqa: SLF001
+        if attempt.gate is None or not attempt.gate.has_lease(attempt):
+            lease._tenure.end()  # noqa: SLF001
+            lease._forget()  # noqa: SLF001
 
 
 L = TypeVar("L", bound=BaseLease)
@@ -230,9 +274,16 @@ class Entered(Generic[L]):
         self._leases.remove(lease)
 
 
-def abandoned(lease: BaseLease) -> Coroutine[Any, Any, None]:
+async def abandoned(lease: BaseLease) -> None:
     """What to drive when the end of a ``with`` was interrupted, and nobody knows how far it had come."""
-    tenure = lease._tenure  # noqa: SLF001
-    tenure.end()
-    lease._forget()  # noqa: SLF001
-    return give_up(Attempt(tenure.spec, tenure.token, pending=lease._process.here, doubt=True))  # noqa: SLF001
+    tenure, attempt = lease._tenure, lease._attempt  # noqa: SLF001
+    lease._passed = True  # noqa: SLF001
+    if not lease._process.here:  # noqa: SLF001
+        return
+    if attempt.gate is None:
+        tenure.end()
+    else:
+        attempt.gate.withdraw(attempt)
+    if tenure.over:
+        lease._forget()  # noqa: SLF001
+        await give_up(Attempt(tenure.spec, tenure.token, pending=True, doubt=True))

@@ -10,15 +10,15 @@ from types import TracebackType
 from typing import Any, Never
 
 from holdfast import _face, _lease
-from holdfast._core import mutex
 from holdfast._core.mutex import Attempt, Busy, Grant
+from holdfast._core.sharing import abandon
 from holdfast._drive.aio import Driver, close
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast.decorator import locked
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, ServerError
 
-__all__ = ["Lease", "Lock", "close", "locked"]
+__all__ = ["FairLock", "Lease", "Lock", "close", "locked"]
 
 
 class _Lost(asyncio.Event):
@@ -62,9 +62,11 @@ class Lease(_lease.BaseLease):
     async def release(self) -> None:
         """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
         cannot be reached (the lock then ends with its lease)."""
-        await self._driver.run(self._release())
+        if not self._hand_on():
+            await self._driver.run(self._release())
 
     def notice_loss(self) -> None:
+        self._step_aside()
         try:
             self._driver.loop.call_soon_threadsafe(self._on_loss)
         except RuntimeError:
@@ -102,6 +104,10 @@ class Lock(_face.BaseLock):
         label: who you are, shown to those who wait.
         prefix: start of the keys on the server.
         key: the key itself, where a peer of another make ("SET key token NX PX") is to be excluded too.
+        linger: seconds for which the lease is kept after the last use, so that taking the lock again costs no trip; given
+            back at once when another process asks.
+        max_passes: how often at most the lock is passed on inside this process while another process waits.
+        max_pass_time: seconds after which it is passed on no more, from when it was taken, while another process waits.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -122,6 +128,9 @@ class Lock(_face.BaseLock):
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
+        linger: float = 0.0,
+        max_passes: int = 32,
+        max_pass_time: float = 0.01,
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
@@ -136,6 +145,9 @@ class Lock(_face.BaseLock):
             label=label,
             prefix=prefix,
             key=key,
+            linger=linger,
+            max_passes=max_passes,
+            max_pass_time=max_pass_time,
         )
         self._current: Lease | None = None
         self._entered: _lease.Entered[Lease] = _lease.Entered()
@@ -151,10 +163,11 @@ class Lock(_face.BaseLock):
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
-        wait = self._acquire_wait(blocking, timeout)
-        attempt = Attempt(self._spec, current().token())
+        wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        driver = self._driver()
+        attempt = driver.attempt(self._spec, shared=self._shared)
         try:
-            result = await self._take(attempt, wait)
+            result = await self._take(driver, attempt, wait)
             if isinstance(result, Busy):
                 return False
             result._owner = id(asyncio.current_task())  # noqa: SLF001
@@ -177,11 +190,12 @@ class Lock(_face.BaseLock):
     async def __aenter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
         started = clock()
-        attempt = Attempt(self._spec, current().token())
+        driver = self._driver()
+        attempt = driver.attempt(self._spec, shared=self._shared)
         try:
-            result = await self._take(attempt, self._wait)
+            result = await self._take(driver, attempt, self._wait)
             if isinstance(result, Busy):
-                raise self._busy(result, await self._driver().run(self._holder(result)), clock() - started)
+                raise self._busy(result, await driver.run(self._holder(result)), clock() - started)
             result._body = asyncio.current_task()  # noqa: SLF001
             self._entered.push(id(result._body), result)  # noqa: SLF001
             return result
@@ -230,13 +244,15 @@ class Lock(_face.BaseLock):
             driver = self._home = Driver(current(), self._endpoint)
         return driver
 
-    async def _take(self, attempt: Attempt, wait: float | None) -> Lease | Busy:
-        driver = self._driver()
-        self._users += 1
-        try:
-            result = await driver.run(self._try(attempt, wait))
-        finally:
-            self._users -= 1
+    async def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
+        result = self._at_once(attempt)
+        if result is None:
+            attempt.slot = driver.slot()
+            self._users += 1
+            try:
+                result = await driver.run(self._try(attempt, wait))
+            finally:
+                self._users -= 1
         if isinstance(result, Busy):
             return result
         self._current = lease = Lease(self, driver, result)
@@ -244,5 +260,43 @@ class Lock(_face.BaseLock):
 
     async def _undo(self, attempt: Attempt) -> None:
         _lease.disown(attempt, self._current)
-        if attempt.pending:
-            await self._driver().run(mutex.give_up(attempt))
+        await self._driver().run(abandon(attempt))
+
+
+class FairLock(Lock):
+    """A `Lock` that is given to all who want it in the strict order in which they came, over all processes.
+
+    Threads and tasks of one process stand in the server's line each for itself, and each hand-over takes a trip. Options,
+    errors and methods are those of `Lock`, without ``linger``, ``max_passes`` and ``max_pass_time``.
+    """
+
+    _shared = False
+
+    def __init__(
+        self,
+        client: object,
+        name: str | bytes,
+        *,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[Lease], object] | None = None,
+        max_hold: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        key: str | bytes | None = None,
+        **mistaken: Never,
+    ) -> None:
+        _face.refuse_mistaken(mistaken, type(self).__name__)
+        super().__init__(
+            client,
+            name,
+            ttl=ttl,
+            wait=wait,
+            renew=renew,
+            on_lost=on_lost,
+            max_hold=max_hold,
+            label=label,
+            prefix=prefix,
+            key=key,
+        )

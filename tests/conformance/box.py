@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import redis
 
-from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
+from holdfast._core.mutex import ACQUIRE, BLOCK, REFRESH, RELEASE, RENEW
 from holdfast._lua import Script
 from holdfast._servers.process import PrivateServer
 from holdfast.guard import GUARD
@@ -18,9 +18,9 @@ LOCK, STATE, QUEUE = KEYS = ("hf:{x}", "hf:{x}:state", "hf:{x}:queue")
 SCRIPTS: dict[str, Script[Any]] = {script.name: script for script in (ACQUIRE, REFRESH, RELEASE, RENEW, GUARD)}
 
 
-def token(process: str, number: int = 0) -> str:
+def token(process: str, number: int = 0, *, lingers: bool = False) -> str:
     """A token of a process, which is one letter here."""
-    return f"{process * 12}.{number:032x}"
+    return f"{process * 12}.{number:032x}{'~' * lingers}"
 
 
 class Box:
@@ -50,14 +50,14 @@ class Box:
         """Raw reply of a script; ``before`` is put before its text."""
         return self.redis.eval(before.encode() + SCRIPTS[name].body, len(keys), *keys, *args)
 
-    def acquire(self, who: str, ttl: int = 30_000, *, join: bool = False) -> Any:
-        return self.run("acquire", who, ttl, int(join))
+    def acquire(self, who: str, ttl: int = 30_000, *, join: bool = False, more: int | None = None) -> Any:
+        return self.run("acquire", who, ttl, int(join), *([] if more is None else [more]))
 
     def release(self, who: str, mode: str = "release") -> Any:
         return self.run("release", who, mode)
 
     def renew(self, who: str, ttl: int = 30_000, number: int = 1) -> Any:
-        return self.run("renew", who, ttl, number)
+        return self.run("renew", who, ttl, number)[0]
 
     def refresh(self, *who: str, ttl: int = 30_000, inbox: str = "a") -> Any:
         args = [value for one in who for value in (one, ttl)]
@@ -132,6 +132,10 @@ class Box:
         return {field.decode(): value.decode() for field, value in self.redis.hgetall(STATE).items()}
 
     def fence(self) -> int:
+        """The first number of the block that was drawn last."""
+        return self.last() - BLOCK + 1
+
+    def last(self) -> int:
         return int(self.state()["fence"])
 
     def now_us(self) -> int:

@@ -23,7 +23,7 @@ SCORES = [b"0", b"1", b"1", b"1", b"2", b"2", b"-1", b"1700000000000001", b"inf"
 BORDERS = [b"-inf", b"+inf", b"0", b"(0", b"1", b"(1", b"2", b"(2", b"3", b"q"]
 FAR_MS, FAR_S = [b"33000000000000", b"34000000000000", b"1", b"0", b"-1", b"q"], [b"33000000000", b"34000000000", b"1", b"0"]
 GLOBS = [b"*", b"a", b"?", b"[ab]", b"hf:*", b"[^a]", b"\\a", b"h?:{x}*", b"[a-c]", b"*:state"]
-TOKENS = [token(process).encode() for process in "aaabc"] + [token("a", 1).encode()]
+TOKENS = [token(process).encode() for process in "aaabc"] + [token("a", 1).encode(), token("b", lingers=True).encode()]
 CHANNELS = [Box.channel(process).encode() for process in "abc"]
 HEARD = CHANNELS[:2]
 
@@ -178,7 +178,7 @@ COMMANDS: dict[str, list[Draw]] = {
 SINCE_7 = {"EXPIRE": [key, expiry, cond], "PEXPIRE": [key, expiry, cond], "PEXPIRETIME": [key], "EXPIRETIME": [key]}
 
 SCRIPT_ARGS: dict[str, list[Draw]] = {
-    "acquire": [one(TOKENS), word(b"30000", b"5000"), word(b"0", b"1")],
+    "acquire": [one(TOKENS), word(b"30000", b"5000"), word(b"0", b"1"), maybe(word(b"5", b"33"))],
     "release": [one(TOKENS), word(b"release", b"leave", b"bury")],
     "renew": [one(TOKENS), word(b"30000", b"60000"), word(b"1", b"2", b"3")],
     "refresh": [one(CHANNELS), lambda d: [*one(TOKENS)(d), b"30000"]],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.box import KEYS, LOCK, QUEUE, STATE, Box, token
+from holdfast._core.mutex import BLOCK
 
 A, B, C, D = (token(process) for process in "abcd")
 KEEP = 600_000
@@ -22,9 +23,10 @@ def check_expiries(box: Box) -> None:
 
 def test_a_free_lock_is_taken(box: Box) -> None:
     before = box.now_us()
-    status, fence = box.acquire(A)
+    status, fence, last = box.acquire(A)
     assert status == 1
     assert before < fence < box.now_us()
+    assert last == fence + BLOCK - 1 == box.last(), "numbers for passing it on inside the process"
     assert box.holder() == A
     assert 29_000 < box.redis.pttl(LOCK) <= 30_000
     assert (box.state()["v"], box.fence()) == ("1", fence)
@@ -46,15 +48,15 @@ def test_the_same_token_gets_the_same_answer(box: Box) -> None:
 def test_fences_rise_whatever_the_clock_says(box: Box) -> None:
     fences = []
     for number in range(5):
-        fences.append(box.acquire(token("a", number))[1])
+        fences += box.acquire(token("a", number))[1:]
         box.release(token("a", number))
     assert fences == sorted(set(fences))
     ahead = box.now_us() + 60_000_000
     box.redis.hset(STATE, "fence", ahead)
-    assert box.acquire(A) == [1, ahead + 1]
-    assert box.acquire(A) == [1, ahead + 1]
+    assert box.acquire(A) == [1, ahead + 1, ahead + BLOCK]
+    assert box.acquire(A) == [1, ahead + 1, ahead + BLOCK]
     box.release(A)
-    assert box.acquire(B) == [1, ahead + 2]
+    assert box.acquire(B) == [1, ahead + BLOCK + 1, ahead + 2 * BLOCK]
     box.redis.flushall()
     assert box.acquire(C)[1] > fences[-1], "the clock keeps them rising when all is forgotten"
 
@@ -62,32 +64,69 @@ def test_fences_rise_whatever_the_clock_says(box: Box) -> None:
 def test_every_digit_of_a_fence_is_kept(box: Box) -> None:
     last = 2**53 - 1001
     box.redis.hset(STATE, "fence", last)
-    assert box.acquire(A) == [1, last + 1]
-    assert box.state()["fence"] == str(last + 1)
+    assert box.acquire(A) == [1, last + 1, last + BLOCK]
+    assert box.state()["fence"] == str(last + BLOCK)
+    assert box.acquire(A, more=100) == [1, last + BLOCK + 1, last + BLOCK + 100]
+    assert box.state()["fence"] == str(last + BLOCK + 100)
+
+
+def test_the_holder_gets_more_fences(box: Box) -> None:
+    _, first, last = box.acquire(A, 10_000)
+    assert box.acquire(A, 30_000, more=5) == [1, last + 1, last + 5]
+    assert box.redis.pttl(LOCK) > 29_000, "and the full lease"
+    assert box.acquire(A, 10_000, more=BLOCK) == [1, last + 6, last + 5 + BLOCK]
+    assert box.redis.pttl(LOCK) > 29_000, "never less"
+    assert box.last() == last + 5 + BLOCK
+    assert box.acquire(B, more=5)[:1] == [0], "not for others"
+    assert box.last() == last + 5 + BLOCK
+    box.release(A)
+    assert box.acquire(B)[1] > last + 5 + BLOCK > first
+
+
+def test_who_wants_more_fences_of_a_lock_that_he_has_lost_takes_it_anew(box: Box) -> None:
+    _, _, last = box.acquire(A)
+    for lost in (LOCK, STATE):
+        box.redis.delete(lost)
+        status, first, last_now = box.acquire(A, more=5)
+        assert (status, last_now) == (1, first + BLOCK - 1)
+        assert first > last
+        last = last_now
+    check_expiries(box)
 
 
 def test_the_holders_own_fence_when_the_state_was_lost(box: Box) -> None:
-    _, fence = box.acquire(A)
+    _, _, last = box.acquire(A)
     box.redis.delete(STATE)
-    status, again = box.acquire(A)
+    status, again, _ = box.acquire(A)
     assert status == 1
-    assert again > fence
+    assert again > last
     assert box.fence() == again
     check_expiries(box)
 
 
 def test_busy_says_for_how_long_and_whose(box: Box) -> None:
-    _, fence = box.acquire(A, 20_000)
-    status, ms, last, process = box.acquire(B)
-    assert (status, last, process) == (0, fence, b"a" * 12)
+    _, _, issued = box.acquire(A, 20_000)
+    status, ms, last, process, lingers = box.acquire(B)
+    assert (status, last, process, lingers) == (0, issued, b"a" * 12, 0)
     assert 19_000 < ms <= 20_000
 
 
-@pytest.mark.parametrize("value", ["foreign", "foreign." + "ab" * 16, "f0e1." + "xyz", ""])
+def test_busy_says_if_the_holder_may_keep_it_after_use(box: Box) -> None:
+    lingering = token("a", lingers=True)
+    grant = box.acquire(lingering)
+    assert box.acquire(B)[3:] == [b"a" * 12, 1]
+    assert box.acquire(lingering) == grant
+    assert box.renew(lingering) == 1
+    assert box.release(A) == -1, "another token"
+    assert box.release(lingering, "bury") == 1
+    assert box.acquire(lingering) == [-1]
+
+
+@pytest.mark.parametrize("value", ["foreign", "foreign." + "ab" * 16, "f0e1." + "xyz", "f0e1.ab~~", "~", "f0e1.~", ""])
 def test_busy_with_a_foreign_holder(box: Box, value: str) -> None:
     box.redis.set(LOCK, value, px=60_000)
     box.redis.persist(LOCK)
-    assert box.acquire(A) == [0, -1, 0, b""], "no end, and its value is nobody's business"
+    assert box.acquire(A) == [0, -1, 0, b"", 0], "no end, and its value is nobody's business"
     box.redis.delete(LOCK)
 
 
@@ -106,6 +145,38 @@ def test_joining(box: Box) -> None:
     at = int(box.state()[f"at:{C}"])
     assert 2_000 < at - box.now_us() // 1000 <= 3_000
     check_expiries(box)
+
+
+def test_who_joins_tells_the_process_that_holds_the_lock(box: Box) -> None:
+    box.listen("a")
+    lingering = token("a", lingers=True)
+    for mine in (A, lingering):
+        box.acquire(mine)
+        box.acquire(B)
+        assert box.heard("a") == [], "who only asks wants no place"
+        box.acquire(B, join=True)
+        assert box.heard("a") == [f"2 {mine}"]
+        box.acquire(token("a", 7), join=True)
+        assert box.heard("a") == [], "that process knows it already"
+        for waiter in (B, token("a", 7)):
+            box.release(waiter, "leave")
+        box.release(mine)
+
+
+def test_who_joins_behind_a_hand_over_tells_the_new_holder(box: Box) -> None:
+    box.listen("b")
+    box.acquire(A)
+    box.acquire(B, join=True)
+    box.redis.delete(LOCK)
+    box.acquire(C, join=True)
+    assert box.heard("b") == [f"1 {B} {box.fence()}", f"2 {B}"]
+
+
+def test_a_foreign_holder_is_told_nothing(box: Box) -> None:
+    box.listen("f")
+    box.redis.set(LOCK, "f" * 12 + ".not one of ours", px=30_000)
+    assert box.acquire(B, join=True)[0] == 0
+    assert box.heard("f") == []
 
 
 def test_joining_twice_keeps_the_place(box: Box) -> None:
@@ -160,11 +231,11 @@ def test_a_free_lock_goes_to_the_first_in_line(box: Box) -> None:
     box.acquire(B, join=True)
     box.acquire(C, join=True)
     box.redis.delete(LOCK)
-    status, ms, fence, process = box.acquire(D)
-    assert (status, process) == (0, b"b" * 12)
+    status, ms, last, process, _ = box.acquire(D)
+    assert (status, last, process) == (0, box.last(), b"b" * 12)
     assert 1_900 < ms <= 2_000, "for the claim window"
     assert box.holder() == B
-    assert box.heard("b") == [f"1 {B} {fence}"]
+    assert box.heard("b") == [f"1 {B} {box.fence()}"]
     assert box.heard("c") == []
     assert box.line() == [C]
     check_expiries(box)
@@ -207,11 +278,11 @@ def test_who_does_not_listen_is_passed_over_and_keeps_his_place(box: Box) -> Non
 def test_if_nobody_listens_the_newcomer_takes_it(box: Box) -> None:
     box.acquire(A)
     box.acquire(B, join=True)
-    fence = box.fence()
+    last = box.last()
     box.redis.delete(LOCK)
-    status, mine = box.acquire(C)
+    status, mine, _ = box.acquire(C)
     assert status == 1
-    assert mine > fence + 1, "the number that was offered in vain is not used again"
+    assert mine > last + BLOCK, "the numbers that were offered in vain are not used again"
     assert box.holder() == C
     assert box.line() == [B]
 
@@ -287,13 +358,13 @@ def test_release_works_whatever_is_in_the_other_keys(box: Box, key: str) -> None
 @pytest.mark.parametrize("mode", ["release", "leave", "bury"])
 def test_release_hands_over_in_order(box: Box, mode: str) -> None:
     box.listen("b", "c")
-    _, fence = box.acquire(A)
+    _, _, last = box.acquire(A)
     for who in (B, C):
         box.acquire(who, join=True)
     assert box.release(A, mode) == 1
     assert box.holder() == B
     assert 1_900 < box.redis.pttl(LOCK) <= 2_000
-    assert box.fence() > fence
+    assert box.fence() > last
     assert box.heard("b") == [f"1 {B} {box.fence()}"]
     assert box.line() == [C]
     assert box.release(A, mode) == -1, "a second copy hands over nothing"

@@ -143,9 +143,9 @@ def test_another_format_is_an_error_that_says_so(box: Box) -> None:
 
 def test_the_core_reads_every_answer() -> None:
     read = mutex.read_reply
-    assert read([1, 7]) == mutex.Held(7)
-    assert read([0, 1500, 7, b"abc"]) == mutex.Busy(1.5, 7, "abc")
-    assert read([0, -1, 7, b""]) == mutex.Busy(None, 7, "")
-    assert read([0, -2, 7, b""]) == mutex.Busy(0.0, 7, "")
+    assert read([1, 7, 39]) == mutex.Held(7, 39)
+    assert read([0, 1500, 7, b"abc", 1]) == mutex.Busy(1.5, 7, "abc", lingers=True)
+    assert read([0, -1, 7, b"", 0]) == mutex.Busy(None, 7, "", lingers=False)
+    assert read([0, -2, 7, b"", 0]) == mutex.Busy(0.0, 7, "", lingers=False)
     for raw in ([-2, b"k", b"list"], [-3, b"2"], [-4, b"NOPERM x"], [5], [0]):
         assert isinstance(read(raw), requests.Conflict), raw

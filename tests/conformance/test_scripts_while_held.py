@@ -72,6 +72,29 @@ def test_renew_works_whatever_is_in_the_other_keys(box: Box, key: str) -> None:
     box.redis.delete(key)
 
 
+def test_renew_of_many_gives_each_its_own_answer(box: Box) -> None:
+    """Whatever is in the way of one, the others are renewed."""
+    locks = [(f"hf:{{{name}}}", f"hf:{{{name}}}:state", f"hf:{{{name}}}:queue") for name in "stuvwxy"]
+    mine, _, foreign, list_there, state_there, queue_there, last = locks
+    for keys in (mine, foreign, last):
+        box.run("acquire", A, 5_000, 0, keys=keys)
+    box.redis.set(foreign[0], "of another make", px=5_000)
+    box.redis.rpush(list_there[0], "precious")
+    for keys, there in ((state_there, 1), (queue_there, 2)):
+        box.redis.set(keys[0], B, px=5_000)
+        box.redis.rpush(keys[there], "precious")
+    whose = {state_there: B, queue_there: B}
+    args = [value for keys in locks for value in (whose.get(keys, A), 30_000 + locks.index(keys), 1)]
+    answers = box.run("renew", *args, keys=tuple(key for keys in locks for key in keys))
+    assert answers == [1, 0, -1, -1, 1, 1, 1]
+    for keys, answer in zip(locks, answers, strict=True):
+        if answer == 1:
+            assert 29_000 < box.redis.pttl(keys[0]) <= 30_000 + locks.index(keys)
+    assert box.redis.pttl(foreign[0]) <= 5_000
+    assert box.run("renew", *args[:3], *args[-3:-1], 0, keys=mine + last) == [1, 2], "each has numbers of its own"
+    box.redis.delete(state_there[1], queue_there[2])
+
+
 # refresh
 
 
@@ -82,12 +105,12 @@ def test_refresh_says_whether_the_inbox_has_a_listener(box: Box) -> None:
 
 
 def test_refresh_extends_places(box: Box) -> None:
-    _, fence = box.acquire(A)
+    box.acquire(A)
     box.acquire(B, join=True)
     box.redis.hset(STATE, f"at:{B}", box.now_us() // 1000 - 1)
     _, answer = box.refresh(B)
     assert answer[0] == 0
-    assert answer[2:] == [fence, b"a" * 12]
+    assert answer[2:] == [box.last(), b"a" * 12, 0]
     assert 2_000 < int(box.state()[f"at:{B}"]) - box.now_us() // 1000 <= 3_000
     assert box.line() == [B]
 
@@ -108,9 +131,9 @@ def test_refresh_grants_by_reply_what_a_lost_message_granted(box: Box) -> None:
     box.acquire(B, join=True)
     box.release(A)
     assert box.redis.pttl(LOCK) <= 2_000
-    assert box.refresh(B) == [0, [1, box.fence()]]
+    assert box.refresh(B) == [0, [1, box.fence(), box.last()]]
     assert box.redis.pttl(LOCK) > 29_000, "and sets the full lease"
-    assert box.refresh(B, ttl=5_000) == [0, [1, box.fence()]]
+    assert box.refresh(B, ttl=5_000) == [0, [1, box.fence(), box.last()]]
     assert box.redis.pttl(LOCK) > 28_000, "never less"
 
 
@@ -119,8 +142,7 @@ def test_refresh_takes_a_free_lock_for_the_first_in_line(box: Box) -> None:
     for who in (B, C):
         box.acquire(who, join=True)
     box.redis.delete(LOCK)
-    status, fence = box.refresh(B)[1]
-    assert (status, fence) == (1, box.fence())
+    assert box.refresh(B)[1] == [1, box.fence(), box.last()]
     assert box.holder() == B
     assert box.line() == [C]
 

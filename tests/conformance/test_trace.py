@@ -3,7 +3,7 @@ side by side with this one.
 
 ``trace_format_1.json`` is a list of steps: a script with its keys and arguments, its reply, and every key with type and
 content afterwards. Times are wildcards: ``us:n`` is a server time in microseconds, the same wherever the same n stands and
-rising with n; ``ms`` is one in milliseconds; ``<=30000 ms`` is time that is left. It is never changed: a new format gets a
+rising with n, and ``us:n+32`` is 32 more; ``ms`` is one in milliseconds; ``<=30000 ms`` is time that is left. It is never changed: a new format gets a
 file of its own. ``PYTHONPATH=tests python tests/conformance/test_trace.py`` writes what the
 present scripts do to standard output.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.box import KEYS, LOCK, STATE, Box, token
+from holdfast._core.mutex import BLOCK
 from holdfast._servers import private
 
 FILE = Path(__file__).with_name("trace_format_1.json")
@@ -36,11 +37,13 @@ def program() -> list[dict[str, Any]]:
         {"listen": "b"},
         script("acquire", A, 30_000, 0),
         script("acquire", A, 30_000, 0),
+        script("acquire", A, 30_000, 0, BLOCK),
         script("acquire", B, 30_000, 0),
         script("acquire", B, 30_000, 1),
         script("acquire", C, 30_000, 1),
         script("refresh", "hf:inbox:" + "b" * 12, B, 30_000),
         script("renew", A, 60_000, 1),
+        script("renew", A, 60_000, 2, B, 60_000, 1, keys=KEYS + OTHER),
         script("release", A, "release"),
         {"hear": "b"},
         script("release", A, "release"),
@@ -76,6 +79,9 @@ class Wildcards:
         self._seen: list[int] = []
 
     def us(self, value: int) -> str:
+        for far in (BLOCK - 1, 1 - BLOCK):  # first and last number of a block
+            if value - far in self._seen:
+                return f"us:{self._seen.index(value - far) + 1}{far:+}"
         if value not in self._seen:
             assert not self._seen or value > self._seen[-1], "server times rise"
             self._seen.append(value)
@@ -91,8 +97,8 @@ class Wildcards:
 
     def reply(self, value: Any) -> Any:
         if isinstance(value, list):
-            if len(value) == 4 and value[0] == 0:  # waiting: the second is what is left of the lease
-                return [0, left(value[1]), self.reply(value[2]), self.reply(value[3])]
+            if len(value) == 5 and value[0] == 0:  # waiting: the second is what is left of the lease
+                return [0, left(value[1]), *(self.reply(part) for part in value[2:])]
             return [self.reply(part) for part in value]
         return self.number(value) if isinstance(value, int) else self.text(value)
 

@@ -45,15 +45,15 @@ HOLDING = (
     _core(
         "by-hand-counted-from-answer",
         "mutex",
-        "return answer.value > 0, answer.sent if",
-        "return answer.value > 0, answer.came if",
+        "return state > 0, answer.sent if",
+        "return state > 0, answer.came if",
         "a lease that is renewed by hand counts from when the answer came",
     ),
     _core(
         "keeper-counted-from-answer",
         "node",
-        "self.renewing.on_answer(renew, answer, sent, now)",
-        "self.renewing.on_answer(renew, answer, now, now)",
+        "self.renewing.on_answer(renew, answer[0], sent, now)",
+        "self.renewing.on_answer(renew, answer[0], now, now)",
         "a lease that the keeper renews counts from when the answer came",
     ),
     Mutation(
@@ -201,7 +201,7 @@ MORE = (
     _core(
         "loss-by-hand-ignored",
         "mutex",
-        'return answer.value > 0, answer.sent if answer.value == 1 else float("-inf")',
+        'return state > 0, answer.sent if state == 1 else float("-inf")',
         "return True, answer.sent",
         "who renews by hand does not look at what the server says",
     ),

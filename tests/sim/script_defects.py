@@ -25,7 +25,7 @@ FENCES = (
     _lua(
         "fence-not-written",
         "_queue",
-        "  redis.call('HSET', state, 'fence', fence)\n",
+        "  redis.call('HSET', state, 'fence', first + BLOCK - 1)\n",
         "",
         "the fence that was drawn is not written down",
     ),
@@ -46,8 +46,8 @@ FENCES = (
     _lua(
         "fence-drawn-again",
         "acquire",
-        "    extend(lock, ttl)\n    return {1, tonumber(fields[1])}\n",
-        "    return {1, take(lock, state, token, ttl, now, fields[1])}\n",
+        "  return {1, last - BLOCK + 1, last}\n",
+        "  return {1, take(lock, state, token, ttl, now, last)}\n",
         "a request that is sent again is answered with another fence",
     ),
 )
@@ -70,7 +70,7 @@ TAKING = (
     _lua(
         "acquire-claim-not-extended",
         "acquire",
-        "    extend(lock, ttl)\n",
+        "  extend(lock, ttl)\n",
         "",
         "who asks for the full lease after a hand-over has the claim window only",
     ),

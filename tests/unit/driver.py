@@ -185,8 +185,10 @@ class Driver:
         while self.server.published:
             channel, message = self.server.published.pop(0)
             if channel == f"hf:inbox:{ME}".encode():
-                _, token, fence = message.decode().split()
-                leave = self.waiting.on_message(token, int(fence), self.server.now)
+                kind, token, *fence = message.decode().split()
+                if kind == "2":
+                    continue  # somebody waits
+                leave = self.waiting.on_message(token, int(fence[0]), self.server.now)
                 if leave is not None:
                     self.server.perform(leave)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from holdfast._core.mutex import ACQUIRE, RELEASE, Busy, Held, Reply, milliseconds
+from holdfast._core.mutex import ACQUIRE, BLOCK, RELEASE, Busy, Held, Reply, milliseconds
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Run
 from holdfast._lua import Script
@@ -79,7 +79,8 @@ class Server:
 
     @property
     def fence(self) -> int:
-        return int(self.keyspace.execute("HGET", STATE, "fence"))
+        """The first number of the block that was drawn last."""
+        return int(self.keyspace.execute("HGET", STATE, "fence")) - BLOCK + 1
 
     @property
     def queue(self) -> list[str]:

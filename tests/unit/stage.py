@@ -105,7 +105,7 @@ class Stage:
         for renew in renewals:
             tenure = renew.tenure
             answer = self.server.perform(renewal(tenure.spec, tenure.token, renew.ttl, renew.made))
-            if not self.process.keeper.renewing.on_answer(renew, answer, self.server.now, self.server.now):
+            if not self.process.keeper.renewing.on_answer(renew, answer[0], self.server.now, self.server.now):
                 lost.append(tenure)
         for tenure in lost:
             owner = tenure.owner()

@@ -186,8 +186,8 @@ def test_a_script_that_the_server_has_forgotten_is_sent_whole(monkeypatch: pytes
     assert sent[0][0].split(b"\r\n")[2] == b"EVALSHA"
     sent[0][1](hiredis.ReplyError("NOSCRIPT No matching script"), 100.0)
     assert RENEW.body in sent[1][0]
-    sent[1][1](1, 100.0)
-    assert answers == [1]
+    sent[1][1]([1], 100.0)
+    assert answers == [[1]]
 
 
 @pytest.mark.parametrize("failure", [Unknown("cut"), NotSent("away"), Refused("LOADING the dataset")])
@@ -207,7 +207,7 @@ def test_a_renewal_that_finds_nothing_is_a_loss_and_reported_once(stage: Stage) 
     stage.node.renewing.watch(tenure)
     stage.now += 10
     stage.turn()
-    stage.answer(0)
+    stage.answer([0])
     assert stage.reported == [tenure]
     stage.now += 100
     assert stage.turn() == []

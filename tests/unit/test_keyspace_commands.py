@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
+from holdfast._core.mutex import ACQUIRE, BLOCK, REFRESH, RELEASE, RENEW
 from holdfast.testing.keyspace import Keyspace, ReplyError, Status
 from holdfast.testing.keyspace.engine import Engine, kinds
 
@@ -186,7 +186,7 @@ def test_full_memory(keyspace: Keyspace) -> None:
     keyspace.full = True
     assert keyspace.execute("SET", "k", "v").code == "OOM"
     assert keyspace.run(ACQUIRE, KEYS, ("b.1", 30_000, 1)).code == "OOM"
-    assert keyspace.run(RENEW, KEYS, ("a.1", 30_000, 1)) == 1
+    assert keyspace.run(RENEW, KEYS, ("a.1", 30_000, 1)) == [1]
     assert keyspace.run(RELEASE, KEYS, ("a.1", "bury")) == 1
     keyspace.full = False
     assert keyspace.execute("SET", "k", "v") == Status(b"OK")
@@ -210,11 +210,12 @@ def test_who_it_is(keyspace: Keyspace) -> None:
 def test_a_script_runs_as_by_eval_and_evalsha(keyspace: Keyspace) -> None:
     token = "a" * 12 + "." + "0" * 32
     fence = keyspace.now
-    assert keyspace.run(ACQUIRE, KEYS, (token, 30_000, 0)) == [1, fence]
+    held = [1, fence, fence + BLOCK - 1]
+    assert keyspace.run(ACQUIRE, KEYS, (token, 30_000, 0)) == held
     keyspace.now += 5
     assert keyspace.execute("EVALSHA", ACQUIRE.sha, 3, *KEYS, token, 30_000, 0).code == "NOSCRIPT"
-    assert keyspace.execute("EVAL", ACQUIRE.body, 3, *KEYS, token, 30_000, 0) == [1, fence]
-    assert keyspace.execute("EVALSHA", ACQUIRE.sha.upper(), 3, *KEYS, token, 30_000, 0) == [1, fence]
+    assert keyspace.execute("EVAL", ACQUIRE.body, 3, *KEYS, token, 30_000, 0) == held
+    assert keyspace.execute("EVALSHA", ACQUIRE.sha.upper(), 3, *KEYS, token, 30_000, 0) == held
     assert keyspace.run(RELEASE, list(KEYS), [token.encode(), "release"]) == 1
 
 

@@ -34,7 +34,7 @@ def test_one_refresh_when_the_lease_that_was_reported_ends() -> None:
 
 def test_a_key_that_never_expires_is_asked_for_every_second() -> None:
     waiting = Waiting()
-    queued(waiting, waiter(), answer=Busy(None, 5, ""))
+    queued(waiting, waiter(), answer=Busy(None, 5, "", lingers=False))
     assert waiting.next_at() == REFRESH_EVERY
 
 
@@ -89,21 +89,21 @@ def test_the_time_limit_suits_the_shortest_lease() -> None:
 def test_held_by_answer_is_the_full_lease_from_the_send_time() -> None:
     waiting = Waiting()
     this = queued(waiting, waiter())
-    waiting.on_refreshed(waiting.due(1.0)[0].batch, [Held(6)], 1.0, 1.2)
+    waiting.on_refreshed(waiting.due(1.0)[0].batch, [Held(6, 38)], 1.0, 1.2)
     assert put(this) == [Granted(6, 1.0 + 30.0 - margin(30.0), claim=False)]
 
 
 def test_held_by_answer_respects_max_hold() -> None:
     waiting = Waiting()
     this = queued(waiting, waiter(max_hold=2.0))
-    waiting.on_refreshed(waiting.due(1.0)[0].batch, [Held(6)], 1.0, 1.2)
+    waiting.on_refreshed(waiting.due(1.0)[0].batch, [Held(6, 38)], 1.0, 1.2)
     assert put(this) == [Granted(6, 1.0 + 2.0 - margin(2.0), claim=False)]
 
 
 def test_held_but_answered_after_the_lease_is_asked_again() -> None:
     waiting = Waiting()
     this = queued(waiting, waiter())
-    waiting.on_refreshed(waiting.due(1.0)[0].batch, [Held(6)], 1.0, 31.0)
+    waiting.on_refreshed(waiting.due(1.0)[0].batch, [Held(6, 38)], 1.0, 31.0)
     assert put(this) == []
     assert waiting.due(31.0)[0].batch == [this]
 
@@ -124,14 +124,14 @@ def test_an_answer_for_somebody_who_left_meanwhile_is_dropped() -> None:
     this = queued(waiting, waiter())
     batch = waiting.due(1.0)[0].batch
     waiting.delist(this)
-    waiting.on_refreshed(batch, [Held(6)], 1.0, 1.1)
+    waiting.on_refreshed(batch, [Held(6, 38)], 1.0, 1.1)
     assert put(this) == []
 
 
 def test_each_gets_his_own_answer() -> None:
     waiting = Waiting()
     those = [queued(waiting, waiter(f"p.{n}")) for n in range(3)]
-    waiting.on_refreshed(waiting.due(1.0)[0].batch, [busy(), Held(6), Gone()], 1.0, 1.1)
+    waiting.on_refreshed(waiting.due(1.0)[0].batch, [busy(), Held(6, 38), Gone()], 1.0, 1.1)
     assert [len(put(this)) for this in those] == [0, 1, 1]
 
 

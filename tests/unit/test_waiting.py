@@ -216,7 +216,7 @@ def test_a_grant_that_was_taken_up_is_never_handed_on() -> None:
         if by_message:
             waiting.on_message("p.1", 6, 0.1)
         else:
-            waiting.on_refreshed(waiting.due(1.0)[0].batch, [Held(6)], 1.0, 1.1)
+            waiting.on_refreshed(waiting.due(1.0)[0].batch, [Held(6, 38)], 1.0, 1.1)
         waiting.delist(this)
         assert waiting.on_message("p.1", 6, 1.2) is None
 

@@ -18,7 +18,7 @@ def waiter(
     max_hold: float | None = None,
 ) -> Waiter:
     attempt = Attempt(spec(ttl=ttl, max_hold=max_hold), token, pending=True)
-    return Waiter(attempt, patience, Busy(0.0, 0, ""))
+    return Waiter(attempt, patience, Busy(0.0, 0, "", lingers=False))
 
 
 def put(this: Waiter) -> list[Outcome | None]:
@@ -32,7 +32,7 @@ def enlisted(waiting: Waiting, this: Waiter, now: float = 0.0) -> bool:
 
 
 def busy(last_fence: int = 5, remaining: float | None = 20.0) -> Busy:
-    return Busy(remaining, last_fence, "q")
+    return Busy(remaining, last_fence, "q", lingers=False)
 
 
 def queued(waiting: Waiting, this: Waiter, *, sent: float = 0.0, now: float = 0.0, answer: Busy | None = None) -> Waiter:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from holdfast._core.mutex import (
     ACQUIRE,
+    BLOCK,
     GRACE,
     Attempt,
     Busy,
@@ -18,8 +19,6 @@ from holdfast._core.mutex import (
     Spec,
     give_up,
     margin,
-    milliseconds,
-    new_token,
 )
 from holdfast._core.requests import (
     Answer,
@@ -42,6 +41,9 @@ from holdfast._core.requests import (
 )
 from holdfast._core.waiting import Waiter
 
+RECALL = 0.25
+"""Seconds for which one who does not wait gives a holder who may only linger the time to say so, by giving the lock back."""
+
 _AGAIN: Answer[Reply] = Answer(Dead(), 0.0, 0.0)
 """Our place is gone: start over under a new token."""
 
@@ -56,41 +58,67 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
     Raises WireError when the server cannot be had, KeyConflict when its data is in the way. Whatever ends it other than a
     Grant, cancellation included, leaves nothing behind.
     """
-    now = 0.0 if wait is None else await Now()
-    until = None if wait is None else now + wait
-    attempt.token = attempt.token or await Draw()
+    now = 0.0
+    if wait is not None:
+        now = await Now()
+        attempt.until = now + wait
     try:
-        answer = await _ask_until(attempt, until, now)
-        busy = Busy(0.0, 0, "")
-        while True:
-            match answer.value:
-                case Held(fence):
-                    deadline = answer.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
-                    if answer.came < deadline:
-                        return Grant(attempt, fence, answer.came, deadline)
-                    await give_up(attempt)  # the answer took so long that the lease is over
-                case Conflict(why):
-                    raise KeyConflict(why)
-                case Busy():
-                    busy = answer.value
-                    # Not queued yet: nothing of ours is there, unless an earlier copy of the request is still under way.
-                    attempt.pending = attempt.doubt
-            if until is not None and (wait == 0 or await Now() >= until):
-                await give_up(attempt)
-                return busy
-            if not isinstance(answer.value, Busy):
-                await new_token(attempt)
-            result = await _stand_in_line(attempt, until, busy)
-            if not isinstance(result, Answer):
-                return result
-            answer = result
+        return await take(attempt, wait == 0, now)
     except BaseException:
         await give_up(attempt)
         raise
 
 
-async def _ask_until(
-    attempt: Attempt, until: float | None, now: float, *, join: bool = False, patient: bool = False
+async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
+    """Take the lock until `Attempt.until`; ``at_once``: now or never. ``place``: in the queue, left by another one."""
+    busy = Busy(0.0, 0, "", lingers=False)
+    if place is None:
+        attempt.token = attempt.token or await _token(attempt.spec)
+        result: Answer[Reply] | Grant | Busy = await ask_until(attempt, attempt.until, now, patient=attempt.waited)
+    else:
+        result = await _stand_in_line(attempt, place)
+    while isinstance(result, Answer):
+        match result.value:
+            case Held(fence, last):
+                deadline = result.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
+                if result.came < deadline:
+                    return Grant(attempt, fence, result.came, deadline, queued=place is not None, last=last)
+                await give_up(attempt)  # the answer took so long that the lease is over
+            case Conflict(why):
+                raise KeyConflict(why)
+            case Busy():
+                busy = result.value
+                # Not queued yet: nothing of ours is there, unless an earlier copy of the request is still under way.
+                attempt.pending = attempt.doubt
+        if at_once and busy.lingers:
+            # Its holder may have done with it: he gives it back when he is asked, and who has a place asks him.
+            at_once, attempt.until = False, await Now() + RECALL
+        if attempt.until is not None and (at_once or await Now() >= attempt.until):
+            await give_up(attempt)
+            return busy
+        if not isinstance(result.value, Busy):
+            await _new_token(attempt)
+        place = Waiter(attempt, busy)
+        result = await _stand_in_line(attempt, place)
+    return result
+
+
+async def _token(spec: Spec) -> str:
+    """A new token. One that ends so may keep the lock for a while after use, which the server tells those who find it busy."""
+    token = await Draw()
+    return token + "~" if spec.linger else token
+
+
+async def _new_token(attempt: Attempt) -> None:
+    """Start over under a new token; what the old one may have left behind is given up first."""
+    if attempt.doubt:
+        await give_up(attempt)
+    attempt.token = await _token(attempt.spec)
+    attempt.pending = attempt.doubt = False
+
+
+async def ask_until(
+    attempt: Attempt, until: float | None, now: float, *, join: bool = False, patient: bool = False, more: int = 0
 ) -> Answer[Reply]:
     """Ask until there is an answer. A server that says "in a moment" is asked again as long as we mean to wait.
 
@@ -100,6 +128,7 @@ async def _ask_until(
     spec = attempt.spec
     give_up_at = until
     silent_until = float("inf") if until is None else until + GRACE
+    extra = (more,) if more else ()
     pause = 0.02
     failures = 0
     while True:
@@ -107,13 +136,13 @@ async def _ask_until(
         doubt, attempt.doubt, attempt.pending = attempt.doubt, True, True
         timeout = max(0.05, min(spec.timeout, silent_until - now))
         try:
-            answer = await Run(ACQUIRE, spec.keys, (attempt.token, milliseconds(spec.first_ttl), int(join)), timeout)
+            answer = await Run(ACQUIRE, spec.keys, (attempt.token, spec.first_ms, int(join), *extra), timeout)
         except WireError as error:
             attempt.doubt = doubt or isinstance(error, Unknown)
             failures += 1
             now = await Now()
             if give_up_at is None:
-                give_up_at = now + patience(spec)
+                give_up_at = now + attempt.patience
             if patient or isinstance(error, Refused):
                 over = now >= give_up_at or (isinstance(error, Refused) and not error.transient)
             else:
@@ -128,27 +157,29 @@ async def _ask_until(
             return answer
 
 
-async def _stand_in_line(attempt: Attempt, until: float | None, busy: Busy) -> Grant | Busy | Answer[Reply]:
-    """Join the queue and wait for the hand-over. An Answer, never Busy, is for the caller to look at again."""
-    waiter = Waiter(attempt, patience(attempt.spec) if until is None else float("inf"), busy, until)
+async def _stand_in_line(attempt: Attempt, waiter: Waiter) -> Grant | Busy | Answer[Reply]:
+    """Join the queue and wait for the hand-over; a place that was inherited is there already. An Answer, never Busy, is for the
+    caller to look at again."""
+    until = attempt.until
     try:
-        outcome = await Enlist(waiter, until)
+        outcome = await (Enlist(waiter, until) if waiter.told is None else Wait(waiter, None, until))
         while outcome is None:
-            answer = await _ask_until(attempt, until, await Now(), join=True, patient=True)
+            answer = await ask_until(attempt, until, await Now(), join=True, patient=True)
             if not isinstance(answer.value, Busy):
                 return answer
             outcome = await Wait(waiter, answer, until)
     finally:
-        await Delist(waiter)
+        if attempt.gate is None or not attempt.gate.bequeath(attempt, waiter):
+            await Delist(waiter)
     match outcome:
         case Granted(fence, deadline, claim):
             now = await Now()
             if now >= deadline or (claim and not attempt.spec.renew):
                 # Read too late, or nobody will renew: ask for the full lease. The same token keeps the same fence. If the
                 # claim has ended meanwhile, somebody else has the lock, and we start over.
-                answer = await _ask_until(attempt, until, now, patient=True)
+                answer = await ask_until(attempt, until, now, patient=True)
                 return answer if isinstance(answer.value, Held) else _AGAIN
-            return Grant(attempt, fence, now, deadline, claim)
+            return Grant(attempt, fence, now, deadline, claim, queued=True, last=fence + BLOCK - 1)
         case Down(error):
             raise error
         case TimedOut():
@@ -160,8 +191,3 @@ async def _stand_in_line(attempt: Attempt, until: float | None, busy: Busy) -> G
             return _AGAIN
         case _:
             raise KeyConflict(outcome.why)
-
-
-def patience(spec: Spec) -> float:
-    """Seconds for which a wait without limit rides out a server that is away."""
-    return max(spec.ttl, 30.0)

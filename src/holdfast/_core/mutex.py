@@ -6,16 +6,24 @@ compare and delete); M. Kleppmann, "How to do distributed locking" (2016), for t
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from holdfast._core.requests import Conflict, Draw, Gone, NotSent, Refused, Request, Run, Sleep, Unknown, WireError
+from holdfast._core.requests import Conflict, Gone, NotSent, Outcome, Refused, Request, Run, Sleep, Unknown, WireError
 from holdfast._lua import Script
+
+if TYPE_CHECKING:
+    from holdfast._core.gate import Gate, Given
+    from holdfast._core.renewing import Tenure
 
 R = TypeVar("R")
 
 CLAIM = 2.0
 """Seconds a waiter has to take up a lock that was handed to it. Part of the format: the same number stands in `_queue.lua`."""
+
+BLOCK = 33
+"""Fences of one grant: its own, and those with which this process may pass the lock on without a trip. As in `_queue.lua`."""
 
 KEEP = 600.0
 """Seconds the side keys of a lock outlive its last use, at least."""
@@ -32,6 +40,8 @@ def margin(ttl: float) -> float:
 @dataclass(slots=True)
 class Held:
     fence: int
+    last: int
+    """The numbers from ``fence`` up to this one are the holder's."""
 
 
 class Busy(NamedTuple):
@@ -40,6 +50,8 @@ class Busy(NamedTuple):
     last_fence: int
     process: str
     """Public id of the holder's process; empty for a foreign lock."""
+    lingers: bool
+    """The holder may keep the lock for a while after use, and gives it back when asked."""
 
 
 class Dead(NamedTuple):
@@ -53,10 +65,10 @@ def read_reply(raw: object) -> Reply:
     """One answer of acquire or refresh, see `_lua/acquire.lua`."""
     assert isinstance(raw, list)
     match raw:
-        case [1, int(fence)]:
-            return Held(fence)
-        case [0, int(ms), int(last), bytes(process)]:
-            return Busy(None if ms == -1 else max(0, ms) / 1000, last, process.decode())
+        case [1, int(first), int(last)]:
+            return Held(first, last)
+        case [0, int(ms), int(last), bytes(process), int(lingers)]:
+            return Busy(None if ms == -1 else max(0, ms) / 1000, last, process.decode(), lingers == 1)
         case [-2, bytes(key), bytes(kind)]:
             return Conflict(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}, not a lock")
         case [-3, bytes(version)]:
@@ -69,7 +81,7 @@ def read_reply(raw: object) -> Reply:
 
 def _read_acquire(raw: object) -> Reply:
     if isinstance(raw, list) and raw[0] == 1:
-        return Held(raw[1])  # the usual answer, and a pattern match costs as much as the rest of an acquire
+        return Held(raw[1], raw[2])  # the usual answer, and a pattern match costs as much as the rest of an acquire
     reply = read_reply(raw)
     return Dead() if isinstance(reply, Gone) else reply
 
@@ -79,6 +91,11 @@ def _read_refresh(raw: object) -> tuple[bool, list[Reply]]:
     return raw[0] == 1, [read_reply(answer) for answer in raw[1:]]
 
 
+def _read_renew(raw: object) -> list[int]:
+    assert isinstance(raw, list)
+    return raw
+
+
 def _read_int(raw: object) -> int:
     assert isinstance(raw, int)
     return raw
@@ -86,11 +103,11 @@ def _read_int(raw: object) -> int:
 
 ACQUIRE: Script[Reply] = Script("acquire", _read_acquire)
 RELEASE: Script[int] = Script("release", _read_int)
-RENEW: Script[int] = Script("renew", _read_int)
+RENEW: Script[list[int]] = Script("renew", _read_renew)
 REFRESH: Script[tuple[bool, list[Reply]]] = Script("refresh", _read_refresh)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(frozen=True)
 class Spec:
     """What a lock is, as all its operations see it. Times in seconds."""
 
@@ -101,15 +118,24 @@ class Spec:
     max_hold: float | None
     timeout: float
     """Longest wait for one answer: far below the lease, so that there is time to ask again."""
+    linger: float = 0.0
+    """Seconds for which the lease is kept after use, unless somebody else asks for it."""
+    max_passes: int = 32
+    max_pass_time: float = 0.01
+    """How often, and how long, it is passed on inside the process while somebody outside waits."""
 
     @property
     def key(self) -> str:
         """The lock's key, for messages."""
         return self.keys[0].decode(errors="backslashreplace")
 
-    @property
+    @functools.cached_property
     def first_ttl(self) -> float:
         return self.ttl if self.max_hold is None else min(self.ttl, self.max_hold)
+
+    @functools.cached_property
+    def first_ms(self) -> int:
+        return milliseconds(self.first_ttl)
 
 
 def answer_within(ttl: float) -> float:
@@ -121,7 +147,14 @@ def milliseconds(seconds: float) -> int:
     return max(1, int(seconds * 1000))
 
 
-@dataclass(slots=True)
+class Slot(Protocol):
+    """Where a driver waits for what becomes of an attempt."""
+
+    def put(self, outcome: Outcome | None, /) -> bool | None:
+        """Wake it; None: to look at what it was given in line, or because the inbox listens now. False: nobody is there."""
+
+
+@dataclass(slots=True, eq=False)
 class Attempt:
     """One try to get a lock, under one token. A token is never used for a second attempt."""
 
@@ -131,6 +164,20 @@ class Attempt:
     """Something of this attempt may be on the server: its lock, or its place in the queue."""
     doubt: bool = False
     """A copy of a request of ours may still be on its way to the server."""
+    until: float | None = None
+    """Local time at which the wait ends; None: never."""
+    waited: bool = False
+    """It has waited for others of this process: a server that is away then is ridden out."""
+    slot: Slot | None = None
+    gate: Gate | None = None
+    """Where all who want this lock in this process come together; None: it stands in nobody's line but the server's."""
+    given: Given | None = None
+    """What it was given in line there."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a server that is away is ridden out."""
+        return float("inf") if self.until is not None else max(self.spec.ttl, 30.0)
 
 
 @dataclass(slots=True)
@@ -143,6 +190,12 @@ class Grant:
     deadline: float
     claim: bool = False
     """Handed over by the last holder: the lease is the claim window until it is renewed."""
+    queued: bool = False
+    """It stood in the queue at the server; or may have."""
+    last: int = 0
+    """The last fence of the block."""
+    tenure: Tenure | None = None
+    """The lease that it is part of, where another one of this process had it before."""
 
 
 async def give_up(attempt: Attempt) -> None:
@@ -211,20 +264,13 @@ async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, 
     """Set the lease to ``ttl`` seconds from now, local time ``made``: (still ours, when that was sent; minus infinity if a
     later request counts). Raises as `release` does."""
     answer = await insist(renewal(spec, token, ttl, made))
-    return answer.value > 0, answer.sent if answer.value == 1 else float("-inf")
+    (state,) = answer.value
+    return state > 0, answer.sent if state == 1 else float("-inf")
 
 
-def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[int]:
+def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[list[int]]:
     """The request for a lease of ``ttl`` seconds, made at local time ``made``, by hand or by the keeper.
 
     Its time is its number: of two that overtake each other, or come late, the server goes by the one that was made later.
     """
     return Run(RENEW, spec.keys, (token, milliseconds(ttl), int(made * 1e6)), min(spec.timeout, answer_within(ttl)))
-
-
-async def new_token(attempt: Attempt) -> None:
-    """Start over under a new token; what the old one may have left behind is given up first."""
-    if attempt.doubt:
-        await give_up(attempt)
-    attempt.token = await Draw()
-    attempt.pending = attempt.doubt = False

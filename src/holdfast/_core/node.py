@@ -6,14 +6,16 @@ It is told what happens and sends requests over two lines, and does no more: the
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from holdfast._core.gate import Gate
 from holdfast._core.mutex import REFRESH, RELEASE, milliseconds, renewal
 from holdfast._core.renewing import Renew, Renewing, Tenure
 from holdfast._core.requests import Call, Command, NotSent, Run, WireError
-from holdfast._core.waiting import Refresh, Waiting
+from holdfast._core.waiting import Refresh, Waiter, Waiting
 
 RECORD_EVERY = 20.0
 """Seconds between two writings of the process record, which expires after three times that."""
@@ -26,6 +28,10 @@ ANSWER_WITHIN = 2.0
 
 PING_EVERY = 5.0
 """Seconds of silence after which the inbox is tested: a dropped connection gives no other sign."""
+
+
+EARLY = 100
+"""Tokens remembered for which somebody outside has asked before we knew that they hold the lock."""
 
 
 Then = Callable[[Any, float], None]
@@ -58,6 +64,12 @@ class Keeper(Protocol):
 
     process_id: str
 
+    def call(self, what: Callable[[], None]) -> None:
+        """Have the keeper do this soon; any thread may."""
+
+    def wake_by(self, at: float) -> None:
+        """Have `Node.turn` called at local time ``at``; the mutex is held."""
+
     @property
     def mutex(self) -> AbstractContextManager[object]:
         """Guards `waiting` and `renewing`, which other threads use too."""
@@ -80,12 +92,19 @@ class Node:
 
     def __init__(self, keeper: Keeper, address: str, lines: Lines) -> None:
         self.keeper = keeper
+        self.mutex = keeper.mutex
+        self.clock = keeper.clock
         self.address = address
         self.waiting = Waiting()
         self.renewing = Renewing()
         self.commands = lines()
         self.inbox = lines(self._on_push, self._on_silence)
         self.channel = f"hf:inbox:{keeper.process_id}"
+        self._gates: weakref.WeakValueDictionary[bytes, Gate] = weakref.WeakValueDictionary()
+        self._lingering: dict[Gate, None] = {}
+        self._asked_early: dict[str, None] = {}
+        self._hear = False
+        """The inbox is to be open even if nobody waits at the server."""
         self._inbox_at = 0.0
         self._record_at = float("inf")
         self._record_written = False
@@ -95,15 +114,19 @@ class Node:
     def active(self) -> bool:
         return bool(len(self.waiting) or len(self.renewing))
 
+    def _wants_inbox(self) -> bool:
+        return len(self.waiting) > 0 or self._hear
+
     def turn(self, now: float) -> None:
         """Send what is due."""
         for link in (self.commands, self.inbox):
             link.overdue(now)
-        with self.keeper.mutex:
+        with self.mutex:
             renewals, lost = self.renewing.due(now)
             refreshes = self.waiting.due(now)
             timeout = self.waiting.timeout
-            listen = len(self.waiting) > 0
+            self._lingering = {gate: None for gate in self._lingering if gate.on_time(now)}
+            listen = self._wants_inbox()
             record = self.active() and now >= self._record_at
             if record:
                 self._record_at = now + RECORD_EVERY
@@ -114,7 +137,7 @@ class Node:
             safely(self._renew, renew)
         for refresh in refreshes:
             if not safely(self._refresh, refresh, timeout):
-                with self.keeper.mutex:
+                with self.mutex:
                     self.waiting.on_failed(refresh.batch, NotSent("the keeper stumbled", self.address), now)
         if record:
             safely(self._write_record)
@@ -126,21 +149,82 @@ class Node:
         at = min(self.renewing.next_at(), self.waiting.next_at(), self.commands.next_at(), self.inbox.next_at())
         if self.active():
             at = min(at, self._record_at)
-        return min(at, self._inbox_at) if len(self.waiting) else at
+        for gate in self._lingering:
+            at = min(at, gate.linger_until)
+        return min(at, self._inbox_at) if self._wants_inbox() else at
+
+    def enlist(self, waiter: Waiter, now: float) -> bool:
+        """As `Waiting.enlist`; the keeper's mutex is held."""
+        self.want_record(now)
+        if waiter.attempt.gate is None:
+            self._ask(waiter.attempt.spec.keys[0])  # one of us, and still an outsider to those who share the lock
+        return self.waiting.enlist(waiter, now)
+
+    def close(self, error: WireError) -> None:
+        """This process stops: nobody waits any more; the keeper's mutex is held."""
+        for gate in list(self._gates.values()):
+            gate.close(error)
+        self.waiting.close(error)
+
+    # What the gates need
+
+    def gate(self, key: bytes) -> Gate:
+        """The gate of a lock; the keeper's mutex is held."""
+        gate = self._gates.get(key)
+        if gate is None:
+            gate = self._gates[key] = Gate(self)
+        return gate
+
+    @property
+    def reachable(self) -> bool:
+        return self.waiting.listening
+
+    def be_reachable(self) -> None:
+        if not self._hear:
+            self._hear = True
+            self.keeper.wake_by(self.clock())
+
+    def asked_for(self, token: str) -> bool:
+        if token in self._asked_early:
+            del self._asked_early[token]
+            return True
+        return False
+
+    def look_at(self, gate: Gate, at: float) -> None:
+        if gate not in self._lingering:
+            self._lingering[gate] = None
+            self.keeper.wake_by(at)
+
+    def forget(self, tenure: Tenure) -> None:
+        self.renewing.forget(tenure.token)
+
+    def give_back(self, gate: Gate, tenure: Tenure, failures: int = 0) -> None:
+        tenure.end()
+        self.renewing.forget(tenure.token)
+        doubt = tenure.doubt or failures > 0
+
+        def then(answer: int | WireError, _sent: float) -> None:
+            if isinstance(answer, WireError) and failures < 2:
+                self.give_back(gate, tenure, failures + 1)
+            else:
+                gate.left()
+
+        give = Run(RELEASE, tenure.spec.keys, (tenure.token, "bury" if doubt else "release"), tenure.spec.timeout)
+        self.keeper.call(lambda: self.commands.call(give, then))
 
     # Renewal
 
     def _renew(self, renew: Renew) -> None:
         tenure = renew.tenure
 
-        def then(answer: int | WireError, sent: float) -> None:
-            with self.keeper.mutex:
-                now = self.keeper.clock()
+        def then(answer: list[int] | WireError, sent: float) -> None:
+            with self.mutex:
+                now = self.clock()
                 if isinstance(answer, WireError):
                     self.renewing.on_failed(renew, now)
                     kept = True
                 else:
-                    kept = self.renewing.on_answer(renew, answer, sent, now)
+                    kept = self.renewing.on_answer(renew, answer[0], sent, now)
             if not kept:
                 self.keeper.report(tenure)
 
@@ -153,11 +237,11 @@ class Node:
         keys = tuple(key for waiter in batch for key in waiter.attempt.spec.keys)
         args: list[str | int] = [self.channel]
         for waiter in batch:
-            args += waiter.attempt.token, milliseconds(waiter.attempt.spec.first_ttl)
+            args += waiter.attempt.token, waiter.attempt.spec.first_ms
 
         def then(answer: tuple[bool, list[Any]] | WireError, sent: float) -> None:
-            now = self.keeper.clock()
-            with self.keeper.mutex:
+            now = self.clock()
+            with self.mutex:
                 if isinstance(answer, WireError):
                     self.waiting.on_failed(batch, answer, now)
                     return
@@ -174,11 +258,12 @@ class Node:
         if not self.waiting.listening:
             self.inbox.call(Command(("SUBSCRIBE", self.channel), ANSWER_WITHIN), self._on_subscribed)
         else:
+            self._hear = self._hear and self.active()
             self.inbox.call(Command(("PING",), ANSWER_WITHIN), lambda _reply, _sent: None)
 
     def _on_subscribed(self, reply: Any, _sent: float) -> None:
-        now = self.keeper.clock()
-        with self.keeper.mutex:
+        now = self.clock()
+        with self.mutex:
             if isinstance(reply, WireError):
                 self.waiting.on_unreachable(reply, now)
                 self._inbox_at = now + 0.1
@@ -188,21 +273,39 @@ class Node:
 
     def _on_silence(self) -> None:
         """The inbox is lost: subscribe anew. The refresh that follows makes up for messages missed meanwhile."""
-        with self.keeper.mutex:
+        with self.mutex:
             self.waiting.on_silence()
-        self._inbox_at = self.keeper.clock()
+        self._inbox_at = self.clock()
 
     def _on_push(self, reply: list[Any]) -> None:
         """A message: only a hint, so whatever cannot be read is dropped."""
         payload = reply[2] if len(reply) == 3 else None
         fields = payload.split(b" ") if isinstance(payload, bytes) and len(payload) <= 256 else []
+        if len(fields) == 2 and fields[0] == b"2":
+            with self.mutex:
+                self._on_asked(fields[1].decode("ascii", "replace"))
         if len(fields) != 3 or fields[0] != b"1" or not fields[2].isdigit():
             return
         token, fence = fields[1].decode("ascii", "replace"), int(fields[2])
-        with self.keeper.mutex:
-            leave = self.waiting.on_message(token, fence, self.keeper.clock())
+        with self.mutex:
+            leave = self.waiting.on_message(token, fence, self.clock())
         if leave is not None:
             self.commands.call(leave, lambda _answer, _sent: None)
+
+    def _on_asked(self, token: str) -> None:
+        """Somebody outside waits for the lock that this token holds."""
+        tenure = self.renewing.get(token)
+        if tenure is not None:
+            self._ask(tenure.spec.keys[0])
+            return
+        self._asked_early[token] = None
+        if len(self._asked_early) > EARLY:
+            del self._asked_early[next(iter(self._asked_early))]
+
+    def _ask(self, key: bytes) -> None:
+        gate = self._gates.get(key)
+        if gate is not None:
+            gate.on_asked()
 
     # The process record
 

@@ -24,7 +24,7 @@ class Owner(Protocol):
         """The lease is lost; called once, by whoever notices."""
 
 
-def _nobody() -> None:
+def nobody() -> None:
     return None
 
 
@@ -35,6 +35,7 @@ class Tenure:
         "asked_at",
         "deadline",
         "doubt",
+        "dropped",
         "ends_at",
         "fence",
         "lost",
@@ -63,7 +64,9 @@ class Tenure:
         self.lost = ""
         self.over = False
         """Given back, or not to be watched any more."""
-        self.owner: Callable[[], Owner | None] = _nobody
+        self.dropped: Callable[[object], None] | None = None
+        """Called with the weak reference if its owner has vanished."""
+        self.owner: Callable[[], Owner | None] = nobody
         """Weak reference to whom to tell of the loss: a lease that nobody holds on to is not kept alive by its renewal."""
 
     def remaining(self, now: float) -> float:
@@ -84,7 +87,7 @@ class Tenure:
     def end(self) -> None:
         """It is being given back: nothing is to be watched or told any more."""
         self.over = True
-        self.owner = _nobody
+        self.owner = nobody
 
     def lose(self, reason: str) -> bool:
         """Mark as lost. True for the first to notice."""
@@ -127,6 +130,10 @@ class Renewing:
 
     def __len__(self) -> int:
         return len(self._where)
+
+    def get(self, token: str) -> Tenure | None:
+        """The lease that this token holds."""
+        return self._slots.get(self._where.get(token, -1), {}).get(token)
 
     def tenures(self) -> list[Tenure]:
         return [tenure for slot in self._slots.values() for tenure in slot.values()]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 if TYPE_CHECKING:
+    from holdfast._core.mutex import Attempt
     from holdfast._core.waiting import Waiter
     from holdfast._lua import Script
 
@@ -138,6 +139,14 @@ class Sleep(Request[None]):
 
 
 @dataclass(slots=True)
+class Park(Request[None]):
+    """Stand in line in this process (`_core.gate`), until something is given or local time ``until`` (None: for ever)."""
+
+    attempt: Attempt
+    until: float | None
+
+
+@dataclass(slots=True)
 class Enlist(Request[Outcome | None]):
     """Make this waiter known to the process's inbox; returns when the inbox listens on the server.
 
@@ -150,10 +159,11 @@ class Enlist(Request[Outcome | None]):
 
 @dataclass(slots=True)
 class Wait(Request[Outcome]):
-    """Wait for what becomes of a waiter that was just told ``answer``, until local time ``until`` (None: for ever)."""
+    """Wait for what becomes of a waiter, until local time ``until`` (None: for ever). ``answer``: what it was just told; None
+    where another one was, whose place it has."""
 
     waiter: Waiter
-    answer: Answer[Any]
+    answer: Answer[Any] | None
     until: float | None
 
 

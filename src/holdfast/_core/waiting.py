@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from holdfast._core.mutex import CLAIM, RELEASE, Attempt, Busy, Held, Reply, margin
 from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, TimedOut, WireError
@@ -34,13 +33,6 @@ REMEMBERED = 1000
 """Attempts that ended lately: a grant that still comes for one that was given up is handed on at once."""
 
 
-class Slot(Protocol):
-    """Where a driver waits for the outcome of one waiter."""
-
-    def put(self, outcome: Outcome | None, /) -> None:
-        """Wake the waiter; None: the inbox listens now."""
-
-
 class Waiter:
     """One attempt, while it stands in line."""
 
@@ -53,20 +45,13 @@ class Waiter:
         "hint",
         "in_flight",
         "last_contact",
-        "patience",
+        "late",
         "refresh_at",
-        "slot",
         "told",
-        "until",
     )
 
-    def __init__(self, attempt: Attempt, patience: float, busy: Busy, until: float | None = None) -> None:
+    def __init__(self, attempt: Attempt, busy: Busy) -> None:
         self.attempt = attempt
-        self.until = until
-        """Local time at which the wait ends; None: never."""
-        self.patience = patience
-        """Seconds for which a server that is away is ridden out."""
-        self.slot: Slot | None = None
         self.awaits_inbox = False
         self.told: float | None = None
         """Send time of the last request that was answered "waiting"; None before the first."""
@@ -79,12 +64,21 @@ class Waiter:
         """Which subscription of the inbox it was that listened when the last question was asked."""
         self.in_flight = False
         self.last_contact = 0.0
+        self.late = False
+        """It was told that its time is up."""
         self.down: WireError | None = None
         """Why the server cannot be asked just now."""
 
     def put(self, outcome: Outcome | None) -> None:
-        assert self.slot is not None
-        self.slot.put(outcome)
+        assert self.attempt.slot is not None
+        self.attempt.slot.put(outcome)
+
+    def move_to(self, heir: Attempt) -> None:
+        """Somebody else of this process has the place from now on."""
+        former, self.attempt = self.attempt, heir
+        self.late = False
+        heir.token, heir.pending, heir.doubt = former.token, former.pending, former.doubt
+        former.token, former.pending, former.doubt = "", False, False
 
 
 @dataclass(slots=True)
@@ -108,6 +102,10 @@ class Waiting:
 
     def __len__(self) -> int:
         return len(self._waiters)
+
+    def stands(self, waiter: Waiter) -> bool:
+        """It waits still: nothing has become of it."""
+        return self._waiters.get(waiter.attempt.token) is waiter and waiter.told is not None
 
     def waiters(self) -> list[Waiter]:
         return list(self._waiters.values())
@@ -193,14 +191,17 @@ class Waiting:
         for waiter in list(self._waiters.values()):
             waiter.down = error
             forbidden = isinstance(error, Refused) and not error.transient
-            if waiter.told is None and (forbidden or now - waiter.last_contact > waiter.patience):
+            if waiter.told is None and (forbidden or now - waiter.last_contact > waiter.attempt.patience):
                 self._settle(waiter, Down(error))
 
     def due(self, now: float) -> list[Refresh]:
         """The refreshes to send now: of all waiters once a second, of one when the lease it was told of ends."""
-        # A driver ends its wait itself, but its timer stands still while the machine sleeps: then we are the first to see.
-        for waiter in [w for w in self._waiters.values() if w.until is not None and now >= w.until]:
-            self._settle(waiter, TimedOut())
+        # A driver ends its wait itself, but its timer stands still while the machine sleeps: then we are the first to see. The
+        # place stays until the driver has seen it too: somebody else of this process may inherit it.
+        for waiter in self._waiters.values():
+            if waiter.attempt.until is not None and now >= waiter.attempt.until and not waiter.late:
+                waiter.late = True
+                waiter.put(TimedOut())
         batch = [w for w in self._waiters.values() if w.told is not None and not w.in_flight]
         if now >= self.round_at:
             self.round_at = now + REFRESH_EVERY if batch else INFINITY
@@ -238,7 +239,7 @@ class Waiting:
             waiter.in_flight = False
             waiter.down = error
             waiter.refresh_at = now + min(REFRESH_EVERY, max(0.05, now - waiter.last_contact))
-            if now - waiter.last_contact > waiter.patience and self._waiters.get(waiter.attempt.token) is waiter:
+            if now - waiter.last_contact > waiter.attempt.patience and self._waiters.get(waiter.attempt.token) is waiter:
                 self._settle(waiter, Down(error))
 
     def close(self, error: WireError) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Run, Sleep, TimedOut, Wait
+from holdfast._core.gate import Gate
+from holdfast._core.mutex import Attempt, Spec
+from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, TimedOut, Wait
 from holdfast._drive.clock import clock
+from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.multiplex import Multiplex
@@ -23,24 +28,45 @@ _background: set[asyncio.Task[Any]] = set()  # a task that nobody refers to may 
 
 
 class AioSlot:
-    """Where a task waits for its hand-over; the keeper thread puts it in."""
+    """Where a task waits in line, or for its hand-over. Anybody may put something in: another task, a thread, the keeper."""
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[Outcome | None] = asyncio.Queue()
+    __slots__ = ("_items", "_loop", "_thread", "_waiter")
 
-    def put(self, outcome: Outcome | None, /) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._items: deque[Outcome | None] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, outcome: Outcome | None, /) -> bool:
+        """False if the loop is closed: nobody waits any more, and a claim window ends by itself."""
+        self._items.append(outcome)
         try:
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, outcome)
+            if threading.get_ident() == self._thread:
+                self._wake()
+            else:
+                self._loop.call_soon_threadsafe(self._wake)
         except RuntimeError:
-            pass  # the loop is closed: nobody waits any more, and the claim window ends by itself
+            return False
+        return True
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def get(self, until: float | None) -> Outcome | None:
-        try:
-            async with asyncio.timeout(None if until is None else max(0.0, until - clock())):
-                return await self._queue.get()
-        except TimeoutError:
-            return TimedOut()
+        while not self._items:
+            left = 0.0 if until is None else until - clock()
+            if left < 0.0:
+                return TimedOut()
+            self._waiter = self._loop.create_future()
+            timer = None if until is None else self._loop.call_later(left, self._wake)
+            try:
+                await self._waiter
+            finally:
+                if timer is not None:
+                    timer.cancel()
+        return self._items.popleft()
 
 
 class Driver:
@@ -50,6 +76,8 @@ class Driver:
         self.process = process
         self.endpoint = endpoint
         self.loop = asyncio.get_running_loop()
+        self._keeper: Keeper | None = None
+        self._gate: Gate | None = None
         self._stream = _stream(process, self.loop, endpoint)
         self._at_once: dict[type, Callable[[Any], Any]] = {
             Now: lambda _: clock(),
@@ -60,9 +88,24 @@ class Driver:
             Run: self._call,
             Command: self._call,
             Sleep: lambda request: asyncio.sleep(request.seconds),
+            Park: self._park,
             Enlist: self._enlist,
             Wait: self._wait,
         }
+
+    def attempt(self, spec: Spec, *, shared: bool) -> Attempt:
+        """A new attempt. ``shared``: what it gets is passed on to others of this process, and it may get what they had."""
+        attempt = Attempt(spec)
+        if shared:
+            keeper = self.process.keeper
+            if keeper is not self._keeper:
+                self._keeper, self._gate = keeper, keeper.gate(self.endpoint, spec.keys[0])
+            attempt.gate = self._gate
+        return attempt
+
+    def slot(self) -> AioSlot:
+        """Where an attempt waits."""
+        return AioSlot(self.loop)
 
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """Drive an operation to its end. When the task is cancelled, the rest of the operation, its clean-up, goes on in a
@@ -71,7 +114,8 @@ class Driver:
             request = operation.send(None)
             while True:
                 try:
-                    reply = await self._perform(request)
+                    at_once = self._at_once.get(type(request))
+                    reply = at_once(request) if at_once is not None else await self._do[type(request)](request)
                 except asyncio.CancelledError as cancelled:
                     await self._finish(operation, cancelled)
                     raise
@@ -87,19 +131,14 @@ class Driver:
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
 
-    async def _perform(self, request: Any) -> Any:
-        at_once = self._at_once.get(type(request))
-        if at_once is not None:
-            return at_once(request)
-        return await self._do[type(request)](request)
-
     async def _finish(self, operation: Coroutine[Any, Any, Any], cancelled: asyncio.CancelledError) -> None:
         async def rest() -> None:
             try:
                 request = operation.throw(cancelled)
                 while True:
                     try:
-                        reply = await self._perform(request)
+                        at_once = self._at_once.get(type(request))
+                        reply = at_once(request) if at_once is not None else await self._do[type(request)](request)
                     except Exception as error:  # noqa: BLE001 - as in run
                         request = operation.throw(error)
                     else:
@@ -126,18 +165,34 @@ class Driver:
         if keeper is not None:
             keeper.delist(self.endpoint, request.waiter)
 
+    async def _park(self, request: Park) -> None:
+        attempt = request.attempt
+        assert isinstance(attempt.slot, AioSlot)
+        while attempt.given is None and await attempt.slot.get(request.until) is None:
+            pass
+
     async def _enlist(self, request: Enlist) -> Outcome | None:
-        slot = AioSlot()
-        if self.process.keeper.enlist(self.endpoint, request.waiter, slot):
+        waiter = request.waiter
+        if self.process.keeper.enlist(self.endpoint, waiter):
             return None
-        return await slot.get(request.until)
+        outcome = None
+        while outcome is None and waiter.awaits_inbox:
+            outcome = await self._get(waiter.attempt, request.until)
+        return outcome
 
     async def _wait(self, request: Wait) -> Outcome:
-        self.process.keeper.joined(self.endpoint, request.waiter, request.answer)
-        slot = request.waiter.slot
-        assert isinstance(slot, AioSlot)
-        outcome = await slot.get(request.until)
-        return TimedOut() if outcome is None else outcome
+        waiter = request.waiter
+        if request.answer is not None:
+            self.process.keeper.joined(self.endpoint, waiter, request.answer)
+        outcome = None
+        while outcome is None:
+            outcome = await self._get(waiter.attempt, request.until)
+        return outcome
+
+    @staticmethod
+    async def _get(attempt: Attempt, until: float | None) -> Outcome | None:
+        assert isinstance(attempt.slot, AioSlot)
+        return await attempt.slot.get(until)
 
 
 def _stream(process: Process, loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> Multiplex:

@@ -7,8 +7,6 @@ while another needs it. It depends on nobody's event loop, so a program that blo
 from __future__ import annotations
 
 import functools
-import json
-import logging
 import selectors
 import socket
 import threading
@@ -16,19 +14,26 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from holdfast._core.gate import Gate
 from holdfast._core.node import RECORD_AFTER, Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, NotSent
-from holdfast._core.waiting import Slot, Waiter
+from holdfast._core.waiting import Waiter
 from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
+from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
 
-log = logging.getLogger("holdfast.keeper")
+log = logger("holdfast.keeper")
+
+CLAIM_LEFT = 0.7
+"""Seconds before the end of a claim at which the keeper wakes to turn it into a lease, at the latest."""
 
 
 class Keeper:
     """The thread, its selector, and the nodes it looks after. Other threads use the methods of the first block only."""
+
+    clock = staticmethod(clock)
 
     def __init__(self, process_id: str, facts: Callable[[], dict[str, Any]]) -> None:
         self.process_id = process_id
@@ -48,27 +53,33 @@ class Keeper:
         self.thread = threading.Thread(target=self._run, name="holdfast-keeper", daemon=True)
         self.thread.start()
 
-    def watch(self, endpoint: Endpoint, tenure: Tenure) -> None:
-        """Renew this lease until it is forgotten."""
+    def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
+        """Renew this lease until it is forgotten. Not ``hurry``: it was just handed over, and waking the keeper now would take
+        time from who has waited for it; the keeper will wake in time, and mostly long before that."""
         with self.mutex:
             node = self._node(endpoint)
             node.want_record(clock())
-            self._wake_by(node.renewing.watch(tenure))
+            at = node.renewing.watch(tenure)
+            self.wake_by(at if hurry else max(at, tenure.deadline - CLAIM_LEFT))
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         with self.mutex:
             self._node(endpoint).renewing.forget(tenure.token)
 
-    def enlist(self, endpoint: Endpoint, waiter: Waiter, slot: Slot) -> bool:
-        """Make a waiter known; True if the inbox listens, else the slot gets None when it does."""
-        waiter.slot = slot
+    def gate(self, endpoint: Endpoint, key: bytes) -> Gate:
+        """The gate of a lock of this process."""
+        with self.mutex:
+            return self._node(endpoint).gate(key)
+
+    def enlist(self, endpoint: Endpoint, waiter: Waiter) -> bool:
+        """Make a waiter known; True if the inbox listens, else its slot gets None when it does."""
         now = clock()
         with self.mutex:
             node = self._node(endpoint)
-            node.want_record(now)
-            ready = node.waiting.enlist(waiter, now)
+            ready = node.enlist(waiter, now)
+            self._inbox(node).take_back()
             if not ready:
-                self._wake_by(now)
+                self.wake_by(now)
         return ready
 
     def joined(self, endpoint: Endpoint, waiter: Waiter, answer: Answer[Any]) -> None:
@@ -76,11 +87,33 @@ class Keeper:
         with self.mutex:
             waiting = self._node(endpoint).waiting
             waiting.joined(waiter, answer, clock())
-            self._wake_by(min(waiting.round_at, waiter.refresh_at))
+            self.wake_by(min(waiting.round_at, waiter.refresh_at))
 
     def delist(self, endpoint: Endpoint, waiter: Waiter) -> None:
         with self.mutex:
             self._node(endpoint).waiting.delist(waiter)
+
+    def lend(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
+        """The inbox's socket, for the only one who waits, to look at. None: the keeper needs it itself."""
+        with self.mutex:
+            node = self._node(endpoint)
+            only = len(node.waiting) == 1 and node.waiting.listening and node.waiting.stands(waiter)
+            return self._inbox(node).lend(waiter) if only else None
+
+    def give_back(self, endpoint: Endpoint, *, soon: bool) -> None:
+        """The waiter looks at it no more. Not ``soon``: he has what he waited for, and is not to be disturbed by our waking up;
+        the next time will do, and it will come within a second."""
+        with self.mutex:
+            inbox = self._inbox(self._node(endpoint))
+            inbox.returned = True
+            if soon:
+                inbox.take_back()
+
+    def heard(self, endpoint: Endpoint, waiter: Waiter, fence: int) -> None:
+        """The waiter has seen the message of its hand-over; the keeper will read it, too."""
+        with self.mutex:
+            self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, clock())
+            self.wake_by(waiter.refresh_at)
 
     def facts_changed(self) -> None:
         """Write the process record again soon, where there is one."""
@@ -88,7 +121,7 @@ class Keeper:
         with self.mutex:
             for node in self._nodes.values():
                 node.facts_changed(now)
-            self._wake_by(now + RECORD_AFTER)
+            self.wake_by(now + RECORD_AFTER)
 
     def call(self, what: Callable[[], None]) -> None:
         """Have the keeper thread call this soon."""
@@ -112,6 +145,11 @@ class Keeper:
             node = self._nodes[endpoint] = Node(self, endpoint.address, functools.partial(self._link, endpoint))
         return node
 
+    @staticmethod
+    def _inbox(node: Node) -> Link:
+        assert isinstance(node.inbox, Link)
+        return node.inbox
+
     def _link(
         self,
         endpoint: Endpoint,
@@ -121,7 +159,7 @@ class Keeper:
         self._links.append(Link(self, endpoint, on_push, on_closed))
         return self._links[-1]
 
-    def _wake_by(self, at: float) -> None:
+    def wake_by(self, at: float) -> None:
         """Wake the thread if it means to sleep longer; the mutex is held. An uncontended acquire hardly ever has to: its lease
         is due later than the wake-up that an earlier one has caused."""
         if at < self._wake_at:
@@ -134,10 +172,9 @@ class Keeper:
         except OSError:
             pass  # full: it will wake; or closed: it has ended
 
-    def clock(self) -> float:
-        return clock()
-
     def record(self) -> str:
+        import json  # here: most commands are over before the first record is written
+
         return json.dumps(self.facts())
 
     def report(self, tenure: Tenure) -> None:
@@ -185,6 +222,9 @@ class Keeper:
             self.safely(self._calls.popleft())
         now = clock()
         for node in list(self._nodes.values()):
+            inbox = self._inbox(node)
+            if inbox.returned:
+                inbox.take_back()
             node.turn(now)
         with self.mutex:
             # A wake-up once planned stays, even if its lease was given back meanwhile: or the next lease had to poke again.
@@ -209,7 +249,7 @@ class Keeper:
     def _farewell(self, done: threading.Event) -> None:
         with self.mutex:
             for node in self._nodes.values():
-                node.waiting.close(NotSent("holdfast was closed", node.address))
+                node.close(NotSent("holdfast was closed", node.address))
             parts = [(node, *node.farewell()) for node in self._nodes.values()]
         for _, lost, _ in parts:
             for tenure in lost:  # first of all: whoever works under the lock shall stop before somebody else has it

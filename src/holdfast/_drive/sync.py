@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import queue
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Run, Sleep, TimedOut, Wait
+from holdfast._core.gate import Gate
+from holdfast._core.mutex import Attempt, Spec
+from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, Wait
+from holdfast._drive import ear
 from holdfast._drive.clock import clock
+from holdfast._drive.ear import Slot
+from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import forgotten, pack, value
@@ -23,16 +27,33 @@ class Driver:
         self.process = process
         self.endpoint = endpoint
         self._pool = process.pool(endpoint)
+        self._keeper: Keeper | None = None
+        self._gate: Gate | None = None
         self._do: dict[type, Callable[[Any], Any]] = {
             Run: self._call,
             Command: self._call,
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
             Sleep: lambda request: time.sleep(request.seconds),
+            Park: self._park,
             Enlist: self._enlist,
             Wait: self._wait,
             Delist: self._delist,
         }
+
+    def attempt(self, spec: Spec, *, shared: bool) -> Attempt:
+        """A new attempt. ``shared``: what it gets is passed on to others of this process, and it may get what they had."""
+        attempt = Attempt(spec)
+        if shared:
+            keeper = self.process.keeper
+            if keeper is not self._keeper:
+                self._keeper, self._gate = keeper, keeper.gate(self.endpoint, spec.keys[0])
+            attempt.gate = self._gate
+        return attempt
+
+    def slot(self) -> Slot:
+        """Where an attempt waits."""
+        return Slot()
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """Drive an operation to its end. An interrupt (KeyboardInterrupt, or what a signal handler raises) is thrown into
@@ -78,23 +99,28 @@ class Driver:
         if keeper is not None:
             keeper.delist(self.endpoint, request.waiter)
 
+    def _park(self, request: Park) -> None:
+        attempt = request.attempt
+        assert isinstance(attempt.slot, Slot)
+        while attempt.given is None and attempt.slot.take(request.until) is None:
+            pass
+
     def _enlist(self, request: Enlist) -> Outcome | None:
-        slot: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
-        request.waiter.slot = slot
-        if self.process.keeper.enlist(self.endpoint, request.waiter, slot):
+        waiter = request.waiter
+        if self.process.keeper.enlist(self.endpoint, request.waiter):
             return None
-        return self._get(slot, request.until)
+        slot = waiter.attempt.slot
+        assert isinstance(slot, Slot)
+        outcome = None
+        while outcome is None and waiter.awaits_inbox:
+            outcome = slot.take(request.until)
+        return outcome
 
     def _wait(self, request: Wait) -> Outcome:
-        self.process.keeper.joined(self.endpoint, request.waiter, request.answer)
-        slot = request.waiter.slot
-        assert isinstance(slot, queue.SimpleQueue)
-        outcome = self._get(slot, request.until)
-        return TimedOut() if outcome is None else outcome
-
-    @staticmethod
-    def _get(slot: queue.SimpleQueue[Outcome | None], until: float | None) -> Outcome | None:
-        try:
-            return slot.get(timeout=None if until is None else max(0.0, until - clock()))
-        except queue.Empty:
-            return TimedOut()
+        waiter, keeper = request.waiter, self.process.keeper
+        if request.answer is not None:
+            keeper.joined(self.endpoint, waiter, request.answer)
+        outcome = None
+        while outcome is None:
+            outcome = ear.wait(keeper, self.endpoint, waiter, request.until)
+        return outcome

@@ -6,20 +6,22 @@ put into a script: names and values travel in KEYS and ARGV alone.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Generic, TypeVar
 
-R = TypeVar("R")
+try:
+    from _sha1 import sha1  # type: ignore[import-not-found]  # as `random` does: hashlib loads all of OpenSSL
+except ImportError:
+    from hashlib import sha1
 
-_HERE = Path(__file__).parent
+R = TypeVar("R")
 
 
 def source(name: str) -> str:
     """Text of a script, with what it includes."""
-    text = (_HERE / f"{name}.lua").read_text(encoding="ascii")
+    with open(f"{__path__[0]}/{name}.lua", encoding="ascii") as file:  # noqa: PTH123 (pathlib imports slowly)
+        text = file.read()
     include = re.search(r"^-- INCLUDE +(\w+)$", text, re.MULTILINE)
     return source(include[1]) + text if include else text
 
@@ -32,7 +34,7 @@ class Script(Generic[R]):
     def __init__(self, name: str, parse: Callable[[object], R]) -> None:
         self.name = name
         self.body = source(name).encode()
-        self.sha = hashlib.sha1(self.body, usedforsecurity=False).hexdigest()
+        self.sha = sha1(self.body, usedforsecurity=False).hexdigest()
         self.parse = parse
 
     def __repr__(self) -> str:

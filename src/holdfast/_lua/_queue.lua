@@ -1,7 +1,7 @@
 -- Shared by the scripts of a lock: its state, its queue, the fence, and the direct hand-over. Not a script of its own: the
 -- loader puts this text before a script that says INCLUDE.
 --
--- state (hash):  v = format version, fence = last fence issued, dead = tokens declared dead (newest last),
+-- state (hash):  v = format version, fence = last of the numbers issued, dead = tokens declared dead (newest last),
 --                renewed = token and number of the last renewal,
 --                keep = until when (server ms) the expiry of state and queue is set at least,
 --                at:<token> = until when (server ms) the place of that waiter counts
@@ -10,6 +10,7 @@
 --
 -- Numbers go into redis.call as they are (it writes all their digits); only where text is built do they need integer().
 local CLAIM = 2000   -- ms a granted waiter has to take up the lock
+local BLOCK = 33     -- fences of one grant: its own, and those with which its process passes the lock on among its threads
 local PLACE = 3000   -- ms a place counts after the last sign of life: three refreshes
 local KEEP = 600000  -- ms the side keys outlive their last use, at least
 
@@ -61,15 +62,16 @@ local function extend(lock, ttl)
   if left == -1 or left < ttl then redis.call('PEXPIRE', lock, ttl) end
 end
 
--- Writes the lock for `token` and draws its fence. The lock key comes last: nothing is rolled back if a write is refused.
+-- Writes the lock for `token` and draws its block of fences; answers the first and the last. The lock key comes last: nothing
+-- is rolled back if a write is refused.
 local function take(lock, state, token, ttl, now, last)
-  local fence = math.max((tonumber(last) or 0) + 1, now)
-  redis.call('HSET', state, 'fence', fence)
+  local first = math.max((tonumber(last) or 0) + 1, now)
+  redis.call('HSET', state, 'fence', first + BLOCK - 1)
   redis.call('SET', lock, token, 'PX', ttl)
-  return fence
+  return first, first + BLOCK - 1
 end
 
--- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last fence.
+-- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last number issued.
 -- `me` (the caller, or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen
 -- just now (PUBLISH answers 0) is passed over, and with it all others of that process, but they keep their places until
 -- their deadlines. One run looks at a thousand places and removes a hundred at most: others want the server, too.
@@ -83,9 +85,10 @@ local function hand_over(lock, state, queue, now, me, last)
       if at and at * 1000 > now then
         if token == me then return me, last end
         if not silent[process] then
-          last = take(lock, state, token, CLAIM, now, last)
+          local first
+          first, last = take(lock, state, token, CLAIM, now, last)
           granted = true
-          local heard = redis.pcall('PUBLISH', 'hf:inbox:' .. process, '1 ' .. token .. ' ' .. integer(last))
+          local heard = redis.pcall('PUBLISH', 'hf:inbox:' .. process, '1 ' .. token .. ' ' .. integer(first))
           if type(heard) == 'number' and heard > 0 then
             leave(state, queue, token)
             return token, last
@@ -107,10 +110,12 @@ local function hand_over(lock, state, queue, now, me, last)
   return nil, last
 end
 
--- What a waiter is told: {0, ms until the holder's lease ends (-1: it has no end), last fence issued, holder's process}.
--- Only our own tokens have a public part; the value of a foreign lock is nobody's business.
+-- What a waiter is told: {0, ms until the holder's lease ends (-1: it has no end), last fence issued, holder's process, 1 if he
+-- may keep the lock after use}; and the holder's token. Only our own tokens have a public part; the value of a foreign lock is
+-- nobody's business.
 local function waiting(lock, state)
   local holder = redis.call('GET', lock) or ''
   local last = tonumber(redis.call('HGET', state, 'fence') or 0)
-  return {0, redis.call('PTTL', lock), last, string.match(holder, '^(%x+)%.%x+$') or ''}
+  local process, lingers = string.match(holder, '^(%x+)%.%x+(~?)$')
+  return {0, redis.call('PTTL', lock), last, process or '', lingers == '~' and 1 or 0}, holder
 end

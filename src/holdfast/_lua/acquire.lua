@@ -1,14 +1,19 @@
 -- Take a lock, or say how long to wait, or stand in line.
 -- KEYS     lock, state, queue
--- ARGV     token; lease in ms; '1' to join the queue when the lock is busy (only with a subscribed inbox), else '0'
--- RETURNS  {1, fence}                         held, for the full lease; the same again for the same token
---          {0, remaining ms, last fence, holder's process}   busy; remaining -1: the holder's key has no expiry
+-- ARGV     token (one that ends in '~': its holder may keep the lock after use, and gives it back when asked); lease in ms;
+--          '1' to join the queue when the lock is busy (only with a subscribed inbox), else '0'; if the holder has used up
+--          his fences: how many more he wants
+-- RETURNS  {1, first fence, last fence}       held, for the full lease; the same again for the same token, unless more are wanted
+--          {0, remaining ms, last fence, holder's process, 1 if the holder may keep it after use}
+--                                             busy; remaining -1: the holder's key has no expiry
 --          {-1}                               this token was declared dead: a late copy of a request given up long ago
 --          {-2, key, type}                    somebody's data is in the way; nothing was written
 --          {-3, version}                      written by an incompatible release
 -- SINCE    Redis 5 (SET PX, TIME before a write)
 -- MODEL    models/handover.pml
 -- INCLUDE  _queue
+--
+-- Who joins tells the holder's process, if it is another one, that somebody outside waits: '2 <holder's token>' in its inbox.
 local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, ttl = ARGV[1], tonumber(ARGV[2])
 local holder = redis.pcall('GET', lock)
@@ -22,11 +27,12 @@ if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end
 local now = now_us()
 if holder == token then
   keep_alive(state, queue, fields[4], ttl, now)
-  if fields[1] then
-    extend(lock, ttl)
-    return {1, tonumber(fields[1])}
-  end
-  return {1, take(lock, state, token, ttl, now)}
+  if not fields[1] then return {1, take(lock, state, token, ttl, now)} end
+  local last = tonumber(fields[1])
+  if ARGV[4] then redis.call('HSET', state, 'fence', last + ARGV[4]) end
+  extend(lock, ttl)
+  if ARGV[4] then return {1, last + 1, last + ARGV[4]} end
+  return {1, last - BLOCK + 1, last}
 end
 
 if not holder then
@@ -50,4 +56,8 @@ if ARGV[3] == '1' then
     redis.call('PEXPIRE', queue, math.max(KEEP, redis.call('PTTL', state)))
   end
 end
-return waiting(lock, state)
+local answer, other = waiting(lock, state)
+if ARGV[3] == '1' and answer[4] ~= '' and answer[4] ~= string.match(token, '^[^.]+') then
+  redis.pcall('PUBLISH', 'hf:inbox:' .. answer[4], '2 ' .. other)
+end
+return answer

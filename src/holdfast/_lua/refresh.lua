@@ -3,7 +3,8 @@
 -- KEYS     lock, state, queue of each waiter, one after the other
 -- ARGV     the process's inbox; then token and lease in ms of each waiter
 -- RETURNS  {inbox has a listener 1/0 (1 where the server will not say), answer, answer, ...}; an answer is
---          {1, fence} held, for the full lease | {0, remaining ms, last fence, holder's process} still waiting |
+--          {1, first fence, last fence} held, for the full lease |
+--          {0, remaining ms, last fence, holder's process, 1 if the holder may keep it after use} still waiting |
 --          {-1} no such place: start again with a new token | {-2, key, type} and {-3, version} as in acquire
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
@@ -23,7 +24,7 @@ local function refresh(lock, state, queue, token, ttl)
     keep_alive(state, queue, fields[4], ttl, now)
     if fields[1] then
       extend(lock, ttl)
-      return {1, tonumber(fields[1])}
+      return {1, fields[1] - BLOCK + 1, tonumber(fields[1])}
     end
     return {1, take(lock, state, token, ttl, now)}
   end
@@ -37,7 +38,7 @@ local function refresh(lock, state, queue, token, ttl)
       return {1, take(lock, state, token, ttl, now, last)}
     end
   end
-  return waiting(lock, state)
+  return (waiting(lock, state))
 end
 
 for i = 1, #KEYS / 3 do

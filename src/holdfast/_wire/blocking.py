@@ -49,7 +49,9 @@ def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
 
 def _dial(endpoint: Endpoint, timeout: float) -> socket.socket:
     if endpoint.path is None:
-        sock = socket.create_connection((endpoint.host, endpoint.port), timeout)
+        # As bytes: a str goes through the IDNA codec, even if it is an address, and that loads tables of all characters.
+        host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host
+        sock = socket.create_connection((host, endpoint.port), timeout)  # type: ignore[arg-type]
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         context = endpoint.ssl_context()

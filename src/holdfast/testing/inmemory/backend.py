@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from holdfast._core.mutex import milliseconds
+from holdfast._core.mutex import BLOCK, milliseconds
 from holdfast._core.names import lock_keys
 from holdfast._drive.process import describe
 from holdfast._face import MIN_TTL, BaseLock, seconds
@@ -37,7 +37,7 @@ class Holder(NamedTuple):
     who: str | None
     """As in `LockTimeout.holder`: ``host:pid (label)``, the id of a process, or None for a peer that is not holdfast."""
     fence: int
-    """The fence of the lock that was drawn last."""
+    """The first of the fences that were drawn last; the holder's process may be using one after it."""
     remaining: float | None
     """Seconds until the lease ends on the server, unless renewed; None: it has no end."""
 
@@ -90,7 +90,8 @@ class Memory:
         process = token.decode("ascii", "replace").partition(".")[0] if b"." in token else ""
         left = self._do("PTTL", key)
         who = describe(self._do("GET", f"hf:proc:{process}"), process)
-        return Holder(who, int(self._do("HGET", state, "fence") or 0), None if left == -1 else left / 1000)
+        last = int(self._do("HGET", state, "fence") or 0)
+        return Holder(who, max(0, last - BLOCK + 1), None if left == -1 else left / 1000)
 
     def waiters(self, lock: Named) -> int:
         """How many wait in line for a lock."""
@@ -125,7 +126,7 @@ class Memory:
             now = execute("TIME")
             last = int(execute("HGET", state, "fence") or 0)
             fence = max(last + 1, int(now[0]) * 1_000_000 + int(now[1]))
-            execute("HSET", state, "fence", str(fence), "v", "1")
+            execute("HSET", state, "fence", str(fence + BLOCK - 1), "v", "1")
             if not last:
                 execute("PEXPIRE", state, str(2 * max(600_000, 2 * ms)))
             execute("SET", key, f"{THIEF}.{fence:032x}", "PX", str(ms))

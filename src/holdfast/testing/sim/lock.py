@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from holdfast._core.acquire import KeyConflict, acquire
-from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, give_up, milliseconds
+from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, milliseconds
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import WireError
+from holdfast._core.sharing import abandon
 from holdfast._lease import BaseLease, abandoned, disown
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError
 from holdfast.guard import GUARD, KEEP_FENCE
-from holdfast.testing.sim.worker import Cancelled, Worker
+from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 
 NOWHERE = Endpoint()
 
@@ -45,6 +46,7 @@ class Lease(BaseLease):
             self._world.note("renewed", self._who, self.key, self._acquisition, until=self._sim.true(deadline))
 
     def notice_loss(self) -> None:
+        self._step_aside()
         self._sim.leases.pop(self, None)
         self._world.note("lost", self._who, self.key, self._acquisition, fence=self.fence, note=self._tenure.lost)
 
@@ -79,7 +81,7 @@ class Lock:
         worker.acquisition = f"{worker.name}#{worker.acquisitions}"
         worker.asked_to_join = 0.0
         self._note("ask", until=float("inf") if wait is None else process.true(process.clock() + wait))
-        attempt = Attempt(self.spec)
+        attempt = Attempt(self.spec, slot=Slot(worker))
         lease: Lease | None = None
         try:
             result = await acquire(attempt, wait)
@@ -93,8 +95,7 @@ class Lock:
         except Cancelled:
             try:
                 disown(attempt, lease)
-                if attempt.pending:
-                    await give_up(attempt)
+                await abandon(attempt)
             finally:
                 self._note("cancelled")
             raise
@@ -120,7 +121,8 @@ class Lock:
     async def _release(self, lease: Lease) -> None:
         lease.leave()
         try:
-            await lease._release()  # noqa: SLF001
+            if not lease._hand_on():  # noqa: SLF001
+                await lease._release()  # noqa: SLF001
             self._note("released")
         except HoldfastError as error:
             self._note("released", type(error).__name__)

@@ -19,7 +19,7 @@ from holdfast.testing.sim.world import EPOCH
 if TYPE_CHECKING:
     from holdfast.testing.sim.lock import Lease
     from holdfast.testing.sim.server import Server
-    from holdfast.testing.sim.worker import Slot, Worker
+    from holdfast.testing.sim.worker import Worker
     from holdfast.testing.sim.world import Entry, World
 
 INFINITY = float("inf")
@@ -109,7 +109,7 @@ class Process:
 
     def close(self) -> None:
         """It ends in good order, as `_drive.keeper` does it: waiters are told, held locks given back, and it is gone."""
-        self.node.waiting.close(NotSent("holdfast was closed", self.server.name))
+        self.node.close(NotSent("holdfast was closed", self.server.name))
         lost, calls = self.node.farewell()
         for tenure in lost:
             self.report(tenure)
@@ -136,9 +136,9 @@ class Process:
 
     running_keeper = keeper
 
-    def watch(self, _endpoint: object, tenure: Tenure) -> None:
+    def watch(self, _endpoint: object, tenure: Tenure, *, hurry: bool = True) -> None:  # noqa: ARG002 - it has time
         self.node.want_record(self.clock())
-        self._wake_by(self.node.renewing.watch(tenure))
+        self.wake_by(self.node.renewing.watch(tenure))
 
     def forget(self, _endpoint: object, tenure: Tenure) -> None:
         self.node.renewing.forget(tenure.token)
@@ -161,31 +161,29 @@ class Process:
     def _line(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
         return Line(self, self.server, on_push, on_closed)
 
-    def enlist(self, waiter: Waiter, slot: Slot) -> bool:
-        waiter.slot = slot
+    def enlist(self, waiter: Waiter) -> bool:
         now = self.clock()
-        self.node.want_record(now)
-        ready = self.node.waiting.enlist(waiter, now)
+        ready = self.node.enlist(waiter, now)
         if not ready:
-            self._wake_by(now)
+            self.wake_by(now)
         return ready
 
     def joined(self, waiter: Waiter, answer: Answer[Any]) -> None:
         waiting = self.node.waiting
         waiting.joined(waiter, answer, self.clock())
-        self._wake_by(min(waiting.round_at, waiter.refresh_at))
+        self.wake_by(min(waiting.round_at, waiter.refresh_at))
 
     def plan(self) -> None:
         """Something has happened to the keeper's books: it wakes when they say so."""
         self.tell()
-        self._wake_by(self.node.next_at())
+        self.wake_by(self.node.next_at())
 
     def tell(self) -> None:
         """Write down until when its leases are believed now, where that has changed."""
         for lease in self.leases:
             lease.tell()
 
-    def _wake_by(self, local: float) -> None:
+    def wake_by(self, local: float) -> None:
         if local < self._wake_at:
             self._wake_at = local
             if self._wake is not None:

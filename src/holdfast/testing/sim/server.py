@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.mutex import BLOCK
 from holdfast._core.requests import Call, Command, Refused, Run
 from holdfast.testing.keyspace import Keyspace, ReplyError
 from holdfast.testing.sim.wire import End, Push, Wire
@@ -146,7 +147,7 @@ class Server:
                 self.world.note("freed", self.name, lock, self._whose(before))
             if value:
                 kind = "extended" if before == value and not over else "granted"
-                fence = int(self.keyspace.execute("HGET", state, "fence") or 0)
+                fence = max(0, int(self.keyspace.execute("HGET", state, "fence") or 0) - BLOCK + 1)
                 self.world.note(kind, self.name, lock, self._whose(value), fence=fence, until=until)
 
     def _whose(self, value: bytes) -> str:

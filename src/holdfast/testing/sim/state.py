@@ -37,8 +37,8 @@ nothing else may be as large.)"""
 
 _NUMBER = re.compile(rb"\d{12,}")
 
-WAITER = tuple(name for name in Waiter.__slots__ if name not in {"slot", "asked_under"})
-TENURE = tuple(name for name in Tenure.__slots__ if name not in {"spec", "owner"})
+WAITER = tuple(name for name in Waiter.__slots__ if name != "asked_under")
+TENURE = tuple(name for name in Tenure.__slots__ if name not in {"spec", "owner", "dropped"})
 
 
 class Fingerprint:
@@ -188,8 +188,6 @@ class Fingerprint:
 
     def _waiter(self, waiter: Waiter) -> None:
         self._attributes(waiter, WAITER)
-        if isinstance(waiter.slot, Slot):
-            self.add(waiter.slot.outcomes)
 
     def _tenure(self, tenure: Tenure) -> None:
         self._attributes(tenure, TENURE)
@@ -230,9 +228,10 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     dict: Fingerprint._dict,  # noqa: SLF001
     Waiter: Fingerprint._waiter,  # noqa: SLF001
     Tenure: Fingerprint._tenure,  # noqa: SLF001
+    Slot: lambda fingerprint, slot: fingerprint.add(slot.outcomes),
     Lease: Fingerprint._lease,  # noqa: SLF001
     Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
     Status: Fingerprint._bytes,  # noqa: SLF001
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
 }
-same_in_all_states(type, Lock, Spec, Process, Worker, End, Slot)
+same_in_all_states(type, Lock, Spec, Process, Worker, End)

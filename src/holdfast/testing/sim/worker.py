@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.mutex import ACQUIRE
+from holdfast._core.mutex import ACQUIRE, Attempt
 from holdfast._core.requests import (
     Answer,
     Call,
@@ -17,6 +17,7 @@ from holdfast._core.requests import (
     Enlist,
     Now,
     Outcome,
+    Park,
     Request,
     Run,
     Sleep,
@@ -24,7 +25,6 @@ from holdfast._core.requests import (
     Wait,
     WireError,
 )
-from holdfast._core.waiting import Waiter
 from holdfast.testing.sim.wire import Wire
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class Worker:
             Command: self._call,
             At: self._at,
             Sleep: self._sleep,
+            Park: self._park,
             Enlist: self._enlist,
             Wait: self._wait,
         }
@@ -227,23 +228,31 @@ class Worker:
     def _delist(self, request: Delist) -> None:
         self.process.node.waiting.delist(request.waiter)
 
+    def _park(self, request: Park) -> Any:
+        attempt = request.attempt
+        return self._get(attempt, request.until, lambda _outcome: attempt.given is not None)
+
     def _enlist(self, request: Enlist) -> Any:
-        if self.process.enlist(request.waiter, Slot(self)):
+        waiter = request.waiter
+        if self.process.enlist(waiter):
             return None
-        return self._get(request.waiter, request.until, None)
+        return self._get(waiter.attempt, request.until, lambda outcome: outcome is not None or not waiter.awaits_inbox)
 
     def _wait(self, request: Wait) -> Any:
-        process = self.process
-        process.world.note("queued", self.name, request.waiter.attempt.spec.key, self.acquisition, since=self.asked_to_join)
-        process.joined(request.waiter, request.answer)
-        return self._get(request.waiter, request.until, TimedOut())
+        process, attempt = self.process, request.waiter.attempt
+        if request.answer is not None:
+            process.world.note("queued", self.name, attempt.spec.key, self.acquisition, since=self.asked_to_join)
+            process.joined(request.waiter, request.answer)
+        return self._get(attempt, request.until, lambda outcome: outcome is not None)
 
-    def _get(self, waiter: Waiter, until: float | None, instead: Outcome | None) -> Any:
-        slot = waiter.slot
+    def _get(self, attempt: Attempt, until: float | None, enough: Callable[[Outcome | None], bool]) -> Any:
+        slot = attempt.slot
         assert isinstance(slot, Slot)
-        slot.instead = instead
-        if slot.outcomes:
-            return slot.get()
+        while slot.outcomes:
+            outcome = slot.outcomes.pop(0)
+            if enough(outcome):
+                return outcome
+        slot.enough = enough
         self._slot = slot
         if until is not None:
             self._set_timer(max(until, self.process.clock()), TimedOut())
@@ -251,10 +260,12 @@ class Worker:
 
     def woken(self, slot: Slot) -> None:
         """Something was put into a slot, and the worker has got to it."""
-        if self._slot is slot and slot.outcomes:
-            self._asked = self._slot = None
-            self._drop_timer()
-            self.go(slot.get())
+        while self._slot is slot and slot.outcomes:
+            outcome = slot.outcomes.pop(0)
+            if slot.enough(outcome):
+                self._asked = self._slot = None
+                self._drop_timer()
+                self.go(outcome)
 
 
 class Ticket:
@@ -281,18 +292,15 @@ LATER = _Later()
 class Slot:
     """Where a worker waits for what becomes of its waiter."""
 
-    __slots__ = ("_worker", "instead", "outcomes")
+    __slots__ = ("_worker", "enough", "outcomes")
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self.outcomes: list[Outcome | None] = []
-        self.instead: Outcome | None = None
-        """What "the inbox listens" means just now."""
+        self.enough: Callable[[Outcome | None], bool] = bool
+        """Whether that ends what the worker waits for just now."""
 
-    def put(self, outcome: Outcome | None, /) -> None:
+    def put(self, outcome: Outcome | None, /) -> bool:
         self.outcomes.append(outcome)
         self._worker.process.soon(self._worker.woken, self)
-
-    def get(self) -> Outcome | None:
-        outcome = self.outcomes.pop(0)
-        return self.instead if outcome is None else outcome
+        return True

@@ -1,0 +1,400 @@
+"""One contender per process: tasks and threads that want the same lock stand in a line of their own, and one of them asks the
+server for all. What it gets is passed on along the line, with the next fences of the block that the server has reserved.
+
+Nobody outside is kept waiting for it: once somebody is known to wait there, the lease goes back to the server after a bounded
+number of passes, and a bounded time. Lock cohorting: D. Dice, V. Marathe, N. Shavit, "Lock Cohorting", PPoPP 2012.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast._core.mutex import Attempt, Busy, Grant, Held, Spec, margin
+from holdfast._core.renewing import nobody
+from holdfast._core.requests import WireError
+
+if TYPE_CHECKING:
+    from holdfast._core.renewing import Tenure
+    from holdfast._core.waiting import Waiter, Waiting
+
+LIMIT = 1.0
+"""Seconds after which a lease goes back to the server in any case: the message that somebody waits there may be lost."""
+
+USEFUL = 0.5
+"""Share of the lease that is left at least when it is passed on; what is shorter is renewed first."""
+
+MORE = 1000
+"""Fences that are asked for when the block is used up and nobody waits outside."""
+
+
+class Surroundings(Protocol):
+    """What a gate needs of the node it belongs to."""
+
+    waiting: Waiting
+
+    def forget(self, tenure: Tenure) -> None:
+        """Renew this lease no more; the mutex is held."""
+
+    @property
+    def mutex(self) -> AbstractContextManager[object]:
+        """Guards the gate, and the books of the keeper."""
+
+    @property
+    def reachable(self) -> bool:
+        """The inbox listens: who waits outside can say so."""
+
+    def clock(self) -> float:
+        """Local time in seconds."""
+
+    def be_reachable(self) -> None:
+        """Open the inbox; the mutex is held."""
+
+    def asked_for(self, token: str) -> bool:
+        """Somebody outside has asked for what this token holds already; the mutex is held."""
+
+    def look_at(self, gate: Gate, at: float) -> None:
+        """Call `Gate.on_time` at local time ``at``; the mutex is held."""
+
+    def give_back(self, gate: Gate, tenure: Tenure) -> None:
+        """Give back a lease that nobody holds, soon, and say so to `Gate.left`; the mutex is held."""
+
+
+@dataclass(slots=True)
+class Lead:
+    """You ask the server, for all. ``place``: what an earlier one has left there."""
+
+    place: Waiter | None = None
+
+
+@dataclass(slots=True)
+class Failed:
+    """The one who asked for all has found that the server is not there."""
+
+    error: WireError
+
+
+class _Keeper:
+    """In the place of whose turn it is: the keeper's, which is giving the lock back."""
+
+
+KEEPER = _Keeper()
+
+
+Given = Grant | Lead | Failed
+"""What one in line is given."""
+
+
+class Gate:
+    """Who of this process has a lock, and who wants it. All methods may be called from any thread."""
+
+    __slots__ = (
+        "__weakref__",
+        "asked",
+        "clock",
+        "fence",
+        "heard",
+        "last",
+        "line",
+        "linger_until",
+        "mutex",
+        "node",
+        "passes",
+        "taken",
+        "tenure",
+        "who",
+    )
+
+    def __init__(self, node: Surroundings) -> None:
+        self.node = node
+        self.mutex = node.mutex
+        self.clock = node.clock
+        self.who: Attempt | _Keeper | None = None
+        """Whose turn it is: it holds the lock, or asks the server for it."""
+        self.line: deque[Attempt] = deque()
+        """Who waits for that one, in order of arrival."""
+        self.tenure: Tenure | None = None
+        """The lease of this process, from the first pass on. Without `who`: it lingers."""
+        self.fence = 0
+        """The last one given to anybody here."""
+        self.last = 0
+        """The last one of the block."""
+        self.passes = 0
+        self.taken = 0.0
+        """When it was taken from the server."""
+        self.asked = False
+        """Somebody outside waits, as far as is known."""
+        self.linger_until = 0.0
+        self.heard = Busy(0.0, 0, "", lingers=False)
+        """What the server said last to one of us who had to wait."""
+
+    # Coming
+
+    def retake(self, attempt: Attempt) -> Grant | None:
+        """The lease that lingers, if one does that is good for this attempt, with its next fence. None: see `enter`."""
+        tenure = self.tenure
+        if tenure is None or self.who is not None:
+            return None
+        with self.mutex:
+            if self.who is not None or self.tenure is not tenure or tenure.lost or not alike(attempt.spec, tenure):
+                return None
+            grant = self._grant(attempt, tenure, self.clock())
+            if not grant.fence:
+                return None
+            self.who = attempt
+            return grant
+
+    def enter(self, attempt: Attempt) -> Given | None:
+        """Somebody wants the lock. None: it stands in line, and will be woken when it is given something."""
+        with self.mutex:
+            if self.who is None:
+                tenure = self.tenure
+                if tenure is None or tenure.lost:
+                    self.who, self.tenure = attempt, None
+                    return Lead()
+                if alike(attempt.spec, tenure):
+                    self.who = attempt
+                    return self._grant(attempt, tenure, self.clock())
+                self._give_back(tenure)
+            self.line.append(attempt)
+            self.node.be_reachable()
+            return None
+
+    def received(self, attempt: Attempt) -> Given | None:
+        """What somebody in line was given; None: nothing, and he stands in line no more."""
+        with self.mutex:
+            given, attempt.given = attempt.given, None
+            if given is None or (self.line and self.line[0] is attempt):
+                self._step_out(attempt)
+            # What an interrupted one had begun to give is not ours until our name is there.
+            return given if self.who is attempt or isinstance(given, Failed) else None
+
+    def busy(self, attempt: Attempt) -> Busy | None:
+        """What somebody is told who does not wait. None: the server has to be asked."""
+        with self.mutex:
+            tenure = self.tenure
+            if tenure is None or tenure.lost or self.who is attempt or not isinstance(self.who, Attempt):
+                return None
+            return Busy(tenure.remaining(self.clock()), self.last, tenure.token.partition(".")[0], False)
+
+    def leads(self) -> bool:
+        """Somebody of this process is asking the server."""
+        return isinstance(self.who, Attempt) and self.tenure is None
+
+    def has_lease(self, attempt: Attempt) -> bool:
+        """It is this one's turn, and the process has the lock already."""
+        return self.who is attempt and self.tenure is not None
+
+    def freshened(self, attempt: Attempt, tenure: Tenure, held: Held, sent: float) -> Grant:
+        """The server has given more fences and time to what was passed on."""
+        with self.mutex:
+            tenure.deadline = max(tenure.deadline, sent + tenure.ttl - margin(tenure.ttl))
+            self.fence, self.last = held.fence, held.last
+            now = self.clock()
+            fence = held.fence if now < tenure.deadline else 0
+            return Grant(attempt, fence, now, tenure.deadline, tenure=tenure)
+
+    def lost(self) -> Lead:
+        """What was passed on is lost: ask the server anew."""
+        with self.mutex:
+            if self.tenure is not None:
+                self.node.forget(self.tenure)
+            self.tenure = None
+            return Lead()
+
+    def had(self, attempt: Attempt, tenure: Tenure) -> None:
+        """The lease of what this one took."""
+        if self.who is attempt:
+            self.tenure = tenure
+
+    def took(self, attempt: Attempt, grant: Grant) -> None:
+        """Who leads was given the lock by the server."""
+        with self.mutex:
+            self.fence, self.last = grant.fence, grant.last
+            self.taken, self.passes = grant.taken, 0
+            # Who stood in the queue there may have others behind it, who told an earlier holder.
+            self.asked = grant.queued or self.node.asked_for(attempt.token)
+
+    # Going
+
+    def pass_on(self, attempt: Attempt, tenure: Tenure, now: float) -> bool | None:
+        """Who has the lock is done with it. True: the next one here has it, or it lingers. False: it has to go back to the
+        server, and `left` says when it has. None: somebody else was quicker to give it back."""
+        with self.mutex:
+            if tenure.over or (self.who is not attempt and not tenure.lost):
+                return None
+            if (
+                (self.line or attempt.spec.linger)
+                and not tenure.lost
+                and self._may_keep(attempt.spec, tenure, now)
+                and (self._pass(tenure, now) or self._linger(attempt.spec, now))
+            ):
+                return True
+            tenure.over = True
+            return False
+
+    def left(self, attempt: Attempt | None = None) -> None:
+        """The lock is back at the server, or was never had: the next in line asks for it. ``attempt``: whose turn it was."""
+        with self.mutex:
+            if attempt is None or self.who is attempt:
+                self.tenure = None
+                self._lead(None)
+
+    def dropped(self, tenure: Tenure) -> None:
+        """Who had the lease is no more, and has not given it back: it ends by itself."""
+        with self.mutex:
+            if self.tenure is tenure:
+                self.tenure = None
+                self._lead(None)
+
+    def withdraw(self, attempt: Attempt) -> None:
+        """Somebody wants it no more, whatever he was given just now. What he has at the server himself, he gives up himself."""
+        with self.mutex:
+            given, attempt.given = attempt.given, None
+            self._step_out(attempt)
+            tenure = self.tenure
+            if self.who is not attempt:
+                self._nudge()
+            elif isinstance(given, Lead) and given.place is not None:
+                if not self.bequeath(attempt, given.place):
+                    self.node.waiting.delist(given.place)
+                    self._lead(None)
+            elif tenure is None or tenure.over:
+                self.tenure = None
+                self._lead(None)
+            elif not self._may_keep(attempt.spec, tenure, now := self.clock()) or not self._pass(tenure, now):
+                self._give_back(tenure)
+
+    def bequeath(self, attempt: Attempt, place: Waiter) -> bool:
+        """Who leads stands in the queue at the server, and gives up: the next one here inherits the place. False: there is
+        nobody, or the place is no more."""
+        with self.mutex:
+            if self.who is not attempt or not self.line or not self.node.waiting.stands(place):
+                return False
+            self._lead(place)
+            if self.who is None:
+                self.who = attempt
+                place.move_to(attempt)
+                return False
+            return True
+
+    def close(self, error: WireError) -> None:
+        """This process stops: nobody waits any more. Called with the mutex held."""
+        line, self.line = self.line, deque()
+        for attempt in line:
+            attempt.given = Failed(error)
+            self._wake(attempt)
+
+    def failed(self, attempt: Attempt, error: WireError) -> None:
+        """Who leads could not reach the server. All who would wait for ever are told; the others try for themselves."""
+        with self.mutex:
+            if self.who is attempt:
+                for other in [other for other in self.line if other.until is None]:
+                    other.given = Failed(error)
+                    self.line.remove(other)
+                    self._wake(other)
+                self._lead(None)
+
+    # Asked by others; the mutex is held
+
+    def on_asked(self) -> None:
+        """Somebody outside waits."""
+        self.asked = True
+        if self.who is None and self.tenure is not None:
+            self._give_back(self.tenure)
+
+    def on_time(self, now: float) -> bool:
+        """Give back what has lingered long enough. False: there is nothing to look at any more."""
+        if self.who is not None or self.tenure is None:
+            return False
+        if now >= self.linger_until:
+            self._give_back(self.tenure)
+            return False
+        return True
+
+    # With the mutex held
+
+    def _step_out(self, attempt: Attempt) -> None:
+        try:
+            self.line.remove(attempt)
+        except ValueError:
+            pass  # it stood there no more
+
+    def _nudge(self) -> None:
+        """Wake whose turn it is, in case that an interrupt has hit just before that was done."""
+        if isinstance(self.who, Attempt) and self.who.given is not None:
+            self._give(self.who, self.who.given)
+
+    def _may_keep(self, spec: Spec, tenure: Tenure, now: float) -> bool:
+        if not self.node.reachable:
+            self.node.be_reachable()
+            return False
+        if now >= min(self.taken + LIMIT, tenure.deadline) or not alike(spec, tenure):
+            return False
+        return not self.asked or (self.passes < spec.max_passes and now < self.taken + spec.max_pass_time)
+
+    def _pass(self, tenure: Tenure, now: float) -> bool:
+        while self.line:
+            heir = self.line[0]
+            if not alike(heir.spec, tenure):
+                return False
+            self.passes += 1
+            tenure.owner = nobody
+            given = self._give(heir, self._grant(heir, tenure, now))
+            self.line.popleft()
+            if given:
+                return True
+        return False
+
+    def _linger(self, spec: Spec, now: float) -> bool:
+        if self.line or self.asked or not spec.linger or self.tenure is None:
+            return False
+        self.tenure.owner = nobody
+        self.linger_until = now + spec.linger
+        self.who = None
+        self.node.look_at(self, self.linger_until)
+        return True
+
+    def _grant(self, attempt: Attempt, tenure: Tenure, now: float) -> Grant:
+        """The next fence; 0 where the server has to be asked first, because there is none left, or too little time."""
+        fence = 0
+        if self.fence < self.last and tenure.deadline - now >= USEFUL * tenure.ttl:
+            fence = self.fence = self.fence + 1
+        self.tenure = tenure
+        return Grant(attempt, fence, now, tenure.deadline, tenure=tenure)
+
+    def _give_back(self, tenure: Tenure) -> None:
+        """Nobody here has it: the keeper gives it back."""
+        self.who, self.tenure = KEEPER, None
+        self.node.give_back(self, tenure)
+
+    def _lead(self, place: Waiter | None) -> None:
+        while self.line:
+            heir = self.line[0]
+            if place is not None:
+                place.move_to(heir)
+            given = self._give(heir, Lead(place))
+            self.line.popleft()
+            if given:
+                return
+        self.who = None
+
+    def _give(self, attempt: Attempt, given: Given) -> bool:
+        """It is this one's turn. False: its event loop is closed."""
+        attempt.given = given
+        self.who = attempt
+        return self._wake(attempt)
+
+    @staticmethod
+    def _wake(attempt: Attempt) -> bool:
+        return attempt.slot is None or attempt.slot.put(None) is not False
+
+
+def alike(spec: Spec, tenure: Tenure) -> bool:
+    """The lease can be passed on to somebody who asked for such a lock."""
+    mine = tenure.spec
+    if not spec.renew or spec.max_hold is not None or spec.ttl != tenure.ttl:
+        return False
+    return spec is mine or (mine.renew and mine.max_hold is None)
