@@ -122,13 +122,15 @@ def _pairs(server: Bare, batches: int) -> float:
 
 
 def _renewals(server: Bare, batches: int) -> float:
+    """One script for a hundred leases, as a process sends it."""
     locks = [(_keys(f"work:{number}"), _token()) for number in range(BATCH)]
     _send(server, [_acquire(*lock) for lock in locks])
+    keys, tokens = [key for each, _ in locks for key in each], [token for _, token in locks]
     numbers = iter(range(1, 10**9))
 
     def make() -> list[bytes]:
         number = next(numbers)
-        return [pack("EVALSHA", RENEW.sha, 3, *keys, token, TTL_MS, number) for keys, token in locks]
+        return [pack("EVALSHA", RENEW.sha, len(keys), *keys, *(part for token in tokens for part in (token, TTL_MS, number)))]
 
     rate = _per_core_second(server, batches, make, len(locks))
     _send(server, [_release(*lock) for lock in locks])

@@ -13,7 +13,7 @@ import holdfast.aio
 from holdfast.bench.different import rates
 from holdfast.bench.plan import PREFIX, Plan, turns
 from holdfast.bench.report import Result, Row, times
-from holdfast.bench.rivals import OURS_AIO, REDIS_AIO, TTL, AnyAsyncLock, Tasks, lingers
+from holdfast.bench.rivals import OURS_AIO, REDIS_AIO, TTL, AnyAsyncLock, Tasks
 from holdfast.bench.throughput import by_tasks
 from holdfast.bench.workers import Worker, workers
 
@@ -29,26 +29,17 @@ def measure(plan: Plan) -> Result:
     with workers(1, _ask, plan.url) as (other,), asyncio.Runner() as runner:
         other.hear()
         result.rows = runner.run(_loop(plan)) + runner.run(_asked(plan, other))
-    if lingers():
-        mine, theirs = result.value(LINGERING, "per_second", LOOP), result.value(REDIS_AIO, "per_second", LOOP)
-        result.compare(f"{LINGERING} / {REDIS_AIO}, per second", mine, theirs, "≥", 50)
-        asked, normal = result.value(LINGERING, "p50_ms", ASKS), result.value(NORMAL, "p50_ms", ASKS)
-        result.compare("asking a process that lingers / normal hand-over, p50", asked, normal, "≤", 2)
-    else:
-        result.notes.append("linger= is left out: this release has none")
+    mine, theirs = result.value(LINGERING, "per_second", LOOP), result.value(REDIS_AIO, "per_second", LOOP)
+    result.compare(f"{LINGERING} / {REDIS_AIO}, per second", mine, theirs, "≥", 50)
+    asked, normal = result.value(LINGERING, "p50_ms", ASKS), result.value(NORMAL, "p50_ms", ASKS)
+    result.compare("asking a process that lingers / normal hand-over, p50", asked, normal, "≤", 2)
     return result
-
-
-def _lingering() -> dict[str, float]:
-    """Options of the lock under test."""
-    return {"linger": LINGER} if lingers() else {}
 
 
 async def _loop(plan: Plan) -> list[Row]:
     async with Tasks(plan.url) as tasks:
         locks: dict[str, AnyAsyncLock] = {name: tasks.make[name](f"{PREFIX}loop:{name}") for name in (OURS_AIO, REDIS_AIO)}
-        if lingers():
-            locks[LINGERING] = holdfast.aio.Lock(plan.url, f"{PREFIX}loop:linger", ttl=TTL, **_lingering())  # type: ignore[arg-type]
+        locks[LINGERING] = holdfast.aio.Lock(plan.url, f"{PREFIX}loop:linger", ttl=TTL, linger=LINGER)
         found: dict[str, list[float]] = {name: [] for name in locks}
         for name in turns(list(locks), plan.rounds):
             found[name].append(await by_tasks([locks[name]], plan.slice))
@@ -56,7 +47,7 @@ async def _loop(plan: Plan) -> list[Row]:
 
 
 async def _asked(plan: Plan, other: Worker) -> list[Row]:
-    lock = holdfast.aio.Lock(plan.url, f"{PREFIX}asked", ttl=TTL, **_lingering())  # type: ignore[arg-type]
+    lock = holdfast.aio.Lock(plan.url, f"{PREFIX}asked", ttl=TTL, linger=LINGER)
     found: list[float] = []
     normal: list[float] = []
     plain = holdfast.aio.Lock(plan.url, f"{PREFIX}asked", ttl=TTL)
@@ -72,7 +63,7 @@ async def _asked(plan: Plan, other: Worker) -> list[Row]:
             found.append(got - asked)
             normal.append(woken - start)
     await holdfast.aio.close()
-    return [times(LINGERING if lingers() else OURS_AIO, found, ASKS), times(NORMAL, normal, ASKS)]
+    return [times(LINGERING, found, ASKS), times(NORMAL, normal, ASKS)]
 
 
 async def _while_looping(lock: holdfast.aio.Lock, other: Worker) -> tuple[float, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Protocol, Self
@@ -46,8 +45,6 @@ def missing() -> list[str]:
     lines = []
     if find_spec("redis_lock") is None:
         lines.append('python-redis-lock is left out: pip install "holdfast[bench]" brings it')
-    if not hasattr(holdfast, "FairLock"):
-        lines.append("holdfast.FairLock is left out: this release has none")
     return lines
 
 
@@ -58,11 +55,11 @@ class Threads:
         self._client = redis.Redis.from_url(url, max_connections=CONNECTIONS)
         # python-redis-lock waits in BLPOP, which redis-py's default time limit for an answer would cut off.
         self._patient = redis.Redis.from_url(url, max_connections=CONNECTIONS, socket_timeout=None)
-        self.make: dict[str, Callable[[str], AnyLock]] = {OURS: lambda name: holdfast.Lock(url, name, ttl=TTL)}
-        fair = getattr(holdfast, "FairLock", None)
-        if fair is not None:
-            self.make[FAIR] = lambda name: fair(url, name, ttl=TTL)
-        self.make[REDIS_PY] = lambda name: self._client.lock(name, timeout=TTL)
+        self.make: dict[str, Callable[[str], AnyLock]] = {
+            OURS: lambda name: holdfast.Lock(url, name, ttl=TTL),
+            FAIR: lambda name: holdfast.FairLock(url, name, ttl=TTL),
+            REDIS_PY: lambda name: self._client.lock(name, timeout=TTL),
+        }
         if find_spec("redis_lock") is not None:
             theirs = importlib.import_module("redis_lock")
             self.make[PYTHON_REDIS_LOCK] = lambda name: theirs.Lock(self._patient, name, expire=int(TTL))
@@ -80,11 +77,11 @@ class Tasks:
 
     def __init__(self, url: str) -> None:
         self._client = redis.asyncio.Redis.from_url(url, max_connections=CONNECTIONS)
-        self.make: dict[str, Callable[[str], AnyAsyncLock]] = {OURS_AIO: lambda name: holdfast.aio.Lock(url, name, ttl=TTL)}
-        fair = getattr(holdfast.aio, "FairLock", None)
-        if fair is not None:
-            self.make[FAIR_AIO] = lambda name: fair(url, name, ttl=TTL)
-        self.make[REDIS_AIO] = lambda name: self._client.lock(name, timeout=TTL)
+        self.make: dict[str, Callable[[str], AnyAsyncLock]] = {
+            OURS_AIO: lambda name: holdfast.aio.Lock(url, name, ttl=TTL),
+            FAIR_AIO: lambda name: holdfast.aio.FairLock(url, name, ttl=TTL),
+            REDIS_AIO: lambda name: self._client.lock(name, timeout=TTL),
+        }
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,11 +89,6 @@ class Tasks:
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
         await holdfast.aio.close()
-
-
-def lingers() -> bool:
-    """Whether our locks know ``linger=``."""
-    return "linger" in inspect.signature(holdfast.aio.Lock).parameters
 
 
 def fence(lock: object) -> int | None:
