@@ -26,6 +26,10 @@ LIMIT = 1.0
 USEFUL = 0.5
 """Share of the lease that is left at least when it is passed on; what is shorter is renewed first."""
 
+LOOK = 0.0002
+"""Seconds after which who keeps the lock here looks for a sign that somebody outside wants it: a busy interpreter lets the
+keeper, who reads what has come, wait for 5 ms."""
+
 MORE = 1000
 """Fences that are asked for when the block is used up and nobody waits outside."""
 
@@ -48,6 +52,9 @@ class Surroundings(Protocol):
 
     def clock(self) -> float:
         """Local time in seconds."""
+
+    def stirs(self) -> bool:
+        """Something has come to the inbox that nobody has read yet."""
 
     def be_reachable(self) -> None:
         """Open the inbox; the mutex is held."""
@@ -99,6 +106,7 @@ class Gate:
         "last",
         "line",
         "linger_until",
+        "look_at",
         "mutex",
         "node",
         "passes",
@@ -127,6 +135,7 @@ class Gate:
         self.asked = False
         """Somebody outside waits, as far as is known."""
         self.linger_until = 0.0
+        self.look_at = 0.0
         self.heard = Busy(0.0, 0, "", lingers=False)
         """What the server said last to one of us who had to wait."""
 
@@ -333,6 +342,9 @@ class Gate:
             return False
         if now >= min(self.taken + LIMIT, tenure.deadline) or not alike(spec, tenure):
             return False
+        if now >= self.look_at:
+            self.look_at = now + LOOK
+            self.asked = self.asked or self.node.stirs()
         return not self.asked or (self.passes < spec.max_passes and now < self.taken + spec.max_pass_time)
 
     def _pass(self, tenure: Tenure, now: float) -> bool:

@@ -53,6 +53,9 @@ class Line(Protocol):
     def fail(self, why: str) -> None:
         """Close the connection; everything under way has an unknown outcome."""
 
+    def stirs(self) -> bool:
+        """Something has come that nobody has read yet. Any thread may ask."""
+
 
 class Lines(Protocol):
     def __call__(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
@@ -178,6 +181,9 @@ class Node:
     @property
     def reachable(self) -> bool:
         return self.waiting.listening
+
+    def stirs(self) -> bool:
+        return self.inbox.stirs()
 
     def be_reachable(self) -> None:
         if not self._hear:

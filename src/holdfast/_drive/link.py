@@ -222,6 +222,16 @@ class Link:
             error = Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address)
             self._keeper.safely(request.then, error, request.sent)
 
+    def stirs(self) -> bool:
+        """Something has come that nobody has read yet. Any thread may ask."""
+        sock = self.sock
+        if sock is None or self._endpoint.tls is not None:
+            return False
+        try:
+            return bool(sock.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False  # nothing; or closed just now
+
     def lend(self, waiter: Waiter) -> socket.socket | None:
         """The socket, for a waiter to look at instead of the selector. None where that is not possible."""
         if self.sock is None or self._lent is not None or self._out or self._endpoint.tls is not None:

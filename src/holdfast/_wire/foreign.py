@@ -147,6 +147,10 @@ class ForeignLine:
         while self._pending and self._pending[0].done:
             self._pending.popleft()
 
+    def stirs(self) -> bool:
+        """Nobody knows: the client has read it."""
+        return False
+
     def overdue(self, now: float) -> None:
         """The client may take longer than we can wait."""
         for job in [job for job in self._pending if now >= job.deadline]:
