@@ -101,6 +101,7 @@ class Gate:
         "__weakref__",
         "asked",
         "clock",
+        "crowded",
         "fence",
         "heard",
         "last",
@@ -134,6 +135,8 @@ class Gate:
         """When it was taken from the server."""
         self.asked = False
         """Somebody outside waits, as far as is known."""
+        self.crowded = False
+        """Others wanted it, too, when it was taken last."""
         self.linger_until = 0.0
         self.look_at = 0.0
         self.heard = Busy(0.0, 0, "", lingers=False)
@@ -224,7 +227,7 @@ class Gate:
             self.fence, self.last = grant.fence, grant.last
             self.taken, self.passes = grant.taken, 0
             # Who stood in the queue there may have others behind it, who told an earlier holder.
-            self.asked = grant.queued or self.node.asked_for(attempt.token)
+            self.crowded = self.asked = grant.queued or self.node.asked_for(attempt.token)
 
     # Going
 

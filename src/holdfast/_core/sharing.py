@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast._core.acquire import RECALL, ask_until, take
+from holdfast._core.acquire import RECALL, ask_until, new_token, take
 from holdfast._core.gate import MORE, Failed, Gate, Given, Lead
 from holdfast._core.mutex import Attempt, Busy, Grant, Held, give_up
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Now, Park, WireError
+from holdfast._core.waiting import Waiter
 
 
 async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
@@ -95,8 +96,12 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float) -> Gran
     gate = attempt.gate
     if gate is None:
         return await take(attempt, at_once, now)
+    place = lead.place
+    if place is None and gate.crowded and not at_once:
+        attempt.token = await new_token(attempt.spec)
+        place = Waiter(attempt, gate.heard)  # asking first whether it is free would most likely be a trip for nothing
     try:
-        result = await take(attempt, at_once, now, lead.place)
+        result = await take(attempt, at_once, now, place)
     except WireError as error:
         gate.failed(attempt, error)
         raise
