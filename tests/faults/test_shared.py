@@ -145,6 +145,25 @@ def test_a_lost_connection_leaves_the_unsent_in_line(proxy: Proxy) -> None:
     pool.clear()
 
 
+def test_who_finds_a_connection_dead_closes_the_idle_ones(new_server: NewServer) -> None:
+    """Or each would have an unknown outcome of its own, after a restart that everybody knows of."""
+    server = new_server()
+    pool = Pool(from_url(server.url))
+    lane = pool._lane
+    assert echo(pool, 1) == b"1"
+    assert start(echo, pool, 2).result(5) == b"2"
+    assert start(lane.exchange, command("ECHO", "3"), 5).result(5) == b"3"
+    assert len(pool.sockets()) == 3
+    server.kill()
+    with pytest.raises(Unknown):
+        start(echo, pool, 4).result(5)
+    assert pool.sockets() == []
+    server.restart()
+    assert echo(pool, 5) == b"5"
+    assert start(echo, pool, 6).result(5) == b"6"
+    pool.clear()
+
+
 def test_without_a_server_nothing_is_sent(new_server: NewServer) -> None:
     server = new_server()
     pool = shared_only(server.url)

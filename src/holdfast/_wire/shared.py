@@ -289,12 +289,19 @@ class Pool:
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
         """Send one command: its reply; an error reply is returned, not raised. Raises NotSent, Unknown or Refused."""
-        if get_ident() == self._main:
-            return self._of_main.exchange(packed, timeout)
-        if not self._lane.busy:
-            reply = self._of_few.exchange(packed, timeout)
-            if reply is not FULL:
-                return reply
+        try:
+            if get_ident() == self._main:
+                return self._of_main.exchange(packed, timeout)
+            if not self._lane.busy:
+                reply = self._of_few.exchange(packed, timeout)
+                if reply is not FULL:
+                    return reply
+            return self._share(packed, timeout)
+        except WireError:
+            self._close_idle()  # they are most likely dead too, and each would cost a round of asking again
+            raise
+
+    def _share(self, packed: bytes, timeout: float) -> Any:
         while True:
             lane = self._lane
             reply = _AGAIN if lane.over else lane.exchange(packed, timeout)
@@ -309,13 +316,17 @@ class Pool:
             if self._lane is lane:
                 self._lane = _Lane(self.endpoint)
 
+    def _close_idle(self) -> None:
+        self._lane.close()
+        self._of_main.clear()
+        self._of_few.clear()
+
     def clear(self) -> None:
         """Close what is idle. What is in use closes after it."""
         lane = self._lane
         self._replace(lane)
         lane.close()
-        self._of_main.clear()
-        self._of_few.clear()
+        self._close_idle()
 
     def sockets(self) -> list[socket.socket]:
         """For a forked child to let go of."""
