@@ -72,8 +72,9 @@ def crowd(pool: Pool, threads: int = 4) -> Iterator[list[int]]:
 def test_everybody_gets_his_own_reply_over_few_connections(new_server: NewServer) -> None:
     server = new_server()
     pool = Pool(from_url(server.url))
-    with crowd(pool, 16) as counts:
-        until(lambda: min(counts) > 100)
+    with crowd(pool, 3 * OWN) as counts:
+        until(lambda: min(counts) > 50)
+        assert pool._lane.connection is not None, "some share"
         clients = Connection(from_url(server.url), 1)
         count = clients.exchange(command("CLIENT", "LIST")).count(b"\n") - 1
         clients.close()
@@ -141,6 +142,25 @@ def test_a_lost_connection_leaves_the_unsent_in_line(proxy: Proxy) -> None:
     with pytest.raises(Unknown):
         first.result(5)
     assert [other.result(5) for other in others] == [str(number).encode() for number in range(10, 20)]
+    pool.clear()
+
+
+def test_who_finds_a_connection_dead_closes_the_idle_ones(new_server: NewServer) -> None:
+    """Or each would have an unknown outcome of its own, after a restart that everybody knows of."""
+    server = new_server()
+    pool = Pool(from_url(server.url))
+    lane = pool._lane
+    assert echo(pool, 1) == b"1"
+    assert start(echo, pool, 2).result(5) == b"2"
+    assert start(lane.exchange, command("ECHO", "3"), 5).result(5) == b"3"
+    assert len(pool.sockets()) == 3
+    server.kill()
+    with pytest.raises(Unknown):
+        start(echo, pool, 4).result(5)
+    assert pool.sockets() == []
+    server.restart()
+    assert echo(pool, 5) == b"5"
+    assert start(echo, pool, 6).result(5) == b"6"
     pool.clear()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,15 +14,14 @@ import redis.asyncio
 import valkey
 
 import holdfast
-import holdfast.aio
-from holdfast import Lock, ServerError, guard
+from holdfast import Lock, ServerError, aio, guard
 from holdfast._core.requests import Refused
 from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
 from holdfast._wire.endpoint import from_client
 from holdfast._wire.resp import command
 from live.test_clients import settings, use
-from live.witness import connections, in_thread, queue_length, until
+from live.witness import connections, in_thread, queue_length, until, until_in_loop
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -181,10 +182,78 @@ def test_error_replies_keep_their_code(server: PrivateServer, look: redis.Redis,
     client.connection_pool.disconnect()
 
 
-def test_asyncio_clients_of_this_kind_are_refused(server: PrivateServer, name: str) -> None:
-    class Own(redis.asyncio.Connection):
-        pass
+# asyncio
 
-    client: Any = redis.asyncio.Redis(connection_pool=redis.asyncio.ConnectionPool(connection_class=Own, port=server.port))
-    with pytest.raises(holdfast.ConfigError, match="does not know how to open a Own"):
-        holdfast.aio.Lock(client, name)
+
+class AioTunnelled(redis.asyncio.Connection):
+    """Stands for one that reaches its server in a way of its own."""
+
+
+def aio_client(at: PrivateServer) -> Any:
+    pool = redis.asyncio.ConnectionPool(connection_class=AioTunnelled, host="127.0.0.1", port=at.port)
+    return redis.asyncio.Redis(connection_pool=pool)
+
+
+def in_loop(main: Callable[[Any], Coroutine[Any, Any, None]], server: PrivateServer) -> None:
+    async def run() -> None:
+        client = aio_client(server)
+        try:
+            await main(client)
+        finally:
+            await aio.close()
+            await client.connection_pool.disconnect()
+
+    asyncio.run(run())
+
+
+def test_an_asyncio_lock_does_all_it_does(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    async def main(client: Any) -> None:
+        lock, other = aio.Lock(client, name), aio.Lock(client, name)
+        async with lock as lease:
+            assert await lock.locked()
+            assert await other.acquire(False) is False
+            await lease.renew(60)
+            waiting = asyncio.create_task(other.acquire())
+            await until_in_loop(lambda: queue_length(look, name) == 1)
+        async with asyncio.timeout(5):
+            assert await waiting
+        assert other.lease is not None
+        assert other.lease.fence > lease.fence
+        await other.release()
+        cancelled = asyncio.create_task(lock.acquire())
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert not await lock.locked()
+
+    in_loop(main, server)
+
+
+@pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")
+def test_asyncio_leases_are_renewed_in_the_clients_loop(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    async def main(client: Any) -> None:
+        async with aio.Lock(client, name, ttl=0.4) as lease:
+            seen = [0]
+
+            def renewed() -> bool:
+                seen.append(int(look.pttl(lease.key)))
+                return sum(now > before for before, now in itertools.pairwise(seen)) > 2
+
+            await until_in_loop(renewed)
+            lease.check()
+
+    in_loop(main, server)
+
+
+def test_a_loop_may_end_while_its_client_listens(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    async def main(client: Any) -> None:
+        with Lock(server.url, name):
+            waiting = asyncio.create_task(aio.Lock(client, name).acquire())
+            await until_in_loop(lambda: queue_length(look, name) == 1)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+
+    for _ in range(2):
+        in_loop(main, server)
+    assert queue_length(look, name) == 0

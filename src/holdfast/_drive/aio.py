@@ -16,7 +16,7 @@ from holdfast._drive.clock import clock
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.multiplex import Multiplex
+from holdfast._wire.multiplex import Multiplex, stream_to
 from holdfast._wire.resp import forgotten, pack, value
 
 T = TypeVar("T")
@@ -204,7 +204,7 @@ def _stream(process: Process, loop: asyncio.AbstractEventLoop, endpoint: Endpoin
         _close_with_loop(loop)
     stream = streams.get(endpoint)
     if stream is None:
-        stream = streams[endpoint] = Multiplex(endpoint)
+        stream = streams[endpoint] = stream_to(endpoint)
     return stream
 
 

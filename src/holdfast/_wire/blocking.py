@@ -9,7 +9,7 @@ from typing import Any
 
 import hiredis
 
-from holdfast._core.requests import NotSent, Refused, Unknown, WireError
+from holdfast._core.requests import NotSent, Refused, Unknown
 from holdfast._wire import resp
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import ServerError
@@ -201,14 +201,12 @@ class Stack:
                 connection = Connection(self.endpoint, timeout)
             connection.set_timeout(timeout)
             reply = connection.exchange(packed)
-        except BaseException as error:
+        except BaseException:
             # Interrupted: its reply may still come, so nobody may use this connection again.
             if connection is not None:
                 connection.close()
             if self._limited:
                 self._idle.append(None)
-            if isinstance(error, WireError):
-                self.clear()  # the others are most likely dead too, and each would cost a round of asking again
             raise
         self._idle.append(connection)
         return reply

@@ -146,9 +146,12 @@ def _of_foreign(client: Any, what: str) -> Endpoint:
         )
         log.info(
             "%s: holdfast cannot open connections of %s itself and uses the client's own calls: locks compete for its "
-            "connections, each request takes longer, and time limits are the client's",
+            "connections, each request takes longer, and %s",
             endpoint.address,
             what,
+            "leases are renewed only while its event loop runs"
+            if inspect.iscoroutinefunction(client.execute_command)
+            else "time limits are the client's",
         )
     return endpoint
 
@@ -260,14 +263,6 @@ def from_client(client: Any) -> Endpoint:
     kinds = {cls.__name__ for cls in opens.__mro__}
     known = kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"} and not _is_foreign(opens)
     if not known or _is_foreign(type(pool)) or options.get("redis_connect_func"):
-        import inspect  # here: it takes longer than the rest of this module
-
-        if inspect.iscoroutinefunction(client.execute_command):
-            raise ConfigError(
-                f"client: holdfast opens connections of its own, and does not know how to open a {opens.__name__} of "
-                f"{type(pool).__name__}; for a synchronous client it would use the client's own calls",
-                parameter="client",
-            )
         return _of_foreign(client, f"{opens.__name__} and {type(pool).__name__}")
     is_tls = "SSLConnection" in kinds
     timeout = options.get("socket_timeout")

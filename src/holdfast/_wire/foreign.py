@@ -3,10 +3,15 @@
 That works with every client, and costs more: a trip through its pool and its retries for each request, time limits that are the
 client's own, and a helper thread for each of the keeper's two lines, because such a client blocks whoever calls it. Its retries
 do no harm, as scripts may be sent twice. What fails is always unknown: nobody can say whether an earlier try has arrived.
+
+An asyncio client can only be used in its event loop. The keeper's lines ask there too, so renewals depend on that loop.
 """
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import inspect
 import queue
 import socket
 import threading
@@ -20,6 +25,7 @@ from holdfast._core.node import Then
 from holdfast._core.requests import Call, Command, Unknown, WireError
 from holdfast._drive.clock import clock
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.multiplex import Multiplex
 from holdfast._wire.resp import forgotten, pack, value
 
 POLL = 0.2
@@ -80,6 +86,52 @@ class Calls:
         return []
 
 
+class AioCalls(Multiplex):
+    """In the place of the connection of an event loop: every call is the client's, in the task that makes it."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self._loop = _loops[endpoint] = asyncio.get_running_loop()
+        self._under_way: set[asyncio.Future[Any]] = set()
+
+    def send(self, packed: bytes, timeout: float) -> None:
+        """Never at once."""
+
+    async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
+        """Send one command: its reply (an error reply is returned, not raised) and the time it was sent. Raises Unknown."""
+        sent = clock()
+        # In a task of its own: a client that is cancelled closes its connection, and some swallow it (redis-py 8).
+        task = asyncio.ensure_future(self.endpoint.client.execute_command(*_parts(packed), NEVER_DECODE=True))
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(task), sent
+        except Exception as error:  # noqa: BLE001 - every client has its own
+            return _error_reply(error, self.endpoint.address), sent
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # or the loop would complain that nobody has asked
+
+    async def close(self) -> None:
+        """The loop ends, and the keeper's subscriptions with it. The other connections are the client's."""
+        if _loops.get(self.endpoint) is self._loop:
+            del _loops[self.endpoint]
+        for pubsub in _subscriptions.pop(self._loop, ()):
+            try:
+                await pubsub.aclose()
+            except Exception:  # noqa: BLE001, S110 - it has ended, one way or the other
+                pass
+
+
+_loops: dict[Endpoint, asyncio.AbstractEventLoop] = {}
+"""Where an asyncio client was used last."""
+
+_subscriptions: dict[asyncio.AbstractEventLoop, list[Any]] = {}
+
+
 class Keeper(Protocol):
     """The keeper, as its lines see it."""
 
@@ -117,7 +169,6 @@ class ForeignLine:
         self._endpoint = endpoint
         self._on_push = on_push
         self._on_closed = on_closed
-        self._calls = Calls(endpoint)
         self._pending: deque[_Job] = deque()
         self._todo: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -186,14 +237,57 @@ class ForeignLine:
 
     def _ask(self, call: Call) -> Any:
         try:
-            reply = self._calls.exchange(pack(call), call.timeout)
+            reply = self._exchange(pack(call))
             if forgotten(reply):
-                reply = self._calls.exchange(pack(call, whole=True), call.timeout)
+                reply = self._exchange(pack(call, whole=True))
             return value(call, reply, self._endpoint)
         except WireError as error:
             return error
         except Exception as error:  # noqa: BLE001 - whatever the client may raise, the keeper must hear of it
             return self._unknown(repr(error))
+
+    def _exchange(self, packed: bytes) -> Any:
+        try:
+            return self._result(self._endpoint.client.execute_command(*_parts(packed), NEVER_DECODE=True))
+        except WireError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every client has its own
+            return _error_reply(error, self._endpoint.address)
+
+    def _result(self, result: Any) -> Any:
+        """What an asyncio client gives, waited for in its loop; what another one gives, as it is."""
+        if not inspect.iscoroutine(result):
+            return result
+        loop = _loops.get(self._endpoint)
+        if loop is None or loop.is_closed():
+            result.close()
+            raise self._unknown("the client's event loop has ended")
+        future = asyncio.run_coroutine_threadsafe(result, loop)
+        while True:
+            try:
+                return future.result(POLL)
+            except concurrent.futures.TimeoutError:
+                if future.done():
+                    raise
+                if self._closed or _loops.get(self._endpoint) is not loop:
+                    future.cancel()
+                    raise self._unknown("the client's event loop has ended") from None
+
+    def _subscription(self) -> Any:
+        pubsub = self._endpoint.client.pubsub()
+        loop = _loops.get(self._endpoint)
+        if loop is not None:
+            _subscriptions.setdefault(loop, []).append(pubsub)
+        return pubsub
+
+    def _unsubscribe(self, pubsub: Any) -> None:
+        for open_ones in [*_subscriptions.values()]:
+            if pubsub in open_ones:
+                open_ones.remove(pubsub)
+        try:
+            self._result(pubsub.aclose() if hasattr(pubsub, "aclose") else pubsub.close())
+        except Exception:  # noqa: BLE001, S110 - it is lost anyway
+            pass
 
     def _done(self, job: _Job, answer: Any) -> None:
         self._keeper.call(lambda: self._settle(job, answer))
@@ -211,24 +305,24 @@ class ForeignLine:
                 if self._reset and pubsub is not None:
                     pubsub, old = None, pubsub
                     self._listening = False
-                    old.close()
+                    self._unsubscribe(old)
                 self._reset = False
                 if job is not None and not job.done:
                     assert isinstance(job.call, Command)
-                    pubsub = pubsub or self._endpoint.client.pubsub()
+                    pubsub = pubsub or self._subscription()
                     if job.call.args[0] == "SUBSCRIBE":
                         subscribing = job
-                        pubsub.subscribe(*job.call.args[1:])
+                        self._result(pubsub.subscribe(*job.call.args[1:]))
                     else:
-                        pubsub.ping()
+                        self._result(pubsub.ping())
                         self._done(job, b"PONG")
                 if pubsub is not None:
-                    subscribing = self._heard(pubsub.get_message(timeout=POLL), subscribing)
+                    subscribing = self._heard(self._result(pubsub.get_message(timeout=POLL)), subscribing)
             except Exception as error:  # noqa: BLE001 - every client has its own
                 self._lose(pubsub, error, subscribing or job)
                 pubsub = subscribing = None
         if pubsub is not None:
-            pubsub.close()
+            self._unsubscribe(pubsub)
 
     def _heard(self, message: dict[str, Any] | None, subscribing: _Job | None) -> _Job | None:
         if message is None:
@@ -254,8 +348,5 @@ class ForeignLine:
             self._done(job, self._unknown(repr(error)))
         self._deaf()
         self._listening = False
-        try:
-            if pubsub is not None:
-                pubsub.close()
-        except Exception:  # noqa: BLE001, S110 - it is lost anyway
-            pass
+        if pubsub is not None:
+            self._unsubscribe(pubsub)

@@ -301,3 +301,12 @@ class Multiplex:
         if protocol is None or protocol.transport is None:
             return []
         return [protocol.transport.get_extra_info("socket")]
+
+
+def stream_to(endpoint: Endpoint) -> Multiplex:
+    """For the running event loop. Where the client's own calls are to be used, these."""
+    if endpoint.client is None:
+        return Multiplex(endpoint)
+    from holdfast._wire.foreign import AioCalls
+
+    return AioCalls(endpoint)

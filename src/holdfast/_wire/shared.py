@@ -1,8 +1,8 @@
 """The connections of all threads: some for one thread at a time, and one that all share when these do not suffice.
 
-Up to a dozen threads are quickest on a connection each. More of them share one: their requests queue up, one thread sends them
-in batches and reads for everybody, until it has its own reply and hands that on. That saves most of the system calls, and with
-them many of the fights for the interpreter's lock; and the server sees ten connections, not hundreds.
+Up to some sixteen threads are quickest on a connection each. More of them share one: their requests queue up, one thread sends
+them in batches and reads for everybody, until it has its own reply and hands that on. That saves most of the system calls, and
+with them many of the fights for the interpreter's lock; and the server sees eighteen connections, not hundreds.
 
 Signal handlers run in the main thread, wherever it happens to be; they may take any time, raise, and use locks themselves. So
 the main thread has a connection of its own, and nobody else ever waits for it.
@@ -31,10 +31,11 @@ ROUNDS = 2
 """How often a thread that has its own reply sends and reads once more for those who are waiting already: to wake one of them
 for that costs more than it takes."""
 
-OWN = 8
+OWN = 16
 """So many threads at a time have a connection to themselves. When these do not suffice everybody shares, until nobody waits: a
 mixture has the costs of both. Measured in locks per second, against a connection for each thread: 64 threads 1.5 times as many,
-32 threads 1.2, 16 and fewer about the same. If all always shared, two to four threads would get two thirds."""
+32 threads 1.4. If all always shared, sixteen threads would get from two thirds to 1.2 times as many, depending on how busy the
+machine is otherwise, and two to four threads always less."""
 
 
 class _Request:
@@ -288,12 +289,19 @@ class Pool:
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
         """Send one command: its reply; an error reply is returned, not raised. Raises NotSent, Unknown or Refused."""
-        if get_ident() == self._main:
-            return self._of_main.exchange(packed, timeout)
-        if not self._lane.busy:
-            reply = self._of_few.exchange(packed, timeout)
-            if reply is not FULL:
-                return reply
+        try:
+            if get_ident() == self._main:
+                return self._of_main.exchange(packed, timeout)
+            if not self._lane.busy:
+                reply = self._of_few.exchange(packed, timeout)
+                if reply is not FULL:
+                    return reply
+            return self._share(packed, timeout)
+        except WireError:
+            self._close_idle()  # they are most likely dead too, and each would cost a round of asking again
+            raise
+
+    def _share(self, packed: bytes, timeout: float) -> Any:
         while True:
             lane = self._lane
             reply = _AGAIN if lane.over else lane.exchange(packed, timeout)
@@ -308,13 +316,17 @@ class Pool:
             if self._lane is lane:
                 self._lane = _Lane(self.endpoint)
 
+    def _close_idle(self) -> None:
+        self._lane.close()
+        self._of_main.clear()
+        self._of_few.clear()
+
     def clear(self) -> None:
         """Close what is idle. What is in use closes after it."""
         lane = self._lane
         self._replace(lane)
         lane.close()
-        self._of_main.clear()
-        self._of_few.clear()
+        self._close_idle()
 
     def sockets(self) -> list[socket.socket]:
         """For a forked child to let go of."""
