@@ -155,7 +155,13 @@ class Driver:
             pass  # cancelled once more: stop waiting; the caller raises the first one
 
     async def _call(self, call: Call) -> Answer[Any]:
-        reply, sent = await self._stream.exchange(pack(call), call.timeout)
+        sent = clock()
+        packed = pack(call)
+        future = self._stream.send(packed, call.timeout)
+        if future is not None:
+            reply = await future
+        else:
+            reply, sent = await self._stream.exchange(packed, call.timeout)
         if forgotten(reply):
             reply, sent = await self._stream.exchange(pack(call, whole=True), call.timeout)
         return Answer(value(call, reply, self.endpoint), sent, clock())

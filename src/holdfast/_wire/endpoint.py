@@ -144,6 +144,8 @@ def _of_foreign(client: Any, what: str) -> Endpoint:
             db=int(options.get("db") or 0),
             client=client,
         )
+        import inspect  # here: the command line does without
+
         log.info(
             "%s: holdfast cannot open connections of %s itself and uses the client's own calls: locks compete for its "
             "connections, each request takes longer, and %s",
