@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast._core.mutex import Attempt, Busy, Grant, Held, Spec, margin
+from holdfast._core.mutex import BLOCK, Attempt, Busy, Grant, Held, Spec, margin
 from holdfast._core.renewing import nobody
 from holdfast._core.requests import WireError
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 LIMIT = 1.0
 """Seconds after which a lease goes back to the server in any case: the message that somebody waits there may be lost."""
 
-USEFUL = 0.5
-"""Share of the lease that is left at least when it is passed on; what is shorter is renewed first."""
+USEFUL = 1.0
+"""Seconds that are left at least of a lease that is passed on, or half of its length; what is shorter is renewed first."""
 
 LOOK = 0.0002
 """Seconds after which who keeps the lock here looks for a sign that somebody outside wants it: a busy interpreter lets the
@@ -107,8 +107,8 @@ class Gate:
         "last",
         "line",
         "linger_until",
-        "look_at",
         "mutex",
+        "next_look",
         "node",
         "passes",
         "taken",
@@ -138,7 +138,7 @@ class Gate:
         self.crowded = False
         """Others wanted it, too, when it was taken last."""
         self.linger_until = 0.0
-        self.look_at = 0.0
+        self.next_look = 0.0
         self.heard = Busy(0.0, 0, "", lingers=False)
         """What the server said last to one of us who had to wait."""
 
@@ -199,14 +199,17 @@ class Gate:
         """It is this one's turn, and the process has the lock already."""
         return self.who is attempt and self.tenure is not None
 
+    def wanted(self) -> int:
+        """How many fences to ask for besides more time: none as long as there are some."""
+        return 0 if self.fence < self.last else BLOCK if self.asked else MORE
+
     def freshened(self, attempt: Attempt, tenure: Tenure, held: Held, sent: float) -> Grant:
         """The server has given more fences and time to what was passed on."""
         with self.mutex:
             tenure.deadline = max(tenure.deadline, sent + tenure.ttl - margin(tenure.ttl))
-            self.fence, self.last = held.fence, held.last
-            now = self.clock()
-            fence = held.fence if now < tenure.deadline else 0
-            return Grant(attempt, fence, now, tenure.deadline, tenure=tenure)
+            if held.last != self.last:
+                self.fence, self.last = held.fence - 1, held.last
+            return self._grant(attempt, tenure, self.clock())
 
     def lost(self) -> Lead:
         """What was passed on is lost: ask the server anew."""
@@ -345,8 +348,8 @@ class Gate:
             return False
         if now >= min(self.taken + LIMIT, tenure.deadline) or not alike(spec, tenure):
             return False
-        if now >= self.look_at:
-            self.look_at = now + LOOK
+        if now >= self.next_look:
+            self.next_look = now + LOOK
             self.asked = self.asked or self.node.stirs()
         return not self.asked or (self.passes < spec.max_passes and now < self.taken + spec.max_pass_time)
 
@@ -375,7 +378,7 @@ class Gate:
     def _grant(self, attempt: Attempt, tenure: Tenure, now: float) -> Grant:
         """The next fence; 0 where the server has to be asked first, because there is none left, or too little time."""
         fence = 0
-        if self.fence < self.last and tenure.deadline - now >= USEFUL * tenure.ttl:
+        if self.fence < self.last and tenure.deadline - now >= min(USEFUL, tenure.ttl / 2):
             fence = self.fence = self.fence + 1
         self.tenure = tenure
         return Grant(attempt, fence, now, tenure.deadline, tenure=tenure)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast._core.acquire import RECALL, ask_until, new_token, take
-from holdfast._core.gate import MORE, Failed, Gate, Given, Lead
+from holdfast._core.gate import Failed, Gate, Given, Lead
 from holdfast._core.mutex import Attempt, Busy, Grant, Held, give_up
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Now, Park, WireError
@@ -80,7 +80,7 @@ async def _freshen(attempt: Attempt, tenure: Tenure) -> Given:
     gate = gate_of(attempt)
     asking = Attempt(attempt.spec, tenure.token)
     try:
-        answer = await ask_until(asking, attempt.until, await Now(), more=MORE)
+        answer = await ask_until(asking, attempt.until, await Now(), more=gate.wanted())
     finally:
         tenure.doubt = tenure.doubt or asking.doubt
     if isinstance(answer.value, Held):
