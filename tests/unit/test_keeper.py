@@ -48,13 +48,15 @@ class Stage:
     """A node, and the keeper that it needs."""
 
     process_id = "aaaaaaaaaaaa"
-    mutex = threading.Lock()
+    mutex = threading.RLock()
 
     def __init__(self) -> None:
         self.now = 100.0
         self.sent: list[tuple[Call, Then]] = []
         self.failed: list[str] = []
         self.reported: list[Tenure] = []
+        self.wakes: list[float] = []
+        self.wake_by = self.wakes.append
         self.report = self.reported.append
         self.node = Node(self, "somewhere", self.line)
 
@@ -63,6 +65,9 @@ class Stage:
 
     def clock(self) -> float:
         return self.now
+
+    def call(self, what: Callable[[], None]) -> None:
+        what()
 
     def record(self) -> str:
         return "{}"
