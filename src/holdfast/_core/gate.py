@@ -348,16 +348,16 @@ class Gate:
         return not self.asked or (self.passes < spec.max_passes and now < self.taken + spec.max_pass_time)
 
     def _pass(self, tenure: Tenure, now: float) -> bool:
-        while self.line:
+        holder = self.who
+        while self.line and alike(self.line[0].spec, tenure):
             heir = self.line[0]
-            if not alike(heir.spec, tenure):
-                return False
             self.passes += 1
             tenure.owner = nobody
             given = self._give(heir, self._grant(heir, tenure, now))
             self.line.popleft()
             if given:
                 return True
+        self.who = holder
         return False
 
     def _linger(self, spec: Spec, now: float) -> bool:
