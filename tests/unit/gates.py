@@ -100,7 +100,7 @@ class House:
     def has_its_turn(self, this: Attempt, given: Given | None) -> int:
         """Somebody takes what it was given, and is done at once. Its fence."""
         if isinstance(given, Grant) and given.tenure is not None and given.tenure.lost:
-            given = self.gate.lost(this)
+            given = self.gate.lost()
         if isinstance(given, Grant):
             assert given.tenure is not None
             assert not given.tenure.over
@@ -122,13 +122,25 @@ class House:
 
     def is_done(self, this: Attempt, tenure: Tenure) -> bool:
         """As `Lease.release` does it. True: the lease stays in this process."""
-        kept = self.gate.pass_on(this, tenure)
+        kept = self.pass_on(this, tenure)
         assert kept is not None
         if not kept:
-            tenure.end()
-            self.node.forget(tenure)
+            self.ended(tenure)
             self.gate.left(this)
         return kept
+
+    def pass_on(self, this: Attempt, tenure: Tenure) -> bool | None:
+        return self.gate.pass_on(this, tenure)
+
+    def ended(self, tenure: Tenure) -> None:
+        """It is being given back, or was lost: nobody looks after it any more."""
+        tenure.end()
+        self.node.forget(tenure)
+
+    def lose(self, tenure: Tenure) -> None:
+        """The keeper learns that it is lost."""
+        self.node.forget(tenure)
+        tenure.lose("its key is gone")
 
     @property
     def idle(self) -> bool:

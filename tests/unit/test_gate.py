@@ -60,7 +60,7 @@ def test_a_lease_that_is_nearly_over_is_renewed_before_it_is_used(house: House, 
     holder, tenure = house.holder(ttl=1.0)
     heir = house.in_line(ttl=1.0)
     tenure.deadline = house.node.now + left
-    assert house.gate.pass_on(holder, tenure)
+    assert house.pass_on(holder, tenure)
     grant = house.gate.received(heir)
     assert isinstance(grant, Grant)
     assert (grant.fence, grant.tenure, grant.deadline) == (fence, tenure, house.node.now + left)
@@ -69,7 +69,7 @@ def test_a_lease_that_is_nearly_over_is_renewed_before_it_is_used(house: House, 
 def test_what_was_renewed_counts_from_when_it_was_asked_for_and_is_never_less(house: House) -> None:
     holder, tenure = house.holder()
     heir = house.in_line()
-    house.gate.pass_on(holder, tenure)
+    house.pass_on(holder, tenure)
     deadline = tenure.deadline
     sent, house.node.now = house.node.now, house.node.now + 3
     assert house.gate.freshened(heir, tenure, Held(70, 80), sent - 10).deadline == deadline, "the keeper has done more"
@@ -111,7 +111,7 @@ def ends_now(house: House) -> None:
 
 def lost(house: House) -> None:
     assert house.gate.tenure is not None
-    house.gate.tenure.lose("its key is gone")
+    house.lose(house.gate.tenure)
 
 
 def made_shorter(house: House) -> None:
@@ -158,7 +158,7 @@ def test_passed_on_or_given_back(house: House, rule: str) -> None:
     heir = house.in_line(**nexts)
     for deed in deeds:
         deed(house)
-    assert house.gate.pass_on(holder, tenure) is passed
+    assert house.pass_on(holder, tenure) is passed
     assert woken(heir) == passed, "it goes back to the server first"
     assert tenure.over is not passed
     if not passed:
@@ -190,7 +190,7 @@ def test_those_outside_are_known_however_the_message_came(house: House, how: str
         house.node.asked_early.add("aaaaaaaaaaaa.1")
         house.gate.had(this, tenure)
     house.in_line(max_passes=0)
-    assert house.gate.pass_on(this, tenure) is False
+    assert house.pass_on(this, tenure) is False
 
 
 def test_who_asked_for_an_earlier_lease_is_forgotten_with_it(house: House) -> None:
@@ -199,13 +199,13 @@ def test_who_asked_for_an_earlier_lease_is_forgotten_with_it(house: House) -> No
     house.is_done(holder, tenure)
     holder, tenure = house.holder(max_passes=0)
     house.in_line(max_passes=0)
-    assert house.gate.pass_on(holder, tenure)
+    assert house.pass_on(holder, tenure)
 
 
 def test_an_inbox_that_is_not_open_is_asked_for_when_it_is_missed(house: House) -> None:
     house.node.listens = False
     holder, tenure = house.holder(linger=1.0)
-    assert house.gate.pass_on(holder, tenure) is False
+    assert house.pass_on(holder, tenure) is False
     assert house.node.opened == 1
 
 
@@ -258,7 +258,7 @@ def test_what_lingers_is_given_back_when_somebody_wants_another_kind(house: Hous
 
 
 def test_what_was_lost_while_it_lingered_is_asked_for_anew(house: House) -> None:
-    lingering(house).lose("its key is gone")
+    house.lose(lingering(house))
     house.leader()
 
 
@@ -279,7 +279,7 @@ def test_what_does_not_linger(house: House, why: str) -> None:
         house.in_line(ttl=20.0)
     elif why == "limit":
         house.node.now += LIMIT
-    assert house.gate.pass_on(holder, tenure) is False
+    assert house.pass_on(holder, tenure) is False
 
 
 def test_it_is_passed_on_rather_than_kept(house: House) -> None:
@@ -297,22 +297,22 @@ def test_it_is_passed_on_rather_than_kept(house: House) -> None:
 def test_after_a_loss_the_next_one_asks_the_server_at_once(house: House) -> None:
     holder, tenure = house.holder()
     those = [house.in_line(), house.in_line()]
-    tenure.lose("its key is gone")
+    house.lose(tenure)
     house.gate.left(holder)
     assert house.gate.received(those[0]) == Lead()
     second = house.taken(those[0])
-    assert house.gate.pass_on(holder, tenure) is False, "who has lost it learns of that when it gives it back"
+    assert house.pass_on(holder, tenure) is False, "who has lost it learns of that when it gives it back"
     house.gate.left(holder)
     house.is_done(those[0], second)
     assert [this for this, _ in house.served(those[1])] == [those[1]]
-    assert house.gate.pass_on(holder, tenure) is None
+    assert house.pass_on(holder, tenure) is None
 
 
 def test_what_is_lost_on_its_way_is_asked_for_anew(house: House) -> None:
     holder, tenure = house.holder()
     heir = house.in_line()
-    house.gate.pass_on(holder, tenure)
-    tenure.lose("its key is gone")
+    house.pass_on(holder, tenure)
+    house.lose(tenure)
     assert house.served(heir) == [(heir, 2 * OF_THE_SERVER)]
     assert house.idle
 
@@ -325,16 +325,16 @@ def test_of_two_who_give_back_one_lease_one_is_too_late(house: House, where: str
     holder, tenure = house.holder(linger=5.0 if where == "lingers" else 0.0)
     if where == "passed on":
         house.in_line()
-    first = house.gate.pass_on(holder, tenure)
+    first = house.pass_on(holder, tenure)
     assert first is (where != "given back")
-    assert house.gate.pass_on(holder, tenure) is None
+    assert house.pass_on(holder, tenure) is None
 
 
 def test_a_late_release_does_not_take_the_lease_from_who_has_it_now(house: House) -> None:
     holder, tenure = house.holder()
     heir, other = house.in_line(), house.in_line()
-    house.gate.pass_on(holder, tenure)
-    assert house.gate.pass_on(holder, tenure) is None
+    house.pass_on(holder, tenure)
+    assert house.pass_on(holder, tenure) is None
     house.gate.left(holder)
     house.gate.withdraw(holder)
     assert house.gate.who is heir
@@ -388,6 +388,6 @@ def test_not_told_but_to_be_asked_for(house: House, state: str, leads: bool) -> 
         if state == "keeper":
             house.gate.on_asked()
         elif state == "lost":
-            tenure.lose("its key is gone")
+            house.lose(tenure)
     assert house.gate.busy(house.attempt()) is None
     assert house.gate.leads() is leads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import linecache
 import sys
 from collections.abc import Callable, Iterator
@@ -10,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from holdfast._core import gate as gate_module
-from holdfast._core.gate import Gate, Lead
-from holdfast._core.mutex import Attempt, Busy, Grant
+from holdfast._core import gate, waiting
+from holdfast._core.gate import Failed, Lead
+from holdfast._core.mutex import Attempt, Grant
+from holdfast._core.renewing import Tenure
 from holdfast._core.requests import NotSent
 from unit.gates import House, woken
 
@@ -59,7 +61,7 @@ class Scene:
     def given_a_pass(self) -> None:
         self.first, tenure = self.house.holder()
         self.line()
-        assert self.gate.pass_on(self.first, tenure)
+        assert self.house.pass_on(self.first, tenure)
 
     def given_what_cannot_be_passed_on_again(self) -> None:
         self.given_a_pass()
@@ -73,8 +75,8 @@ class Scene:
     def with_a_pass_that_is_lost(self) -> None:
         self.with_a_pass()
         assert self.gate.tenure is not None
-        self.gate.tenure.lose("its key is gone")
-        self.gate.lost(self.him)
+        self.house.lose(self.gate.tenure)
+        self.gate.lost()
 
     def given_the_lead(self) -> None:
         self.first = self.house.leader()
@@ -136,7 +138,7 @@ def test_who_leaves_leaves_no_trace(state: Callable[[Scene], None], others: int,
 def test_what_is_left_without_an_heir_is_given_back(house: House) -> None:
     holder, tenure = house.holder()
     heir = house.in_line()
-    house.gate.pass_on(holder, tenure)
+    house.pass_on(holder, tenure)
     house.gate.withdraw(heir)
     assert house.node.given_back == [tenure]
     late = house.in_line()
@@ -157,7 +159,7 @@ def test_who_was_given_it_just_as_he_timed_out_has_it(house: House, given: str) 
     if given == "a pass":
         holder, tenure = house.holder()
         him = house.in_line(until=1001.0)
-        house.gate.pass_on(holder, tenure)
+        house.pass_on(holder, tenure)
     else:
         leader = house.leader()
         him = house.in_line(until=1001.0)
@@ -213,36 +215,56 @@ def test_who_leads_no_more_has_no_place_to_leave(house: House) -> None:
 
 # Closed event loops
 
-GIVEN: dict[str, Callable[[House], object]] = {
-    "a pass": lambda house: house.is_done(*house.holder()),
-    "a pass, or it lingers": lambda house: house.is_done(*house.holder(linger=5.0)),
-    "the lead": lambda house: house.gate.left(house.leader()),
-    "the lead, by a failure": lambda house: house.gate.failed(house.leader(), NotSent("away")),
-    "the lead, by the keeper": lambda house: house.is_done(*house.holder(linger=5.0)) and house.gate.on_asked(),
-}
+
+def a_pass(house: House, come: Callable[[], None]) -> None:
+    holder, tenure = house.holder()
+    come()
+    house.is_done(holder, tenure)
 
 
-class Closed(House):
-    """One in which people come while somebody else is busy: those of closed loops, and perhaps somebody alive behind them."""
-
-    def __init__(self, *coming: dict[str, Any]) -> None:
-        super().__init__()
-        self.coming = coming
-        self.came: list[Attempt] = []
-
-    def leader(self, **options: Any) -> Attempt:
-        this = super().leader(**options)
-        self.came = [self.in_line(until=2000.0, **one) for one in self.coming]
-        return this
+def a_pass_or_it_lingers(house: House, come: Callable[[], None]) -> None:
+    holder, tenure = house.holder(linger=5.0)
+    come()
+    house.is_done(holder, tenure)
 
 
-@pytest.mark.parametrize("given", GIVEN)
+def the_lead(house: House, come: Callable[[], None]) -> None:
+    leader = house.leader()
+    come()
+    house.gate.left(leader)
+
+
+def the_lead_after_a_failure(house: House, come: Callable[[], None]) -> None:
+    leader = house.leader()
+    come()
+    house.gate.failed(leader, NotSent("away"))
+
+
+def the_lead_by_the_keeper(house: House, come: Callable[[], None]) -> None:
+    a_pass_or_it_lingers(house, lambda: None)
+    house.gate.on_asked()
+    come()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [a_pass, a_pass_or_it_lingers, the_lead, the_lead_after_a_failure, the_lead_by_the_keeper],
+    ids=lambda given: given.__name__,
+)
 @pytest.mark.parametrize("dead", [1, 3])
 @pytest.mark.parametrize("alive", [{}, {"ttl": 20.0}, None], ids=["alike", "another kind", "nobody"])
-def test_closed_loops_are_skipped(given: str, dead: int, alive: dict[str, Any] | None) -> None:
-    house = Closed(*[{"closed": True}] * dead, *[alive] * (alive is not None))
-    GIVEN[given](house)
-    living = house.came[dead:]
+def test_closed_loops_are_skipped(
+    house: House, given: Callable[[House, Callable[[], None]], None], dead: int, alive: dict[str, Any] | None
+) -> None:
+    living: list[Attempt] = []
+
+    def come() -> None:
+        for _ in range(dead):
+            house.in_line(until=2000.0, closed=True)
+        if alive is not None:
+            living.append(house.in_line(until=2000.0, **alive))
+
+    given(house, come)
     assert [this for this, _ in house.served(*living)] == living
     house.gate.on_asked()  # what lingers still is given back
     house.served()
@@ -254,6 +276,9 @@ def test_closed_loops_are_skipped(given: str, dead: int, alive: dict[str, Any] |
 # Interrupts
 
 
+TRACED = {gate.__file__, waiting.__file__}
+
+
 class _At:
     """Raises KeyboardInterrupt at one line of the gate."""
 
@@ -262,7 +287,7 @@ class _At:
         self.where = ""
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename != gate_module.__file__:
+        if frame.f_code.co_filename not in TRACED:
             return None
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         # The end of a with statement has a line event of its own, at which the interpreter lets no signal in.
@@ -274,9 +299,12 @@ class _At:
         return self
 
 
-def interrupted_at_every_line(prepare: Callable[[], Scene], action: Callable[[Scene], object]) -> Iterator[tuple[Scene, str]]:
+def interrupted_at_every_line(
+    prepare: Callable[[], Scene], action: Callable[[Scene], object]
+) -> Iterator[tuple[Scene, str, Tenure | None]]:
     for number in range(1000):
         scene, tracer = prepare(), _At(number)
+        tenure = scene.gate.tenure
         before = sys.gettrace()
         sys.settrace(tracer)
         try:
@@ -288,7 +316,7 @@ def interrupted_at_every_line(prepare: Callable[[], Scene], action: Callable[[Sc
         if not tracer.where:
             assert number > 2, "nothing was interrupted"
             return
-        yield scene, tracer.where
+        yield scene, tracer.where, tenure
     raise AssertionError("it never ends")
 
 
@@ -301,10 +329,15 @@ def scene(state: Callable[[Scene], None], others: int) -> Callable[[], Scene]:
     return prepare
 
 
+def lingers(scene: Scene) -> None:
+    scene.him.spec = dataclasses.replace(scene.him.spec, linger=5.0)
+    passes_on(scene)
+
+
 def passes_on(scene: Scene) -> None:
     tenure = scene.gate.tenure
     assert tenure is not None
-    scene.gate.pass_on(scene.him, tenure)
+    scene.house.pass_on(scene.him, tenure)
 
 
 def gives_back(scene: Scene) -> None:
@@ -312,6 +345,8 @@ def gives_back(scene: Scene) -> None:
     scene.gate.on_asked()
     scene.house.node.now += 0.5
     passes_on(scene)
+    assert scene.gate.tenure is not None
+    scene.house.ended(scene.gate.tenure)
     scene.gate.left(scene.him)
 
 
@@ -329,7 +364,7 @@ def withdraws(scene: Scene) -> None:
 
 def is_told_that_it_is_lost(scene: Scene) -> None:
     assert scene.gate.tenure is not None
-    scene.gate.tenure.lose("its key is gone")
+    scene.house.lose(scene.gate.tenure)
     scene.gate.left(scene.him)
 
 
@@ -337,6 +372,7 @@ INTERRUPTED = [
     *[(state, withdraws) for state in STATES],
     *[(state, receives) for state in (Scene.given_a_pass, Scene.given_the_lead, Scene.given_a_place, Scene.in_line)],
     (Scene.with_a_pass, passes_on),
+    (Scene.with_a_pass, lingers),
     (Scene.with_a_pass, gives_back),
     (Scene.with_a_pass, is_told_that_it_is_lost),
     (Scene.holding, passes_on),
@@ -348,10 +384,16 @@ INTERRUPTED = [
 @pytest.mark.parametrize("others", [0, 2])
 def test_interrupted_at_every_line(state: Callable[[Scene], None], action: Callable[[Scene], None], others: int) -> None:
     """The face withdraws then. Nobody else is stuck, nobody is served twice, and the lease is not lost."""
-    for scene_, where in interrupted_at_every_line(scene(state, others), action):
-        told = [this for this in scene_.others if woken(this) and this.until is None and action is fails]
+    for scene_, where, tenure in interrupted_at_every_line(scene(state, others), action):
+        told = [this for this in scene_.others if woken(this) and action is fails]
+        assert [type(scene_.gate.received(this)) for this in told] == [Failed] * len(told), where
+        if tenure is not None and tenure.over:
+            scene_.house.ended(tenure)
         scene_.gate.withdraw(scene_.him)
         expected = [this for this in [*scene_.before, *scene_.others] if this not in told]
+        if scene_.gate.tenure is not None and scene_.gate.who is None:
+            assert scene_.house.node.looks, f"{where}: it lingers for ever"
+            scene_.gate.on_asked()
         seen = scene_.house.served(*expected)
         assert [this for this, _ in seen] == expected, where
         assert [fence for _, fence in seen] == sorted({fence for _, fence in seen}), where
@@ -373,7 +415,7 @@ def test_interrupted_at_every_line_of_coming(kind: dict[str, Any], lingering: bo
         scene.him = scene.house.attempt(**kind)
         return scene
 
-    for scene_, where in interrupted_at_every_line(prepare, comes):
+    for scene_, where, _ in interrupted_at_every_line(prepare, comes):
         scene_.gate.withdraw(scene_.him)
         scene_.gate.on_asked()
         scene_.house.served()
@@ -391,7 +433,7 @@ def test_an_heir_who_cannot_be_woken_does_not_take_the_lease_with_him(house: Hou
     put, slot = heir.slot.put, heir.slot  # type: ignore[union-attr]
     slot.put = interrupted  # type: ignore[union-attr, method-assign]
     with pytest.raises(KeyboardInterrupt):
-        house.gate.pass_on(holder, tenure)
+        house.pass_on(holder, tenure)
     slot.put = put  # type: ignore[union-attr, method-assign]
     house.gate.withdraw(holder)
     assert [this for this, _ in house.served(heir, other)] == [heir, other]

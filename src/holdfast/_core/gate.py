@@ -174,9 +174,11 @@ class Gate:
     def received(self, attempt: Attempt) -> Given | None:
         """What somebody in line was given; None: nothing, and he stands in line no more."""
         with self.mutex:
-            given, attempt.given = attempt.given, None
-            if given is None or (self.line and self.line[0] is attempt):
+            given = attempt.given
+            if given is None or isinstance(given, Failed) or (self.line and self.line[0] is attempt):
                 self._step_out(attempt)
+            if not isinstance(given, Lead):  # a place in the queue is to be found again when this is interrupted
+                attempt.given = None
             # What an interrupted one had begun to give is not ours until our name is there.
             return given if self.who is attempt or isinstance(given, Failed) else None
 
@@ -247,7 +249,7 @@ class Gate:
     def left(self, attempt: Attempt | None = None) -> None:
         """The lock is back at the server, or was never had: the next in line asks for it. ``attempt``: whose turn it was."""
         with self.mutex:
-            if attempt is None or self.who is attempt:
+            if self.who is (attempt or KEEPER):
                 self.tenure = None
                 self._lead(None)
 
@@ -261,20 +263,18 @@ class Gate:
     def withdraw(self, attempt: Attempt) -> None:
         """Somebody wants it no more, whatever he was given just now. What he has at the server himself, he gives up himself."""
         with self.mutex:
-            given, attempt.given = attempt.given, None
             self._step_out(attempt)
-            tenure = self.tenure
+            given, tenure = attempt.given, self.tenure
             if self.who is not attempt:
                 self._nudge()
-            elif isinstance(given, Lead) and given.place is not None:
-                if not self.bequeath(attempt, given.place):
+            elif tenure is not None and not tenure.over:
+                if not self._may_keep(attempt.spec, tenure, now := self.clock()) or not self._pass(tenure, now):
+                    self._give_back(tenure)
+            elif not isinstance(given, Lead) or given.place is None or not self.bequeath(attempt, given.place):
+                if isinstance(given, Lead) and given.place is not None:
                     self.node.waiting.delist(given.place)
-                    self._lead(None)
-            elif tenure is None or tenure.over:
                 self.tenure = None
                 self._lead(None)
-            elif not self._may_keep(attempt.spec, tenure, now := self.clock()) or not self._pass(tenure, now):
-                self._give_back(tenure)
 
     def bequeath(self, attempt: Attempt, place: Waiter) -> bool:
         """Who leads stands in the queue at the server, and gives up: the next one here inherits the place. False: there is
@@ -302,8 +302,8 @@ class Gate:
             if self.who is attempt:
                 for other in [other for other in self.line if other.until is None]:
                     other.given = Failed(error)
-                    self.line.remove(other)
                     self._wake(other)
+                    self.line.remove(other)
                 self._lead(None)
 
     # Asked by others; the mutex is held
@@ -335,6 +335,8 @@ class Gate:
         """Wake whose turn it is, in case that an interrupt has hit just before that was done."""
         if isinstance(self.who, Attempt) and self.who.given is not None:
             self._give(self.who, self.who.given)
+        elif self.who is KEEPER and self.tenure is not None:
+            self._give_back(self.tenure)
 
     def _may_keep(self, spec: Spec, tenure: Tenure, now: float) -> bool:
         if not self.node.reachable:
@@ -365,8 +367,8 @@ class Gate:
             return False
         self.tenure.owner = nobody
         self.linger_until = now + spec.linger
-        self.who = None
         self.node.look_at(self, self.linger_until)
+        self.who = None
         return True
 
     def _grant(self, attempt: Attempt, tenure: Tenure, now: float) -> Grant:
@@ -379,8 +381,9 @@ class Gate:
 
     def _give_back(self, tenure: Tenure) -> None:
         """Nobody here has it: the keeper gives it back."""
-        self.who, self.tenure = KEEPER, None
+        self.who = KEEPER
         self.node.give_back(self, tenure)
+        self.tenure = None
 
     def _lead(self, place: Waiter | None) -> None:
         while self.line:
