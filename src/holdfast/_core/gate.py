@@ -218,7 +218,9 @@ class Gate:
     def had(self, attempt: Attempt, tenure: Tenure) -> None:
         """The lease of what this one took."""
         if self.who is attempt:
-            self.tenure = tenure
+            with self.mutex:
+                self.tenure = tenure
+                self.asked = self.asked or self.node.asked_for(tenure.token)
 
     def took(self, attempt: Attempt, grant: Grant) -> None:
         """Who leads was given the lock by the server."""
