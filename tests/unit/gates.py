@@ -130,7 +130,7 @@ class House:
         return kept
 
     def pass_on(self, this: Attempt, tenure: Tenure) -> bool | None:
-        return self.gate.pass_on(this, tenure)
+        return self.gate.pass_on(this, tenure, self.node.now)
 
     def ended(self, tenure: Tenure) -> None:
         """It is being given back, or was lost: nobody looks after it any more."""

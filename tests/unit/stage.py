@@ -89,7 +89,10 @@ class SyncDriver:
         self.process, self.endpoint = process, endpoint
 
     def attempt(self, spec: Spec, *, shared: bool) -> Attempt:
-        return Attempt(spec, slot=Slot(), gate=self.process.keeper.gate(spec.keys[0]) if shared else None)
+        return Attempt(spec, gate=self.process.keeper.gate(spec.keys[0]) if shared else None)
+
+    def slot(self) -> Slot:
+        return Slot()
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
         return self.process.script.run(operation)

@@ -285,7 +285,7 @@ def lingering(stage: Stage) -> Gate:
     tenure = Tenure(grant)
     stage.node.renewing.watch(tenure)
     gate.had(this, tenure)
-    assert gate.pass_on(this, tenure)
+    assert gate.pass_on(this, tenure, stage.now)
     return gate
 
 

@@ -318,20 +318,15 @@ class Gate:
 
     def on_time(self, now: float) -> bool:
         """Give back what has lingered long enough. False: there is nothing to look at any more."""
-        if self.who is not None or self.tenure is None:
-            return False
-        if now >= self.linger_until:
+        if self.who is None and self.tenure is not None and now >= self.linger_until:
             self._give_back(self.tenure)
-            return False
-        return True
+        return self.who is None and self.tenure is not None
 
     # With the mutex held
 
     def _step_out(self, attempt: Attempt) -> None:
-        try:
+        if attempt in self.line:
             self.line.remove(attempt)
-        except ValueError:
-            pass  # it stood there no more
 
     def _nudge(self) -> None:
         """Wake whose turn it is, in case that an interrupt has hit just before that was done."""
