@@ -105,15 +105,14 @@ def test_the_core_decides_and_nothing_else() -> None:
 
 def test_the_core_awaits_requests_and_nothing_else() -> None:
     """No event loop, no coroutine of a library: ``await`` is only ever for a request or another operation of ours."""
+    operations = {node.name for path in CORE for node in ast.walk(parse(path)) if isinstance(node, ast.AsyncFunctionDef)}
+    requests = {
+        node.name
+        for node in ast.walk(parse(ROOT / "_core" / "requests.py"))
+        if isinstance(node, ast.ClassDef) and any("Request" in ast.unparse(base) for base in node.bases)
+    }
     for path in CORE:
-        tree = parse(path)
-        operations = {node.name for p in CORE for node in ast.walk(parse(p)) if isinstance(node, ast.AsyncFunctionDef)}
-        requests = {
-            node.name
-            for node in ast.walk(parse(ROOT / "_core" / "requests.py"))
-            if isinstance(node, ast.ClassDef) and any("Request" in ast.unparse(base) for base in node.bases)
-        }
-        for node in ast.walk(tree):
+        for node in ast.walk(parse(path)):
             if not isinstance(node, ast.Await):
                 continue
             either = [node.value.body, node.value.orelse] if isinstance(node.value, ast.IfExp) else [node.value]

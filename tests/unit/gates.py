@@ -61,7 +61,7 @@ class House:
         """Who leads is given the lock by the server."""
         self.asked_of_the_server += 1
         first = OF_THE_SERVER * self.asked_of_the_server
-        this.token = this.token or f"aaaaaaaaaaaa.{self.asked_of_the_server}"
+        this.token = this.token or f"aaaaaaaaaaaa.{self.asked_of_the_server}" + "~" * (this.spec.linger > 0)
         now = self.node.now
         grant = Grant(this, first, now, now + this.spec.ttl, queued=queued, last=first + BLOCK - 1)
         self.gate.took(this, grant)

@@ -229,6 +229,34 @@ def test_kept_after_use_and_taken_again_without_a_trip(house: House) -> None:
     assert house.node.given_back == []
 
 
+def test_retaken_by_the_short_way(house: House) -> None:
+    tenure = lingering(house)
+    for n in range(1, 4):
+        this = house.attempt(linger=5.0)
+        grant = house.gate.retake(this)
+        assert grant is not None
+        assert (grant.tenure, grant.fence) == (tenure, OF_THE_SERVER + n)
+        assert house.gate.retake(house.attempt(linger=5.0)) is None, "somebody has it"
+        assert house.is_done(this, tenure)
+
+
+@pytest.mark.parametrize("why", ["nothing lingers", "another kind", "lost", "nearly over", "no fences", "being given back"])
+def test_not_retaken_by_the_short_way(house: House, why: str) -> None:
+    if why != "nothing lingers":
+        tenure = lingering(house)
+        if why == "lost":
+            house.lose(tenure)
+        elif why == "nearly over":
+            house.node.now += 20
+        elif why == "no fences":
+            house.gate.fence = house.gate.last
+        elif why == "being given back":
+            house.gate.on_asked()
+    before = house.gate.who
+    assert house.gate.retake(house.attempt(ttl=20.0 if why == "another kind" else 30.0)) is None
+    assert house.gate.who is before
+
+
 def test_what_lingers_is_given_back_in_time(house: House) -> None:
     tenure = lingering(house)
     assert house.gate.on_time(house.node.now + 4.9)
@@ -270,10 +298,12 @@ def test_what_was_nearly_over_while_it_lingered_is_renewed_first(house: House) -
     assert again.fence == 0
 
 
-@pytest.mark.parametrize("why", ["asked", "somebody waits", "not linger", "limit"])
+@pytest.mark.parametrize("why", ["asked", "somebody waits", "not linger", "limit", "nobody outside would know"])
 def test_what_does_not_linger(house: House, why: str) -> None:
     holder, tenure = house.holder(linger=0.0 if why == "not linger" else 5.0)
-    if why == "asked":
+    if why == "nobody outside would know":
+        tenure.token = "aaaaaaaaaaaa.1"  # taken by somebody who does not linger
+    elif why == "asked":
         house.gate.on_asked()
     elif why == "somebody waits":
         house.in_line(ttl=20.0)
@@ -315,6 +345,17 @@ def test_what_is_lost_on_its_way_is_asked_for_anew(house: House) -> None:
     house.lose(tenure)
     assert house.served(heir) == [(heir, 2 * OF_THE_SERVER)]
     assert house.idle
+
+
+def test_a_lease_that_was_dropped_is_nobody_s(house: House) -> None:
+    """Its holder has vanished without giving it back."""
+    _, tenure = house.holder()
+    heir = house.in_line()
+    house.gate.dropped(tenure)
+    assert house.gate.received(heir) == Lead()
+    second = house.taken(heir)
+    house.gate.dropped(tenure)
+    assert house.gate.tenure is second, "whatever became of an earlier one"
 
 
 # Two who release the same
@@ -363,6 +404,15 @@ def test_a_failure_of_who_leads_no_more_is_his_own(house: House) -> None:
     house.gate.left(leader)
     house.gate.failed(leader, NotSent("away"))
     assert house.gate.received(patient) == Lead()
+
+
+def test_when_the_process_stops_nobody_stands_in_line_any_more(house: House) -> None:
+    house.holder()
+    those = [house.in_line(), house.in_line(until=2000.0)]
+    error = NotSent("closed")
+    house.gate.close(error)
+    assert [house.gate.received(this) for this in those] == [Failed(error)] * 2
+    assert not house.gate.line
 
 
 # Who does not wait

@@ -273,7 +273,7 @@ def taking(stage: Stage, *, linger: float = 0.0) -> tuple[Gate, Attempt, Grant]:
     """Somebody who leads is given the lock by the server; his lease is not made yet."""
     wanted = dataclasses.replace(spec(), linger=linger)
     gate = stage.node.gate(wanted.keys[0])
-    this = Attempt(wanted, TOKEN, gate=gate)
+    this = Attempt(wanted, TOKEN + "~" * (linger > 0), gate=gate)
     assert gate.enter(this) == Lead()
     return gate, this, Grant(this, 7, stage.now, stage.now + 29, last=39)
 
@@ -329,10 +329,10 @@ def test_strangers_who_ask_are_not_remembered_for_ever(stage: Stage) -> None:
 
 def test_what_lingers_is_given_back_when_somebody_asks(stage: Stage) -> None:
     gate = lingering(stage)
-    stage.node._on_push(message(b"2 p.1"))
+    stage.node._on_push(message(b"2 p.1~"))
     call, _ = stage.sent[-1]
     assert isinstance(call, Run)
-    assert (call.script, call.args) == (RELEASE, (TOKEN, "release"))
+    assert (call.script, call.args) == (RELEASE, ("p.1~", "release"))
     assert len(stage.node.renewing) == 0, "it is renewed no more"
     heir = Attempt(spec(), slot=Slot(), gate=gate)
     assert gate.enter(heir) is None, "until it is back"
@@ -362,7 +362,7 @@ def test_the_keeper_is_woken_in_time_for_what_lingers(stage: Stage) -> None:
 def test_what_cannot_be_given_back_is_left_to_its_end(stage: Stage, failure: Exception) -> None:
     """A copy of the first request may arrive late: the token is buried. Who waits here asks the server then."""
     gate = lingering(stage)
-    stage.node._on_push(message(b"2 p.1"))
+    stage.node._on_push(message(b"2 p.1~"))
     heir = Attempt(spec(), slot=Slot(), gate=gate)
     gate.enter(heir)
     for _ in range(3):

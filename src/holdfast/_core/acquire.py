@@ -89,8 +89,6 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
                 raise KeyConflict(why)
             case Busy():
                 busy = result.value
-                if attempt.gate is not None:
-                    attempt.gate.heard = busy
                 # Not queued yet: nothing of ours is there, unless an earlier copy of the request is still under way.
                 attempt.pending = attempt.doubt
         if at_once and busy.lingers:

@@ -360,7 +360,8 @@ class Gate:
         return False
 
     def _linger(self, spec: Spec, now: float) -> bool:
-        if self.line or self.asked or not spec.linger or self.tenure is None:
+        # Those outside who do not wait ask again only where the token says that this may be.
+        if self.line or self.asked or not spec.linger or self.tenure is None or not self.tenure.token.endswith("~"):
             return False
         self.tenure.owner = nobody
         self.linger_until = now + spec.linger
@@ -407,6 +408,5 @@ class Gate:
 def alike(spec: Spec, tenure: Tenure) -> bool:
     """The lease can be passed on to somebody who asked for such a lock."""
     mine = tenure.spec
-    if not spec.renew or spec.max_hold is not None or spec.ttl != tenure.ttl:
-        return False
-    return spec is mine or (mine.renew and mine.max_hold is None)
+    fits = spec.renew and spec.max_hold is None and spec.ttl == tenure.ttl
+    return fits and (spec is mine or (mine.renew and mine.max_hold is None))

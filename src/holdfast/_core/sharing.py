@@ -78,7 +78,8 @@ async def _stand_in_line(attempt: Attempt) -> Given | Busy:
     await Park(attempt, attempt.until)
     gate = gate_of(attempt)
     attempt.waited = True
-    return gate.received(attempt) or gate.busy(attempt) or gate.heard
+    leader = gate.node.waiting.get(gate.who.token) if isinstance(gate.who, Attempt) else None
+    return gate.received(attempt) or gate.busy(attempt) or (leader.busy if leader is not None else gate.heard)
 
 
 async def _freshen(attempt: Attempt, tenure: Tenure) -> Given:

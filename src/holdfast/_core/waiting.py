@@ -109,6 +109,9 @@ class Waiting:
         """It waits still: nothing has become of it."""
         return self._waiters.get(waiter.attempt.token) is waiter and waiter.told is not None
 
+    def get(self, token: str) -> Waiter | None:
+        return self._waiters.get(token)
+
     def waiters(self) -> list[Waiter]:
         return list(self._waiters.values())
 
