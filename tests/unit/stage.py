@@ -49,7 +49,7 @@ class Keeper:
     def gate(self, key: bytes) -> Gate:
         return self._gates.setdefault(key, Gate(self.node))
 
-    def watch(self, endpoint: Endpoint, tenure: Tenure) -> None:
+    def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
         self.renewing.watch(tenure)
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
@@ -72,6 +72,10 @@ class Process:
         return self.keeper
 
     here = True
+    id = ME
+
+    def facts(self) -> dict[str, object]:
+        return {"host": "here", "pid": 1}
 
     def clock(self) -> float:
         return self.script.server.now
