@@ -15,6 +15,8 @@ from holdfast._core.waiting import Waiting
 class Node:
     now: float = 1000.0
     listens: bool = True
+    stirring: bool = False
+    """Something has come to the inbox that nobody has read yet."""
     waiting: Waiting = field(default_factory=Waiting)
     renewing: Renewing = field(default_factory=Renewing)
     mutex: AbstractContextManager[object] = field(default_factory=threading.RLock)
@@ -27,6 +29,9 @@ class Node:
     @property
     def reachable(self) -> bool:
         return self.listens
+
+    def stirs(self) -> bool:
+        return self.stirring
 
     def clock(self) -> float:
         return self.now

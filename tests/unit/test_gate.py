@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.gate import LIMIT, USEFUL, Failed, Lead
+from holdfast._core.gate import LIMIT, LOOK, USEFUL, Failed, Lead
 from holdfast._core.mutex import BLOCK, Grant, Held, margin
 from holdfast._core.requests import NotSent
 from unit.gates import OF_THE_SERVER, House, woken
@@ -100,6 +100,14 @@ def passed_on_before(times: int) -> Callable[[House], None]:
     return passed
 
 
+def stirs(house: House) -> None:
+    house.node.stirring = True
+
+
+def looked_just_now(house: House) -> None:
+    house.gate.look_at = house.node.now + LOOK
+
+
 def silent(house: House) -> None:
     house.node.listens = False
 
@@ -135,6 +143,10 @@ PASSED: dict[str, tuple[list[Deed], dict[str, Any], dict[str, Any], bool]] = {
     "asked, too late": ([asked, later(0.0101)], {}, {}, False),
     "asked, more time is allowed": ([asked, later(0.9)], {"max_pass_time": 1.0}, {}, True),
     "asked, more time is allowed than LIMIT": ([asked, later(LIMIT)], {"max_pass_time": 9.0}, {}, False),
+    "something has come": ([stirs, passed_on_before(31)], {}, {}, True),
+    "something has come, none left": ([stirs, passed_on_before(32)], {}, {}, False),
+    "something has come, not looked for": ([stirs, passed_on_before(32), looked_just_now], {}, {}, True),
+    "something has come, looked for again": ([stirs, passed_on_before(32), looked_just_now, later(LOOK)], {}, {}, False),
     "nobody outside could ask": ([silent], {}, {}, False),
     "the lease has ended": ([ends_now], {}, {}, False),
     "the lease is lost": ([lost], {}, {}, False),

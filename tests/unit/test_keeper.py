@@ -44,6 +44,9 @@ class Line:
     def next_at(self) -> float:
         return float("inf")
 
+    def stirs(self) -> bool:
+        return False
+
     def fail(self, why: str) -> None:
         self.stage.failed.append(why)
 
