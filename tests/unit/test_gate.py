@@ -105,7 +105,7 @@ def stirs(house: House) -> None:
 
 
 def looked_just_now(house: House) -> None:
-    house.gate.look_at = house.node.now + LOOK
+    house.gate.next_look = house.node.now + LOOK
 
 
 def silent(house: House) -> None:
