@@ -197,9 +197,8 @@ class Node:
         return False
 
     def look_at(self, gate: Gate, at: float) -> None:
-        if gate not in self._lingering:
-            self._lingering[gate] = None
-            self.keeper.wake_by(at)
+        self._lingering[gate] = None
+        self.keeper.wake_by(at)
 
     def forget(self, tenure: Tenure) -> None:
         self.renewing.forget(tenure.token)
@@ -280,6 +279,8 @@ class Node:
                 self._inbox_at = now + 0.1
             else:
                 self.waiting.on_listening(now)
+                for gate in list(self._gates.values()):
+                    gate.on_asked()  # somebody may have said so while nobody listened
                 self._inbox_at = now + PING_EVERY
 
     def _on_silence(self) -> None:
