@@ -60,7 +60,7 @@ class BaseLease:
         self._attempt = attempt = grant.attempt
         self._passed = False
         """Given back to others of this process."""
-        self._told = False
+        self._told_loss = False
         """Its owner knows that it is lost."""
         self._tenure = tenure = grant.tenure or Tenure(grant)
         self._owner = 0
@@ -201,10 +201,10 @@ class BaseLease:
             raise self._lease_lost()
 
     def _first_to_tell(self) -> bool:
-        """The lease is lost: who waits in this process need not wait until the holder has noticed. False: it was told before."""
+        """The lease is lost: who waits in this process need not wait for its holder to notice. False: it was told before."""
         if self._attempt.gate is not None:
             self._attempt.gate.left(self._attempt)
-        told, self._told = self._told, True
+        told, self._told_loss = self._told_loss, True
         return not told
 
     def _not_held(self) -> NotHeld:
