@@ -38,7 +38,7 @@ HOLDING = (
     _core(
         "renewed-too-late",
         "renewing",
-        "sent + ttl / 3 if ttl >= self.ttl",
+        "self.due_at(sent + ttl * self.part) if ttl >= self.ttl",
         "sent + ttl if ttl >= self.ttl",
         "a lease is renewed when it is over",
     ),

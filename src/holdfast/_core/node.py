@@ -136,8 +136,10 @@ class Node:
         safely = self.keeper.safely
         for tenure in lost:
             safely(self.keeper.report, tenure)
-        if due:
-            safely(self._renew, due)
+        if due and not safely(self._renew, due):
+            with self.keeper.mutex:
+                for renew in due:
+                    self.renewing.on_failed(renew, now)
         for refresh in refreshes:
             if not safely(self._refresh, refresh, timeout):
                 with self.mutex:
