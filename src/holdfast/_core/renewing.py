@@ -230,7 +230,7 @@ class Renewing:
         ttl = min(tenure.ttl, tenure.ends_at - now)
         renewals.append(Renew(tenure, ttl, tenure.asks(now, ttl)))
         # It is looked at again when the next one is due: nearly always, the answer finds it in its place.
-        tenure.renew_at = tenure.due_at(now + tenure.ttl * tenure.part)
+        tenure.renew_at = tenure.due_at(now + tenure.ttl * tenure.spec.renew_part)
         self.watch(tenure)
 
     def on_answer(self, renewal: Renew, answer: int, sent: float, now: float) -> bool:
