@@ -259,6 +259,8 @@ L = TypeVar("L", bound=BaseLease)
 class Entered(Generic[L]):
     """The leases whose ``with`` is not left yet, by the thread or task that entered it: a lock object may be shared."""
 
+    __slots__ = ("_leases",)
+
     def __init__(self) -> None:
         self._leases: list[L] = []
 

@@ -6,7 +6,7 @@ from holdfast._core.acquire import RECALL, ask_until, new_token, take
 from holdfast._core.gate import Failed, Gate, Given, Lead
 from holdfast._core.mutex import Attempt, Busy, Grant, Held, give_up
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Delist, Now, Park, WireError
+from holdfast._core.requests import Delist, Now, Park, TimedOut, WireError
 from holdfast._core.waiting import Waiter
 
 
@@ -19,7 +19,9 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
     try:
         given = _enter(attempt, wait == 0, now)
         if given is None:
-            given = await _stand_in_line(attempt)
+            while attempt.given is None and not isinstance(await Park(attempt, attempt.until), TimedOut):
+                pass  # woken for nothing
+            given = _look(attempt)
             now = 0.0 if wait is None else await Now()
         while isinstance(given, Grant):
             tenure = given.tenure
@@ -74,9 +76,8 @@ def _enter(attempt: Attempt, at_once: bool, now: float) -> Given | Busy | None:
     return gate.enter(attempt)
 
 
-async def _stand_in_line(attempt: Attempt) -> Given | Busy:
-    """Wait for the others of this process who came before."""
-    await Park(attempt, attempt.until)
+def _look(attempt: Attempt) -> Given | Busy:
+    """What somebody in line was given; or what he is told, because his time is up."""
     gate = gate_of(attempt)
     attempt.waited = True
     leader = gate.node.waiting.get(gate.who.token) if isinstance(gate.who, Attempt) else None
