@@ -6,7 +6,7 @@ from holdfast._core.acquire import RECALL, ask_until, new_token, take
 from holdfast._core.gate import Failed, Gate, Given, Lead
 from holdfast._core.mutex import Attempt, Busy, Grant, Held, give_up
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Delist, Now, Park, TimedOut, WireError
+from holdfast._core.requests import Delist, Now, Park, WireError
 from holdfast._core.waiting import Waiter
 
 
@@ -19,10 +19,10 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
     try:
         given = _enter(attempt, wait == 0, now)
         if given is None:
-            while attempt.given is None and not isinstance(await Park(attempt, attempt.until), TimedOut):
-                pass  # woken for nothing
+            while attempt.given is None and (attempt.until is None or now < attempt.until):
+                await Park(attempt)
+                now = 0.0 if attempt.until is None else await Now()
             given = _look(attempt)
-            now = 0.0 if wait is None else await Now()
         while isinstance(given, Grant):
             tenure = given.tenure
             assert tenure is not None

@@ -30,7 +30,7 @@ class Driver:
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
             Sleep: lambda request: time.sleep(request.seconds),
-            Park: lambda request: request.attempt.slot.take(request.until),
+            Park: self._park,
             Enlist: self._enlist,
             Wait: self._wait,
             Delist: self._delist,
@@ -83,6 +83,12 @@ class Driver:
         keeper = self.process.running_keeper
         if keeper is not None:
             keeper.delist(self.endpoint, request.waiter)
+
+    @staticmethod
+    def _park(request: Park) -> None:
+        slot = request.attempt.slot
+        assert isinstance(slot, Slot)
+        slot.take(request.attempt.until)
 
     def _enlist(self, request: Enlist) -> Outcome | None:
         waiter = request.waiter
