@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast._core.acquire import RECALL, ask_until, new_token, take
+from holdfast._core.acquire import RECALL, ask_until, marked, take
 from holdfast._core.gate import Failed, Gate, Given, Lead
 from holdfast._core.mutex import Attempt, Busy, Grant, Held, give_up
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Delist, Now, Park, WireError
+from holdfast._core.requests import Delist, Draw, Now, Park, WireError
 from holdfast._core.waiting import Waiter
 
 
@@ -106,7 +106,7 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float) -> Gran
         return await take(attempt, at_once, now)
     place = lead.place
     if place is None and gate.crowded and not at_once:
-        attempt.token = await new_token(attempt.spec)
+        attempt.token = marked(await Draw(), attempt.spec)
         place = Waiter(attempt, gate.heard)  # asking first whether it is free would most likely be a trip for nothing
     try:
         result = await take(attempt, at_once, now, place)

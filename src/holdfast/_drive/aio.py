@@ -14,7 +14,7 @@ from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.multiplex import stream_to
-from holdfast._wire.resp import forgotten, pack, value
+from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
 
 T = TypeVar("T")
 
@@ -150,9 +150,11 @@ class Driver:
             reply = await future
         else:
             reply, sent = await self.stream.exchange(packed, call.timeout)
-        if forgotten(reply):
-            reply, sent = await self.stream.exchange(pack(call, whole=True), call.timeout)
-        return Answer(value(call, reply, self.endpoint), sent, clock())
+        if type(reply) is ReplyError:
+            if forgotten(reply):
+                reply, sent = await self.stream.exchange(pack(call, whole=True), call.timeout)
+            check(reply, self.endpoint)
+        return Answer(parsed(call, reply), sent, clock())
 
     def _delist(self, request: Delist) -> None:
         keeper = self.process.running_keeper
