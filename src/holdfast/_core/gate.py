@@ -211,7 +211,7 @@ class Gate:
             tenure.deadline = max(tenure.deadline, sent + tenure.ttl - margin(tenure.ttl))
             if held.last != self.last:
                 self.fence, self.last = held.fence - 1, held.last
-            return self._grant(attempt, tenure, self.clock())
+            return self._grant(attempt, tenure, self.clock(), renewed=True)
 
     def lost(self) -> Lead:
         """What was passed on is lost: ask the server anew."""
@@ -375,10 +375,11 @@ class Gate:
         self.who = None
         return True
 
-    def _grant(self, attempt: Attempt, tenure: Tenure, now: float) -> Grant:
-        """The next fence; 0 where the server has to be asked first, because there is none left, or too little time."""
-        fence = 0
-        if self.fence < self.last and tenure.deadline - now >= min(USEFUL, tenure.ttl / 2):
+    def _grant(self, attempt: Attempt, tenure: Tenure, now: float, *, renewed: bool = False) -> Grant:
+        """The next fence; 0 where the server has to be asked first, because there is none left, or too little time.
+        ``renewed``: just now, so what the trip has left of it is enough, or one would ask again for ever."""
+        fence, left = 0, tenure.deadline - now
+        if self.fence < self.last and (left >= min(USEFUL, tenure.ttl / 2) or (renewed and left > 0)):
             fence = self.fence = self.fence + 1
         self.tenure = tenure
         return Grant(attempt, fence, now, tenure.deadline, tenure=tenure)
