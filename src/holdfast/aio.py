@@ -36,12 +36,13 @@ class Lease(_lease.BaseLease):
     """One acquisition of a lock: what ``async with`` gives."""
 
     def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
-        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
+        # All of ours before: a lease that is lost already is told so while it is made.
         self._driver = driver
         self._event: asyncio.Event | None = None
         self._body: asyncio.Task[Any] | None = None
         """The task inside ``async with``, to be cancelled if the lease is lost."""
         self._cancelled_body = False
+        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
 
     @property
     def lost(self) -> asyncio.Event:
