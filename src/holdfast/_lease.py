@@ -201,7 +201,7 @@ class BaseLease:
             raise self._lease_lost()
 
     def _first_to_tell(self) -> bool:
-        """The lease is lost: who waits in this process need not wait until the holder has noticed. False: it was told before."""
+        """The lease is lost: who waits in this process need not wait until the holder has noticed. False: told before."""
         if self._attempt.gate is not None:
             self._attempt.gate.left(self._attempt)
         told, self._told = self._told, True
