@@ -76,6 +76,7 @@ class Task:
             error = None
             if isinstance(self.asked, Run):
                 self.sent.append(self.asked)
+                assert len(self.sent) < 100, "it asks for ever"
                 if not self.answers:
                     return self
             elif isinstance(self.asked, Park):
@@ -188,6 +189,19 @@ def test_one_place_in_the_queue_for_all(elsewhere: Process) -> None:
     # The claim window is passed on as it is: the keeper turns it into a lease if it is needed for longer.
     assert [task.commands for task in tasks] == [["acquire", "acquire"], [], [], [], []]
     assert elsewhere.server.present() == set()
+
+
+@pytest.mark.parametrize(("since", "commands"), [(0.9, []), (1.1, ["acquire"])])
+def test_a_claim_is_passed_on_as_it_is_while_a_second_is_left(elsewhere: Process, since: float, commands: list[str]) -> None:
+    """It counts from when we were last told to wait: usually less than a second before."""
+    leader, heir = elsewhere.comes(), elsewhere.comes()
+    elsewhere.server.now += since
+    elsewhere.other_releases()
+    grant = leader.looks().grant
+    assert grant.claim
+    assert leader.is_done()
+    assert heir.looks().grant.fence == grant.fence + 1
+    assert heir.commands == commands
 
 
 # Where others wanted it, too
