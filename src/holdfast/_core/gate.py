@@ -8,9 +8,8 @@ number of passes, and a bounded time. Lock cohorting: D. Dice, V. Marathe, N. Sh
 from __future__ import annotations
 
 from collections import deque
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from holdfast._core.mutex import BLOCK, Attempt, Busy, Grant, Held, Spec, margin
 from holdfast._core.renewing import nobody
@@ -18,7 +17,8 @@ from holdfast._core.requests import WireError
 
 if TYPE_CHECKING:
     from holdfast._core.renewing import Tenure
-    from holdfast._core.waiting import Waiter, Waiting
+    from holdfast._core.surroundings import Surroundings
+    from holdfast._core.waiting import Waiter
 
 LIMIT = 1.0
 """Seconds after which a lease goes back to the server in any case: the message that somebody waits there may be lost."""
@@ -32,41 +32,6 @@ keeper, who reads what has come, wait for 5 ms."""
 
 MORE = 1000
 """Fences that are asked for when the block is used up and nobody waits outside."""
-
-
-class Surroundings(Protocol):
-    """What a gate needs of the node it belongs to."""
-
-    waiting: Waiting
-
-    def forget(self, tenure: Tenure) -> None:
-        """Renew this lease no more; the mutex is held."""
-
-    @property
-    def mutex(self) -> AbstractContextManager[object]:
-        """Guards the gate, and the books of the keeper."""
-
-    @property
-    def reachable(self) -> bool:
-        """The inbox listens: who waits outside can say so."""
-
-    def clock(self) -> float:
-        """Local time in seconds."""
-
-    def stirs(self) -> bool:
-        """Something has come to the inbox that nobody has read yet."""
-
-    def be_reachable(self) -> None:
-        """Open the inbox; the mutex is held."""
-
-    def asked_for(self, token: str) -> bool:
-        """Somebody outside has asked for what this token holds already; the mutex is held."""
-
-    def look_at(self, gate: Gate, at: float) -> None:
-        """Call `Gate.on_time` at local time ``at``; the mutex is held."""
-
-    def give_back(self, gate: Gate, tenure: Tenure) -> None:
-        """Give back a lease that nobody holds, soon, and say so to `Gate.left`; the mutex is held."""
 
 
 @dataclass(slots=True)
