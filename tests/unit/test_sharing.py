@@ -11,9 +11,9 @@ import pytest
 
 from holdfast._core.acquire import RECALL
 from holdfast._core.gate import MORE, USEFUL, Gate
-from holdfast._core.mutex import ACQUIRE, BLOCK, Attempt, Busy, Grant
+from holdfast._core.mutex import ACQUIRE, BLOCK, RELEASE, Attempt, Busy, Grant
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, NotSent, Park, Request, Run, TimedOut, Unknown, Wait
+from holdfast._core.requests import Answer, Gone, NotSent, Park, Request, Run, TimedOut, Unknown, Wait
 from holdfast._core.sharing import acquire
 from unit.driver import ME, OTHER, Driver, Slot, kind_of, slot_of, spec
 from unit.node import Node
@@ -289,6 +289,36 @@ def test_who_is_cancelled_while_he_joins_at_once_leaves_nothing(process: Process
     assert process.server.present() == {OTHER}
     assert len(process.waiting) == 0
     assert process.gate.who is None
+
+
+@pytest.mark.parametrize("where", ["crowded", "not crowded"])
+def test_a_server_that_is_away_at_the_first_contact_is_an_error_at_once(process: Process, where: str) -> None:
+    if where == "crowded":
+        crowded(process)
+    leader, away = process.comes(answers=False), NotSent("away")
+    leader.answers = True  # had it asked once more, it would have the lock
+    assert leader.goes(None, away).result is away
+    assert process.gate.who is None
+
+
+def test_who_stands_in_line_there_already_rides_out_an_absence(process: Process) -> None:
+    crowded(process).server.take(OTHER, 20.0)
+    leader = process.comes()
+    assert isinstance(leader.asked, Wait)
+    leader.answers = False
+    process.server.run(RELEASE, leader.attempt.token, "leave")
+    leader.goes(Gone())  # its place is gone: it asks for another one
+    assert joins_and_more(leader) == [(1, 0), (1, 0)]
+    leader.answers = True
+    leader.goes(None, NotSent("away"))
+    assert isinstance(leader.asked, Wait)
+    assert process.server.queue == [leader.attempt.token]
+
+
+def test_who_would_have_to_wait_for_the_inbox_asks_first_however_crowded_it_is(process: Process) -> None:
+    """With the server away it is not opened either, and that would be waited for."""
+    crowded(process).listens = False
+    assert joins_and_more(process.comes()) == [(0, 0)]
 
 
 # What is left to the next one
