@@ -105,7 +105,8 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float) -> Gran
     if gate is None:
         return await take(attempt, at_once, now)
     place = lead.place
-    if place is None and gate.crowded and not at_once:
+    # Not where the inbox is still to be opened: with the server away one would wait for that, instead of being told at once.
+    if place is None and gate.crowded and gate.node.reachable and not at_once:
         attempt.token = marked(await Draw(), attempt.spec)
         place = Waiter(attempt, gate.heard)  # asking first whether it is free would most likely be a trip for nothing
     try:
