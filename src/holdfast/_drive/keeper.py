@@ -214,7 +214,7 @@ class Keeper:
     def _farewell(self, done: threading.Event) -> None:
         with self.mutex:
             for node in self._nodes.values():
-                node.waiting.close(NotSent("holdfast was closed", node.address))
+                node.close(NotSent("holdfast was closed", node.address))
             parts = [(node, *node.farewell()) for node in self._nodes.values()]
         for _, lost, _ in parts:
             for tenure in lost:  # first of all: whoever works under the lock shall stop before somebody else has it

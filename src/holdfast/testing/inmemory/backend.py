@@ -94,10 +94,10 @@ class Memory:
         return Holder(who, max(0, last - BLOCK + 1), None if left == -1 else left / 1000)
 
     def waiters(self, lock: Named) -> int:
-        """How many wait in line for a lock."""
+        """How many wait for a lock: in the server's queue, and in this process behind others of it."""
         key, _, queue = _keys(lock)
         places: int = self._do("ZCARD", queue)
-        return max(0, places - inside.untold(self._endpoint, key))
+        return max(0, places + inside.in_line(self._endpoint, key))
 
     def until_waiting(self, lock: Named, count: int = 1, timeout: float = 5.0) -> None:
         """Return when so many wait in line for a lock. Raises TimeoutError after ``timeout`` real seconds."""
