@@ -135,6 +135,18 @@ def in_line(endpoint: Endpoint, key: bytes) -> int:
     return here - sum(waiter.told is None for waiter in waiters if waiter.attempt.spec.keys[0] == key)
 
 
+def fence(endpoint: Endpoint, token: str) -> int:
+    """The last fence of a lease of this process: it may have been passed on since the server gave it. 0: not ours."""
+    keeper = current().running_keeper
+    if keeper is None:
+        return 0
+    with keeper.mutex:
+        node = keeper._nodes.get(endpoint)
+        tenure = node.renewing.get(token) if node is not None else None
+        gate = node._gates.get(tenure.spec.keys[0]) if node is not None and tenure is not None else None
+        return gate.fence if gate is not None and gate.tenure is tenure else 0
+
+
 def part(endpoint: Endpoint, why: str) -> None:
     """A server is gone for good: whoever waits there is told, leases are lost, its connections are closed."""
 
