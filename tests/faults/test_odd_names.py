@@ -307,8 +307,8 @@ def test_row_64_fences_are_whole_numbers_of_16_digits(face: Face, server: Privat
     assert lock.lease.fence == ahead + 1
     face.call(lock.release)
     assert face.call(lock.acquire)
-    assert lock.lease.fence == ahead + 2
-    assert holdfast.guard.accept(server.url, f"resource {name}", ahead + 2)
+    assert lock.lease.fence == ahead + 1 + BLOCK
+    assert holdfast.guard.accept(server.url, f"resource {name}", ahead + 1 + BLOCK)
     assert not holdfast.guard.accept(server.url, f"resource {name}", ahead + 1)
     face.call(lock.release)
 

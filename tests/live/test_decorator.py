@@ -12,7 +12,7 @@ import redis
 import redis.asyncio
 
 from faults.peer import Peer
-from holdfast import FairLock, LeaseLost, Lock, LockTimeout, aio, locked
+from holdfast import FairLock, LeaseLost, LockTimeout, aio, locked
 from holdfast._servers.process import PrivateServer
 from live.witness import in_thread, queue_length, until
 
