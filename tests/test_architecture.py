@@ -78,7 +78,19 @@ def reachable(start: list[Path]) -> dict[str, str]:
 
 # Who may import whom
 
-PURE = {"__future__", "collections", "contextlib", "dataclasses", "typing", "re", "hashlib", "_sha1"}
+PURE = {
+    "__future__",
+    "collections",
+    "contextlib",
+    "dataclasses",
+    "functools",
+    "heapq",
+    "typing",
+    "re",
+    "hashlib",
+    "_sha1",
+    "weakref",
+}
 """All that the core may use of the standard library: no clock, no randomness, no threads, no input or output but the
 scripts' own text."""
 
@@ -93,18 +105,21 @@ def test_the_core_decides_and_nothing_else() -> None:
 
 def test_the_core_awaits_requests_and_nothing_else() -> None:
     """No event loop, no coroutine of a library: ``await`` is only ever for a request or another operation of ours."""
+    operations = {node.name for path in CORE for node in ast.walk(parse(path)) if isinstance(node, ast.AsyncFunctionDef)}
+    requests = {
+        node.name
+        for node in ast.walk(parse(ROOT / "_core" / "requests.py"))
+        if isinstance(node, ast.ClassDef) and any("Request" in ast.unparse(base) for base in node.bases)
+    }
     for path in CORE:
-        tree = parse(path)
-        operations = {node.name for p in CORE for node in ast.walk(parse(p)) if isinstance(node, ast.AsyncFunctionDef)}
-        requests = {
-            node.name
-            for node in ast.walk(parse(ROOT / "_core" / "requests.py"))
-            if isinstance(node, ast.ClassDef) and any("Request" in ast.unparse(base) for base in node.bases)
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Await) and ast.unparse(node.value) != "call":  # a request that was handed in
-                assert isinstance(node.value, ast.Call), ast.unparse(node)
-                assert ast.unparse(node.value.func) in operations | requests, f"{relative(path)}: {ast.unparse(node)}"
+        for node in ast.walk(parse(path)):
+            if not isinstance(node, ast.Await):
+                continue
+            either = [node.value.body, node.value.orelse] if isinstance(node.value, ast.IfExp) else [node.value]
+            for awaited in either:
+                if ast.unparse(awaited) != "call":  # a request that was handed in
+                    assert isinstance(awaited, ast.Call), ast.unparse(node)
+                    assert ast.unparse(awaited.func) in operations | requests, f"{relative(path)}: {ast.unparse(node)}"
 
 
 @pytest.mark.parametrize(
@@ -171,10 +186,10 @@ def test_each_file_says_first_what_it_holds(path: Path) -> None:
 
 PUBLIC = {
     "holdfast": """
-        ConfigError HoldfastError HoldfastWarning Lease LeaseLost Lock LockTimeout NotHeld QuorumError ServerError
+        ConfigError FairLock HoldfastError HoldfastWarning Lease LeaseLost Lock LockTimeout NotHeld QuorumError ServerError
         close guard locked
     """,
-    "holdfast.aio": "Lease Lock close locked",
+    "holdfast.aio": "FairLock Lease Lock close locked",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.testing": "Clock Memory clock memory server",
     "holdfast.testing.checkers": "RULES Coverage Limits Violation capacity check main",
@@ -236,7 +251,7 @@ def members(cls: type) -> set[str]:
 
 @pytest.mark.parametrize("face", [locks, aio], ids=["sync", "asyncio"])
 def test_public_members(face: ModuleType) -> None:
-    assert members(face.Lock) == set(LOCK.split())
+    assert members(face.Lock) == members(face.FairLock) == set(LOCK.split())
     assert members(face.Lease) == set(LEASE.split())
 
 
@@ -288,7 +303,7 @@ def described(cls: type) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["Lock", "Lease"])
+@pytest.mark.parametrize("name", ["Lock", "FairLock", "Lease"])
 def test_both_faces_say_the_same(name: str) -> None:
     sync, asynchronous = described(getattr(locks, name)), described(getattr(aio, name))
     assert sync.keys() == asynchronous.keys()
@@ -313,9 +328,16 @@ def signatures(cls: type) -> dict[str, tuple[str, ...]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["Lock", "Lease"])
+@pytest.mark.parametrize("name", ["Lock", "FairLock", "Lease"])
 def test_both_faces_take_the_same_arguments(name: str) -> None:
     assert signatures(getattr(aio, name)) == signatures(getattr(locks, name))
+
+
+@pytest.mark.parametrize("face", [locks, aio], ids=["sync", "asyncio"])
+def test_a_fair_lock_takes_all_options_but_those_of_passing_on(face: ModuleType) -> None:
+    options, fair = (inspect.signature(cls).parameters for cls in (face.Lock, face.FairLock))
+    assert set(options) - set(fair) == {"linger", "max_passes", "max_pass_time"}
+    assert {name: str(fair[name]) for name in fair} == {name: str(options[name]) for name in fair}
 
 
 def test_what_needs_the_server_is_awaited_and_nothing_else() -> None:
@@ -353,8 +375,8 @@ def test_scripts_are_plain_text_with_declared_keys(name: str) -> None:
     for call in re.findall(r"redis\.p?call\(([^)]*)\)", code):
         command = call.split(",")[0].strip().strip("'")
         assert command in {
-            "GET", "SET", "DEL", "EXISTS", "PEXPIRE", "PTTL", "TYPE", "TIME", "HGET", "HSET", "HDEL", "HMGET", "HEXISTS",
-            "ZADD", "ZREM", "ZRANGE", "PUBLISH", "PUBSUB",
+            "GET", "SET", "DEL", "EXISTS", "PEXPIRE", "PTTL", "TYPE", "TIME", "HGET", "HSET", "HDEL", "HMGET", "ZADD",
+            "ZREM", "ZRANGE", "ZCARD", "PUBLISH", "PUBSUB",
         }, f"{command}: not among the commands an administrator is asked to allow"  # fmt: skip
 
 
@@ -365,20 +387,21 @@ def constant(name: str, text: str) -> int:
 
 
 def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
-    text = source("_queue")
+    text = source("acquire")
+    assert constant("BLOCK", text) == mutex.BLOCK
     assert constant("CLAIM", text) == 1000 * mutex.CLAIM
     assert constant("KEEP", text) == 1000 * mutex.KEEP
     assert constant("PLACE", text) == 3 * 1000 * waiting.REFRESH_EVERY
-    assert re.findall(r"fields\[3\] ~= '(\d+)'", text) == ["1"]
+    assert re.findall(r"fields\[3\] [~=]= '(\d+)'", text) == ["1", "1"]
     assert re.findall(r"'v', '(\d+)'", text) == ["1"]
-    assert re.findall(r"'(\d+) ' \.\. token", text) == ["1"], "the format of a message"
+    assert re.findall(r"'(\d+) ' \.\. (\w+)", text) == [("1", "token"), ("2", "holder")], "the format of messages"
     assert "format 1" in inspect.getsource(mutex)
-    assert 'b"1"' in (ROOT / "_core" / "node.py").read_text()
+    assert re.findall(r'fields\[0\] [!=]= b"(\d)"', (ROOT / "_core" / "node.py").read_text()) == ["2", "1"]
     assert names.MAX_NAME == 512
 
 
 def test_no_text_is_ever_put_into_a_script() -> None:
-    """Names and values travel in KEYS and ARGV alone: the text of a script is a file, or two files."""
+    """Names and values travel in KEYS and ARGV alone: the text of a script is files as they are."""
     for path in MODULES:
         if path.parent.name == "_lua":
             continue
@@ -389,7 +412,7 @@ def test_no_text_is_ever_put_into_a_script() -> None:
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Script", "_lua.source", "source"}:
                 assert isinstance(node.args[0], ast.Constant), f"{relative(path)}: {ast.unparse(node)}"
             if isinstance(node, ast.Attribute) and node.attr == "body":
-                allowed = {"_wire/resp.py", "testing/keyspace/engine.py"}
+                allowed = {"_wire/resp.py", "testing/keyspace/engine.py", "bench/bare.py"}
                 assert relative(path) in allowed, f"{relative(path)}: {ast.unparse(node)}"
     loader = parse(ROOT / "_lua" / "__init__.py")
     formats = [node for node in ast.walk(loader) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)]

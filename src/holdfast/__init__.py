@@ -10,7 +10,8 @@ carries out what they ask: on the calling thread (`sync`), in the calling task (
 renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run
 on the server are in `_lua`. `decorator` and `guard` stand beside the faces, `errors` holds what they raise, `_guardian` ends
 commands with their owner. `_servers` starts servers: private ones for tests and the demo, and this machine's own for
-``local://``. `cli` is the command. `testing` is for tests, yours and ours: the simulator, the judge, a server in memory.
+``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures. `testing` is for tests, yours and ours: the
+simulator, the judge, a server in memory.
 """
 
 from typing import TYPE_CHECKING

@@ -193,6 +193,10 @@ class BaseLock:
 
     async def _holder(self, busy: Busy) -> bytes | None:
         """The record of the holder's process, for a message; None where it cannot be had."""
+        import json  # here: a command hardly ever needs it
+
+        if busy.process == current().id:
+            return json.dumps(current().facts()).encode()
         try:
             return (await Command(("GET", f"hf:proc:{busy.process}"), 0.25)).value if busy.process else None
         except WireError:

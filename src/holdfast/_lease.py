@@ -21,8 +21,8 @@ from holdfast.errors import LeaseLost, NotHeld
 class Watch(Protocol):
     """The keeper, as a lease sees it."""
 
-    def watch(self, endpoint: Endpoint, tenure: Tenure) -> None:
-        """Renew this lease until it is forgotten."""
+    def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
+        """Renew this lease until it is forgotten. Not ``hurry``: it may wait for a moment."""
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         """Look after it no more."""
@@ -60,6 +60,8 @@ class BaseLease:
         self._attempt = attempt = grant.attempt
         self._passed = False
         """Given back to others of this process."""
+        self._told_loss = False
+        """Its owner knows that it is lost."""
         self._tenure = tenure = grant.tenure or Tenure(grant)
         self._owner = 0
         """Thread or task that took it."""
@@ -67,7 +69,7 @@ class BaseLease:
         self.fence: int = grant.fence
         """Greater than that of every earlier holder. Pass it on to what the lock protects, which refuses lower ones."""
         if grant.tenure is None:
-            keeper.watch(endpoint, tenure)
+            keeper.watch(endpoint, tenure, hurry=not grant.claim)
             if attempt.gate is not None:
                 attempt.gate.had(attempt, tenure)
             # Called if a lease is collected while the tenure refers to it: nobody has given it back then.
@@ -183,7 +185,6 @@ class BaseLease:
         tenure, attempt = self._tenure, self._attempt
         gate = attempt.gate
         tenure.end()
-        self._forget()
         try:
             if not tenure.lost or self._process.clock() >= tenure.deadline:
                 kept = await mutex.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt)
@@ -193,15 +194,18 @@ class BaseLease:
             if not tenure.lost:
                 raise server_error(tenure.spec, error) from error
         finally:
+            self._forget()  # not before the trip: others wait for it
             if gate is not None:
                 gate.left(attempt)
         if tenure.lost:
             raise self._lease_lost()
 
-    def _step_aside(self) -> None:
-        """The lease is lost: who waits in this process need not wait until the holder has noticed."""
+    def _first_to_tell(self) -> bool:
+        """The lease is lost: who waits in this process need not wait for its holder to notice. False: it was told before."""
         if self._attempt.gate is not None:
             self._attempt.gate.left(self._attempt)
+        told, self._told_loss = self._told_loss, True
+        return not told
 
     def _not_held(self) -> NotHeld:
         why = "belongs to the process that forked this one" if not self._process.here else "was given back already"

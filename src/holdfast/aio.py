@@ -66,7 +66,8 @@ class Lease(_lease.BaseLease):
             await self._driver.run(self._release())
 
     def notice_loss(self) -> None:
-        self._step_aside()
+        if not self._first_to_tell():
+            return
         try:
             self._driver.loop.call_soon_threadsafe(self._on_loss)
         except RuntimeError:

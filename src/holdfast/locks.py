@@ -74,7 +74,8 @@ class Lease(_lease.BaseLease):
             raise
 
     def notice_loss(self) -> None:
-        self._step_aside()
+        if not self._first_to_tell():
+            return
         if self._event is not None:
             self._event.set()
         if self._on_lost is not None:

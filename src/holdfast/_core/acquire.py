@@ -70,20 +70,23 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
 
 
 async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
-    """Take the lock until `Attempt.until`; ``at_once``: now or never. ``place``: in the queue, left by another one."""
+    """Take the lock until `Attempt.until`; ``at_once``: now or never. ``place``: stand in line without asking first whether it
+    is free, or there already, where another one has left his place."""
     busy = Busy(0.0, 0, "", lingers=False)
     if place is None:
-        attempt.token = attempt.token or await _token(attempt.spec)
+        attempt.token = attempt.token or await new_token(attempt.spec)
         result: Answer[Reply] | Grant | Busy = await ask_until(attempt, attempt.until, now, patient=attempt.waited)
     else:
         result = await _stand_in_line(attempt, place)
     while isinstance(result, Answer):
+        held = result.value
+        if type(held) is Held:  # nearly always, and a pattern costs as much as all the rest of this
+            deadline = result.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
+            if result.came < deadline:
+                queued = place is not None and place.told is not None
+                return Grant(attempt, held.fence, result.came, deadline, queued=queued, last=held.last)
+            await give_up(attempt)  # the answer took so long that the lease is over
         match result.value:
-            case Held(fence, last):
-                deadline = result.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
-                if result.came < deadline:
-                    return Grant(attempt, fence, result.came, deadline, queued=place is not None, last=last)
-                await give_up(attempt)  # the answer took so long that the lease is over
             case Conflict(why):
                 raise KeyConflict(why)
             case Busy():
@@ -97,23 +100,23 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
             await give_up(attempt)
             return busy
         if not isinstance(result.value, Busy):
-            await _new_token(attempt)
+            await start_over(attempt)
         place = Waiter(attempt, busy)
         result = await _stand_in_line(attempt, place)
     return result
 
 
-async def _token(spec: Spec) -> str:
+async def new_token(spec: Spec) -> str:
     """A new token. One that ends so may keep the lock for a while after use, which the server tells those who find it busy."""
     token = await Draw()
     return token + "~" if spec.linger else token
 
 
-async def _new_token(attempt: Attempt) -> None:
-    """Start over under a new token; what the old one may have left behind is given up first."""
+async def start_over(attempt: Attempt) -> None:
+    """Under a new token; what the old one may have left behind is given up first."""
     if attempt.doubt:
         await give_up(attempt)
-    attempt.token = await _token(attempt.spec)
+    attempt.token = await new_token(attempt.spec)
     attempt.pending = attempt.doubt = False
 
 

@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from holdfast._core.gate import Gate
-from holdfast._core.mutex import REFRESH, RELEASE, milliseconds, renewal
-from holdfast._core.renewing import Renew, Renewing, Tenure
-from holdfast._core.requests import Call, Command, NotSent, Run, WireError
-from holdfast._core.waiting import Refresh, Waiting
+from holdfast._core.mutex import REFRESH, RELEASE, milliseconds
+from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
+from holdfast._core.requests import Call, Command, NotSent, Refused, Run, WireError
+from holdfast._core.waiting import Refresh, Waiter, Waiting
 
 RECORD_EVERY = 20.0
 """Seconds between two writings of the process record, which expires after three times that."""
@@ -52,6 +52,9 @@ class Line(Protocol):
 
     def fail(self, why: str) -> None:
         """Close the connection; everything under way has an unknown outcome."""
+
+    def stirs(self) -> bool:
+        """Something has come that nobody has read yet. Any thread may ask."""
 
 
 class Lines(Protocol):
@@ -129,7 +132,7 @@ class Node:
         for link in (self.commands, self.inbox):
             link.overdue(now)
         with self.mutex:
-            renewals, lost = self.renewing.due(now)
+            due, lost = self.renewing.due(now)
             refreshes = self.waiting.due(now)
             timeout = self.waiting.timeout
             self._lingering = {gate: None for gate in self._lingering if gate.on_time(now)}
@@ -140,8 +143,10 @@ class Node:
         safely = self.keeper.safely
         for tenure in lost:
             safely(self.keeper.report, tenure)
-        for renew in renewals:
-            safely(self._renew, renew)
+        if due and not safely(self._renew, due):
+            with self.keeper.mutex:
+                for renew in due:
+                    self.renewing.on_failed(renew, now)
         for refresh in refreshes:
             if not safely(self._refresh, refresh, timeout):
                 with self.mutex:
@@ -160,6 +165,19 @@ class Node:
             at = min(at, gate.linger_until)
         return min(at, self._inbox_at) if self._wants_inbox() else at
 
+    def enlist(self, waiter: Waiter, now: float) -> bool:
+        """As `Waiting.enlist`; the keeper's mutex is held."""
+        self.want_record(now)
+        if waiter.attempt.gate is None:
+            self._ask(waiter.attempt.spec.keys[0])  # one of us, and still an outsider to those who share the lock
+        return self.waiting.enlist(waiter, now)
+
+    def close(self, error: WireError) -> None:
+        """This process stops: nobody waits any more; the keeper's mutex is held."""
+        for gate in list(self._gates.values()):
+            gate.close(error)
+        self.waiting.close(error)
+
     # What the gates need
 
     def gate(self, key: bytes) -> Gate:
@@ -173,6 +191,9 @@ class Node:
     def reachable(self) -> bool:
         return self.waiting.listening
 
+    def stirs(self) -> bool:
+        return self.inbox.stirs()
+
     def be_reachable(self) -> None:
         if not self._hear:
             self._hear = True
@@ -185,9 +206,8 @@ class Node:
         return False
 
     def look_at(self, gate: Gate, at: float) -> None:
-        if gate not in self._lingering:
-            self._lingering[gate] = None
-            self.keeper.wake_by(at)
+        self._lingering[gate] = None
+        self.keeper.wake_by(at)
 
     def forget(self, tenure: Tenure) -> None:
         self.renewing.forget(tenure.token)
@@ -208,21 +228,26 @@ class Node:
 
     # Renewal
 
-    def _renew(self, renew: Renew) -> None:
-        tenure = renew.tenure
-
-        def then(answer: list[int] | WireError, sent: float) -> None:
+    def _renew(self, batch: list[Renew]) -> None:
+        def then(answers: list[int] | WireError, sent: float) -> None:
+            if isinstance(answers, Refused) and not answers.transient and len(batch) > 1:
+                for renew in batch:  # perhaps it is one lock that is refused, and all others with it
+                    self._renew([renew])
+                return
+            lost = []
             with self.mutex:
                 now = self.clock()
-                if isinstance(answer, WireError):
-                    self.renewing.on_failed(renew, now)
-                    kept = True
+                if isinstance(answers, WireError):
+                    for renew in batch:
+                        self.renewing.on_failed(renew, now)
                 else:
-                    kept = self.renewing.on_answer(renew, answer[0], sent, now)
-            if not kept:
-                self.keeper.report(tenure)
+                    for renew, answer in zip(batch, answers, strict=True):
+                        if not self.renewing.on_answer(renew, answer, sent, now):
+                            lost.append(renew.tenure)
+            for tenure in lost:
+                self.keeper.safely(self.keeper.report, tenure)
 
-        self.commands.call(renewal(tenure.spec, tenure.token, renew.ttl, renew.made), then)
+        self.commands.call(renewals(batch), then)
 
     # Waiting
 
@@ -263,6 +288,8 @@ class Node:
                 self._inbox_at = now + 0.1
             else:
                 self.waiting.on_listening(now)
+                for gate in list(self._gates.values()):
+                    gate.on_asked()  # somebody may have said so while nobody listened
                 self._inbox_at = now + PING_EVERY
 
     def _on_silence(self) -> None:
@@ -289,13 +316,17 @@ class Node:
     def _on_asked(self, token: str) -> None:
         """Somebody outside waits for the lock that this token holds."""
         tenure = self.renewing.get(token)
-        gate = self._gates.get(tenure.spec.keys[0]) if tenure is not None else None
-        if gate is not None and gate.tenure is tenure:
+        if tenure is not None:
+            self._ask(tenure.spec.keys[0])
+            return
+        self._asked_early[token] = None
+        if len(self._asked_early) > EARLY:
+            del self._asked_early[next(iter(self._asked_early))]
+
+    def _ask(self, key: bytes) -> None:
+        gate = self._gates.get(key)
+        if gate is not None:
             gate.on_asked()
-        elif tenure is None:
-            self._asked_early[token] = None
-            if len(self._asked_early) > EARLY:
-                del self._asked_early[next(iter(self._asked_early))]
 
     # The process record
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from holdfast._core.acquire import RECALL, ask_until, take
-from holdfast._core.gate import MORE, Failed, Gate, Given, Lead
+from holdfast._core.acquire import RECALL, ask_until, new_token, take
+from holdfast._core.gate import Failed, Gate, Given, Lead
 from holdfast._core.mutex import Attempt, Busy, Grant, Held, give_up
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Now, Park, WireError
+from holdfast._core.requests import Delist, Now, Park, WireError
+from holdfast._core.waiting import Waiter
 
 
 async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
@@ -40,10 +41,17 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
 async def abandon(attempt: Attempt) -> None:
     """Leave nothing of an attempt behind, here or at the server, whatever it has got."""
     gate = attempt.gate
-    if gate is None or not gate.has_lease(attempt):
-        await give_up(attempt)
-    if gate is not None:
-        gate.withdraw(attempt)
+    if gate is None:
+        return await give_up(attempt)
+    try:
+        place = attempt.given.place if isinstance(attempt.given, Lead) else None
+        # The next one here inherits the place before it is given up with all else; or nobody shall, who comes meanwhile.
+        if place is not None and place.attempt is attempt and not gate.bequeath(attempt, place):
+            await Delist(place)
+        if not gate.has_lease(attempt):
+            await give_up(attempt)
+    finally:
+        gate.withdraw(attempt)  # even if nothing can be awaited any more: others wait for that
 
 
 def gate_of(attempt: Attempt) -> Gate:
@@ -71,7 +79,8 @@ async def _stand_in_line(attempt: Attempt) -> Given | Busy:
     await Park(attempt, attempt.until)
     gate = gate_of(attempt)
     attempt.waited = True
-    return gate.received(attempt) or gate.busy(attempt) or gate.heard
+    leader = gate.node.waiting.get(gate.who.token) if isinstance(gate.who, Attempt) else None
+    return gate.received(attempt) or gate.busy(attempt) or (leader.busy if leader is not None else gate.heard)
 
 
 async def _freshen(attempt: Attempt, tenure: Tenure) -> Given:
@@ -79,13 +88,12 @@ async def _freshen(attempt: Attempt, tenure: Tenure) -> Given:
     gate = gate_of(attempt)
     asking = Attempt(attempt.spec, tenure.token)
     try:
-        answer = await ask_until(asking, attempt.until, await Now(), more=MORE)
+        answer = await ask_until(asking, attempt.until, await Now(), patient=attempt.waited, more=gate.wanted())
     finally:
         tenure.doubt = tenure.doubt or asking.doubt
-    if isinstance(answer.value, Held):
-        if not tenure.lost:
-            return gate.freshened(attempt, tenure, answer.value, answer.sent)
-        await give_up(asking)  # the keeper has given it up for lost meanwhile
+    if isinstance(answer.value, Held) and not tenure.lost:
+        return gate.freshened(attempt, tenure, answer.value, answer.sent)
+    await give_up(asking)  # lost, as the keeper may have found meanwhile; and a late copy shall not take it again
     tenure.lose("its key is gone or somebody else's")
     return gate.lost()
 
@@ -95,8 +103,12 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float) -> Gran
     gate = attempt.gate
     if gate is None:
         return await take(attempt, at_once, now)
+    place = lead.place
+    if place is None and gate.crowded and not at_once:
+        attempt.token = await new_token(attempt.spec)
+        place = Waiter(attempt, gate.heard)  # asking first whether it is free would most likely be a trip for nothing
     try:
-        result = await take(attempt, at_once, now, lead.place)
+        result = await take(attempt, at_once, now, place)
     except WireError as error:
         gate.failed(attempt, error)
         raise

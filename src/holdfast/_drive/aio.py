@@ -16,7 +16,7 @@ from holdfast._drive.clock import clock
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.multiplex import Multiplex
+from holdfast._wire.multiplex import Multiplex, stream_to
 from holdfast._wire.resp import forgotten, pack, value
 
 T = TypeVar("T")
@@ -155,7 +155,13 @@ class Driver:
             pass  # cancelled once more: stop waiting; the caller raises the first one
 
     async def _call(self, call: Call) -> Answer[Any]:
-        reply, sent = await self._stream.exchange(pack(call), call.timeout)
+        sent = clock()
+        packed = pack(call)
+        future = self._stream.send(packed, call.timeout)
+        if future is not None:
+            reply = await future
+        else:
+            reply, sent = await self._stream.exchange(packed, call.timeout)
         if forgotten(reply):
             reply, sent = await self._stream.exchange(pack(call, whole=True), call.timeout)
         return Answer(value(call, reply, self.endpoint), sent, clock())
@@ -204,7 +210,7 @@ def _stream(process: Process, loop: asyncio.AbstractEventLoop, endpoint: Endpoin
         _close_with_loop(loop)
     stream = streams.get(endpoint)
     if stream is None:
-        stream = streams[endpoint] = Multiplex(endpoint)
+        stream = streams[endpoint] = stream_to(endpoint)
     return stream
 
 

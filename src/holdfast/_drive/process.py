@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._drive.clock import clock
 from holdfast._drive.keeper import Keeper
-from holdfast._wire.blocking import Pool
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.shared import Pool
 from holdfast.errors import HoldfastWarning
 
 if TYPE_CHECKING:
     import asyncio
 
+    from holdfast._wire.foreign import Calls
     from holdfast._wire.multiplex import Multiplex
 
 
@@ -33,7 +34,7 @@ class Process:
         self.started = time.time()
         self._tokens: list[str] = []
         self._mutex = threading.Lock()
-        self._pools: dict[Endpoint, Pool] = {}
+        self._pools: dict[Endpoint, Pool | Calls] = {}
         self._keeper: Keeper | None = None
         self.streams: dict[asyncio.AbstractEventLoop, dict[Endpoint, Multiplex]] = {}
         """Connections of the asyncio face, by the loop they belong to."""
@@ -67,11 +68,16 @@ class Process:
         """What others may know about this process."""
         return {"host": socket.gethostname(), "pid": self.pid, "label": self.label, "start": round(self.started, 3)}
 
-    def pool(self, endpoint: Endpoint) -> Pool:
+    def pool(self, endpoint: Endpoint) -> Pool | Calls:
         with self._mutex:
             pool = self._pools.get(endpoint)
             if pool is None:
-                pool = self._pools[endpoint] = Pool(endpoint)
+                if endpoint.client is None:
+                    pool = self._pools[endpoint] = Pool(endpoint)
+                else:
+                    from holdfast._wire.foreign import Calls
+
+                    pool = self._pools[endpoint] = Calls(endpoint)
             return pool
 
     @property

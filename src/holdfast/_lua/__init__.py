@@ -1,7 +1,7 @@
 """The scripts that run on the server: one file, one contract (KEYS / ARGV / RETURNS) each.
 
-A script whose header says ``-- INCLUDE  _queue`` gets the text of that file put before its own. Nothing else is ever
-put into a script: names and values travel in KEYS and ARGV alone.
+A line ``-- INCLUDE  _queue`` stands for the text of that file: what only few runs need comes behind what ends most of them.
+Nothing else is ever put into a script: names and values travel in KEYS and ARGV alone.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ def source(name: str) -> str:
     """Text of a script, with what it includes."""
     with open(f"{__path__[0]}/{name}.lua", encoding="ascii") as file:  # noqa: PTH123 (pathlib imports slowly)
         text = file.read()
-    include = re.search(r"^-- INCLUDE +(\w+)$", text, re.MULTILINE)
-    return source(include[1]) + text if include else text
+    return re.sub(r"^-- INCLUDE +(\w+)\n", lambda include: source(include[1]), text, flags=re.MULTILINE)
 
 
 class Script(Generic[R]):

@@ -6,10 +6,13 @@ import math
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast._log import logger
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     import ssl
+
+log = logger("holdfast.wire")
 
 DEFAULT_TIMEOUT = 5.0
 """Seconds for an answer, where the client sets none. The lock's own time-out is usually shorter."""
@@ -18,7 +21,7 @@ DEFAULT_TIMEOUT = 5.0
 class Endpoint:
     """One server. The same object for everybody who means the same one (see `_shared`): they share its connections."""
 
-    __slots__ = ("credentials", "db", "host", "local", "password", "path", "port", "timeout", "tls", "username")
+    __slots__ = ("client", "credentials", "db", "host", "local", "password", "path", "port", "timeout", "tls", "username")
 
     def __init__(
         self,
@@ -33,6 +36,7 @@ class Endpoint:
         credentials: Any = None,
         tls: tuple[tuple[str, Any], ...] | None = None,
         timeout: float = DEFAULT_TIMEOUT,
+        client: Any = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -47,6 +51,8 @@ class Endpoint:
         """A credential provider: asked for user name and password at each connection."""
         self.tls = tls
         self.timeout = timeout
+        self.client = client
+        """A client whose own calls are to be used, because its connections cannot be opened without it."""
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.address}>"
@@ -123,6 +129,38 @@ def _shared(**facts: Any) -> Endpoint:
     endpoint = Endpoint(**facts)
     key = tuple(id(endpoint.credentials) if name == "credentials" else getattr(endpoint, name) for name in Endpoint.__slots__)
     return _endpoints.setdefault(key, endpoint)
+
+
+def _of_foreign(client: Any, what: str) -> Endpoint:
+    """One whose every call is the client's; the same for all clients that share a pool."""
+    key = ("client", id(client.connection_pool))
+    endpoint = _endpoints.get(key)
+    if endpoint is None:
+        options = client.connection_pool.connection_kwargs
+        endpoint = _endpoints[key] = Endpoint(
+            host=str(options.get("host") or type(client).__name__),
+            port=int(options.get("port") or 0),
+            path=options.get("path"),
+            db=int(options.get("db") or 0),
+            client=client,
+        )
+        import inspect  # here: the command line does without
+
+        log.info(
+            "%s: holdfast cannot open connections of %s itself and uses the client's own calls: locks compete for its "
+            "connections, each request takes longer, and %s",
+            endpoint.address,
+            what,
+            "leases are renewed only while its event loop runs"
+            if inspect.iscoroutinefunction(client.execute_command)
+            else "time limits are the client's",
+        )
+    return endpoint
+
+
+def _is_foreign(thing: type) -> bool:
+    """What was subclassed may connect in a way of its own."""
+    return thing.__module__.split(".")[0] not in {"redis", "valkey"}
 
 
 def _bad_url(why: str) -> ConfigError:
@@ -225,11 +263,9 @@ def from_client(client: Any) -> Endpoint:
         raise ConfigError("client: Sentinel clients are not supported yet", parameter="client")
     opens: type = pool.connection_class  # type: ignore[union-attr]
     kinds = {cls.__name__ for cls in opens.__mro__}
-    if not kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"}:
-        raise ConfigError(
-            f"client: holdfast opens connections of its own, and does not know how to open a {opens.__name__}",
-            parameter="client",
-        )
+    known = kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"} and not _is_foreign(opens)
+    if not known or _is_foreign(type(pool)) or options.get("redis_connect_func"):
+        return _of_foreign(client, f"{opens.__name__} and {type(pool).__name__}")
     is_tls = "SSLConnection" in kinds
     timeout = options.get("socket_timeout")
     return _shared(

@@ -46,7 +46,8 @@ class Lease(BaseLease):
             self._world.note("renewed", self._who, self.key, self._acquisition, until=self._sim.true(deadline))
 
     def notice_loss(self) -> None:
-        self._step_aside()
+        if not self._first_to_tell():
+            return
         self._sim.leases.pop(self, None)
         self._world.note("lost", self._who, self.key, self._acquisition, fence=self.fence, note=self._tenure.lost)
 

@@ -109,7 +109,7 @@ class Process:
 
     def close(self) -> None:
         """It ends in good order, as `_drive.keeper` does it: waiters are told, held locks given back, and it is gone."""
-        self.node.waiting.close(NotSent("holdfast was closed", self.server.name))
+        self.node.close(NotSent("holdfast was closed", self.server.name))
         lost, calls = self.node.farewell()
         for tenure in lost:
             self.report(tenure)
@@ -136,7 +136,7 @@ class Process:
 
     running_keeper = keeper
 
-    def watch(self, _endpoint: object, tenure: Tenure) -> None:
+    def watch(self, _endpoint: object, tenure: Tenure, *, hurry: bool = True) -> None:  # noqa: ARG002 - it has time
         self.node.want_record(self.clock())
         self.wake_by(self.node.renewing.watch(tenure))
 
@@ -163,8 +163,7 @@ class Process:
 
     def enlist(self, waiter: Waiter) -> bool:
         now = self.clock()
-        self.node.want_record(now)
-        ready = self.node.waiting.enlist(waiter, now)
+        ready = self.node.enlist(waiter, now)
         if not ready:
             self.wake_by(now)
         return ready
