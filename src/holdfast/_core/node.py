@@ -120,13 +120,6 @@ class Node:
     def _wants_inbox(self) -> bool:
         return len(self.waiting) > 0 or self._hear
 
-    def close(self, error: WireError) -> None:
-        """This server is used no more: nobody waits for it, in its queue or in a line here. The mutex is held."""
-        self.waiting.on_silence()  # a lease that comes late is not passed on
-        self.waiting.close(error)
-        for gate in list(self._gates.values()):
-            gate.close(error)
-
     def turn(self, now: float) -> None:
         """Send what is due."""
         for link in (self.commands, self.inbox):
