@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -82,6 +83,6 @@ class Crowd:
 def in_order(turns: list[Turn]) -> None:
     """Fences rise in the order of the turns, and no two turns overlap."""
     turns = sorted(turns)
-    for before, after in zip(turns, turns[1:], strict=False):
+    for before, after in itertools.pairwise(turns):
         assert before.fence < after.fence
         assert before.ended <= after.began, "two at once"

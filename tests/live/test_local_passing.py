@@ -246,7 +246,7 @@ def test_two_processes_take_turns(server: PrivateServer, name: str) -> None:
         crowd.stop()
         turns = crowd.done()
     assert fences == sorted(set(fences))
-    between = [sum(low < turn.fence < high for turn in turns) for low, high in zip(fences, fences[1:], strict=False)]
+    between = [sum(low < turn.fence < high for turn in turns) for low, high in itertools.pairwise(fences)]
     assert all(between), "ours were served in between"
     assert not {turn.fence for turn in turns} & set(fences)
 
