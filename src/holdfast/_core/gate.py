@@ -114,6 +114,7 @@ class Gate:
         "passes",
         "taken",
         "tenure",
+        "trouble",
         "who",
     )
 
@@ -144,6 +145,8 @@ class Gate:
         self.next_look = 0.0
         self.heard = Busy(0.0, 0, "", lingers=False)
         """What the server said last to one of us who had to wait."""
+        self.trouble: WireError | None = None
+        """Why it said nothing, when one of us asked last."""
 
     # Coming
 
@@ -238,7 +241,7 @@ class Gate:
         """Who leads was given the lock by the server."""
         with self.mutex:
             self.fence, self.last = grant.fence, grant.last
-            self.taken, self.passes = grant.taken, 0
+            self.taken, self.passes, self.trouble = grant.taken, 0, None
             # Who stood in the queue there may have others behind it, who told an earlier holder.
             self.crowded = self.asked = grant.queued or self.node.asked_for(attempt.token)
 
@@ -329,8 +332,8 @@ class Gate:
             self._give_back(self.tenure)
 
     def on_time(self, now: float) -> float:
-        """Give back what has lingered long enough, and wake who has waited long enough: a driver does that itself, but its timer
-        stands still while the machine sleeps. When there is more to do (local seconds; infinity: never)."""
+        """Give back what has lingered long enough, and wake who has waited long enough: drivers do that, too, but their timers
+        stand still while the machine sleeps. When there is more to do (local seconds; infinity: never)."""
         if self.who is None and self.tenure is not None and now >= self.linger_until:
             self._give_back(self.tenure)
         if now >= self.late_at:
