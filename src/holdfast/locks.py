@@ -9,7 +9,9 @@ from types import TracebackType
 from typing import Never
 
 from holdfast import _face, _lease
+from holdfast._core.acquire import KeyConflict
 from holdfast._core.mutex import Attempt, Busy, Grant
+from holdfast._core.requests import WireError
 from holdfast._core.sharing import abandon
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
@@ -163,7 +165,7 @@ class Lock(_face.BaseLock):
         this object's ``wait`` says. Raises ServerError."""
         wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
         driver = self._driver()
-        attempt = driver.attempt(self._spec, shared=self._shared)
+        attempt = self._new_attempt(driver.process)
         try:
             result = self._take(driver, attempt, wait)
             if isinstance(result, Busy):
@@ -189,7 +191,7 @@ class Lock(_face.BaseLock):
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
         started = clock()
         driver = self._driver()
-        attempt = driver.attempt(self._spec, shared=self._shared)
+        attempt = self._new_attempt(driver.process)
         try:
             result = self._take(driver, attempt, self._wait)
             if isinstance(result, Busy):
@@ -241,7 +243,10 @@ class Lock(_face.BaseLock):
         result = self._at_once(attempt)
         if result is None:
             attempt.slot = driver.slot()
-            result = driver.run(self._try(attempt, wait))
+            try:
+                result = driver.run(self._try(attempt, wait))
+            except (WireError, KeyConflict) as error:
+                raise self._user_error(error) from error
         if isinstance(result, Busy):
             return result
         self._current = lease = Lease(self, driver, result)

@@ -74,7 +74,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
     is free, or there already, where another one has left his place."""
     busy = Busy(0.0, 0, "", lingers=False)
     if place is None:
-        attempt.token = attempt.token or await new_token(attempt.spec)
+        attempt.token = attempt.token or marked(await Draw(), attempt.spec)
         result: Answer[Reply] | Grant | Busy = await ask_until(attempt, attempt.until, now, patient=attempt.waited)
     else:
         result = await _stand_in_line(attempt, place)
@@ -106,9 +106,8 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
     return result
 
 
-async def new_token(spec: Spec) -> str:
-    """A new token. One that ends so may keep the lock for a while after use, which the server tells those who find it busy."""
-    token = await Draw()
+def marked(token: str, spec: Spec) -> str:
+    """A token that ends so may keep the lock for a while after use, which the server tells those who find it busy."""
     return token + "~" if spec.linger else token
 
 
@@ -116,7 +115,7 @@ async def start_over(attempt: Attempt) -> None:
     """Under a new token; what the old one may have left behind is given up first."""
     if attempt.doubt:
         await give_up(attempt)
-    attempt.token = await new_token(attempt.spec)
+    attempt.token = marked(await Draw(), attempt.spec)
     attempt.pending = attempt.doubt = False
 
 

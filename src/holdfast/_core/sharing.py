@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast._core.acquire import RECALL, ask_until, new_token, take
+from holdfast._core.acquire import RECALL, ask_until, marked, take
 from holdfast._core.gate import Failed, Gate, Given, Lead
 from holdfast._core.mutex import Attempt, Busy, Grant, Held, give_up
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Delist, Now, Park, WireError
+from holdfast._core.requests import Delist, Draw, Now, Park, WireError
 from holdfast._core.waiting import Waiter
 
 
@@ -19,8 +19,10 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
     try:
         given = _enter(attempt, wait == 0, now)
         if given is None:
-            given = await _stand_in_line(attempt)
-            now = 0.0 if wait is None else await Now()
+            while attempt.given is None and (attempt.until is None or now < attempt.until):
+                await Park(attempt)
+                now = 0.0 if attempt.until is None else await Now()
+            given = _look(attempt)
         while isinstance(given, Grant):
             tenure = given.tenure
             assert tenure is not None
@@ -74,9 +76,8 @@ def _enter(attempt: Attempt, at_once: bool, now: float) -> Given | Busy | None:
     return gate.enter(attempt)
 
 
-async def _stand_in_line(attempt: Attempt) -> Given | Busy:
-    """Wait for the others of this process who came before."""
-    await Park(attempt, attempt.until)
+def _look(attempt: Attempt) -> Given | Busy:
+    """What somebody in line was given; or what he is told, because his time is up."""
     gate = gate_of(attempt)
     attempt.waited = True
     leader = gate.node.waiting.get(gate.who.token) if isinstance(gate.who, Attempt) else None
@@ -111,7 +112,7 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float) -> Gran
         return await take(attempt, at_once, now)
     place = lead.place
     if place is None and gate.crowded and not at_once:
-        attempt.token = await new_token(attempt.spec)
+        attempt.token = marked(await Draw(), attempt.spec)
         place = Waiter(attempt, gate.heard)  # asking first whether it is free would most likely be a trip for nothing
     try:
         result = await take(attempt, at_once, now, place)

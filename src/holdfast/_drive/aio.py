@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast._core.gate import Gate
-from holdfast._core.mutex import Attempt, Spec
+from holdfast._core.mutex import Attempt
 from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, TimedOut, Wait
 from holdfast._drive.clock import clock
-from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.multiplex import Multiplex, stream_to
-from holdfast._wire.resp import forgotten, pack, value
+from holdfast._wire.multiplex import stream_to
+from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
 
 T = TypeVar("T")
 
@@ -30,17 +27,18 @@ _background: set[asyncio.Task[Any]] = set()  # a task that nobody refers to may 
 class AioSlot:
     """Where a task waits in line, or for its hand-over. Anybody may put something in: another task, a thread, the keeper."""
 
-    __slots__ = ("_items", "_loop", "_thread", "_waiter")
+    __slots__ = ("_loop", "_outcomes", "_thread", "_woken")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread = threading.get_ident()
-        self._items: deque[Outcome | None] = deque()
-        self._waiter: asyncio.Future[None] | None = None
+        self._outcomes: list[Outcome] | None = None
+        self._woken: asyncio.Future[None] | None = None
 
     def put(self, outcome: Outcome | None, /) -> bool:
         """False if the loop is closed: nobody waits any more, and a claim window ends by itself."""
-        self._items.append(outcome)
+        if outcome is not None:
+            self._outcomes = [*(self._outcomes or []), outcome]
         try:
             if threading.get_ident() == self._thread:
                 self._wake()
@@ -51,22 +49,24 @@ class AioSlot:
         return True
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def park(self, until: float | None) -> Awaitable[None]:
+        """Until it is woken, or local time ``until``. No coroutine: ten thousand may stand in line, and should cost little."""
+        self._woken = woken = self._loop.create_future()
+        if until is not None:
+            timer = self._loop.call_later(max(0.0, until - clock()), self._wake)
+            woken.add_done_callback(lambda _: timer.cancel())
+        return woken
 
     async def get(self, until: float | None) -> Outcome | None:
-        while not self._items:
-            left = 0.0 if until is None else until - clock()
-            if left < 0.0:
+        """What was put in; None: woken, to look at something else. TimedOut at local time ``until`` (None: never)."""
+        if not self._outcomes:
+            if until is not None and clock() >= until:
                 return TimedOut()
-            self._waiter = self._loop.create_future()
-            timer = None if until is None else self._loop.call_later(left, self._wake)
-            try:
-                await self._waiter
-            finally:
-                if timer is not None:
-                    timer.cancel()
-        return self._items.popleft()
+            await self.park(until)
+        return self._outcomes.pop(0) if self._outcomes else None
 
 
 class Driver:
@@ -76,32 +76,20 @@ class Driver:
         self.process = process
         self.endpoint = endpoint
         self.loop = asyncio.get_running_loop()
-        self._keeper: Keeper | None = None
-        self._gate: Gate | None = None
-        self._stream = _stream(process, self.loop, endpoint)
+        self.stream = stream_to(endpoint)
         self._at_once: dict[type, Callable[[Any], Any]] = {
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
             Delist: self._delist,
         }
-        self._do: dict[type, Callable[[Any], Coroutine[Any, Any, Any]]] = {
+        self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Run: self._call,
             Command: self._call,
             Sleep: lambda request: asyncio.sleep(request.seconds),
-            Park: self._park,
+            Park: lambda request: request.attempt.slot.park(request.attempt.until),
             Enlist: self._enlist,
             Wait: self._wait,
         }
-
-    def attempt(self, spec: Spec, *, shared: bool) -> Attempt:
-        """A new attempt. ``shared``: what it gets is passed on to others of this process, and it may get what they had."""
-        attempt = Attempt(spec)
-        if shared:
-            keeper = self.process.keeper
-            if keeper is not self._keeper:
-                self._keeper, self._gate = keeper, keeper.gate(self.endpoint, spec.keys[0])
-            attempt.gate = self._gate
-        return attempt
 
     def slot(self) -> AioSlot:
         """Where an attempt waits."""
@@ -157,25 +145,21 @@ class Driver:
     async def _call(self, call: Call) -> Answer[Any]:
         sent = clock()
         packed = pack(call)
-        future = self._stream.send(packed, call.timeout)
+        future = self.stream.send(packed, call.timeout)
         if future is not None:
             reply = await future
         else:
-            reply, sent = await self._stream.exchange(packed, call.timeout)
-        if forgotten(reply):
-            reply, sent = await self._stream.exchange(pack(call, whole=True), call.timeout)
-        return Answer(value(call, reply, self.endpoint), sent, clock())
+            reply, sent = await self.stream.exchange(packed, call.timeout)
+        if type(reply) is ReplyError:
+            if forgotten(reply):
+                reply, sent = await self.stream.exchange(pack(call, whole=True), call.timeout)
+            check(reply, self.endpoint)
+        return Answer(parsed(call, reply), sent, clock())
 
     def _delist(self, request: Delist) -> None:
         keeper = self.process.running_keeper
         if keeper is not None:
             keeper.delist(self.endpoint, request.waiter)
-
-    async def _park(self, request: Park) -> None:
-        attempt = request.attempt
-        assert isinstance(attempt.slot, AioSlot)
-        while attempt.given is None and await attempt.slot.get(request.until) is None:
-            pass
 
     async def _enlist(self, request: Enlist) -> Outcome | None:
         waiter = request.waiter
@@ -201,17 +185,19 @@ class Driver:
         return await attempt.slot.get(until)
 
 
-def _stream(process: Process, loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> Multiplex:
-    streams = process.streams.get(loop)
-    if streams is None:
-        for other in [other for other in process.streams if other.is_closed()]:
-            del process.streams[other]
-        streams = process.streams[loop] = {}
+def driver_for(process: Process, endpoint: Endpoint) -> Driver:
+    """The driver of the running loop for this server; its connection is shared by all tasks."""
+    loop = asyncio.get_running_loop()
+    drivers = process.drivers.get(loop)
+    if drivers is None:
+        for other in [other for other in process.drivers if other.is_closed()]:
+            del process.drivers[other]
+        drivers = process.drivers[loop] = {}
         _close_with_loop(loop)
-    stream = streams.get(endpoint)
-    if stream is None:
-        stream = streams[endpoint] = stream_to(endpoint)
-    return stream
+    driver = drivers.get(endpoint)
+    if driver is None:
+        driver = drivers[endpoint] = Driver(process, endpoint)
+    return driver
 
 
 _finalisers: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
@@ -238,5 +224,5 @@ async def close(loop: asyncio.AbstractEventLoop | None = None) -> None:
     """Close the connections that belong to a loop (default: the running one)."""
     loop = loop or asyncio.get_running_loop()
     _finalisers.pop(loop, None)
-    for stream in current().streams.pop(loop, {}).values():
-        await stream.close()
+    for driver in current().drivers.pop(loop, {}).values():
+        await driver.stream.close()

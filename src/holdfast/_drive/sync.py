@@ -6,16 +6,13 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast._core.gate import Gate
-from holdfast._core.mutex import Attempt, Spec
 from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, Wait
 from holdfast._drive import ear
 from holdfast._drive.clock import clock
 from holdfast._drive.ear import Slot
-from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.resp import forgotten, pack, value
+from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
 
 T = TypeVar("T")
 
@@ -27,8 +24,6 @@ class Driver:
         self.process = process
         self.endpoint = endpoint
         self._pool = process.pool(endpoint)
-        self._keeper: Keeper | None = None
-        self._gate: Gate | None = None
         self._do: dict[type, Callable[[Any], Any]] = {
             Run: self._call,
             Command: self._call,
@@ -41,16 +36,6 @@ class Driver:
             Delist: self._delist,
         }
 
-    def attempt(self, spec: Spec, *, shared: bool) -> Attempt:
-        """A new attempt. ``shared``: what it gets is passed on to others of this process, and it may get what they had."""
-        attempt = Attempt(spec)
-        if shared:
-            keeper = self.process.keeper
-            if keeper is not self._keeper:
-                self._keeper, self._gate = keeper, keeper.gate(self.endpoint, spec.keys[0])
-            attempt.gate = self._gate
-        return attempt
-
     def slot(self) -> Slot:
         """Where an attempt waits."""
         return Slot()
@@ -58,8 +43,24 @@ class Driver:
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """Drive an operation to its end. An interrupt (KeyboardInterrupt, or what a signal handler raises) is thrown into
         it, so that it can clean up before the interrupt goes on."""
+        do = self._do
+        reply: Any = None
+        error: BaseException | None = None
         try:
-            return self._run(operation)
+            while True:
+                try:
+                    if error is None:
+                        request = operation.send(reply)
+                    else:
+                        thrown, error = error, None
+                        request = operation.throw(thrown)
+                    reply = do[type(request)](request)
+                except StopIteration as stop:
+                    return stop.value  # type: ignore[no-any-return]
+                except BaseException as caught:
+                    if operation.cr_frame is None:  # type: ignore[attr-defined]
+                        raise  # the operation itself has ended with it
+                    error = caught
         finally:
             if operation.cr_frame is not None:  # type: ignore[attr-defined]
                 # An interrupt hit between two steps. What is left to clean up is the caller's, who knows the attempt.
@@ -68,42 +69,25 @@ class Driver:
                 except RuntimeError:
                     pass
 
-    def _run(self, operation: Coroutine[Any, Any, T]) -> T:
-        do = self._do
-        reply: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                if error is None:
-                    request = operation.send(reply)
-                else:
-                    thrown, error = error, None
-                    request = operation.throw(thrown)
-                reply = do[type(request)](request)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
-            except BaseException as caught:
-                if operation.cr_frame is None:  # type: ignore[attr-defined]
-                    raise  # the operation itself has ended with it
-                error = caught
-
     def _call(self, call: Call) -> Answer[Any]:
         sent = clock()
         reply = self._pool.exchange(pack(call), call.timeout)
-        if forgotten(reply):
-            reply = self._pool.exchange(pack(call, whole=True), call.timeout)
-        return Answer(value(call, reply, self.endpoint), sent, clock())
+        if type(reply) is ReplyError:
+            if forgotten(reply):
+                reply = self._pool.exchange(pack(call, whole=True), call.timeout)
+            check(reply, self.endpoint)
+        return Answer(parsed(call, reply), sent, clock())
 
     def _delist(self, request: Delist) -> None:
         keeper = self.process.running_keeper
         if keeper is not None:
             keeper.delist(self.endpoint, request.waiter)
 
-    def _park(self, request: Park) -> None:
-        attempt = request.attempt
-        assert isinstance(attempt.slot, Slot)
-        while attempt.given is None and attempt.slot.take(request.until) is None:
-            pass
+    @staticmethod
+    def _park(request: Park) -> None:
+        slot = request.attempt.slot
+        assert isinstance(slot, Slot)
+        slot.take(request.attempt.until)
 
     def _enlist(self, request: Enlist) -> Outcome | None:
         waiter = request.waiter

@@ -230,7 +230,7 @@ class Worker:
 
     def _park(self, request: Park) -> Any:
         attempt = request.attempt
-        return self._get(attempt, request.until, lambda _outcome: attempt.given is not None)
+        return self._get(attempt, attempt.until, lambda _outcome: attempt.given is not None, None)
 
     def _enlist(self, request: Enlist) -> Any:
         waiter = request.waiter
@@ -245,7 +245,13 @@ class Worker:
             process.joined(request.waiter, request.answer)
         return self._get(attempt, request.until, lambda outcome: outcome is not None)
 
-    def _get(self, attempt: Attempt, until: float | None, enough: Callable[[Outcome | None], bool]) -> Any:
+    def _get(
+        self,
+        attempt: Attempt,
+        until: float | None,
+        enough: Callable[[Outcome | None], bool],
+        late: TimedOut | None = TimedOut(),  # noqa: B008 - it has no state
+    ) -> Any:
         slot = attempt.slot
         assert isinstance(slot, Slot)
         while slot.outcomes:
@@ -255,7 +261,7 @@ class Worker:
         slot.enough = enough
         self._slot = slot
         if until is not None:
-            self._set_timer(max(until, self.process.clock()), TimedOut())
+            self._set_timer(max(until, self.process.clock()), late)
         return LATER
 
     def woken(self, slot: Slot) -> None:
