@@ -178,6 +178,8 @@ class Lock(_face.BaseLock):
                 return False
             result._owner = id(asyncio.current_task())  # noqa: SLF001
             return True
+        except GeneratorExit:
+            raise  # dropped with its event loop, where nothing can be awaited: what could be done is done
         except BaseException:
             await self._undo(attempt)
             raise
@@ -205,6 +207,8 @@ class Lock(_face.BaseLock):
             result._body = asyncio.current_task()  # noqa: SLF001
             self._entered.push(id(result._body), result)  # noqa: SLF001
             return result
+        except GeneratorExit:
+            raise  # dropped with its event loop, where nothing can be awaited: what could be done is done
         except BaseException:
             await self._undo(attempt)
             raise

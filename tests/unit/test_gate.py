@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -290,7 +291,7 @@ def test_kept_after_use_and_taken_again_without_a_trip(house: House) -> None:
     again = house.gate.enter(other := house.attempt(linger=5.0))
     assert isinstance(again, Grant)
     assert (again.tenure, again.fence) == (tenure, OF_THE_SERVER + 1)
-    assert not house.gate.on_time(house.node.now + 9), "it is in use: there is nothing to look at"
+    assert house.gate.on_time(house.node.now + 9) == inf, "it is in use: there is nothing to look at"
     assert house.is_done(other, tenure)
     assert house.node.given_back == []
 
@@ -325,19 +326,31 @@ def test_not_retaken_by_the_short_way(house: House, why: str) -> None:
 
 def test_what_lingers_is_given_back_in_time(house: House) -> None:
     tenure = lingering(house)
-    assert house.gate.on_time(house.node.now + 4.9)
+    assert house.gate.on_time(house.node.now + 4.9) == house.node.now + 5
     assert house.node.given_back == []
-    assert not house.gate.on_time(house.node.now + 5)
+    assert house.gate.on_time(house.node.now + 5) == inf
     assert house.node.given_back == [tenure]
     house.gate.left()
     assert house.idle
+
+
+def test_who_has_waited_long_enough_is_told_even_if_its_own_timer_has_slept(house: House) -> None:
+    house.holder()
+    first, last, patient = house.in_line(until=1007.0), house.in_line(until=1005.0), house.in_line()
+    assert [at for _, at in house.node.looks] == [1007.0, 1005.0]
+    assert house.gate.on_time(1004.0) == 1005.0
+    assert house.gate.on_time(1005.0) == 1007.0
+    assert (woken(first), woken(last), list(house.gate.line)) == (0, 1, [first, patient])
+    assert house.gate.received(last) is None
+    assert house.gate.on_time(1007.0) == inf
+    assert list(house.gate.line) == [patient]
 
 
 def test_what_lingers_is_given_back_when_somebody_asks(house: House) -> None:
     tenure = lingering(house)
     house.gate.on_asked()
     assert house.node.given_back == [tenure]
-    assert not house.gate.on_time(house.node.now + 9)
+    assert house.gate.on_time(house.node.now + 9) == inf
     those = [house.in_line(), house.in_line()]
     assert [this for this, _ in house.served(*those)] == those
     assert house.idle

@@ -142,6 +142,8 @@ async def ask_until(
         except WireError as error:
             attempt.doubt = doubt or isinstance(error, Unknown)
             failures += 1
+            if attempt.gate is not None:
+                attempt.gate.trouble = error
             now = await Now()
             if give_up_at is None:
                 give_up_at = now + attempt.patience

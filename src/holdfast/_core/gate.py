@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._core.mutex import BLOCK, Attempt, Busy, Grant, Held, Spec, margin
 from holdfast._core.renewing import nobody
-from holdfast._core.requests import WireError
+from holdfast._core.requests import TimedOut, WireError
 
 if TYPE_CHECKING:
     from holdfast._core.renewing import Tenure
@@ -70,6 +70,7 @@ class Gate:
         "fence",
         "heard",
         "last",
+        "late_at",
         "line",
         "linger_until",
         "mutex",
@@ -78,6 +79,7 @@ class Gate:
         "passes",
         "taken",
         "tenure",
+        "trouble",
         "who",
     )
 
@@ -103,9 +105,13 @@ class Gate:
         self.crowded = False
         """Others wanted it, too, when it was taken last."""
         self.linger_until = 0.0
+        self.late_at = float("inf")
+        """When the first in line has waited long enough, or somebody who stands there no more."""
         self.next_look = 0.0
         self.heard = Busy(0.0, 0, "", lingers=False)
         """What the server said last to one of us who had to wait."""
+        self.trouble: WireError | None = None
+        """Why it said nothing, when one of us asked last."""
 
     # Coming
 
@@ -137,6 +143,9 @@ class Gate:
                 self._give_back(tenure)
             self.line.append(attempt)
             self.node.be_reachable()
+            if attempt.until is not None and attempt.until < self.late_at:
+                self.late_at = attempt.until
+                self.node.look_at(self, attempt.until)
             return None
 
     def received(self, attempt: Attempt) -> Given | None:
@@ -197,7 +206,7 @@ class Gate:
         """Who leads was given the lock by the server."""
         with self.mutex:
             self.fence, self.last = grant.fence, grant.last
-            self.taken, self.passes = grant.taken, 0
+            self.taken, self.passes, self.trouble = grant.taken, 0, None
             # Who stood in the queue there may have others behind it, who told an earlier holder.
             self.crowded = self.asked = grant.queued or self.node.asked_for(attempt.token)
 
@@ -287,11 +296,18 @@ class Gate:
         if self.who is None and self.tenure is not None:
             self._give_back(self.tenure)
 
-    def on_time(self, now: float) -> bool:
-        """Give back what has lingered long enough. False: there is nothing to look at any more."""
+    def on_time(self, now: float) -> float:
+        """Give back what has lingered long enough, and wake who has waited long enough: drivers do that, too, but their timers
+        stand still while the machine sleeps. When there is more to do (local seconds; infinity: never)."""
         if self.who is None and self.tenure is not None and now >= self.linger_until:
             self._give_back(self.tenure)
-        return self.who is None and self.tenure is not None
+        if now >= self.late_at:
+            for late in [one for one in self.line if one.until is not None and one.until <= now]:
+                self.line.remove(late)
+                if late.slot is not None:
+                    late.slot.put(TimedOut())
+            self.late_at = min((one.until for one in self.line if one.until is not None), default=float("inf"))
+        return min(self.late_at, self.linger_until if self.who is None and self.tenure is not None else float("inf"))
 
     # With the mutex held
 

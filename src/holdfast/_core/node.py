@@ -104,7 +104,8 @@ class Node:
         self.inbox = lines(self._on_push, self._on_silence)
         self.channel = f"hf:inbox:{keeper.process_id}"
         self._gates: weakref.WeakValueDictionary[bytes, Gate] = weakref.WeakValueDictionary()
-        self._lingering: dict[Gate, None] = {}
+        self._looked_after: dict[Gate, float] = {}
+        """When to call their `on_time`."""
         self._asked_early: dict[str, None] = {}
         self._hear = False
         """The inbox is to be open even if nobody waits at the server."""
@@ -128,7 +129,10 @@ class Node:
             due, lost = self.renewing.due(now)
             refreshes = self.waiting.due(now)
             timeout = self.waiting.timeout
-            self._lingering = {gate: None for gate in self._lingering if gate.on_time(now)}
+            for gate in [gate for gate, at in self._looked_after.items() if at <= now]:
+                self._looked_after[gate] = at = gate.on_time(now)
+                if at == float("inf"):
+                    del self._looked_after[gate]
             listen = self._wants_inbox()
             record = self.active() and now >= self._record_at
             if record:
@@ -154,8 +158,7 @@ class Node:
         at = min(self.renewing.next_at(), self.waiting.next_at(), self.commands.next_at(), self.inbox.next_at())
         if self.active():
             at = min(at, self._record_at)
-        for gate in self._lingering:
-            at = min(at, gate.linger_until)
+        at = min(at, *self._looked_after.values()) if self._looked_after else at
         return min(at, self._inbox_at) if self._wants_inbox() else at
 
     def enlist(self, waiter: Waiter, now: float) -> bool:
@@ -199,7 +202,7 @@ class Node:
         return False
 
     def look_at(self, gate: Gate, at: float) -> None:
-        self._lingering[gate] = None
+        self._looked_after[gate] = min(at, self._looked_after.get(gate, at))
         self.keeper.wake_by(at)
 
     def forget(self, tenure: Tenure) -> None:

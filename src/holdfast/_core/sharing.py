@@ -81,7 +81,13 @@ def _look(attempt: Attempt) -> Given | Busy:
     gate = gate_of(attempt)
     attempt.waited = True
     leader = gate.node.waiting.get(gate.who.token) if isinstance(gate.who, Attempt) else None
-    return gate.received(attempt) or gate.busy(attempt) or (leader.busy if leader is not None else gate.heard)
+    given = gate.received(attempt) or gate.busy(attempt)
+    if given is not None:
+        return given
+    trouble = gate.trouble if leader is None else leader.down
+    if trouble is not None:
+        raise trouble  # who asks for all gets no answer
+    return gate.heard if leader is None else leader.busy
 
 
 async def _freshen(attempt: Attempt, tenure: Tenure) -> Given:
@@ -117,6 +123,6 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float) -> Gran
     if isinstance(result, Grant):
         gate.took(attempt, result)
     else:
-        gate.heard = result
+        gate.heard, gate.trouble = result, None
         gate.left(attempt)
     return result
