@@ -287,7 +287,13 @@ def test_a_forked_child_has_no_part_in_it(server: PrivateServer, admin: Admin, n
     elif state == "holding":
         lock.acquire()
     else:
-        until(lambda: (lock.acquire(), lock.release()) and admin.token() is not None)
+
+        def lingers() -> bool:
+            with lock:
+                pass
+            return admin.token() is not None
+
+        until(lingers)
     token = admin.token()
     child = os.fork()
     if not child:

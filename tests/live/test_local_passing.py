@@ -27,8 +27,7 @@ short_lease = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.Ho
 
 def waiting_here(lock: Lock | aio.Lock) -> int:
     """How many stand in line for a lock in this process."""
-    driver = lock._driver()
-    attempt = driver.attempt(lock._spec, shared=True)
+    attempt = lock._new_attempt(lock._driver().process)
     assert attempt.gate is not None
     return len(attempt.gate.line)
 
