@@ -22,7 +22,7 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
         if not scene.server:
             continue
         for hold in scene.holds:
-            said = [event for event in case.attempts[hold.attempt] if event.at > hold.since]
+            said = [event for event in case.said(hold) if event.at > hold.since]
             freed = next((event for event in said if event.kind == "freed" and event.at < hold.end), None)
             # A copy of the request, made by somebody in between, may get the lock back for the one who believes to have it.
             if freed is not None and not any(event.kind == "granted" for event in said):
@@ -46,8 +46,9 @@ def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
         for since, until in _free(case, lock, scene):
             if until - since <= limits.handover:
                 continue
-            for event, ask in scene.queued.values():
-                waits, ends = max(since, event.at), min(until, ask.ended if ask else event.at)
+            for place in scene.queued.values():
+                event = place.event
+                waits, ends = max(since, event.at), min(until, place.ended)
                 if ends > case.due(waits, limits.handover, case.touching(process_of(event.who))) + ROUNDING:
                     text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
                     yield Violation("R7", text, (event,))
@@ -87,51 +88,169 @@ def _overdue(case: Evidence, ask: Ask, lag: float) -> Iterator[Violation]:
         yield Violation("R7", f"{event.who} asked for {event.lock!r} at {case.ms(event.at)} {wait}, which {how}", (event,))
 
 
-def r8_order_of_waiters(case: Evidence, _: Limits) -> Iterator[Violation]:
+def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """Who had been told of his place in the queue before another sent the request that got him in (into the queue, or to the
-    lock at once) has the lock first. Who gave up is overtaken only by whom was served when his time was over.
+    lock at once) has the lock first. Who gave up is overtaken only by whom was served when his time was over. In the line of
+    one process, too, who came first has the lock first. While another process is known to wait, a lock is passed on in its
+    process ``limits.passes`` times at most, and for ``limits.pass_time``; in any case for a second.
 
     Excused: a fault that who was overtaken may have felt, at any time before. Without faults there is no excuse. Who was
     granted the lock in his turn, and heard of it too late, was not overtaken.
     """
     for scene in case.scenes.values():
         if scene.queued and scene.holds:
-            for waiter, by in (*_overtaken(scene), *_passed_over(scene)):
-                said = case.attempts.get(waiter.attempt, ())
+            for lease, waiter, by in (*_overtaken(scene), *_passed_over(scene)):
+                said = case.leases.get(lease, ())
                 had_its_turn = any(event.kind == "granted" and waiter.at <= event.at <= by.since for event in said)
                 if not had_its_turn and not any(fault.at <= by.since for fault in case.touching(process_of(waiter.who))):
                     text = f"{waiter.who} stood in line at {case.ms(waiter.at)}; {by.who} came later, and was served before"
                     yield Violation("R8", text, (waiter, by.taken))
+        yield from _out_of_line(case, scene)
+        for lease in scene.passed:
+            yield from _too_often(case, limits, scene, lease)
 
 
 def _came(scene: Scene, hold: Hold) -> float:
     """When the request was sent with which this holder came."""
-    place = scene.queued.get(hold.attempt)
+    place = scene.queued.get(hold.lease)
     if place is not None:
-        return place[0].since
-    return hold.ask.event.at if hold.ask else float("-inf")
+        return place.event.since
+    return hold.taken.since or (hold.ask.event.at if hold.ask else float("-inf"))
 
 
-def _overtaken(scene: Scene) -> Iterator[tuple[Event, Hold]]:
+def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
     """Places in the queue whose owners were served after somebody who had come later."""
     by_fence = all(hold.fence for hold in scene.holds)
-    first: Event | None = None
+    first, lease = None, ""
     for hold in sorted(scene.holds, key=attrgetter("fence" if by_fence else "since"), reverse=True):
-        if first is not None and first.at < _came(scene, hold):
-            yield first, hold
-        place = scene.queued.get(hold.attempt)
-        if place is not None and (first is None or place[0].at < first.at):
-            first = place[0]
-
-
-def _passed_over(scene: Scene) -> Iterator[tuple[Event, Hold]]:
-    """Places in the queue whose owners waited to the end in vain, while somebody was served who had come later."""
-    served = {hold.attempt for hold in scene.holds}
-    times = [hold.since for hold in scene.holds]
-    for attempt, (event, ask) in scene.queued.items():
-        if attempt in served or ask is None or ask.outcome != "busy":
+        if hold.received:
             continue
-        for hold in scene.holds[bisect_right(times, event.at) : bisect_right(times, ask.event.until)]:
+        if first is not None and first.at < _came(scene, hold):
+            yield lease, first, hold
+        place = scene.queued.get(hold.lease)
+        if place is not None and (first is None or place.event.at < first.at):
+            first, lease = place.event, hold.lease
+
+
+def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
+    """Places in the queue whose owners waited to the end in vain, while somebody was served who had come later."""
+    served = {hold.lease for hold in scene.holds}
+    holds = [hold for hold in scene.holds if not hold.received]
+    times = [hold.since for hold in holds]
+    for lease, place in scene.queued.items():
+        if lease in served or place.last is None or place.last.outcome != "busy":
+            continue
+        event = place.event
+        for hold in holds[bisect_right(times, event.at) : bisect_right(times, place.last.event.until)]:
             if event.at < _came(scene, hold):
-                yield event, hold
+                yield lease, event, hold
                 break
+
+
+def _out_of_line(case: Evidence, scene: Scene) -> Iterator[Violation]:
+    """Who stood in the line of its process, and somebody of the same process came later and was served before. (Who does not
+    wait stands in no line.)"""
+    for event, ask in scene.lined:
+        if ask is None or ask.outcome not in {"taken", "busy"}:
+            continue
+        until = min(ask.ended, ask.event.until)
+        process = process_of(event.who)
+        for hold in scene.holds:
+            came = hold.ask.event if hold.ask else None
+            if came is None or hold.process != process or came.until <= came.at:
+                continue
+            if came.at > event.at and hold.since < until:
+                text = f"{event.who} stood in the line of {process} at {case.ms(event.at)}; {hold.who} was served before"
+                yield Violation("R8", text, (event, hold.taken))
+                break
+
+
+LIMIT = 1.0
+"""Seconds for which a process passes a lock on at most."""
+
+DRIFT = 1.005
+"""By which its clock may be slow, with a little more."""
+
+
+def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iterator[Violation]:
+    """A lease that was passed on when it should have gone back to the server."""
+    since = next((hold.since for hold in scene.holds if hold.lease == lease), None)
+    if since is None:
+        return
+    attempts: set[str] = set()
+    for event in scene.passed[lease]:
+        attempts.add(event.attempt)
+        process = process_of(event.who)
+        taken_for = event.at - since - ROUNDING
+        outside = None
+        if len(attempts) > limits.passes or taken_for > limits.pass_time * DRIFT:
+            for place in scene.queued.values():
+                waits = place.event
+                known = lease in scene.queued or event.at > case.due(waits.at, limits.handover, case.touching(process))
+                if known and process_of(waits.who) != process and waits.at < event.at < place.ended:
+                    outside = waits
+        if outside is not None or taken_for > LIMIT * DRIFT:
+            what = f"{outside.who} waited since {case.ms(outside.at)}" if outside else "it had done so for long"
+            text = f"{process} passed {event.lock!r} on at {case.ms(event.at)}, pass {len(attempts)}, while {what}"
+            yield Violation("R8", text, (event,) if outside is None else (outside, event))
+            return
+
+
+def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]:
+    """A lease is used, or goes back: when its holder is done, the next one of his process has it within ``limits.handover``, or
+    it is free at the server; where nobody wants it, within ``limits.linger`` more. While it is only kept, whoever asks for it
+    gets it, even if he does not wait (where ``limits.recall``). Time counts without faults."""
+    for scene in case.scenes.values():
+        if not scene.server:
+            continue
+        for lease in dict.fromkeys(hold.lease for hold in scene.holds):
+            for since, until, wanted in unused(case, scene, lease):
+                process = process_of(next(hold.who for hold in scene.holds if hold.lease == lease))
+                faults = case.touching(process)
+                due = case.due(since, limits.handover + limits.linger, faults)
+                for at in wanted:
+                    due = min(due, case.due(at, limits.handover, faults))
+                if until > due + ROUNDING:
+                    text = f"{process} kept {lease} from {case.ms(since)} until {case.ms(until)}, and nobody used it"
+                    yield Violation("R16", text, tuple(e for e in case.leases[lease] if e.at == since)[:1])
+        if limits.recall:
+            yield from _refused_for_nothing(case, limits, scene)
+
+
+def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[tuple[float, float, list[float]]]:
+    """When a lease that was given back by its holder was nobody's, and yet not back at the server: from when until when, and
+    at which moments somebody wanted it."""
+    since: float | None = None
+    wanted: list[float] = []
+    told, back = False, True
+    for event in case.leases[lease]:
+        if event.kind == "asked":
+            told = True
+            wanted.append(event.at)
+        elif event.kind in {"granted", "taken", "freed", "lost"}:
+            if since is not None:
+                yield since, event.at, wanted
+            since, wanted, back = None, [], event.kind == "freed"
+        elif event.kind == "passed":
+            wanted.append(event.at)
+        elif event.kind == "released" and event.note in {"passed", "cancelled"} and not back:
+            since = event.at
+            process = process_of(event.who)
+            inside = any(
+                process_of(e.who) == process and e.at <= since and ask is not None and ask.ended > since for e, ask in scene.lined
+            )
+            wanted = [since] if told or inside else []
+    if since is not None:
+        yield since, case.last, wanted
+
+
+def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
+    """Who was told that a lock is busy, when it was only kept all the time."""
+    for lease in dict.fromkeys(hold.lease for hold in scene.holds):
+        for since, until, _ in unused(case, scene, lease):
+            for ask in case.asks:
+                event = ask.event
+                if ask.outcome == "busy" and ask.ended > event.until and since < event.at and ask.ended < until:
+                    if not case.faults and case.scenes[event.lock] is scene:
+                        text = f"{event.who} was told at {case.ms(ask.ended)} that {event.lock!r} is busy, and nobody used it"
+                        yield Violation("R16", text, (event,))

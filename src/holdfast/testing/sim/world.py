@@ -67,6 +67,8 @@ class World:
         """What happens to single requests as they arrive, see `faults.mishaps`."""
         self.acquisitions: dict[str, str] = {}
         """For each token, which acquisition it was drawn for."""
+        self.places: dict[str, float] = {}
+        """For each lease that was queued for, when the request that joined the queue was sent."""
         self.resource = Keyspace()
         """What the locks protect: a server that forgets nothing, written to under `holdfast.guard`."""
         self.register: dict[str, int] = {}
@@ -83,6 +85,15 @@ class World:
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
         """Write something into the history."""
         self.history.append(Event(self.now, kind, who, lock, attempt, **facts))
+
+    def drawn_for(self, token: str) -> str:
+        """The acquisition that a token was drawn for: what the history calls its lease. A foreign one is called by its value."""
+        return self.acquisitions.get(token.removesuffix("~"), token)
+
+    def lease(self, token: str, acquisition: str) -> str:
+        """What the history says of whose lease it is, of one who has it in this acquisition: nothing if it is his own."""
+        lease = self.drawn_for(token)
+        return "" if lease == acquisition else lease
 
     # What is to happen
 
