@@ -268,6 +268,8 @@ class Node:
         """The inbox is lost: subscribe anew. The refresh that follows makes up for messages missed meanwhile."""
         with self.keeper.mutex:
             self.waiting.on_silence()
+            for gate in list(self._gates.values()):
+                gate.on_silence()
         self._inbox_at = self.keeper.clock()
 
     def _on_push(self, reply: list[Any]) -> None:

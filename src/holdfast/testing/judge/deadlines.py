@@ -68,7 +68,7 @@ def _free(case: Evidence, lock: str, scene: Scene) -> Iterator[tuple[float, floa
             free_since = kept = event.until
         elif event.kind == "extended":
             free_since = kept = event.until
-        elif event.at < kept:  # a lock that has run out is found out later
+        elif event.kind == "freed" and event.at < kept:  # a lock that has run out is found out later
             free_since = kept = event.at
         if kept > event.at and case.disturbed(event.at, kept, lock, ("clock",)):
             free_since = kept = INFINITY  # and nobody knows until when
@@ -157,7 +157,7 @@ def _out_of_line(case: Evidence, scene: Scene) -> Iterator[Violation]:
         process = process_of(event.who)
         for hold in scene.holds:
             came = hold.ask.event if hold.ask else None
-            if came is None or hold.process != process or came.until <= came.at:
+            if came is None or hold.process != process or came.until <= came.at + ROUNDING:
                 continue
             if came.at > event.at and hold.since < until:
                 text = f"{event.who} stood in the line of {process} at {case.ms(event.at)}; {hold.who} was served before"
@@ -206,6 +206,7 @@ def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]
         for lease in dict.fromkeys(hold.lease for hold in scene.holds):
             for since, until, wanted in unused(case, scene, lease):
                 process = process_of(next(hold.who for hold in scene.holds if hold.lease == lease))
+                until = min(until, case.crashed.get(process, INFINITY))
                 faults = case.touching(process)
                 due = case.due(since, limits.handover + limits.linger, faults)
                 for at in wanted:
@@ -222,15 +223,18 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[tuple[float, fl
     at which moments somebody wanted it."""
     since: float | None = None
     wanted: list[float] = []
-    told, back = False, True
+    told, back, kept = False, True, INFINITY
     for event in case.leases[lease]:
+        if event.kind in {"granted", "extended"}:
+            kept = event.until
         if event.kind == "asked":
             told = True
             wanted.append(event.at)
         elif event.kind in {"granted", "taken", "freed", "lost"}:
             if since is not None:
-                yield since, event.at, wanted
-            since, wanted, back = None, [], event.kind == "freed"
+                yield since, min(event.at, kept), wanted
+            since, wanted = None, []
+            back = event.kind == "freed" or (back and event.kind != "granted")
         elif event.kind == "passed":
             wanted.append(event.at)
         elif event.kind == "released" and event.note in {"passed", "cancelled"} and not back:
@@ -241,7 +245,7 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[tuple[float, fl
             )
             wanted = [since] if told or inside else []
     if since is not None:
-        yield since, case.last, wanted
+        yield since, min(case.last, kept), wanted
 
 
 def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
@@ -250,7 +254,7 @@ def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterat
         for since, until, _ in unused(case, scene, lease):
             for ask in case.asks:
                 event = ask.event
-                if ask.outcome == "busy" and ask.ended > event.until and since < event.at and ask.ended < until:
+                if ask.outcome == "busy" and ask.ended >= event.until and since < event.at and ask.ended < until:
                     if not case.faults and case.scenes[event.lock] is scene:
                         text = f"{event.who} was told at {case.ms(ask.ended)} that {event.lock!r} is busy, and nobody used it"
                         yield Violation("R16", text, (event,))

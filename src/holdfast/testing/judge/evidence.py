@@ -141,6 +141,7 @@ class Evidence:
         """Of clients: all others are servers."""
         self.finished: dict[str, float] = {}
         """When the history of a process ends; that of all of them has no name."""
+        self.crashed: dict[str, float] = {}
         self.start = self.last = 0.0
         self.size = self.renewals = 0
         self._pending: dict[tuple[str, str], Ask] = {}
@@ -349,6 +350,7 @@ class Evidence:
 
     def _crashed(self, event: Event) -> None:
         self.processes.add(process_of(event.who))
+        self.crashed.setdefault(event.who, event.at)
         if not self._known(event, "crash"):
             self._strike(event, "crash")
         for attempt, hold in list(self._open.items()):

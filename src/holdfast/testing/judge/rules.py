@@ -98,7 +98,8 @@ def r2_unique_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 def r3_order_of_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
     """Who asks after somebody has taken the lock gets a greater fence. Compared with the highest fence of those taken before
-    the question; the order of two answers that were both under way says nothing. Excused as in R2."""
+    the question; the order of two answers that were both under way says nothing. Excused as in R2; and what was passed on in a
+    process when the server had forgotten its lock, or given it to somebody else, by a fault as in R1."""
     for scene in case.scenes.values():
         for hold in scene.holds:
             top = hold.ask.top if hold.ask else None
@@ -107,7 +108,9 @@ def r3_order_of_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
             assert hold.ask is not None
             asked = hold.ask.event.at
             for other in scene.holds:  # the highest may be excused, and another not
-                if other.since <= asked and other is not hold and other.fence >= hold.fence and not _forgot(case, other, hold):
+                if other.since > asked or other is hold or other.fence < hold.fence or _forgot(case, other, hold):
+                    continue
+                if not (hold.received and case.unsettled(hold, other)):
                     text = (
                         f"{hold.who} asked at {case.ms(asked)}, after {other.who} had fence {other.fence}, and got {hold.fence}"
                     )

@@ -70,7 +70,7 @@ class Stepwise(World):
         super().note(kind, who, lock, attempt, **facts)
         if kind == "ask":
             self.floors[who] = self._highest
-        elif kind == "taken":
+        elif kind == "taken" and not self.closed:
             self._highest = max(self._highest, self.history[-1].fence)
 
     def soon(self, what: Callable[..., object], *args: Any) -> Entry:

@@ -77,6 +77,7 @@ class World:
         """Workers that have not come to their end."""
         self.processes: list[Process] = []
         self.servers: list[Server] = []
+        self.closed = False
         self.steps = 0
         self._planned: dict[int, list[Callable[[], object]]] = {}
         self._heap: list[Entry] = []
@@ -84,6 +85,8 @@ class World:
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
         """Write something into the history."""
+        if self.closed:
+            return
         self.history.append(Event(self.now, kind, who, lock, attempt, **facts))
 
     def drawn_for(self, token: str) -> str:
@@ -153,7 +156,8 @@ class World:
         self.now = until
 
     def close(self) -> None:
-        """End what is still going on in it."""
+        """End what is still going on in it. Nothing of that is told."""
+        self.closed = True
         for process in self.processes:
             for worker in process.workers:
                 worker.discard()
