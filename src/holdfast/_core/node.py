@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import REFRESH, RELEASE, milliseconds, renewal
@@ -87,6 +87,17 @@ class Keeper(Protocol):
         """Do something of which nobody else's lease may depend. False if it failed."""
 
 
+class GiveBack(NamedTuple):
+    """A lease that nobody uses any more, to be given back at local time ``at``. The server may be away for longer than anybody
+    waits for the answer, and until the lease ends nobody else could have the lock."""
+
+    at: float
+    tenure: Tenure
+    gate: Gate | None
+    """Told of the first answer, whatever it is."""
+    failures: int = 0
+
+
 class Node:
     """What the keeper does on one server. Its methods run in the keeper thread, except where they say otherwise."""
 
@@ -100,6 +111,7 @@ class Node:
         self.channel = f"hf:inbox:{keeper.process_id}"
         self._gates: weakref.WeakValueDictionary[bytes, Gate] = weakref.WeakValueDictionary()
         self._lingering: dict[Gate, None] = {}
+        self._give_backs: list[GiveBack] = []
         self._asked_early: dict[str, None] = {}
         self._hear = False
         """The inbox is to be open even if nobody waits at the server."""
@@ -126,6 +138,8 @@ class Node:
             for gate in list(self._lingering):
                 if not gate.on_time(now):
                     del self._lingering[gate]
+            again = [due for due in self._give_backs if due.at <= now]
+            self._give_backs = [due for due in self._give_backs if due.at > now]
             listen = self._wants_inbox()
             record = self.active() and now >= self._record_at
             if record:
@@ -135,6 +149,8 @@ class Node:
             safely(self.keeper.report, tenure)
         for renew in renewals:
             safely(self._renew, renew)
+        for due in again:
+            safely(self._give_back, due)
         for refresh in refreshes:
             if not safely(self._refresh, refresh, timeout):
                 with self.keeper.mutex:
@@ -151,6 +167,8 @@ class Node:
             at = min(at, self._record_at)
         for gate in self._lingering:
             at = min(at, gate.linger_until)
+        for due in self._give_backs:
+            at = min(at, due.at)
         return min(at, self._inbox_at) if self._wants_inbox() else at
 
     # What the gates need
@@ -192,19 +210,27 @@ class Node:
     def forget(self, tenure: Tenure) -> None:
         self.renewing.forget(tenure.token)
 
-    def give_back(self, gate: Gate, tenure: Tenure, failures: int = 0) -> None:
+    def give_back(self, gate: Gate, tenure: Tenure) -> None:
         tenure.end()
         self.renewing.forget(tenure.token)
-        doubt = tenure.doubt or failures > 0
+        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), tenure, gate)))
+
+    def _give_back(self, due: GiveBack) -> None:
+        tenure = due.tenure
 
         def then(answer: int | WireError, _sent: float) -> None:
-            if isinstance(answer, WireError) and failures < 2:
-                self.give_back(gate, tenure, failures + 1)
-            else:
-                gate.left()
+            with self.keeper.mutex:
+                now = self.clock()
+                if isinstance(answer, WireError) and now < tenure.deadline:
+                    pause = min(1.0, 0.02 * 2**due.failures)
+                    self._give_backs.append(GiveBack(now + pause, tenure, None, due.failures + 1))
+                    self.keeper.wake_by(now + pause)
+            if due.gate is not None:
+                due.gate.left()  # even if nobody knows whether it is back: who is next asks, and waits for it if need be
 
-        give = Run(RELEASE, tenure.spec.keys, (tenure.token, "bury" if doubt else "release"), tenure.spec.timeout)
-        self.keeper.call(lambda: self.commands.call(give, then))
+        bury = tenure.doubt or due.failures > 0
+        give = Run(RELEASE, tenure.spec.keys, (tenure.token, "bury" if bury else "release"), tenure.spec.timeout)
+        self.commands.call(give, then)
 
     # Renewal
 
