@@ -59,7 +59,7 @@ class Coverage:
                 self.lost += hold.how == "lost"
                 self.died_holding += hold.how == "crashed" and hold.ended < hold.until
             for lease in {hold.lease for hold in scene.holds}:
-                self.lingered += sum(not wanted for _, _, wanted in unused(case, scene, lease))
+                self.lingered += sum(not kept.passed for kept in unused(case, scene, lease))
             for write in scene.writes:
                 self.written += write.note == "accepted"
                 self.refused += write.note == "refused"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
+from typing import NamedTuple
 
 from holdfast.testing.history import Event, process_of
 from holdfast.testing.judge.evidence import INFINITY, Ask, Evidence, Hold, Scene
@@ -204,7 +205,7 @@ def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]
         if not scene.server:
             continue
         for lease in dict.fromkeys(hold.lease for hold in scene.holds):
-            for since, until, wanted in unused(case, scene, lease):
+            for since, until, wanted, _ in unused(case, scene, lease):
                 process = process_of(next(hold.who for hold in scene.holds if hold.lease == lease))
                 until = min(until, case.crashed.get(process, INFINITY))
                 faults = case.touching(process)
@@ -218,11 +219,22 @@ def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]
             yield from _refused_for_nothing(case, limits, scene)
 
 
-def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[tuple[float, float, list[float]]]:
-    """When a lease that was given back by its holder was nobody's, and yet not back at the server: from when until when, and
-    at which moments somebody wanted it."""
+class Kept(NamedTuple):
+    """A time in which a lease that was given back by its holder was nobody's, and yet not back at the server."""
+
+    since: float
+    until: float
+    wanted: list[float]
+    """When somebody wanted it."""
+    passed: bool
+    """It was on its way to somebody of the same process."""
+
+
+def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
+    """When a lease was nobody's."""
     since: float | None = None
     wanted: list[float] = []
+    passed = False
     told, back, kept = False, True, INFINITY
     for event in case.leases[lease]:
         if event.kind in {"granted", "extended"}:
@@ -232,10 +244,11 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[tuple[float, fl
             wanted.append(event.at)
         elif event.kind in {"granted", "taken", "freed", "lost"}:
             if since is not None:
-                yield since, min(event.at, kept), wanted
-            since, wanted = None, []
+                yield Kept(since, min(event.at, kept), wanted, passed)
+            since, wanted, passed = None, [], False
             back = event.kind == "freed" or (back and event.kind != "granted")
         elif event.kind == "passed":
+            passed = True
             wanted.append(event.at)
         elif event.kind == "released" and event.note in {"passed", "cancelled"} and not back:
             since = event.at
@@ -245,16 +258,16 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[tuple[float, fl
             )
             wanted = [since] if told or inside else []
     if since is not None:
-        yield since, min(case.last, kept), wanted
+        yield Kept(since, min(case.last, kept), wanted, passed)
 
 
 def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
     """Who was told that a lock is busy, when it was only kept all the time."""
     for lease in dict.fromkeys(hold.lease for hold in scene.holds):
-        for since, until, _ in unused(case, scene, lease):
+        for kept in unused(case, scene, lease):
             for ask in case.asks:
                 event = ask.event
-                if ask.outcome == "busy" and ask.ended >= event.until and since < event.at and ask.ended < until:
+                if ask.outcome == "busy" and kept.since < event.at and ask.ended < kept.until and not kept.passed:
                     if not case.faults and case.scenes[event.lock] is scene:
                         text = f"{event.who} was told at {case.ms(ask.ended)} that {event.lock!r} is busy, and nobody used it"
                         yield Violation("R16", text, (event,))
