@@ -29,6 +29,9 @@ HORIZON = 600.0
 SET_BACK = 10.0
 """Seconds by which the server's clock may have been set back: so much longer lives what it keeps."""
 
+ODD = 1.5
+"""A worker with a longer lease than the others has one that is so much longer."""
+
 PROMPT = 20
 """Trips that a last message may take to arrive."""
 
@@ -71,6 +74,11 @@ class Profile:
     linger: float = 0.0
     max_passes: int = 32
     max_pass_time: float = 0.01
+
+    @property
+    def longest(self) -> float:
+        """The longest lease."""
+        return self.ttl if self.odd < 0 else ODD * self.ttl
 
 
 def draw(rng: random.Random) -> Profile:
@@ -181,7 +189,7 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
     sharing = {"linger": profile.linger, "max_passes": profile.max_passes, "max_pass_time": profile.max_pass_time}
     specs, odd = (
         {name: spec(name, ttl=ttl, renew=profile.renew, max_hold=profile.max_hold, **sharing) for name in "xy"}
-        for ttl in (profile.ttl, 1.5 * profile.ttl)
+        for ttl in (profile.ttl, ODD * profile.ttl)
     )
     for number in range(1 + max(process for process, _ in profile.workers)):
         Process(
@@ -225,7 +233,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 def limits(profile: Profile) -> Limits:
     """By when things have to be noticed and done, in such a world."""
     slow = profile.slow_share > 0
-    notice = float("inf") if slow or not profile.renew or profile.max_hold is not None else profile.ttl / 3 + 1.0
+    notice = float("inf") if slow or not profile.renew or profile.max_hold is not None else profile.longest / 3 + 1.0
     # A waiter that was told of a lease does not know that it was made shorter, and asks once a second.
     lasting = profile.renew and profile.max_hold is None
     calm = lasting and not profile.mishaps and all(kind in {"cancel", "unplug"} for _, kind, _ in profile.faults)
@@ -253,5 +261,5 @@ def settle(world: World, profile: Profile) -> None:
     world.pass_time(PROMPT * profile.latency + profile.linger)
     told_at_once(world)
     healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
-    world.pass_time(healed + profile.ttl + CLAIM + 3.0 + SET_BACK)
+    world.pass_time(healed + profile.longest + CLAIM + 3.0 + SET_BACK)
     write_the_end(world)

@@ -49,6 +49,8 @@ class Process:
         """Hexadecimal: the public part of its tokens."""
         self.face = face
         self.here = True
+        self.keeps_record = False
+        """Its record is kept by somebody else."""
         self.workers: list[Worker] = []
         self.tokens = 0
         self.is_paused = False
@@ -142,7 +144,7 @@ class Process:
     running_keeper = keeper
 
     def watch(self, _endpoint: object, tenure: Tenure) -> None:
-        self.node.want_record(self.clock())
+        self._want_record()
         self.wake_by(self.node.renewing.watch(tenure))
 
     def forget(self, _endpoint: object, tenure: Tenure) -> None:
@@ -185,16 +187,27 @@ class Process:
 
     def enlist(self, waiter: Waiter) -> bool:
         now = self.clock()
-        self.node.want_record(now)
+        self._want_record()
         ready = self.node.waiting.enlist(waiter, now)
         if not ready:
             self.wake_by(now)
         return ready
 
+    def _want_record(self) -> None:
+        if not self.keeps_record:
+            self.node.want_record(self.clock())
+
     def joined(self, waiter: Waiter, answer: Answer[Any]) -> None:
         waiting = self.node.waiting
         waiting.joined(waiter, answer, self.clock())
         self.wake_by(min(waiting.round_at, waiter.refresh_at))
+
+    def warm_up(self) -> None:
+        """It has been there for a while: its inbox listens, and its record is written."""
+        node = self.node
+        node._record_at = INFINITY  # noqa: SLF001
+        node._hear = self.keeps_record = True  # noqa: SLF001
+        node._tend_inbox(self.clock())  # noqa: SLF001
 
     def plan(self) -> None:
         """Something has happened to the keeper's books: it wakes when they say so."""

@@ -324,6 +324,10 @@ class Slot:
         self.enough: Callable[[Outcome | None], bool] = bool
         """Whether that ends what the worker waits for just now."""
 
+    @property
+    def whose(self) -> str:
+        return self._worker.name
+
     def put(self, outcome: Outcome | None, /) -> bool:
         self.outcomes.append(outcome)
         if outcome is None and self.attempt is not None:
