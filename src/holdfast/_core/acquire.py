@@ -75,7 +75,7 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
             await Park(attempt, attempt.until)
             given = gate.received(attempt)
             attempt.waited = True
-            now = 0.0 if wait is None else await Now()
+            now = await Now()
         return await _use(attempt, gate, given, wait == 0, now)
     except BaseException:
         await abandon(attempt)
@@ -84,7 +84,9 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
 
 async def abandon(attempt: Attempt) -> None:
     """Leave nothing of an attempt behind, here or at the server, whatever it has got."""
-    gate = attempt.gate
+    gate, given = attempt.gate, attempt.given
+    if gate is not None and isinstance(given, Lead) and given.place is not None:
+        gate.bequeath(attempt, given.place)  # before it is given up at the server, if somebody else here wants it
     if gate is None or not gate.has_lease(attempt):
         await give_up(attempt)
     if gate is not None:
@@ -108,11 +110,11 @@ async def _use(attempt: Attempt, gate: Gate, given: Given | Busy | None, at_once
     """What was given in the line of this process is made a lock of it."""
     while True:
         match given:
-            case Grant(fence=0, tenure=tenure):
-                assert tenure is not None
-                given = await _freshen(attempt, gate, tenure)
             case Grant(tenure=tenure) if tenure is not None and tenure.lost:
                 given = gate.lost(attempt)
+            case Grant(fence=fence, tenure=tenure) if tenure is not None and (fence == 0 or now >= tenure.deadline):
+                # Or it took us so long to wake up that it is over, and the keeper has not noticed yet.
+                given = await _freshen(attempt, gate, tenure)
             case Grant():
                 return given
             case Lead(place):
@@ -127,13 +129,15 @@ async def _use(attempt: Attempt, gate: Gate, given: Given | Busy | None, at_once
 
 async def _freshen(attempt: Attempt, gate: Gate, tenure: Tenure) -> Given:
     """There are no fences left, or hardly any time: ask the server for more of both, under the token that has the lock."""
-    asking = Attempt(attempt.spec, tenure.token)
-    answer = await _ask_until(asking, attempt.until, await Now(), more=MORE)
-    tenure.doubt = tenure.doubt or asking.doubt
-    if isinstance(answer.value, Held):
-        if not tenure.lost:
-            return gate.freshened(attempt, tenure, answer.value, answer.sent)
-        await give_up(asking)  # the keeper has given it up for lost meanwhile
+    asking = Attempt(attempt.spec, tenure.token, doubt=tenure.doubt)
+    try:
+        answer = await _ask_until(asking, attempt.until, await Now(), more=MORE)
+    finally:
+        tenure.doubt = asking.doubt  # also when we are interrupted: whoever gives it back has to know
+    if isinstance(answer.value, Held) and not tenure.lost:
+        return gate.freshened(attempt, tenure, answer.value, answer.sent)
+    if isinstance(answer.value, Held) or asking.doubt:
+        await give_up(asking)  # the keeper has given it up for lost meanwhile; or an earlier copy may still be answered so
     tenure.lose("its key is gone or somebody else's")
     return gate.lost(attempt)
 

@@ -319,8 +319,8 @@ class Gate:
         return False
 
     def _linger(self, spec: Spec, now: float) -> bool:
-        if self.line or self.asked or not spec.linger or self.tenure is None:
-            return False
+        if self.line or self.asked or not spec.linger or self.tenure is None or not self.tenure.token.endswith("~"):
+            return False  # a lease is kept only if the server says so to those who ask
         self.tenure.owner = nobody
         self.linger_until = now + spec.linger
         self.who = None
