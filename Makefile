@@ -20,7 +20,8 @@ types: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/python benchmarks/lock.py
+	$(BIN)/holdfast bench --json docs/bench/results.json --charts docs/bench
+	PYTHONPATH=tests $(BIN)/python -m docs.figures
 
 soak: $(READY)
 	$(BIN)/pytest -m soak

@@ -10,12 +10,12 @@ carries out what they ask: on the calling thread (`sync`), in the calling task (
 renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run
 on the server are in `_lua`. `decorator` and `guard` stand beside the faces, `errors` holds what they raise, `_guardian` ends
 commands with their owner. `_servers` starts servers: private ones for tests and the demo, and this machine's own for
-``local://``. `cli` is the command. `testing` is for tests, yours and ours: the simulator, the judge, a server in memory.
+``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures. `testing` is for tests, yours and ours: the
+simulator, the judge, a server in memory.
 """
 
-from holdfast import guard
-from holdfast._drive.process import close
-from holdfast.decorator import locked
+from typing import TYPE_CHECKING
+
 from holdfast.errors import (
     ConfigError,
     HoldfastError,
@@ -26,7 +26,12 @@ from holdfast.errors import (
     QuorumError,
     ServerError,
 )
-from holdfast.locks import FairLock, Lease, Lock
+
+if TYPE_CHECKING:
+    from holdfast import guard
+    from holdfast._drive.process import close
+    from holdfast.decorator import locked
+    from holdfast.locks import FairLock, Lease, Lock
 
 __version__ = "0.1.0"
 
@@ -46,3 +51,27 @@ __all__ = [
     "guard",
     "locked",
 ]
+
+_LATER = {
+    "FairLock": "holdfast.locks",
+    "Lease": "holdfast.locks",
+    "Lock": "holdfast.locks",
+    "close": "holdfast._drive.process",
+    "guard": "holdfast.guard",
+    "locked": "holdfast.decorator",
+}
+"""What is imported at its first use (PEP 562), and where from: a command line has forked its guardian by then."""
+
+if not TYPE_CHECKING:  # or a type checker would take any name for one of ours
+
+    def __getattr__(name):
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
+        home = importlib.import_module(_LATER[name])
+        found = globals()[name] = home if _LATER[name] == f"{__name__}.{name}" else getattr(home, name)
+        return found
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

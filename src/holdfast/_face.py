@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
-from holdfast._core.acquire import KeyConflict, acquire
+from holdfast._core import acquire, sharing
+from holdfast._core.acquire import KeyConflict
 from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, insist
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Command, Refused, WireError
@@ -169,10 +170,15 @@ class BaseLock:
     def _not_held(self) -> NotHeld:
         return NotHeld(f"lock {self.name!r} is not held by this object", name=self.name, key=self.key)
 
+    @staticmethod
+    def _at_once(attempt: Attempt) -> Grant | Busy | None:
+        """A lease that lingers in this process, for a retake that costs as little as possible."""
+        return attempt.gate.retake(attempt) if attempt.gate is not None else None
+
     async def _try(self, attempt: Attempt, wait: float | None) -> Grant | Busy:
         """Operation behind `acquire` and ``with``."""
         try:
-            return await acquire(attempt, wait)
+            return await (sharing.acquire(attempt, wait) if self._shared else acquire.acquire(attempt, wait))
         except WireError as error:
             raise server_error(self._spec, error) from error
         except KeyConflict as error:
@@ -187,6 +193,10 @@ class BaseLock:
 
     async def _holder(self, busy: Busy) -> bytes | None:
         """The record of the holder's process, for a message; None where it cannot be had."""
+        import json  # here: a command hardly ever needs it
+
+        if busy.process == current().id:
+            return json.dumps(current().facts()).encode()
         try:
             return (await Command(("GET", f"hf:proc:{busy.process}"), 0.25)).value if busy.process else None
         except WireError:

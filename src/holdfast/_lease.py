@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Generic, NoReturn, Protocol, TypeVar
 
 from holdfast._core import mutex
+from holdfast._core.gate import Gate
 from holdfast._core.mutex import Attempt, Grant, give_up
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import WireError
@@ -20,8 +21,8 @@ from holdfast.errors import LeaseLost, NotHeld
 class Watch(Protocol):
     """The keeper, as a lease sees it."""
 
-    def watch(self, endpoint: Endpoint, tenure: Tenure) -> None:
-        """Renew this lease until it is forgotten."""
+    def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
+        """Renew this lease until it is forgotten. Not ``hurry``: it may wait for a moment."""
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         """Look after it no more."""
@@ -66,11 +67,12 @@ class BaseLease:
         self.fence: int = grant.fence
         """Greater than that of every earlier holder. Pass it on to what the lock protects, which refuses lower ones."""
         if grant.tenure is None:
-            keeper.watch(endpoint, tenure)
+            keeper.watch(endpoint, tenure, hurry=not grant.claim)
             if attempt.gate is not None:
                 attempt.gate.had(attempt, tenure)
-        # Called if the lease is collected while the tenure still refers to it: nobody has given it back then.
-        tenure.owner = weakref.ref(self, functools.partial(_dropped, tenure, attempt, process, endpoint))
+            # Called if a lease is collected while the tenure refers to it: nobody has given it back then.
+            tenure.dropped = functools.partial(_dropped, tenure, attempt.gate, process, endpoint)
+        tenure.owner = weakref.ref(self, tenure.dropped)
         if tenure.lost:
             self.notice_loss()  # while it was passed on, when there was nobody to be told
 
@@ -159,22 +161,28 @@ class BaseLease:
         if not self._renewed(kept, made, sent, ttl):
             raise self._lease_lost()
 
+    def _hand_on(self) -> bool:
+        """Pass the lease on to the next one of this process, or let it linger: True if that was all. Raises NotHeld."""
+        tenure = self._tenure
+        if self._passed or tenure.over or not self._process.here:
+            raise self._not_held()
+        now = self._process.clock()
+        if now >= tenure.deadline:
+            self._expired()
+        gate = self._attempt.gate
+        if gate is None:
+            return False
+        kept = gate.pass_on(self._attempt, tenure, now)
+        if kept is None:
+            raise self._not_held()
+        self._passed = kept
+        return kept
+
     async def _release(self) -> None:
-        """Operation behind `release`."""
+        """Operation behind `release`, unless `_hand_on` was all."""
         tenure, attempt = self._tenure, self._attempt
         gate = attempt.gate
-        if self._is_over():
-            raise self._not_held()
-        self._expired()
-        if gate is not None:
-            kept = gate.pass_on(attempt, tenure)
-            if kept is None:
-                raise self._not_held()
-            if kept:
-                self._passed = True
-                return
         tenure.end()
-        self._forget()
         try:
             if not tenure.lost or self._process.clock() >= tenure.deadline:
                 kept = await mutex.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt)
@@ -184,6 +192,7 @@ class BaseLease:
             if not tenure.lost:
                 raise server_error(tenure.spec, error) from error
         finally:
+            self._forget()  # not before the trip: others wait for it
             if gate is not None:
                 gate.left(attempt)
         if tenure.lost:
@@ -209,7 +218,7 @@ class BaseLease:
         )
 
 
-def _dropped(tenure: Tenure, attempt: Attempt, process: Home, endpoint: Endpoint, _lease: object) -> None:
+def _dropped(tenure: Tenure, gate: Gate | None, process: Home, endpoint: Endpoint, _lease: object) -> None:
     """A lease was collected that nobody has given back."""
     if tenure.over or not process.here:
         return
@@ -218,8 +227,8 @@ def _dropped(tenure: Tenure, attempt: Attempt, process: Home, endpoint: Endpoint
 
     def forget() -> None:
         keeper.forget(endpoint, tenure)
-        if attempt.gate is not None:
-            attempt.gate.left(attempt)
+        if gate is not None:
+            gate.dropped(tenure)
 
     # Without the keeper's mutex: garbage may be collected anywhere, also while this very thread holds it.
     keeper.call(forget)

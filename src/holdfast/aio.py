@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Never
 
 from holdfast import _face, _lease
-from holdfast._core.acquire import abandon
 from holdfast._core.mutex import Attempt, Busy, Grant
+from holdfast._core.sharing import abandon
 from holdfast._drive.aio import Driver, close
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
@@ -62,7 +62,8 @@ class Lease(_lease.BaseLease):
     async def release(self) -> None:
         """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
         cannot be reached (the lock then ends with its lease)."""
-        await self._driver.run(self._release())
+        if not self._hand_on():
+            await self._driver.run(self._release())
 
     def notice_loss(self) -> None:
         self._step_aside()
@@ -103,8 +104,8 @@ class Lock(_face.BaseLock):
         label: who you are, shown to those who wait.
         prefix: start of the keys on the server.
         key: the key itself, where a peer of another make ("SET key token NX PX") is to be excluded too.
-        linger: seconds for which the lease is kept after the last use, so that taking the lock again costs no trip; given back at
-            once when another process asks.
+        linger: seconds for which the lease is kept after the last use, so that taking the lock again costs no trip; given
+            back at once when another process asks.
         max_passes: how often at most the lock is passed on inside this process while another process waits.
         max_pass_time: seconds after which it is passed on no more, from when it was taken, while another process waits.
 
@@ -162,10 +163,11 @@ class Lock(_face.BaseLock):
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
-        wait = self._acquire_wait(blocking, timeout)
-        attempt = self._driver().attempt(self._spec, shared=self._shared)
+        wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        driver = self._driver()
+        attempt = driver.attempt(self._spec, shared=self._shared)
         try:
-            result = await self._take(attempt, wait)
+            result = await self._take(driver, attempt, wait)
             if isinstance(result, Busy):
                 return False
             result._owner = id(asyncio.current_task())  # noqa: SLF001
@@ -188,11 +190,12 @@ class Lock(_face.BaseLock):
     async def __aenter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
         started = clock()
-        attempt = self._driver().attempt(self._spec, shared=self._shared)
+        driver = self._driver()
+        attempt = driver.attempt(self._spec, shared=self._shared)
         try:
-            result = await self._take(attempt, self._wait)
+            result = await self._take(driver, attempt, self._wait)
             if isinstance(result, Busy):
-                raise self._busy(result, await self._driver().run(self._holder(result)), clock() - started)
+                raise self._busy(result, await driver.run(self._holder(result)), clock() - started)
             result._body = asyncio.current_task()  # noqa: SLF001
             self._entered.push(id(result._body), result)  # noqa: SLF001
             return result
@@ -241,13 +244,15 @@ class Lock(_face.BaseLock):
             driver = self._home = Driver(current(), self._endpoint)
         return driver
 
-    async def _take(self, attempt: Attempt, wait: float | None) -> Lease | Busy:
-        driver = self._driver()
-        self._users += 1
-        try:
-            result = await driver.run(self._try(attempt, wait))
-        finally:
-            self._users -= 1
+    async def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
+        result = self._at_once(attempt)
+        if result is None:
+            attempt.slot = driver.slot()
+            self._users += 1
+            try:
+                result = await driver.run(self._try(attempt, wait))
+            finally:
+                self._users -= 1
         if isinstance(result, Busy):
             return result
         self._current = lease = Lease(self, driver, result)
@@ -261,8 +266,8 @@ class Lock(_face.BaseLock):
 class FairLock(Lock):
     """A `Lock` that is given to all who want it in the strict order in which they came, over all processes.
 
-    Threads and tasks of one process stand in the server's line each for itself, and each hand-over takes a trip. Options, errors
-    and methods are those of `Lock`, without ``linger``, ``max_passes`` and ``max_pass_time``.
+    Threads and tasks of one process stand in the server's line each for itself, and each hand-over takes a trip. Options,
+    errors and methods are those of `Lock`, without ``linger``, ``max_passes`` and ``max_pass_time``.
     """
 
     _shared = False

@@ -127,7 +127,7 @@ COMMANDS: dict[str, list[Draw]] = {
     "TTL": [key],
     "PTTL": [key],
     "KEYS": [one(GLOBS)],
-    "SCAN": [word(b"0", b"0", b"q"), maybe(option(b"MATCH", GLOBS), option(b"COUNT", [b"1000"]), option(b"TYPE", [b"zset"]))],
+    "SCAN": [word(b"0", b"0", b"q"), option(b"COUNT", [b"1000"]), maybe(option(b"MATCH", GLOBS), option(b"TYPE", [b"zset"]))],
     "DBSIZE": [],
     "RENAME": [key, key],
     "RENAMENX": [key, key],

@@ -61,6 +61,21 @@ def test_every_key_is_declared(box: Box) -> None:
     assert [box.keys_in(command) for command in commands] == [{"hf:x"}], "it would have been seen"
 
 
+def test_what_a_free_lock_costs(box: Box) -> None:
+    """Nearly every run of a script ends here: the commands it takes are counted, and none comes unnoticed."""
+    box.acquire(A)
+    box.release(A)
+    with box.watched() as commands:
+        box.acquire(A)
+        box.release(A)
+    assert [command[0] for command in commands] == [b"EXISTS", b"HMGET", b"TIME", b"HSET", b"SET", b"GET", b"DEL", b"EXISTS"]
+    with box.watched() as commands:
+        box.acquire(A)
+        box.renew(A)
+        box.renew(A, number=2)
+    assert [command[0] for command in commands[-5:]] == [b"TIME", b"GET", b"HMGET", b"PEXPIRE", b"HSET"]
+
+
 @pytest.mark.parametrize("kind", [kind for kind, program in SERVERS.items() if program])
 def test_in_a_cluster_each_script_stays_in_its_slot(kind: str) -> None:
     """A script that begins with ``#!lua`` is stopped there when it touches a key of another slot."""

@@ -69,6 +69,7 @@ def test_renew_works_whatever_is_in_the_other_keys(box: Box, key: str) -> None:
     assert box.renew(A) == 1
     assert box.redis.pttl(LOCK) > 29_000
     assert box.redis.lrange(key, 0, -1) == [b"precious"]
+    assert box.redis.pttl(key) == -1, "its expiry is not ours either"
     box.redis.delete(key)
 
 
@@ -203,6 +204,21 @@ def test_refresh_and_data_of_another_kind(box: Box, key: str) -> None:
     answer = box.refresh(B)[1]
     assert answer in ([-2, key.encode(), b"list"], [-1])
     assert box.redis.lrange(key, 0, -1) == [b"precious"]
+
+
+def test_refresh_leaves_data_of_another_kind_in_the_place_of_the_queue(box: Box) -> None:
+    box.acquire(A)
+    box.acquire(B, join=True)
+    box.redis.delete(QUEUE)
+    box.redis.rpush(QUEUE, "precious")
+    box.redis.hdel(STATE, "keep")
+    assert box.refresh(B)[1][0] == 0, "who holds it is all that counts"
+    box.redis.delete(LOCK)
+    assert box.refresh(B)[1] == [-2, QUEUE.encode(), b"list"]
+    assert box.holder() is None
+    assert box.redis.lrange(QUEUE, 0, -1) == [b"precious"]
+    assert box.redis.pttl(QUEUE) == -1
+    box.redis.delete(QUEUE)
 
 
 def test_refresh_and_another_format(box: Box) -> None:

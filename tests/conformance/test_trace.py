@@ -3,8 +3,8 @@ side by side with this one.
 
 ``trace_format_1.json`` is a list of steps: a script with its keys and arguments, its reply, and every key with type and
 content afterwards. Times are wildcards: ``us:n`` is a server time in microseconds, the same wherever the same n stands and
-rising with n, and ``us:n+32`` is 32 more; ``ms`` is one in milliseconds; ``<=30000 ms`` is time that is left. It is never changed: a new format gets a
-file of its own. ``PYTHONPATH=tests python tests/conformance/test_trace.py`` writes what the
+rising with n, and ``us:n+32`` is 32 more; ``ms`` is one in milliseconds; ``<=30000 ms`` is time that is left. It is never
+changed: a new format gets a file of its own. ``PYTHONPATH=tests python tests/conformance/test_trace.py`` writes what the
 present scripts do to standard output.
 """
 

@@ -1,9 +1,8 @@
-"""Claims in the pages that a program can check: which commands the server has to allow, and how figures are judged."""
+"""Claims in the pages that a program can check: which commands the server has to allow, and where things are."""
 
 from __future__ import annotations
 
 import re
-import sys
 import threading
 
 import pytest
@@ -13,10 +12,6 @@ import holdfast
 from docs.pages import ROOT
 from holdfast import guard
 from holdfast._servers import private
-
-sys.path.insert(0, str(ROOT))
-
-from benchmarks import crowd, report, wiretap
 
 
 def test_the_commands_named_are_all_that_is_needed() -> None:
@@ -61,47 +56,3 @@ def test_the_architecture_page_names_every_module() -> None:
         for file in (package / folder).glob("*.py"):
             name = file.relative_to(package).as_posix()
             assert file.stem.startswith("__") or f"`{name}`" in text, name
-
-
-def test_quantiles_are_of_the_nearest_rank() -> None:
-    values = [float(n) for n in range(1, 101)]
-    assert [report.quantile(values, q) for q in (0.5, 0.95, 0.99)] == [50, 95, 99]
-    assert report.quantile([7.0], 0.99) == 7
-
-
-@pytest.mark.parametrize(("relation", "target", "held"), [("≤", 1.4, False), ("≥", 1.4, True), ("=", 1.5, True), ("", 0, None)])
-def test_a_target_is_judged(relation: str, target: float, held: bool | None) -> None:
-    figure = report.Figure("ratio", 1.5, "", relation, target)
-    assert figure.held is held
-    assert ("MISSED" in figure.line()) == (held is False)
-
-
-def test_jain_index() -> None:
-    assert crowd.jain([5, 5, 5, 5]) == 1
-    assert crowd.jain([20, 0, 0, 0]) == 0.25
-
-
-def turn(asked: float, queued: float, fence: int) -> crowd.Turn:
-    return crowd.Turn(asked, queued, 10.0 + fence, 10.0 + fence, fence)
-
-
-def test_overtaking_is_found() -> None:
-    assert crowd.overtakings([turn(1, 2, 1), turn(3, 4, 2), turn(3.5, 4.5, 3)]) == 0
-    # The second one stood in line at 4, the third asked at 5 and was served first.
-    assert crowd.overtakings([turn(1, 2, 1), turn(3, 4, 3), turn(5, 6, 2)]) == 1
-
-
-def test_an_order_that_is_not_of_arrival_is_found_in_the_server_s_record() -> None:
-    def seen(name: str, *arguments: str) -> wiretap.Seen:
-        return wiretap.Seen(0.0, "lua", name, list(arguments))
-
-    def arrival(token: str) -> wiretap.Seen:
-        return seen("ZADD", "hf:{x}:queue", "NX", "1", token)
-
-    def grant(token: str) -> wiretap.Seen:
-        return seen("SET", "hf:{x}", token, "PX", "2000")
-
-    fair = [grant("a"), arrival("b"), arrival("c"), grant("b"), grant("c")]
-    assert crowd.replay(fair, "x") == (2, 0)
-    assert crowd.replay([grant("a"), arrival("b"), arrival("c"), grant("c"), grant("b")], "x") == (2, 1)
-    assert crowd.replay([grant("a"), arrival("b"), grant("barging")], "x") == (1, 1)

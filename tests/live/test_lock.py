@@ -259,6 +259,12 @@ def test_no_server() -> None:
         assert "canary" not in str(caught.value)
 
 
+@pytest.mark.parametrize("host", ["a" * 64 + ".invalid", "a..invalid"])
+def test_a_host_that_no_name_server_is_asked_for(host: str) -> None:
+    with pytest.raises(ServerError, match="no server at a"):
+        Lock(f"redis://{host}", "x").acquire()
+
+
 @pytest.mark.parametrize("suffix", ["", ":state", ":queue"])
 def test_data_of_somebody_elses_is_left_alone(server: PrivateServer, look: redis.Redis, name: str, suffix: str) -> None:
     key = f"hf:{{{name}}}{suffix}"

@@ -52,8 +52,8 @@ HOLDING = (
     _core(
         "keeper-counted-from-answer",
         "node",
-        "self.renewing.on_answer(renew, answer[0], sent, now)",
-        "self.renewing.on_answer(renew, answer[0], now, now)",
+        "self.renewing.on_answer(renew, answer, sent, now)",
+        "self.renewing.on_answer(renew, answer, now, now)",
         "a lease that the keeper renews counts from when the answer came",
     ),
     Mutation(
@@ -180,8 +180,8 @@ MORE = (
     _lua(
         "release-without-hand-over",
         "release",
-        "if head[1] and answer ~= -1 then",
-        "if head[1] and answer == 0 then",
+        "if waiters > 0 and answer ~= -1 then",
+        "if waiters > 0 and answer == 0 then",
         "who gives a lock back leaves it to the others to find out",
     ),
     _lua(

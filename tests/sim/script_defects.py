@@ -24,29 +24,29 @@ def _lua(name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
 FENCES = (
     _lua(
         "fence-not-written",
-        "_queue",
+        "_grant",
         "  redis.call('HSET', state, 'fence', first + BLOCK - 1)\n",
         "",
         "the fence that was drawn is not written down",
     ),
     _lua(
         "fence-not-raised",
-        "_queue",
-        "(tonumber(last) or 0) + 1, now)",
-        "tonumber(last) or 0, now)",
-        "the fence is the last one, where the clock does not raise it",
+        "_grant",
+        "local first = (last or 0) + 1\n",
+        "local first = (last or 0) + 1 - BLOCK\n",
+        "the fences are the last ones, where the clock does not raise it",
     ),
     _lua(
         "fence-without-clock",
-        "_queue",
-        "math.max((tonumber(last) or 0) + 1, now)",
-        "(tonumber(last) or 0) + 1",
+        "_grant",
+        "  if first < now then first = now end\n",
+        "",
         "the fence is a counter alone, and starts again when the server has forgotten",
     ),
     _lua(
         "fence-drawn-again",
         "acquire",
-        "  return {1, last - BLOCK + 1, last}\n",
+        "  return {1, last - BLOCK + 1, tonumber(last)}\n",
         "  return {1, take(lock, state, token, ttl, now, last)}\n",
         "a request that is sent again is answered with another fence",
     ),
@@ -55,7 +55,7 @@ FENCES = (
 TAKING = (
     _lua(
         "take-without-expiry",
-        "_queue",
+        "_grant",
         "redis.call('SET', lock, token, 'PX', ttl)",
         "redis.call('SET', lock, token)",
         "a lock is written without a lease",
@@ -63,8 +63,8 @@ TAKING = (
     _lua(
         "acquire-dead-token",
         "acquire",
-        "if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end\n",
-        "",
+        "and not (dead and string.find(dead, token, 1, true)) then",
+        "then",
         "a late copy of a request that was given up takes the lock",
     ),
     _lua(
@@ -114,14 +114,14 @@ TAKING = (
 HANDING_OVER = (
     _lua(
         "claim-too-short",
-        "_queue",
+        "_grant",
         "local CLAIM = 2000",
         "local CLAIM = 1000",
         "the claim window on the server is shorter than the one in the client",
     ),
     _lua(
         "claim-too-long",
-        "_queue",
+        "_grant",
         "local CLAIM = 2000",
         "local CLAIM = 60000",
         "a winner who is dead keeps the lock for a minute",
@@ -143,8 +143,8 @@ HANDING_OVER = (
     _lua(
         "hand-over-of-others",
         "release",
-        "if head[1] and answer ~= -1 then",
-        "if head[1] then",
+        "if waiters > 0 and answer ~= -1 then",
+        "if waiters > 0 then",
         "who gives back a lock that is somebody else's hands it over",
     ),
 )
@@ -153,8 +153,8 @@ REFRESHING = (
     _lua(
         "refresh-inserts",
         "refresh",
-        "if redis.call('HEXISTS', state, 'at:' .. token) == 0 then return {-1} end\n",
-        "redis.call('ZADD', queue, 'NX', now, token)\n",
+        "  if not place and holder ~= token then return {-1} end\n",
+        "  if not place and holder ~= token then redis.call('ZADD', queue, 'NX', now, token) end\n",
         "a late refresh puts somebody who has left into the line again",
     ),
     _lua(
@@ -168,20 +168,20 @@ REFRESHING = (
         "refresh-does-not-help",
         "refresh",
         "  if not holder then\n",
-        "  if not holder and not head[1] then\n",
+        "  if not holder and waiters == 0 then\n",
         "a lock that runs out is handed to nobody",
     ),
     _lua(
         "refresh-barges",
         "refresh",
-        "if not next_one or next_one == token then",
-        "if true then",
+        "if not holder or holder == token then  -- nobody",
+        "if true then  -- nobody",
         "who finds a free lock by its refresh takes it, whoever is first in line",
     ),
     _lua(
         "refresh-claim-not-extended",
         "refresh",
-        "      extend(lock, ttl)\n",
+        "    extend(lock, ttl)\n",
         "",
         "a grant by answer promises the full lease, and has the claim window only",
     ),

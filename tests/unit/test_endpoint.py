@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
 from hypothesis import given
@@ -45,6 +46,10 @@ BAD = [
     "REDIS//h",
     "redis://h:port",
     "redis://h:99999",
+    f"redis://h:{'9' * 5000}",
+    "redis://h:\N{FULLWIDTH DIGIT ONE}",
+    "redis://h\n:1",
+    "redis://[::1]7",
     "redis://h/abc",
     "redis://h/-1",
     "redis://h/1/2",
@@ -117,6 +122,19 @@ def test_any_text_is_understood_or_refused(text: str) -> None:
         except ConfigError:
             continue
         assert endpoint.address
+
+
+@given(st.text("aB1:@/?[]%=.&", max_size=20), st.sampled_from(["", "u:p@", "u%40:p%2F@", ":p@"]))
+def test_urls_mean_what_the_standard_library_takes_them_for(text: str, credentials: str) -> None:
+    url = f"redis://{credentials}{text}"
+    try:
+        endpoint, parts = from_url(url), urlsplit(url)
+    except ValueError:  # a ConfigError is one, too
+        return
+    options = dict(parse_qsl(parts.query))
+    assert (endpoint.host, endpoint.port) == (parts.hostname or "localhost", parts.port or 6379)
+    assert endpoint.username == (unquote(parts.username or "") or options.get("username"))
+    assert endpoint.password == (unquote(parts.password or "") or options.get("password"))
 
 
 def test_no_secret_in_the_repr_or_the_address() -> None:

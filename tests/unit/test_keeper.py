@@ -214,6 +214,41 @@ def test_a_renewal_that_finds_nothing_is_a_loss_and_reported_once(stage: Stage) 
     assert stage.reported == [tenure]
 
 
+@pytest.mark.parametrize(
+    "fault", [Refused("NOPERM No permissions to access a key"), Refused("LOADING the dataset"), Unknown("cut")]
+)
+def test_a_batch_of_renewals_that_is_refused_is_sent_one_by_one(stage: Stage, fault: Exception) -> None:
+    """Perhaps one lock is the reason: it must not take the others with it."""
+    tenures = [Tenure(Grant(Attempt(spec(), f"p.{n}", pending=True), 7, stage.now, stage.now + 29)) for n in range(3)]
+    for tenure in tenures:
+        stage.node.renewing.watch(tenure)
+    stage.now += 10
+    assert stage.turn() == ["renew"]
+    stage.answer(fault)
+    alone = [(call.args[0], then) for call, then in stage.sent[1:] if isinstance(call, Run)]
+    if "NOPERM" not in str(fault):
+        assert alone == [], "that will be so for all of them"
+        return
+    assert [token for token, _ in alone] == ["p.0", "p.1", "p.2"]
+    for (_, then), answer in zip(alone, ([1], fault, [0]), strict=True):
+        then(answer, stage.now)
+    assert stage.reported == [tenures[2]]
+    assert tenures[0].deadline == stage.now + 30 - margin(30.0)
+    assert tenures[1].deadline < tenures[0].deadline
+    assert len(stage.sent) == 4, "what is refused alone waits for its next turn"
+
+
+def test_of_a_batch_each_lease_gets_its_own_answer(stage: Stage) -> None:
+    tenures = [Tenure(Grant(Attempt(spec(), f"p.{n}", pending=True), 7, stage.now, stage.now + 29)) for n in range(4)]
+    for tenure in tenures:
+        stage.node.renewing.watch(tenure)
+    stage.now += 10
+    assert stage.turn() == ["renew"]
+    stage.answer([1, 0, -1, 2])
+    assert stage.reported == tenures[1:3]
+    assert len(stage.node.renewing) == 2
+
+
 def test_a_lease_that_ends_unrenewed_is_reported(stage: Stage) -> None:
     tenure = Tenure(Grant(Attempt(spec(), TOKEN, pending=True), 7, stage.now, stage.now + 29))
     stage.node.renewing.watch(tenure)

@@ -6,7 +6,6 @@ no hand-over can be missed; then nothing is sent but the refresh that `_core.wai
 
 from __future__ import annotations
 
-from holdfast._core.gate import MORE, Failed, Gate, Given, Lead
 from holdfast._core.mutex import (
     ACQUIRE,
     BLOCK,
@@ -20,9 +19,7 @@ from holdfast._core.mutex import (
     Spec,
     give_up,
     margin,
-    milliseconds,
 )
-from holdfast._core.renewing import Tenure
 from holdfast._core.requests import (
     Answer,
     Conflict,
@@ -34,7 +31,6 @@ from holdfast._core.requests import (
     Granted,
     NotSent,
     Now,
-    Park,
     Refused,
     Run,
     Sleep,
@@ -67,156 +63,64 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
         now = await Now()
         attempt.until = now + wait
     try:
-        gate = attempt.gate
-        if gate is None:
-            return await _take(attempt, wait == 0, now)
-        given = _enter(attempt, gate, wait == 0, now)
-        if given is None:
-            await Park(attempt, attempt.until)
-            given = gate.received(attempt)
-            attempt.waited = True
-            now = await Now()
-        return await _use(attempt, gate, given, wait == 0, now)
+        return await take(attempt, wait == 0, now)
     except BaseException:
-        await abandon(attempt)
-        raise
-
-
-async def abandon(attempt: Attempt) -> None:
-    """Leave nothing of an attempt behind, here or at the server, whatever it has got."""
-    gate, given = attempt.gate, attempt.given
-    if gate is not None and isinstance(given, Lead) and given.place is not None:
-        gate.bequeath(attempt, given.place)  # before it is given up at the server, if somebody else here wants it
-    if gate is None or not gate.has_lease(attempt):
         await give_up(attempt)
-    if gate is not None:
-        gate.withdraw(attempt)
-
-
-def _enter(attempt: Attempt, gate: Gate, at_once: bool, now: float) -> Given | Busy | None:
-    if not at_once:
-        return gate.enter(attempt)
-    busy = gate.busy(attempt)
-    if busy is not None:
-        return busy
-    if gate.leads():
-        attempt.gate = None  # one who waits is asking already, and may wait for long: we ask for ourselves
-        return Lead()
-    attempt.until = now + RECALL  # in case that the keeper is just giving it back
-    return gate.enter(attempt)
-
-
-async def _use(attempt: Attempt, gate: Gate, given: Given | Busy | None, at_once: bool, now: float) -> Grant | Busy:
-    """What was given in the line of this process is made a lock of it."""
-    while True:
-        match given:
-            case Grant(tenure=tenure) if tenure is not None and tenure.lost:
-                given = gate.lost(attempt)
-            case Grant(fence=fence, tenure=tenure) if tenure is not None and (fence == 0 or now >= tenure.deadline):
-                # Or it took us so long to wake up that it is over, and the keeper has not noticed yet.
-                given = await _freshen(attempt, gate, tenure)
-            case Grant():
-                return given
-            case Lead(place):
-                return await _lead(attempt, at_once, now, place)
-            case Failed(error):
-                raise error
-            case Busy():
-                return given
-            case None:
-                return gate.busy(attempt) or gate.heard
-
-
-async def _freshen(attempt: Attempt, gate: Gate, tenure: Tenure) -> Given:
-    """There are no fences left, or hardly any time: ask the server for more of both, under the token that has the lock."""
-    asking = Attempt(attempt.spec, tenure.token, doubt=tenure.doubt)
-    try:
-        answer = await _ask_until(asking, attempt.until, await Now(), more=MORE)
-    finally:
-        tenure.doubt = asking.doubt  # also when we are interrupted: whoever gives it back has to know
-    if isinstance(answer.value, Held) and not tenure.lost:
-        return gate.freshened(attempt, tenure, answer.value, answer.sent)
-    if isinstance(answer.value, Held) or asking.doubt:
-        await give_up(asking)  # the keeper has given it up for lost meanwhile; or an earlier copy may still be answered so
-    tenure.lose("its key is gone or somebody else's")
-    return gate.lost(attempt)
-
-
-async def _lead(attempt: Attempt, at_once: bool, now: float, place: Waiter | None) -> Grant | Busy:
-    """Ask the server, for all of this process who want the lock."""
-    gate = attempt.gate
-    try:
-        result = await _take(attempt, at_once, now, place)
-    except WireError as error:
-        if gate is not None:
-            gate.failed(attempt, error)
         raise
-    if gate is not None:
-        if isinstance(result, Grant):
-            gate.took(attempt, result)
-        else:
-            gate.heard = result
-            gate.left(attempt)
-    return result
 
 
-async def _take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
-    """Take the lock from the server. ``place``: in the queue there, left by another one."""
-    until = attempt.until
-    if place is None:
-        attempt.token = attempt.token or await _token(attempt.spec)
-        answer = await _ask_until(attempt, until, now, patient=attempt.waited)
-    else:
-        result = await _stand_in_line(attempt, until, place.busy, place)
-        if not isinstance(result, Answer):
-            return result
-        answer = result
-    queued = place is not None
+async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
+    """Take the lock until `Attempt.until`; ``at_once``: now or never. ``place``: stand in line without asking first whether it
+    is free, or there already, where another one has left his place."""
     busy = Busy(0.0, 0, "", lingers=False)
-    while True:
-        match answer.value:
-            case Held(fence, last):
-                deadline = answer.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
-                if answer.came < deadline:
-                    return Grant(attempt, fence, answer.came, deadline, queued=queued, last=last)
-                await give_up(attempt)  # the answer took so long that the lease is over
+    if place is None:
+        attempt.token = attempt.token or await new_token(attempt.spec)
+        result: Answer[Reply] | Grant | Busy = await ask_until(attempt, attempt.until, now, patient=attempt.waited)
+    else:
+        result = await _stand_in_line(attempt, place)
+    while isinstance(result, Answer):
+        held = result.value
+        if type(held) is Held:  # nearly always, and a pattern costs as much as all the rest of this
+            deadline = result.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
+            if result.came < deadline:
+                queued = place is not None and place.told is not None
+                return Grant(attempt, held.fence, result.came, deadline, queued=queued, last=held.last)
+            await give_up(attempt)  # the answer took so long that the lease is over
+        match result.value:
             case Conflict(why):
                 raise KeyConflict(why)
             case Busy():
-                busy = answer.value
+                busy = result.value
                 # Not queued yet: nothing of ours is there, unless an earlier copy of the request is still under way.
                 attempt.pending = attempt.doubt
         if at_once and busy.lingers:
             # Its holder may have done with it: he gives it back when he is asked, and who has a place asks him.
-            at_once, until = False, await Now() + RECALL
-            attempt.until = until
-        if until is not None and (at_once or await Now() >= until):
+            at_once, attempt.until = False, await Now() + RECALL
+        if attempt.until is not None and (at_once or await Now() >= attempt.until):
             await give_up(attempt)
             return busy
-        if not isinstance(answer.value, Busy):
-            await _new_token(attempt)
-        queued = True
-        result = await _stand_in_line(attempt, until, busy)
-        if not isinstance(result, Answer):
-            return result
-        answer = result
+        if not isinstance(result.value, Busy):
+            await _start_over(attempt)
+        place = Waiter(attempt, busy)
+        result = await _stand_in_line(attempt, place)
+    return result
 
 
-async def _token(spec: Spec) -> str:
+async def new_token(spec: Spec) -> str:
     """A new token. One that ends so may keep the lock for a while after use, which the server tells those who find it busy."""
     token = await Draw()
     return token + "~" if spec.linger else token
 
 
-async def _new_token(attempt: Attempt) -> None:
-    """Start over under a new token; what the old one may have left behind is given up first."""
+async def _start_over(attempt: Attempt) -> None:
+    """Under a new token; what the old one may have left behind is given up first."""
     if attempt.doubt:
         await give_up(attempt)
-    attempt.token = await _token(attempt.spec)
+    attempt.token = await new_token(attempt.spec)
     attempt.pending = attempt.doubt = False
 
 
-async def _ask_until(
+async def ask_until(
     attempt: Attempt, until: float | None, now: float, *, join: bool = False, patient: bool = False, more: int = 0
 ) -> Answer[Reply]:
     """Ask until there is an answer. A server that says "in a moment" is asked again as long as we mean to wait.
@@ -235,7 +139,7 @@ async def _ask_until(
         doubt, attempt.doubt, attempt.pending = attempt.doubt, True, True
         timeout = max(0.05, min(spec.timeout, silent_until - now))
         try:
-            answer = await Run(ACQUIRE, spec.keys, (attempt.token, milliseconds(spec.first_ttl), int(join), *extra), timeout)
+            answer = await Run(ACQUIRE, spec.keys, (attempt.token, spec.first_ms, int(join), *extra), timeout)
         except WireError as error:
             attempt.doubt = doubt or isinstance(error, Unknown)
             failures += 1
@@ -256,15 +160,14 @@ async def _ask_until(
             return answer
 
 
-async def _stand_in_line(
-    attempt: Attempt, until: float | None, busy: Busy, place: Waiter | None = None
-) -> Grant | Busy | Answer[Reply]:
-    """Join the queue and wait for the hand-over. An Answer, never Busy, is for the caller to look at again."""
-    waiter = place or Waiter(attempt, busy)
+async def _stand_in_line(attempt: Attempt, waiter: Waiter) -> Grant | Busy | Answer[Reply]:
+    """Join the queue and wait for the hand-over; a place that was inherited is there already. An Answer, never Busy, is for the
+    caller to look at again."""
+    until = attempt.until
     try:
-        outcome = await (Wait(waiter, None, until) if place is not None else Enlist(waiter, until))
+        outcome = await (Enlist(waiter, until) if waiter.told is None else Wait(waiter, None, until))
         while outcome is None:
-            answer = await _ask_until(attempt, until, await Now(), join=True, patient=True)
+            answer = await ask_until(attempt, until, await Now(), join=True, patient=True)
             if not isinstance(answer.value, Busy):
                 return answer
             outcome = await Wait(waiter, answer, until)
@@ -277,7 +180,7 @@ async def _stand_in_line(
             if now >= deadline or (claim and not attempt.spec.renew):
                 # Read too late, or nobody will renew: ask for the full lease. The same token keeps the same fence. If the
                 # claim has ended meanwhile, somebody else has the lock, and we start over.
-                answer = await _ask_until(attempt, until, now, patient=True)
+                answer = await ask_until(attempt, until, now, patient=True)
                 return answer if isinstance(answer.value, Held) else _AGAIN
             return Grant(attempt, fence, now, deadline, claim, queued=True, last=fence + BLOCK - 1)
         case Down(error):

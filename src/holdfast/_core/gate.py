@@ -26,6 +26,10 @@ LIMIT = 1.0
 USEFUL = 0.5
 """Share of the lease that is left at least when it is passed on; what is shorter is renewed first."""
 
+LOOK = 0.0002
+"""Seconds after which who keeps the lock here looks for a sign that somebody outside wants it: a busy interpreter lets the
+keeper, who reads what has come, wait for 5 ms."""
+
 MORE = 1000
 """Fences that are asked for when the block is used up and nobody waits outside."""
 
@@ -48,6 +52,9 @@ class Surroundings(Protocol):
 
     def clock(self) -> float:
         """Local time in seconds."""
+
+    def stirs(self) -> bool:
+        """Something has come to the inbox that nobody has read yet."""
 
     def be_reachable(self) -> None:
         """Open the inbox; the mutex is held."""
@@ -93,11 +100,15 @@ class Gate:
     __slots__ = (
         "__weakref__",
         "asked",
+        "clock",
+        "crowded",
         "fence",
         "heard",
         "last",
         "line",
         "linger_until",
+        "look_at",
+        "mutex",
         "node",
         "passes",
         "taken",
@@ -107,6 +118,8 @@ class Gate:
 
     def __init__(self, node: Surroundings) -> None:
         self.node = node
+        self.mutex = node.mutex
+        self.clock = node.clock
         self.who: Attempt | _Keeper | None = None
         """Whose turn it is: it holds the lock, or asks the server for it."""
         self.line: deque[Attempt] = deque()
@@ -122,15 +135,32 @@ class Gate:
         """When it was taken from the server."""
         self.asked = False
         """Somebody outside waits, as far as is known."""
+        self.crowded = False
+        """Others wanted it, too, when it was taken last."""
         self.linger_until = 0.0
+        self.look_at = 0.0
         self.heard = Busy(0.0, 0, "", lingers=False)
         """What the server said last to one of us who had to wait."""
 
     # Coming
 
+    def retake(self, attempt: Attempt) -> Grant | None:
+        """The lease that lingers, if one does that is good for this attempt, with its next fence. None: see `enter`."""
+        tenure = self.tenure
+        if tenure is None or self.who is not None:
+            return None
+        with self.mutex:
+            if self.who is not None or self.tenure is not tenure or tenure.lost or not alike(attempt.spec, tenure):
+                return None
+            grant = self._grant(attempt, tenure, self.clock())
+            if not grant.fence:
+                return None
+            self.who = attempt
+            return grant
+
     def enter(self, attempt: Attempt) -> Given | None:
         """Somebody wants the lock. None: it stands in line, and will be woken when it is given something."""
-        with self.node.mutex:
+        with self.mutex:
             if self.who is None:
                 tenure = self.tenure
                 if tenure is None or tenure.lost:
@@ -138,7 +168,7 @@ class Gate:
                     return Lead()
                 if alike(attempt.spec, tenure):
                     self.who = attempt
-                    return self._grant(attempt, tenure)
+                    return self._grant(attempt, tenure, self.clock())
                 self._give_back(tenure)
             self.line.append(attempt)
             self.node.be_reachable()
@@ -146,7 +176,7 @@ class Gate:
 
     def received(self, attempt: Attempt) -> Given | None:
         """What somebody in line was given; None: nothing, and he stands in line no more."""
-        with self.node.mutex:
+        with self.mutex:
             given, attempt.given = attempt.given, None
             if given is None or (self.line and self.line[0] is attempt):
                 self._step_out(attempt)
@@ -155,11 +185,11 @@ class Gate:
 
     def busy(self, attempt: Attempt) -> Busy | None:
         """What somebody is told who does not wait. None: the server has to be asked."""
-        with self.node.mutex:
+        with self.mutex:
             tenure = self.tenure
             if tenure is None or tenure.lost or self.who is attempt or not isinstance(self.who, Attempt):
                 return None
-            return Busy(tenure.remaining(self.node.clock()), self.last, tenure.token.partition(".")[0], False)
+            return Busy(tenure.remaining(self.clock()), self.last, tenure.token.partition(".")[0], False)
 
     def leads(self) -> bool:
         """Somebody of this process is asking the server."""
@@ -171,16 +201,16 @@ class Gate:
 
     def freshened(self, attempt: Attempt, tenure: Tenure, held: Held, sent: float) -> Grant:
         """The server has given more fences and time to what was passed on."""
-        with self.node.mutex:
+        with self.mutex:
             tenure.deadline = max(tenure.deadline, sent + tenure.ttl - margin(tenure.ttl))
             self.fence, self.last = held.fence, held.last
-            now = self.node.clock()
+            now = self.clock()
             fence = held.fence if now < tenure.deadline else 0
             return Grant(attempt, fence, now, tenure.deadline, tenure=tenure)
 
-    def lost(self, attempt: Attempt) -> Lead:
+    def lost(self) -> Lead:
         """What was passed on is lost: ask the server anew."""
-        with self.node.mutex:
+        with self.mutex:
             if self.tenure is not None:
                 self.node.forget(self.tenure)
             self.tenure = None
@@ -193,39 +223,49 @@ class Gate:
 
     def took(self, attempt: Attempt, grant: Grant) -> None:
         """Who leads was given the lock by the server."""
-        with self.node.mutex:
+        with self.mutex:
             self.fence, self.last = grant.fence, grant.last
             self.taken, self.passes = grant.taken, 0
-            # Who stood in the queue there may have others behind it, who told an earlier holder; and as long as our inbox does not
-            # listen, somebody may have asked in vain.
-            self.asked = self.node.asked_for(attempt.token) or grant.queued or not self.node.reachable
+            # Who stood in the queue there may have others behind it, who told an earlier holder; and as long as our inbox does
+            # not listen, somebody may have asked in vain.
+            self.crowded = self.node.asked_for(attempt.token) or grant.queued
+            self.asked = self.crowded or not self.node.reachable
 
     # Going
 
-    def pass_on(self, attempt: Attempt, tenure: Tenure) -> bool | None:
-        """Who has the lock is done with it. True: the next one here has it, or it lingers. False: it has to go back to the server,
-        and `left` says when it has. None: somebody else was quicker to give it back."""
-        with self.node.mutex:
+    def pass_on(self, attempt: Attempt, tenure: Tenure, now: float) -> bool | None:
+        """Who has the lock is done with it. True: the next one here has it, or it lingers. False: it has to go back to the
+        server, and `left` says when it has. None: somebody else was quicker to give it back."""
+        with self.mutex:
             if tenure.over or (self.who is not attempt and not tenure.lost):
                 return None
-            if (self.line or attempt.spec.linger) and not tenure.lost:
-                now = self.node.clock()
-                if now < tenure.deadline and self._may_keep(attempt.spec, tenure, now):
-                    if self._pass(tenure) or self._linger(attempt.spec, now):
-                        return True
+            if (
+                (self.line or attempt.spec.linger)
+                and not tenure.lost
+                and self._may_keep(attempt.spec, tenure, now)
+                and (self._pass(tenure, now) or self._linger(attempt.spec, now))
+            ):
+                return True
             tenure.over = True
             return False
 
     def left(self, attempt: Attempt | None = None) -> None:
         """The lock is back at the server, or was never had: the next in line asks for it. ``attempt``: whose turn it was."""
-        if attempt is None or self.who is attempt:
-            with self.node.mutex:
+        with self.mutex:
+            if attempt is None or self.who is attempt:
+                self.tenure = None
+                self._lead(None)
+
+    def dropped(self, tenure: Tenure) -> None:
+        """Who had the lease is no more, and has not given it back: it ends by itself."""
+        with self.mutex:
+            if self.tenure is tenure:
                 self.tenure = None
                 self._lead(None)
 
     def withdraw(self, attempt: Attempt) -> None:
         """Somebody wants it no more, whatever he was given just now. What he has at the server himself, he gives up himself."""
-        with self.node.mutex:
+        with self.mutex:
             given, attempt.given = attempt.given, None
             self._step_out(attempt)
             tenure = self.tenure
@@ -235,15 +275,16 @@ class Gate:
                 if not self.bequeath(attempt, given.place):
                     self.node.waiting.delist(given.place)
                     self._lead(None)
-            elif tenure is None:
+            elif tenure is None or tenure.over:
+                self.tenure = None
                 self._lead(None)
-            elif not self._may_keep(attempt.spec, tenure, self.node.clock()) or not self._pass(tenure):
+            elif not self._may_keep(attempt.spec, tenure, now := self.clock()) or not self._pass(tenure, now):
                 self._give_back(tenure)
 
     def bequeath(self, attempt: Attempt, place: Waiter) -> bool:
         """Who leads stands in the queue at the server, and gives up: the next one here inherits the place. False: there is
         nobody, or the place is no more."""
-        with self.node.mutex:
+        with self.mutex:
             if self.who is not attempt or not self.line or not self.node.waiting.stands(place):
                 return False
             self._lead(place)
@@ -253,13 +294,21 @@ class Gate:
                 return False
             return True
 
+    def close(self, error: WireError) -> None:
+        """This process stops: nobody waits any more. Called with the mutex held."""
+        line, self.line = self.line, deque()
+        for attempt in line:
+            attempt.given = Failed(error)
+            self._wake(attempt)
+
     def failed(self, attempt: Attempt, error: WireError) -> None:
         """Who leads could not reach the server. All who would wait for ever are told; the others try for themselves."""
-        with self.node.mutex:
+        with self.mutex:
             if self.who is attempt:
                 for other in [other for other in self.line if other.until is None]:
+                    other.given = Failed(error)
                     self.line.remove(other)
-                    self._give(other, Failed(error))
+                    self._wake(other)
                 self._lead(None)
 
     # Asked by others; the mutex is held
@@ -301,18 +350,21 @@ class Gate:
         if not self.node.reachable:
             self.node.be_reachable()
             return False
-        if now >= self.taken + LIMIT or not alike(spec, tenure):
+        if now >= min(self.taken + LIMIT, tenure.deadline) or not alike(spec, tenure):
             return False
+        if now >= self.look_at:
+            self.look_at = now + LOOK
+            self.asked = self.asked or self.node.stirs()
         return not self.asked or (self.passes < spec.max_passes and now < self.taken + spec.max_pass_time)
 
-    def _pass(self, tenure: Tenure) -> bool:
+    def _pass(self, tenure: Tenure, now: float) -> bool:
         while self.line:
             heir = self.line[0]
             if not alike(heir.spec, tenure):
                 return False
             self.passes += 1
             tenure.owner = nobody
-            given = self._give(heir, self._grant(heir, tenure))
+            given = self._give(heir, self._grant(heir, tenure, now))
             self.line.popleft()
             if given:
                 return True
@@ -327,9 +379,8 @@ class Gate:
         self.node.look_at(self, self.linger_until)
         return True
 
-    def _grant(self, attempt: Attempt, tenure: Tenure) -> Grant:
+    def _grant(self, attempt: Attempt, tenure: Tenure, now: float) -> Grant:
         """The next fence; 0 where the server has to be asked first, because there is none left, or too little time."""
-        now = self.node.clock()
         fence = 0
         if self.fence < self.last and tenure.deadline - now >= USEFUL * tenure.ttl:
             fence = self.fence = self.fence + 1
@@ -356,6 +407,10 @@ class Gate:
         """It is this one's turn. False: its event loop is closed."""
         attempt.given = given
         self.who = attempt
+        return self._wake(attempt)
+
+    @staticmethod
+    def _wake(attempt: Attempt) -> bool:
         return attempt.slot is None or attempt.slot.put(None) is not False
 
 

@@ -6,6 +6,7 @@ compare and delete); M. Kleppmann, "How to do distributed locking" (2016), for t
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -23,6 +24,9 @@ CLAIM = 2.0
 
 BLOCK = 33
 """Fences of one grant: its own, and those with which this process may pass the lock on without a trip. As in `_queue.lua`."""
+
+SLOT = 16
+"""Renewals are looked up in slots of 1/16 second; of leases longer than 8 s, all in a slot are due together."""
 
 KEEP = 600.0
 """Seconds the side keys of a lock outlive its last use, at least."""
@@ -106,7 +110,7 @@ RENEW: Script[list[int]] = Script("renew", _read_renew)
 REFRESH: Script[tuple[bool, list[Reply]]] = Script("refresh", _read_refresh)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(frozen=True)
 class Spec:
     """What a lock is, as all its operations see it. Times in seconds."""
 
@@ -128,9 +132,24 @@ class Spec:
         """The lock's key, for messages."""
         return self.keys[0].decode(errors="backslashreplace")
 
-    @property
+    @functools.cached_property
     def first_ttl(self) -> float:
         return self.ttl if self.max_hold is None else min(self.ttl, self.max_hold)
+
+    @functools.cached_property
+    def renew_grid(self) -> int:
+        """Renewals are due at multiples of 1/grid second, so that many leave together."""
+        return SLOT << int(8 / self.ttl).bit_length()
+
+    @functools.cached_property
+    def renew_part(self) -> float:
+        """The part of the lease after which it is renewed: a third, or up to an eighth less, so that leases which were taken
+        together are soon renewed at different times."""
+        return (1 - int.from_bytes(self.keys[0][-8:], "big") % 61 / 488) / 3
+
+    @functools.cached_property
+    def first_ms(self) -> int:
+        return milliseconds(self.first_ttl)
 
 
 def answer_within(ttl: float) -> float:

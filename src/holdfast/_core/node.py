@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from holdfast._core.gate import Gate
-from holdfast._core.mutex import REFRESH, RELEASE, milliseconds, renewal
-from holdfast._core.renewing import Renew, Renewing, Tenure
-from holdfast._core.requests import Call, Command, NotSent, Run, WireError
-from holdfast._core.waiting import Refresh, Waiting
+from holdfast._core.mutex import REFRESH, RELEASE, milliseconds
+from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
+from holdfast._core.requests import Call, Command, NotSent, Refused, Run, WireError
+from holdfast._core.waiting import Refresh, Waiter, Waiting
 
 RECORD_EVERY = 20.0
 """Seconds between two writings of the process record, which expires after three times that."""
@@ -52,6 +52,9 @@ class Line(Protocol):
 
     def fail(self, why: str) -> None:
         """Close the connection; everything under way has an unknown outcome."""
+
+    def stirs(self) -> bool:
+        """Something has come that nobody has read yet. Any thread may ask."""
 
 
 class Lines(Protocol):
@@ -103,6 +106,8 @@ class Node:
 
     def __init__(self, keeper: Keeper, address: str, lines: Lines) -> None:
         self.keeper = keeper
+        self.mutex = keeper.mutex
+        self.clock = keeper.clock
         self.address = address
         self.waiting = Waiting()
         self.renewing = Renewing()
@@ -125,21 +130,19 @@ class Node:
         return bool(len(self.waiting) or len(self.renewing))
 
     def _wants_inbox(self) -> bool:
-        return len(self.waiting) > 0 or (self._hear and len(self.renewing) > 0)
+        return len(self.waiting) > 0 or self._hear
 
     def turn(self, now: float) -> None:
         """Send what is due."""
         for link in (self.commands, self.inbox):
             link.overdue(now)
-        with self.keeper.mutex:
-            renewals, lost = self.renewing.due(now)
+        with self.mutex:
+            due, lost = self.renewing.due(now)
             refreshes = self.waiting.due(now)
             timeout = self.waiting.timeout
-            for gate in list(self._lingering):
-                if not gate.on_time(now):
-                    del self._lingering[gate]
-            again = [due for due in self._give_backs if due.at <= now]
-            self._give_backs = [due for due in self._give_backs if due.at > now]
+            self._lingering = {gate: None for gate in self._lingering if gate.on_time(now)}
+            again = [give_back for give_back in self._give_backs if give_back.at <= now]
+            self._give_backs = [give_back for give_back in self._give_backs if give_back.at > now]
             listen = self._wants_inbox()
             record = self.active() and now >= self._record_at
             if record:
@@ -147,13 +150,13 @@ class Node:
         safely = self.keeper.safely
         for tenure in lost:
             safely(self.keeper.report, tenure)
-        for renew in renewals:
-            safely(self._renew, renew)
-        for due in again:
-            safely(self._give_back, due)
+        if due:
+            safely(self._renew, due)
+        for give_back in again:
+            safely(self._give_back, give_back)
         for refresh in refreshes:
             if not safely(self._refresh, refresh, timeout):
-                with self.keeper.mutex:
+                with self.mutex:
                     self.waiting.on_failed(refresh.batch, NotSent("the keeper stumbled", self.address), now)
         if record:
             safely(self._write_record)
@@ -167,9 +170,22 @@ class Node:
             at = min(at, self._record_at)
         for gate in self._lingering:
             at = min(at, gate.linger_until)
-        for due in self._give_backs:
-            at = min(at, due.at)
+        for give_back in self._give_backs:
+            at = min(at, give_back.at)
         return min(at, self._inbox_at) if self._wants_inbox() else at
+
+    def enlist(self, waiter: Waiter, now: float) -> bool:
+        """As `Waiting.enlist`; the keeper's mutex is held."""
+        self.want_record(now)
+        if waiter.attempt.gate is None:
+            self._ask(waiter.attempt.spec.keys[0])  # one of us, and still an outsider to those who share the lock
+        return self.waiting.enlist(waiter, now)
+
+    def close(self, error: WireError) -> None:
+        """This process stops: nobody waits any more; the keeper's mutex is held."""
+        for gate in list(self._gates.values()):
+            gate.close(error)
+        self.waiting.close(error)
 
     # What the gates need
 
@@ -181,15 +197,11 @@ class Node:
         return gate
 
     @property
-    def mutex(self) -> AbstractContextManager[object]:
-        return self.keeper.mutex
-
-    @property
     def reachable(self) -> bool:
         return self.waiting.listening
 
-    def clock(self) -> float:
-        return self.keeper.clock()
+    def stirs(self) -> bool:
+        return self.inbox.stirs()
 
     def be_reachable(self) -> None:
         if not self._hear:
@@ -219,7 +231,7 @@ class Node:
         tenure = due.tenure
 
         def then(answer: int | WireError, _sent: float) -> None:
-            with self.keeper.mutex:
+            with self.mutex:
                 now = self.clock()
                 if isinstance(answer, WireError) and now < tenure.deadline:
                     pause = min(1.0, 0.02 * 2**due.failures)
@@ -234,21 +246,26 @@ class Node:
 
     # Renewal
 
-    def _renew(self, renew: Renew) -> None:
-        tenure = renew.tenure
-
-        def then(answer: list[int] | WireError, sent: float) -> None:
-            with self.keeper.mutex:
-                now = self.keeper.clock()
-                if isinstance(answer, WireError):
-                    self.renewing.on_failed(renew, now)
-                    kept = True
+    def _renew(self, batch: list[Renew]) -> None:
+        def then(answers: list[int] | WireError, sent: float) -> None:
+            if isinstance(answers, Refused) and not answers.transient and len(batch) > 1:
+                for renew in batch:  # perhaps it is one lock that is refused, and all others with it
+                    self._renew([renew])
+                return
+            lost = []
+            with self.mutex:
+                now = self.clock()
+                if isinstance(answers, WireError):
+                    for renew in batch:
+                        self.renewing.on_failed(renew, now)
                 else:
-                    kept = self.renewing.on_answer(renew, answer[0], sent, now)
-            if not kept:
-                self.keeper.report(tenure)
+                    for renew, answer in zip(batch, answers, strict=True):
+                        if not self.renewing.on_answer(renew, answer, sent, now):
+                            lost.append(renew.tenure)
+            for tenure in lost:
+                self.keeper.safely(self.keeper.report, tenure)
 
-        self.commands.call(renewal(tenure.spec, tenure.token, renew.ttl, renew.made), then)
+        self.commands.call(renewals(batch), then)
 
     # Waiting
 
@@ -257,11 +274,11 @@ class Node:
         keys = tuple(key for waiter in batch for key in waiter.attempt.spec.keys)
         args: list[str | int] = [self.channel]
         for waiter in batch:
-            args += waiter.attempt.token, milliseconds(waiter.attempt.spec.first_ttl)
+            args += waiter.attempt.token, waiter.attempt.spec.first_ms
 
         def then(answer: tuple[bool, list[Any]] | WireError, sent: float) -> None:
-            now = self.keeper.clock()
-            with self.keeper.mutex:
+            now = self.clock()
+            with self.mutex:
                 if isinstance(answer, WireError):
                     self.waiting.on_failed(batch, answer, now)
                     return
@@ -278,11 +295,12 @@ class Node:
         if not self.waiting.listening:
             self.inbox.call(Command(("SUBSCRIBE", self.channel), ANSWER_WITHIN), self._on_subscribed)
         else:
+            self._hear = self._hear and self.active()
             self.inbox.call(Command(("PING",), ANSWER_WITHIN), lambda _reply, _sent: None)
 
     def _on_subscribed(self, reply: Any, _sent: float) -> None:
-        now = self.keeper.clock()
-        with self.keeper.mutex:
+        now = self.clock()
+        with self.mutex:
             if isinstance(reply, WireError):
                 self.waiting.on_unreachable(reply, now)
                 self._inbox_at = now + 0.1
@@ -292,37 +310,41 @@ class Node:
 
     def _on_silence(self) -> None:
         """The inbox is lost: subscribe anew. The refresh that follows makes up for messages missed meanwhile."""
-        with self.keeper.mutex:
+        with self.mutex:
             self.waiting.on_silence()
             for gate in list(self._gates.values()):
                 gate.on_silence()
-        self._inbox_at = self.keeper.clock()
+        self._inbox_at = self.clock()
 
     def _on_push(self, reply: list[Any]) -> None:
         """A message: only a hint, so whatever cannot be read is dropped."""
         payload = reply[2] if len(reply) == 3 else None
         fields = payload.split(b" ") if isinstance(payload, bytes) and len(payload) <= 256 else []
         if len(fields) == 2 and fields[0] == b"2":
-            with self.keeper.mutex:
+            with self.mutex:
                 self._on_asked(fields[1].decode("ascii", "replace"))
         if len(fields) != 3 or fields[0] != b"1" or not fields[2].isdigit():
             return
         token, fence = fields[1].decode("ascii", "replace"), int(fields[2])
-        with self.keeper.mutex:
-            leave = self.waiting.on_message(token, fence, self.keeper.clock())
+        with self.mutex:
+            leave = self.waiting.on_message(token, fence, self.clock())
         if leave is not None:
             self.commands.call(leave, lambda _answer, _sent: None)
 
     def _on_asked(self, token: str) -> None:
         """Somebody outside waits for the lock that this token holds."""
         tenure = self.renewing.get(token)
-        gate = self._gates.get(tenure.spec.keys[0]) if tenure is not None else None
-        if gate is not None and gate.tenure is tenure:
+        if tenure is not None:
+            self._ask(tenure.spec.keys[0])
+            return
+        self._asked_early[token] = None
+        if len(self._asked_early) > EARLY:
+            del self._asked_early[next(iter(self._asked_early))]
+
+    def _ask(self, key: bytes) -> None:
+        gate = self._gates.get(key)
+        if gate is not None:
             gate.on_asked()
-        elif tenure is None:
-            self._asked_early[token] = None
-            if len(self._asked_early) > EARLY:
-                del self._asked_early[next(iter(self._asked_early))]
 
     # The process record
 

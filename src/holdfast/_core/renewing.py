@@ -7,16 +7,20 @@ What is lost stays lost: renewal never creates a lock.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from holdfast._core.mutex import Grant, Spec, answer_within, margin
+from holdfast._core.mutex import RENEW, SLOT, Grant, Spec, answer_within, margin, milliseconds
+from holdfast._core.requests import Run
 
 CLAIM_AFTER = 0.05
 """Seconds after a hand-over at which the claim window is turned into the full lease; a lock held for less saves the trip."""
 
-SLOT = 8
-"""Renewals are looked up in slots of 1/8 second."""
+INFINITY = float("inf")
+
+BATCH = 100
+"""Renewals in one script: a run is kept short, so that the server serves others in between."""
 
 
 class Owner(Protocol):
@@ -35,6 +39,7 @@ class Tenure:
         "asked_at",
         "deadline",
         "doubt",
+        "dropped",
         "ends_at",
         "fence",
         "lost",
@@ -56,13 +61,17 @@ class Tenure:
         self.deadline = grant.deadline
         self.asked_at = 0.0
         """When the last renewal was made, by hand or by the keeper: its number, too."""
-        self.ends_at = float("inf") if spec.max_hold is None else grant.taken + spec.max_hold
-        self.renew_at = float("inf")
-        if spec.renew:
-            self.renew_at = grant.taken + (CLAIM_AFTER if grant.claim else min(spec.ttl, grant.deadline - grant.taken) / 3)
+        self.ends_at = INFINITY if spec.max_hold is None else grant.taken + spec.max_hold
+        self.renew_at = INFINITY
+        if spec.renew and grant.claim:
+            self.renew_at = self.due_at(grant.taken + CLAIM_AFTER + 1 / spec.renew_grid)
+        elif spec.renew:
+            self.renew_at = self.due_at(grant.taken + (grant.deadline - grant.taken) * spec.renew_part)
         self.lost = ""
         self.over = False
         """Given back, or not to be watched any more."""
+        self.dropped: Callable[[object], None] | None = None
+        """Called with the weak reference if its owner has vanished."""
         self.owner: Callable[[], Owner | None] = nobody
         """Weak reference to whom to tell of the loss: a lease that nobody holds on to is not kept alive by its renewal."""
 
@@ -70,10 +79,16 @@ class Tenure:
         """Seconds for which the lease may still be believed."""
         return 0.0 if self.lost or self.over else max(0.0, self.deadline - now)
 
+    def due_at(self, at: float) -> float:
+        """When a renewal is due that is wanted at ``at`` (local seconds): then, or a moment earlier."""
+        grid = self.spec.renew_grid
+        return int(at * grid) / grid
+
     @property
     def wants_at(self) -> float:
         """When it wants attention next (local seconds)."""
-        return min(self.renew_at, self.deadline, self.ends_at)
+        at = min(self.deadline, self.renew_at)  # half the price of min()
+        return min(self.ends_at, at)
 
     @property
     def why_over(self) -> str:
@@ -107,7 +122,7 @@ class Tenure:
         self.deadline = sent + ttl - margin(ttl)
         if self.spec.renew:
             # The last lease that max_hold allows is not renewed again.
-            self.renew_at = sent + ttl / 3 if ttl >= self.ttl else self.deadline
+            self.renew_at = self.due_at(sent + ttl * self.spec.renew_part) if ttl >= self.ttl else self.deadline
 
 
 class Renew(NamedTuple):
@@ -118,11 +133,26 @@ class Renew(NamedTuple):
     made: float
 
 
+def renewals(batch: list[Renew]) -> Run[list[int]]:
+    """One request for all of these. As in `mutex.renewal`, the time at which each was made is its number."""
+    keys: list[bytes] = []
+    args: list[str | int] = []
+    for tenure, ttl, made in batch:
+        keys += tenure.spec.keys
+        args += tenure.token, milliseconds(ttl), int(made * 1e6)
+    timeout = min(renew.tenure.spec.timeout for renew in batch)
+    return Run(RENEW, tuple(keys), tuple(args), min(timeout, answer_within(min(renew.ttl for renew in batch))))
+
+
 class Renewing:
     """All leases of one process on one server."""
 
     def __init__(self) -> None:
         self._slots: dict[int, dict[str, Tenure]] = {}
+        self._numbers: list[int] = []
+        """Of the slots, as a heap; perhaps of some more, that are gone."""
+        self._first: dict[int, float] = {}
+        """For each slot, when the first in it wants attention, or earlier."""
         self._where: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -137,50 +167,68 @@ class Renewing:
 
     def watch(self, tenure: Tenure) -> float:
         """Look after a lease, or look at it anew; answers when it wants attention (local seconds)."""
-        self.forget(tenure.token)
-        number = int(tenure.wants_at * SLOT)
-        self._where[tenure.token] = number
-        self._slots.setdefault(number, {})[tenure.token] = tenure
-        return tenure.wants_at
+        token = tenure.token
+        if token in self._where:
+            self.forget(token)
+        at = tenure.wants_at
+        number = int(at * SLOT)
+        slot = self._slots.get(number)
+        # An interrupt may come between any two of these: what is left then is empty, and `next_at` removes it.
+        if slot is None:
+            heapq.heappush(self._numbers, number)
+            self._first[number] = at
+            slot = self._slots[number] = {}
+        elif at < self._first[number]:
+            self._first[number] = at
+        self._where[token] = number
+        slot[token] = tenure
+        return at
 
     def forget(self, token: str) -> None:
         number = self._where.pop(token, None)
         if number is not None:
-            slot = self._slots.get(number, {})
-            slot.pop(token, None)
-            if not slot:
-                self._slots.pop(number, None)
+            self._slots.get(number, {}).pop(token, None)
 
     def next_at(self) -> float:
-        """When `due` has something to do (local seconds; infinity: never)."""
-        first = self._slots[min(self._slots)] if self._slots else {}
-        # An empty slot, which an interrupt has left in the middle of `watch`, is for `due` to remove.
-        return min((tenure.wants_at for tenure in first.values()), default=0.0 if self._slots else float("inf"))
+        """When `due` has something to do, at the earliest (local seconds; infinity: never)."""
+        while self._numbers:
+            number = self._numbers[0]
+            if self._slots.get(number):
+                return self._first[number]
+            self._slots.pop(number, None)
+            self._first.pop(number, None)
+            heapq.heappop(self._numbers)
+        return INFINITY
 
     def due(self, now: float) -> tuple[list[Renew], list[Tenure]]:
-        """The renewals to send now, and the leases that are over: lost, each with its reason."""
+        """The renewals to send now in one batch, and the leases that are over: lost, each with its reason. If there is more to
+        do, `next_at` is not later than now: others come between two batches."""
         renewals: list[Renew] = []
         lost: list[Tenure] = []
-        current = int(now * SLOT)
-        for number in [number for number, slot in self._slots.items() if not slot]:
-            del self._slots[number]
-        for number in sorted(n for n in self._slots if n <= current):
-            for tenure in list(self._slots[number].values()):
+        while self.next_at() <= now and len(renewals) < BATCH:
+            slot = self._slots[self._numbers[0]]
+            for tenure in list(slot.values()):
                 if tenure.wants_at > now and not tenure.over:
                     continue
+                if len(renewals) == BATCH:
+                    return renewals, lost
                 self.forget(tenure.token)
-                self._slots.get(number, {}).pop(tenure.token, None)  # if an interrupt in the middle of `forget` has left it
-                if tenure.over or tenure.lost:
-                    continue
-                if now >= tenure.deadline or now >= tenure.ends_at:
-                    if tenure.lose(tenure.why_over):
-                        lost.append(tenure)
-                    continue
-                ttl = min(tenure.ttl, tenure.ends_at - now)
-                renewals.append(Renew(tenure, ttl, tenure.asks(now, ttl)))
-                tenure.renew_at = now + max(0.05, tenure.ttl / 20) + min(tenure.spec.timeout, answer_within(ttl))
-                self.watch(tenure)
+                slot.pop(tenure.token, None)  # if an interrupt in the middle of `forget` has left it
+                self._attend(tenure, now, renewals, lost)
+            self._first[self._numbers[0]] = min((tenure.wants_at for tenure in slot.values()), default=INFINITY)
         return renewals, lost
+
+    def _attend(self, tenure: Tenure, now: float, renewals: list[Renew], lost: list[Tenure]) -> None:
+        if tenure.over or tenure.lost:
+            return
+        if now >= tenure.deadline or now >= tenure.ends_at:
+            if tenure.lose(tenure.why_over):
+                lost.append(tenure)
+            return
+        ttl = min(tenure.ttl, tenure.ends_at - now)
+        renewals.append(Renew(tenure, ttl, tenure.asks(now, ttl)))
+        tenure.renew_at = tenure.due_at(now + max(0.05, tenure.ttl / 20) + min(tenure.spec.timeout, answer_within(ttl)))
+        self.watch(tenure)
 
     def on_answer(self, renewal: Renew, answer: int, sent: float, now: float) -> bool:
         """The server answered; False: the lease is lost."""
@@ -205,5 +253,5 @@ class Renewing:
         """No answer: ask again soon, as long as the deadline allows."""
         tenure = renewal.tenure
         if tenure.token in self._where:
-            tenure.renew_at = now + max(0.05, tenure.ttl / 20)
+            tenure.renew_at = tenure.due_at(now + max(0.05, tenure.ttl / 20))
             self.watch(tenure)

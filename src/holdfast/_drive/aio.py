@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from holdfast._drive.clock import clock
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.multiplex import Multiplex
+from holdfast._wire.multiplex import Multiplex, stream_to
 from holdfast._wire.resp import forgotten, pack, value
 
 T = TypeVar("T")
@@ -29,21 +30,22 @@ _background: set[asyncio.Task[Any]] = set()  # a task that nobody refers to may 
 class AioSlot:
     """Where a task waits in line, or for its hand-over. Anybody may put something in: another task, a thread, the keeper."""
 
-    __slots__ = ("_items", "_loop", "_waiter")
+    __slots__ = ("_items", "_loop", "_thread", "_waiter")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._thread = threading.get_ident()
         self._items: deque[Outcome | None] = deque()
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, outcome: Outcome | None, /) -> bool:
         """False if the loop is closed: nobody waits any more, and a claim window ends by itself."""
         self._items.append(outcome)
-        if asyncio._get_running_loop() is self._loop:
-            self._wake()
-            return True
         try:
-            self._loop.call_soon_threadsafe(self._wake)
+            if threading.get_ident() == self._thread:
+                self._wake()
+            else:
+                self._loop.call_soon_threadsafe(self._wake)
         except RuntimeError:
             return False
         return True
@@ -93,13 +95,17 @@ class Driver:
 
     def attempt(self, spec: Spec, *, shared: bool) -> Attempt:
         """A new attempt. ``shared``: what it gets is passed on to others of this process, and it may get what they had."""
-        attempt = Attempt(spec, slot=AioSlot(self.loop))
+        attempt = Attempt(spec)
         if shared:
             keeper = self.process.keeper
             if keeper is not self._keeper:
                 self._keeper, self._gate = keeper, keeper.gate(self.endpoint, spec.keys[0])
             attempt.gate = self._gate
         return attempt
+
+    def slot(self) -> AioSlot:
+        """Where an attempt waits."""
+        return AioSlot(self.loop)
 
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """Drive an operation to its end. When the task is cancelled, the rest of the operation, its clean-up, goes on in a
@@ -108,7 +114,8 @@ class Driver:
             request = operation.send(None)
             while True:
                 try:
-                    reply = await self._perform(request)
+                    at_once = self._at_once.get(type(request))
+                    reply = at_once(request) if at_once is not None else await self._do[type(request)](request)
                 except asyncio.CancelledError as cancelled:
                     await self._finish(operation, cancelled)
                     raise
@@ -124,19 +131,14 @@ class Driver:
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
 
-    async def _perform(self, request: Any) -> Any:
-        at_once = self._at_once.get(type(request))
-        if at_once is not None:
-            return at_once(request)
-        return await self._do[type(request)](request)
-
     async def _finish(self, operation: Coroutine[Any, Any, Any], cancelled: asyncio.CancelledError) -> None:
         async def rest() -> None:
             try:
                 request = operation.throw(cancelled)
                 while True:
                     try:
-                        reply = await self._perform(request)
+                        at_once = self._at_once.get(type(request))
+                        reply = at_once(request) if at_once is not None else await self._do[type(request)](request)
                     except Exception as error:  # noqa: BLE001 - as in run
                         request = operation.throw(error)
                     else:
@@ -153,7 +155,13 @@ class Driver:
             pass  # cancelled once more: stop waiting; the caller raises the first one
 
     async def _call(self, call: Call) -> Answer[Any]:
-        reply, sent = await self._stream.exchange(pack(call), call.timeout)
+        sent = clock()
+        packed = pack(call)
+        future = self._stream.send(packed, call.timeout)
+        if future is not None:
+            reply = await future
+        else:
+            reply, sent = await self._stream.exchange(packed, call.timeout)
         if forgotten(reply):
             reply, sent = await self._stream.exchange(pack(call, whole=True), call.timeout)
         return Answer(value(call, reply, self.endpoint), sent, clock())
@@ -165,7 +173,8 @@ class Driver:
 
     async def _park(self, request: Park) -> None:
         attempt = request.attempt
-        while attempt.given is None and await self._get(attempt, request.until) is None:
+        assert isinstance(attempt.slot, AioSlot)
+        while attempt.given is None and await attempt.slot.get(request.until) is None:
             pass
 
     async def _enlist(self, request: Enlist) -> Outcome | None:
@@ -201,7 +210,7 @@ def _stream(process: Process, loop: asyncio.AbstractEventLoop, endpoint: Endpoin
         _close_with_loop(loop)
     stream = streams.get(endpoint)
     if stream is None:
-        stream = streams[endpoint] = Multiplex(endpoint)
+        stream = streams[endpoint] = stream_to(endpoint)
     return stream
 
 

@@ -7,29 +7,36 @@ while another needs it. It depends on nobody's event loop, so a program that blo
 from __future__ import annotations
 
 import functools
-import json
-import logging
 import selectors
 import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast._core.gate import Gate
-from holdfast._core.node import RECORD_AFTER, Node
+from holdfast._core.node import RECORD_AFTER, Line, Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, NotSent
 from holdfast._core.waiting import Waiter
 from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
+from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
 
-log = logging.getLogger("holdfast.keeper")
+if TYPE_CHECKING:
+    from holdfast._wire.foreign import ForeignLine
+
+log = logger("holdfast.keeper")
+
+CLAIM_LEFT = 0.7
+"""Seconds before the end of a claim at which the keeper wakes to turn it into a lease, at the latest."""
 
 
 class Keeper:
     """The thread, its selector, and the nodes it looks after. Other threads use the methods of the first block only."""
+
+    clock = staticmethod(clock)
 
     def __init__(self, process_id: str, facts: Callable[[], dict[str, Any]]) -> None:
         self.process_id = process_id
@@ -37,7 +44,7 @@ class Keeper:
         self.mutex = threading.RLock()  # a signal handler may use locks, too
         self.selector = selectors.DefaultSelector()
         self._nodes: dict[Endpoint, Node] = {}
-        self._links: list[Link] = []
+        self._links: list[Link | ForeignLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
         self._stopping = False
@@ -49,12 +56,14 @@ class Keeper:
         self.thread = threading.Thread(target=self._run, name="holdfast-keeper", daemon=True)
         self.thread.start()
 
-    def watch(self, endpoint: Endpoint, tenure: Tenure) -> None:
-        """Renew this lease until it is forgotten."""
+    def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
+        """Renew this lease until it is forgotten. Not ``hurry``: it was just handed over, and waking the keeper now would take
+        time from who has waited for it; the keeper will wake in time, and mostly long before that."""
         with self.mutex:
             node = self._node(endpoint)
             node.want_record(clock())
-            self.wake_by(node.renewing.watch(tenure))
+            at = node.renewing.watch(tenure)
+            self.wake_by(at if hurry else max(at, tenure.deadline - CLAIM_LEFT))
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         with self.mutex:
@@ -70,8 +79,10 @@ class Keeper:
         now = clock()
         with self.mutex:
             node = self._node(endpoint)
-            node.want_record(now)
-            ready = node.waiting.enlist(waiter, now)
+            ready = node.enlist(waiter, now)
+            inbox = self._inbox(node)
+            if inbox is not None:
+                inbox.take_back()
             if not ready:
                 self.wake_by(now)
         return ready
@@ -86,6 +97,30 @@ class Keeper:
     def delist(self, endpoint: Endpoint, waiter: Waiter) -> None:
         with self.mutex:
             self._node(endpoint).waiting.delist(waiter)
+
+    def lend(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
+        """The inbox's socket, for the only one who waits, to look at. None: the keeper needs it itself."""
+        with self.mutex:
+            node = self._node(endpoint)
+            inbox = self._inbox(node)
+            only = len(node.waiting) == 1 and node.waiting.listening and node.waiting.stands(waiter)
+            return inbox.lend(waiter) if only and inbox is not None else None
+
+    def give_back(self, endpoint: Endpoint, *, soon: bool) -> None:
+        """The waiter looks at it no more. Not ``soon``: he has what he waited for, and is not to be disturbed by our waking up;
+        the next time will do, and it will come within a second."""
+        with self.mutex:
+            inbox = self._inbox(self._node(endpoint))
+            assert inbox is not None
+            inbox.returned = True
+            if soon:
+                inbox.take_back()
+
+    def heard(self, endpoint: Endpoint, waiter: Waiter, fence: int) -> None:
+        """The waiter has seen the message of its hand-over; the keeper will read it, too."""
+        with self.mutex:
+            self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, clock())
+            self.wake_by(waiter.refresh_at)
 
     def facts_changed(self) -> None:
         """Write the process record again soon, where there is one."""
@@ -117,13 +152,23 @@ class Keeper:
             node = self._nodes[endpoint] = Node(self, endpoint.address, functools.partial(self._link, endpoint))
         return node
 
+    @staticmethod
+    def _inbox(node: Node) -> Link | None:
+        """The inbox's link, where it has a socket to be lent."""
+        return node.inbox if isinstance(node.inbox, Link) else None
+
     def _link(
         self,
         endpoint: Endpoint,
         on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[], None] | None = None,
-    ) -> Link:
-        self._links.append(Link(self, endpoint, on_push, on_closed))
+    ) -> Line:
+        if endpoint.client is None:
+            self._links.append(Link(self, endpoint, on_push, on_closed))
+        else:
+            from holdfast._wire.foreign import ForeignLine
+
+            self._links.append(ForeignLine(self, endpoint, on_push, on_closed))
         return self._links[-1]
 
     def wake_by(self, at: float) -> None:
@@ -139,10 +184,9 @@ class Keeper:
         except OSError:
             pass  # full: it will wake; or closed: it has ended
 
-    def clock(self) -> float:
-        return clock()
-
     def record(self) -> str:
+        import json  # here: most commands are over before the first record is written
+
         return json.dumps(self.facts())
 
     def report(self, tenure: Tenure) -> None:
@@ -190,6 +234,9 @@ class Keeper:
             self.safely(self._calls.popleft())
         now = clock()
         for node in list(self._nodes.values()):
+            inbox = self._inbox(node)
+            if inbox is not None and inbox.returned:
+                inbox.take_back()
             node.turn(now)
         with self.mutex:
             # A wake-up once planned stays, even if its lease was given back meanwhile: or the next lease had to poke again.
@@ -214,7 +261,7 @@ class Keeper:
     def _farewell(self, done: threading.Event) -> None:
         with self.mutex:
             for node in self._nodes.values():
-                node.waiting.close(NotSent("holdfast was closed", node.address))
+                node.close(NotSent("holdfast was closed", node.address))
             parts = [(node, *node.farewell()) for node in self._nodes.values()]
         for _, lost, _ in parts:
             for tenure in lost:  # first of all: whoever works under the lock shall stop before somebody else has it

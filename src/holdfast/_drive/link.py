@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import selectors
 import socket
 import threading
@@ -14,7 +13,9 @@ import hiredis
 
 from holdfast._core.node import Then
 from holdfast._core.requests import Call, NotSent, Unknown, WireError
+from holdfast._core.waiting import Waiter
 from holdfast._drive.clock import clock
+from holdfast._log import logger
 from holdfast._wire.blocking import CONNECT_TIMEOUT, open_socket
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import forgotten, pack, value
@@ -22,7 +23,7 @@ from holdfast._wire.resp import forgotten, pack, value
 if TYPE_CHECKING:
     from holdfast._drive.keeper import Keeper
 
-log = logging.getLogger("holdfast.keeper")
+log = logger("holdfast.keeper")
 
 READ_SIZE = 65536
 
@@ -58,6 +59,10 @@ class Link:
             import ssl
 
             self._not_now += (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+        self._lent: Waiter | None = None
+        """Who looks at the socket instead of the selector."""
+        self.returned = False
+        """He does so no more: it can be taken back."""
         self._out = b""
         self._queued: list[tuple[bytes, float, Then]] = []
         self._sent: deque[_Sent] = deque()
@@ -83,6 +88,11 @@ class Link:
             then(reply, sent)
 
         self._send(pack(call), call.timeout, on_reply)
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is awaited."""
+        return bool(self._sent or self._queued or self._opening)
 
     def _send(self, packed: bytes, timeout: float, then: Then) -> None:
         if self.sock is not None:
@@ -149,7 +159,7 @@ class Link:
             return
         self._out = self._out[sent:]
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
-        if self._keeper.selector.get_key(self.sock).events != wanted:
+        if self._lent is None and self._keeper.selector.get_key(self.sock).events != wanted:
             self._keeper.selector.modify(self.sock, wanted, self)
 
     def on_readable(self) -> None:
@@ -197,7 +207,11 @@ class Link:
     def fail(self, why: str) -> None:
         sock, self.sock = self.sock, None
         if sock is not None:
-            self._keeper.selector.unregister(sock)
+            lent, self._lent = self._lent, None
+            if lent is None:
+                self._keeper.selector.unregister(sock)
+            else:
+                lent.put(None)
             sock.close()
             if self._on_closed is not None:
                 log.debug("inbox on %s lost: %s", self._endpoint.address, why)
@@ -207,6 +221,30 @@ class Link:
         for request in sent:
             error = Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address)
             self._keeper.safely(request.then, error, request.sent)
+
+    def stirs(self) -> bool:
+        """Something has come that nobody has read yet. Any thread may ask."""
+        sock = self.sock
+        if sock is None or self._endpoint.tls is not None:
+            return False
+        try:
+            return bool(sock.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False  # nothing; or closed just now
+
+    def lend(self, waiter: Waiter) -> socket.socket | None:
+        """The socket, for a waiter to look at instead of the selector. None where that is not possible."""
+        if self.sock is None or self._lent is not None or self._out or self._endpoint.tls is not None:
+            return None
+        self._lent, self.returned = waiter, False
+        self._keeper.selector.unregister(self.sock)
+        return self.sock
+
+    def take_back(self) -> None:
+        """Have the selector look at the socket again, if it is lent."""
+        if self._lent is not None and self.sock is not None:
+            self._keeper.selector.register(self.sock, selectors.EVENT_READ, self)
+            self._lent = None
 
     def close(self) -> None:
         self._closed = True

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import secrets
 import socket
 import sys
 import threading
@@ -15,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._drive.clock import clock
 from holdfast._drive.keeper import Keeper
-from holdfast._wire.blocking import Pool
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.shared import Pool
 from holdfast.errors import HoldfastWarning
 
 if TYPE_CHECKING:
     import asyncio
 
+    from holdfast._wire.foreign import Calls
     from holdfast._wire.multiplex import Multiplex
 
 
@@ -30,11 +29,12 @@ class Process:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.id = secrets.token_hex(6)
+        self.id = os.urandom(6).hex()
         self.label: str | None = None
         self.started = time.time()
+        self._tokens: list[str] = []
         self._mutex = threading.Lock()
-        self._pools: dict[Endpoint, Pool] = {}
+        self._pools: dict[Endpoint, Pool | Calls] = {}
         self._keeper: Keeper | None = None
         self.streams: dict[asyncio.AbstractEventLoop, dict[Endpoint, Multiplex]] = {}
         """Connections of the asyncio face, by the loop they belong to."""
@@ -48,7 +48,14 @@ class Process:
 
     def token(self) -> str:
         """A new token: a public part, which says whose it is, and a secret one."""
-        return f"{self.id}.{os.urandom(16).hex()}"
+        try:
+            return self._tokens.pop()
+        except IndexError:
+            # Many at once: a system call each costs more than all else about a token.
+            random = os.urandom(16 * 64).hex()
+            tokens = [f"{self.id}.{random[at : at + 32]}" for at in range(0, len(random), 32)]
+            self._tokens.extend(tokens[1:])
+            return tokens[0]
 
     def set_label(self, label: str) -> None:
         """Who this process says it is, from now on."""
@@ -61,11 +68,16 @@ class Process:
         """What others may know about this process."""
         return {"host": socket.gethostname(), "pid": self.pid, "label": self.label, "start": round(self.started, 3)}
 
-    def pool(self, endpoint: Endpoint) -> Pool:
+    def pool(self, endpoint: Endpoint) -> Pool | Calls:
         with self._mutex:
             pool = self._pools.get(endpoint)
             if pool is None:
-                pool = self._pools[endpoint] = Pool(endpoint)
+                if endpoint.client is None:
+                    pool = self._pools[endpoint] = Pool(endpoint)
+                else:
+                    from holdfast._wire.foreign import Calls
+
+                    pool = self._pools[endpoint] = Calls(endpoint)
             return pool
 
     @property
@@ -160,6 +172,8 @@ def describe(record: bytes | None, process: str) -> str | None:
     """``host:pid (label)`` from a process record, or the bare id where there is none yet."""
     if not process:
         return None
+    import json
+
     try:
         facts = json.loads(record or b"")
         label = f" ({facts['label']})" if facts.get("label") else ""

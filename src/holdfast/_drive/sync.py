@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import queue
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import Attempt, Spec
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, TimedOut, Wait
+from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, Wait
+from holdfast._drive import ear
 from holdfast._drive.clock import clock
+from holdfast._drive.ear import Slot
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process
 from holdfast._wire.endpoint import Endpoint
@@ -42,13 +43,17 @@ class Driver:
 
     def attempt(self, spec: Spec, *, shared: bool) -> Attempt:
         """A new attempt. ``shared``: what it gets is passed on to others of this process, and it may get what they had."""
-        attempt = Attempt(spec, slot=queue.SimpleQueue())
+        attempt = Attempt(spec)
         if shared:
             keeper = self.process.keeper
             if keeper is not self._keeper:
                 self._keeper, self._gate = keeper, keeper.gate(self.endpoint, spec.keys[0])
             attempt.gate = self._gate
         return attempt
+
+    def slot(self) -> Slot:
+        """Where an attempt waits."""
+        return Slot()
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """Drive an operation to its end. An interrupt (KeyboardInterrupt, or what a signal handler raises) is thrown into
@@ -96,33 +101,26 @@ class Driver:
 
     def _park(self, request: Park) -> None:
         attempt = request.attempt
-        while attempt.given is None and self._get(attempt, request.until) is None:
+        assert isinstance(attempt.slot, Slot)
+        while attempt.given is None and attempt.slot.take(request.until) is None:
             pass
 
     def _enlist(self, request: Enlist) -> Outcome | None:
         waiter = request.waiter
         if self.process.keeper.enlist(self.endpoint, request.waiter):
             return None
+        slot = waiter.attempt.slot
+        assert isinstance(slot, Slot)
         outcome = None
         while outcome is None and waiter.awaits_inbox:
-            outcome = self._get(waiter.attempt, request.until)
+            outcome = slot.take(request.until)
         return outcome
 
     def _wait(self, request: Wait) -> Outcome:
-        waiter = request.waiter
+        waiter, keeper = request.waiter, self.process.keeper
         if request.answer is not None:
-            self.process.keeper.joined(self.endpoint, waiter, request.answer)
+            keeper.joined(self.endpoint, waiter, request.answer)
         outcome = None
         while outcome is None:
-            outcome = self._get(waiter.attempt, request.until)
-        return outcome
-
-    @staticmethod
-    def _get(attempt: Attempt, until: float | None) -> Outcome | None:
-        slot = attempt.slot
-        assert isinstance(slot, queue.SimpleQueue)
-        try:
-            outcome: Outcome | None = slot.get(timeout=None if until is None else max(0.0, until - clock()))
-        except queue.Empty:
-            return TimedOut()
+            outcome = ear.wait(keeper, self.endpoint, waiter, request.until)
         return outcome

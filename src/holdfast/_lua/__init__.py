@@ -1,27 +1,28 @@
 """The scripts that run on the server: one file, one contract (KEYS / ARGV / RETURNS) each.
 
-A script whose header says ``-- INCLUDE  _queue`` gets the text of that file put before its own. Nothing else is ever
-put into a script: names and values travel in KEYS and ARGV alone.
+A line ``-- INCLUDE  _queue`` stands for the text of that file: what only few runs need comes behind what ends most of them.
+Nothing else is ever put into a script: names and values travel in KEYS and ARGV alone.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Generic, TypeVar
 
-R = TypeVar("R")
+try:
+    from _sha1 import sha1  # type: ignore[import-not-found]  # as `random` does: hashlib loads all of OpenSSL
+except ImportError:
+    from hashlib import sha1
 
-_HERE = Path(__file__).parent
+R = TypeVar("R")
 
 
 def source(name: str) -> str:
     """Text of a script, with what it includes."""
-    text = (_HERE / f"{name}.lua").read_text(encoding="ascii")
-    include = re.search(r"^-- INCLUDE +(\w+)$", text, re.MULTILINE)
-    return source(include[1]) + text if include else text
+    with open(f"{__path__[0]}/{name}.lua", encoding="ascii") as file:  # noqa: PTH123 (pathlib imports slowly)
+        text = file.read()
+    return re.sub(r"^-- INCLUDE +(\w+)\n", lambda include: source(include[1]), text, flags=re.MULTILINE)
 
 
 class Script(Generic[R]):
@@ -32,7 +33,7 @@ class Script(Generic[R]):
     def __init__(self, name: str, parse: Callable[[object], R]) -> None:
         self.name = name
         self.body = source(name).encode()
-        self.sha = hashlib.sha1(self.body, usedforsecurity=False).hexdigest()
+        self.sha = sha1(self.body, usedforsecurity=False).hexdigest()
         self.parse = parse
 
     def __repr__(self) -> str:

@@ -1,5 +1,4 @@
--- Shared by the scripts of a lock: its state, its queue, the fence, and the direct hand-over. Not a script of its own: the
--- loader puts this text before a script that says INCLUDE.
+-- Shared by the scripts of a lock: its state, its queue, and the direct hand-over.
 --
 -- state (hash):  v = format version, fence = last of the numbers issued, dead = tokens declared dead (newest last),
 --                renewed = token and number of the last renewal,
@@ -9,10 +8,7 @@
 -- MODEL           models/handover.pml
 --
 -- Numbers go into redis.call as they are (it writes all their digits); only where text is built do they need integer().
-local CLAIM = 2000   -- ms a granted waiter has to take up the lock
-local BLOCK = 33     -- fences of one grant: its own, and those with which its process passes the lock on among its threads
-local PLACE = 3000   -- ms a place counts after the last sign of life: three refreshes
-local KEEP = 600000  -- ms the side keys outlive their last use, at least
+local PLACE = 3000  -- ms a place counts after the last sign of life: three refreshes
 
 local function integer(n)
   return string.format('%.0f', n)  -- tostring(1.7e15) is '1.7e+15'
@@ -31,9 +27,9 @@ local function refused(key, answer)
   return answer
 end
 
--- The state: {fence, dead, v, keep}, or nil and the refusal to return.
-local function read_state(state)
-  local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep')
+-- The state: {fence, dead, v, keep, place of the token}, or nil and the refusal to return.
+local function read_state(state, token)
+  local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'at:' .. token)
   if fields.err then return nil, refused(state, fields) end
   if fields[3] and fields[3] ~= '1' then return nil, {-3, fields[3]} end
   return fields
@@ -47,7 +43,7 @@ local function keep_alive(state, queue, kept, ttl, now)
   if (tonumber(kept) or 0) < now_ms + ms then
     redis.call('HSET', state, 'v', '1', 'keep', now_ms + 2 * ms)
     redis.call('PEXPIRE', state, 2 * ms)
-    redis.call('PEXPIRE', queue, 2 * ms)
+    if redis.call('TYPE', queue).ok == 'zset' then redis.call('PEXPIRE', queue, 2 * ms) end  -- or it is not ours
   end
 end
 
@@ -62,21 +58,12 @@ local function extend(lock, ttl)
   if left == -1 or left < ttl then redis.call('PEXPIRE', lock, ttl) end
 end
 
--- Writes the lock for `token` and draws its block of fences; answers the first and the last. The lock key comes last: nothing
--- is rolled back if a write is refused.
-local function take(lock, state, token, ttl, now, last)
-  local first = math.max((tonumber(last) or 0) + 1, now)
-  redis.call('HSET', state, 'fence', first + BLOCK - 1)
-  redis.call('SET', lock, token, 'PX', ttl)
-  return first, first + BLOCK - 1
-end
-
 -- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last number issued.
 -- `me` (the caller, or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen
 -- just now (PUBLISH answers 0) is passed over, and with it all others of that process, but they keep their places until
 -- their deadlines. One run looks at a thousand places and removes a hundred at most: others want the server, too.
 local function hand_over(lock, state, queue, now, me, last)
-  local silent, granted, removed, from, page = {}, false, 0, 0, 10
+  local silent, granted, removed, from, page = {}, false, 0, 0, 1
   while from < 1000 do
     local line = redis.call('ZRANGE', queue, from, from + page - 1)
     for _, token in ipairs(line) do
@@ -111,11 +98,8 @@ local function hand_over(lock, state, queue, now, me, last)
 end
 
 -- What a waiter is told: {0, ms until the holder's lease ends (-1: it has no end), last fence issued, holder's process, 1 if he
--- may keep the lock after use}; and the holder's token. Only our own tokens have a public part; the value of a foreign lock is
--- nobody's business.
-local function waiting(lock, state)
-  local holder = redis.call('GET', lock) or ''
-  local last = tonumber(redis.call('HGET', state, 'fence') or 0)
+-- may keep the lock after use}. Only our own tokens have a public part; the value of a foreign lock is nobody's business.
+local function waiting(lock, holder, last)
   local process, lingers = string.match(holder, '^(%x+)%.%x+(~?)$')
-  return {0, redis.call('PTTL', lock), last, process or '', lingers == '~' and 1 or 0}, holder
+  return {0, redis.call('PTTL', lock), tonumber(last) or 0, process or '', lingers == '~' and 1 or 0}
 end

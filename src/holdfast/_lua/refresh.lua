@@ -8,6 +8,7 @@
 --          {-1} no such place: start again with a new token | {-2, key, type} and {-3, version} as in acquire
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
+-- INCLUDE  _grant
 -- INCLUDE  _queue
 local listening = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1])
 local answers = {listening.err and 1 or math.min(1, listening[2])}
@@ -16,29 +17,28 @@ local now = now_us()
 local function refresh(lock, state, queue, token, ttl)
   local holder = redis.pcall('GET', lock)
   if type(holder) == 'table' then return refused(lock, holder) end
-  local fields, refusal = read_state(state)
+  local fields, refusal = read_state(state, token)
   if not fields then return refusal end
-  local head = redis.pcall('ZRANGE', queue, 0, 0)
-  if head.err then return refused(queue, head) end
-  if holder == token then
-    keep_alive(state, queue, fields[4], ttl, now)
-    if fields[1] then
-      extend(lock, ttl)
-      return {1, fields[1] - BLOCK + 1, tonumber(fields[1])}
-    end
-    return {1, take(lock, state, token, ttl, now)}
-  end
-  if redis.call('HEXISTS', state, 'at:' .. token) == 0 then return {-1} end
-  redis.call('HSET', state, 'at:' .. token, math.floor(now / 1000) + PLACE)
+  local last, place = fields[1], fields[5]
+  if not place and holder ~= token then return {-1} end
+  local waiters = holder and 0 or redis.pcall('ZCARD', queue)  -- who holds it is all that counts, and that is the usual case
+  if type(waiters) == 'table' then return refused(queue, waiters) end
+
   keep_alive(state, queue, fields[4], ttl, now)
+  if holder == token then
+    if not last then return {1, take(lock, state, token, ttl, now)} end
+    extend(lock, ttl)
+    return {1, last - BLOCK + 1, tonumber(last)}
+  end
+  redis.call('HSET', state, 'at:' .. token, math.floor(now / 1000) + PLACE)
   if not holder then
-    local next_one, last = hand_over(lock, state, queue, now, token, fields[1])
-    if not next_one or next_one == token then  -- nobody, where many in front do not listen: who asks is alive
+    holder, last = hand_over(lock, state, queue, now, token, last)
+    if not holder or holder == token then  -- nobody, where many in front do not listen: who asks is alive
       leave(state, queue, token)
       return {1, take(lock, state, token, ttl, now, last)}
     end
   end
-  return (waiting(lock, state))
+  return waiting(lock, holder, last)
 end
 
 for i = 1, #KEYS / 3 do

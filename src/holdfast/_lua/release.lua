@@ -4,21 +4,25 @@
 -- RETURNS  1 it was held, and is not any more | 0 the lock was free | -1 somebody else's value is there, and stays
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
--- INCLUDE  _queue
 --
 -- The first write is DEL (or ZREM): a script may go on writing when memory is full if its first write frees some.
 local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
 local token, mode = ARGV[1], ARGV[2]
 local holder = redis.pcall('GET', lock)
-if type(holder) == 'table' then return -1 end
 local answer = holder and -1 or 0
 if holder == token then
   redis.call('DEL', lock)
   answer = 1
+elseif type(holder) == 'table' then
+  return -1
 end
-local head = redis.pcall('ZRANGE', queue, 0, 0)
-if head.err or (mode == 'release' and not head[1]) then return answer end
-local fields = read_state(state)
+if mode == 'release' and redis.call('EXISTS', queue) == 0 then return answer end
+
+-- INCLUDE  _grant
+-- INCLUDE  _queue
+local waiters = redis.pcall('ZCARD', queue)
+if type(waiters) == 'table' then return answer end
+local fields = read_state(state, token)
 if not fields then return answer end
 
 if mode ~= 'release' then leave(state, queue, token) end
@@ -28,7 +32,7 @@ if mode == 'bury' then
   redis.call('HSET', state, 'dead', string.sub(dead, -100 * (#token + 1)))
   keep_alive(state, queue, fields[4], 0, now_us())
 end
-if head[1] and answer ~= -1 then
+if waiters > 0 and answer ~= -1 then
   hand_over(lock, state, queue, now_us(), false, fields[1])
 end
 return answer

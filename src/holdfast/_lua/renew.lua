@@ -6,9 +6,10 @@
 --          -1 somebody else's value is there
 -- SINCE    Redis 5
 -- MODEL    models/lease.pml
--- INCLUDE  _queue
 --
 -- The first write is PEXPIRE: a script may go on writing when memory is full if its first write needs none.
+-- INCLUDE  _grant
+-- INCLUDE  _queue
 local now = now_us()
 local answers = {}
 

@@ -1,21 +1,22 @@
-"""Blocking connections, and the stack of idle ones: for threads, one exchange at a time on each connection."""
+"""Blocking connections, one thread at a time on each, and the stack of idle ones."""
 
 from __future__ import annotations
 
 import os
 import socket
 import struct
-import threading
 from typing import Any
 
 import hiredis
 
-from holdfast._core.requests import NotSent, Refused, Unknown, WireError
+from holdfast._core.requests import NotSent, Refused, Unknown
 from holdfast._wire import resp
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import ServerError
 
 CONNECT_TIMEOUT = 2.0
+
+READ_SIZE = 16384
 
 
 def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
@@ -49,7 +50,9 @@ def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
 
 def _dial(endpoint: Endpoint, timeout: float) -> socket.socket:
     if endpoint.path is None:
-        sock = socket.create_connection((endpoint.host, endpoint.port), timeout)
+        # As bytes: a str goes through the IDNA codec, even if it is an address, and that loads tables of all characters.
+        host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host
+        sock = socket.create_connection((host, endpoint.port), timeout)  # type: ignore[arg-type]
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         context = endpoint.ssl_context()
@@ -119,54 +122,108 @@ class Connection:
             while True:
                 data = recv(4096)
                 if not data:
-                    raise Unknown(f"{self.address} closed the connection before it answered", self.address)
+                    raise self._ended()
                 reader.feed(data)
                 reply = reader.gets()
                 if reply is not False:
                     return reply
-        except hiredis.ProtocolError as error:
-            raise Unknown(f"{self.address} is no Redis or Valkey server: {error}", self.address) from error
+        except (OSError, hiredis.ProtocolError) as error:
+            raise self._unknown(error) from error
+
+    def send(self, packed: bytes) -> None:
+        """Send commands, whose replies are to be received. Raises Unknown."""
+        try:
+            self._send(packed)
         except OSError as error:
-            why = "no answer in time" if isinstance(error, BlockingIOError | TimeoutError) else str(error)
-            raise Unknown(f"{self.address}: {why}", self.address) from error
+            raise self._unknown(error) from error
+
+    def receive(self) -> list[Any]:
+        """The next replies, as many as there are, perhaps none yet. Raises Unknown."""
+        try:
+            data = self._recv(READ_SIZE)
+            if not data:
+                raise self._ended()
+            self._reader.feed(data)
+            replies = []
+            while (reply := self._reader.gets()) is not False:
+                replies.append(reply)
+            return replies
+        except (OSError, hiredis.ProtocolError) as error:
+            raise self._unknown(error) from error
+
+    def _ended(self) -> Unknown:
+        return Unknown(f"{self.address} closed the connection before it answered", self.address)
+
+    def _unknown(self, error: Exception) -> Unknown:
+        if isinstance(error, hiredis.ProtocolError):
+            return Unknown(f"{self.address} is no Redis or Valkey server: {error}", self.address)
+        why = "no answer in time" if isinstance(error, BlockingIOError | TimeoutError) else str(error)
+        return Unknown(f"{self.address}: {why}", self.address)
+
+    def hang_up(self) -> None:
+        """Have the thread that reads hear that the connection has ended. For any thread."""
+        try:
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)  # below TLS, which is that thread's
+        except OSError:
+            pass
 
     def close(self) -> None:
         self.sock.close()
 
+    def __del__(self) -> None:
+        # Dropped by an interrupt, or by its last user after `Pool.clear`.
+        if hasattr(self, "sock"):
+            self.sock.close()
 
-class Pool:
-    """The idle connections to one server. Grows with the number of threads that ask at the same moment."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+FULL = object()
+"""Instead of a reply: all connections are in use."""
+
+
+class Stack:
+    """Connections to one server, each with one user at a time: as many as are needed at once, up to a limit."""
+
+    def __init__(self, endpoint: Endpoint, limit: int | None = None) -> None:
         self.endpoint = endpoint
-        self._idle: list[Connection] = []
-        self._mutex = threading.Lock()
+        self._limited = limit is not None
+        self._idle: list[Connection | None] = [None] * (limit or 0)  # None: one that may be opened
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
-        """Send one command on a connection of its own. Raises NotSent, Unknown or Refused."""
+        """Send one command on a connection of its own, or answer FULL. Raises NotSent, Unknown or Refused."""
         try:
             connection = self._idle.pop()
         except IndexError:
-            connection = Connection(self.endpoint, timeout)
+            if self._limited:
+                return FULL
+            connection = None
         try:
+            if connection is None:
+                connection = Connection(self.endpoint, timeout)
             connection.set_timeout(timeout)
             reply = connection.exchange(packed)
-        except WireError:
-            connection.close()
-            self.clear()  # the others are most likely dead too, and each would cost a round of asking again
-            raise
         except BaseException:
             # Interrupted: its reply may still come, so nobody may use this connection again.
-            connection.close()
+            if connection is not None:
+                connection.close()
+            if self._limited:
+                self._idle.append(None)
             raise
         self._idle.append(connection)
         return reply
 
     def clear(self) -> None:
-        with self._mutex:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        """Close those that are idle."""
+        idle, places = self._idle, 0
+        try:
+            while True:
+                connection = idle.pop()
+                places += 1
+                if connection is not None:
+                    connection.close()
+        except IndexError:
+            pass
+        if self._limited:
+            idle += [None] * places
 
     def sockets(self) -> list[socket.socket]:
-        return [connection.sock for connection in self._idle]
+        return [connection.sock for connection in [*self._idle] if connection is not None]

@@ -2,39 +2,60 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
-from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
 
+from holdfast._log import logger
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
     import ssl
 
+log = logger("holdfast.wire")
+
 DEFAULT_TIMEOUT = 5.0
 """Seconds for an answer, where the client sets none. The lock's own time-out is usually shorter."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Endpoint:
     """One server. The same object for everybody who means the same one (see `_shared`): they share its connections."""
 
-    host: str = "localhost"
-    port: int = 6379
-    path: str | None = None
-    """Unix socket, instead of host and port."""
-    local: str | None = None
-    """URL of this machine's own server, started when needed; its socket is ``path``."""
-    db: int = 0
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    credentials: Any = field(default=None, repr=False)
-    """A credential provider: asked for user name and password at each connection."""
-    tls: tuple[tuple[str, Any], ...] | None = field(default=None, repr=False)
-    timeout: float = DEFAULT_TIMEOUT
+    __slots__ = ("client", "credentials", "db", "host", "local", "password", "path", "port", "timeout", "tls", "username")
+
+    def __init__(
+        self,
+        *,
+        host: str = "localhost",
+        port: int = 6379,
+        path: str | None = None,
+        local: str | None = None,
+        db: int = 0,
+        username: str | None = None,
+        password: str | None = None,
+        credentials: Any = None,
+        tls: tuple[tuple[str, Any], ...] | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        client: Any = None,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.path = path
+        """Unix socket, instead of host and port."""
+        self.local = local
+        """URL of this machine's own server, started when needed; its socket is ``path``."""
+        self.db = db
+        self.username = username
+        self.password = password
+        self.credentials = credentials
+        """A credential provider: asked for user name and password at each connection."""
+        self.tls = tls
+        self.timeout = timeout
+        self.client = client
+        """A client whose own calls are to be used, because its connections cannot be opened without it."""
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.address}>"
 
     @property
     def address(self) -> str:
@@ -106,8 +127,40 @@ _endpoints: dict[tuple[Any, ...], Endpoint] = {}
 
 def _shared(**facts: Any) -> Endpoint:
     endpoint = Endpoint(**facts)
-    key = (*(getattr(endpoint, f.name) for f in fields(endpoint) if f.name != "credentials"), id(endpoint.credentials))
+    key = tuple(id(endpoint.credentials) if name == "credentials" else getattr(endpoint, name) for name in Endpoint.__slots__)
     return _endpoints.setdefault(key, endpoint)
+
+
+def _of_foreign(client: Any, what: str) -> Endpoint:
+    """One whose every call is the client's; the same for all clients that share a pool."""
+    key = ("client", id(client.connection_pool))
+    endpoint = _endpoints.get(key)
+    if endpoint is None:
+        options = client.connection_pool.connection_kwargs
+        endpoint = _endpoints[key] = Endpoint(
+            host=str(options.get("host") or type(client).__name__),
+            port=int(options.get("port") or 0),
+            path=options.get("path"),
+            db=int(options.get("db") or 0),
+            client=client,
+        )
+        import inspect  # here: the command line does without
+
+        log.info(
+            "%s: holdfast cannot open connections of %s itself and uses the client's own calls: locks compete for its "
+            "connections, each request takes longer, and %s",
+            endpoint.address,
+            what,
+            "leases are renewed only while its event loop runs"
+            if inspect.iscoroutinefunction(client.execute_command)
+            else "time limits are the client's",
+        )
+    return endpoint
+
+
+def _is_foreign(thing: type) -> bool:
+    """What was subclassed may connect in a way of its own."""
+    return thing.__module__.split(".")[0] not in {"redis", "valkey"}
 
 
 def _bad_url(why: str) -> ConfigError:
@@ -124,7 +177,7 @@ def _number(text: str, what: str, kind: type[int | float]) -> Any:
     return value
 
 
-def from_url(url: str) -> Endpoint:  # noqa: C901 - a list of things that can be wrong with a URL
+def from_url(url: str) -> Endpoint:
     """``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS), ``unix://[user:password@]/path[?db=n]``, ``local://``."""
     scheme, found, rest = url.partition("://")
     if not found or scheme not in _SCHEMES:
@@ -135,34 +188,65 @@ def from_url(url: str) -> Endpoint:  # noqa: C901 - a list of things that can be
         return _shared(path=os.fspath(local.socket_path(url)), local=url)
     if rest.count("@") > 1:
         raise _bad_url("an @ inside a user name or password is written %40")
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise _bad_url("host or port cannot be read") from None
-    if parts.fragment or "@" in parts.query + parts.path:
+    credentials, _, place = rest.rpartition("@")
+    if "#" in rest or any(c in credentials for c in "/?[]"):
         # Said without a word of it: this may be the rest of a password.
         raise _bad_url("special characters in a user name or password are written as %XX: # is %23, ? is %3F, / is %2F")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    user, _, password = credentials.partition(":")
+    place, _, query = place.partition("?")
+    place, _, path = place.partition("/")
+    host, port = _host_and_port(place)
+    options = _options(query) if query else {}
     unknown = set(options) - _URL_OPTIONS
     if unknown:
         raise _bad_url(f"unknown option {min(unknown)!r}; known are {', '.join(sorted(_URL_OPTIONS))}")
     common: dict[str, Any] = {
-        "username": unquote(parts.username) if parts.username else options.get("username"),
-        "password": unquote(parts.password) if parts.password else options.get("password"),
+        "username": _unquoted(user) or options.get("username"),
+        "password": _unquoted(password) or options.get("password"),
         "db": _number(options.get("db", "0"), "db", int),
         "timeout": _number(options.get("socket_timeout", "0"), "socket_timeout", float) or DEFAULT_TIMEOUT,
     }
     if scheme == "unix":
-        if not parts.path:
+        if not path:
             raise _bad_url("unix:// needs a path")
-        return _shared(path=unquote(parts.path), **common)
-    if parts.path.strip("/"):
-        common["db"] = _number(parts.path.strip("/"), "the database after the host", int)
+        return _shared(path="/" + _unquoted(path), **common)
+    if path.strip("/"):
+        common["db"] = _number(path.strip("/"), "the database after the host", int)
     tls = None
     if scheme in {"rediss", "valkeys"}:
         tls = tuple(sorted((k, v) for k, v in options.items() if k in _TLS_OPTIONS))
-    return _shared(host=parts.hostname or "localhost", port=port or 6379, tls=tls, **common)
+    return _shared(host=host or "localhost", port=port or 6379, tls=tls, **common)
+
+
+def _host_and_port(place: str) -> tuple[str, int]:
+    """``host``, ``host:port``, ``[address]:port``; empty and 0 for what is not there."""
+    if place.startswith("["):
+        host, closed, rest = place[1:].partition("]")
+        colon, port = rest[:1], rest[1:]
+    else:
+        closed = "]"
+        host, colon, port = place.partition(":")
+    digits = len(port) <= 5 and port.isascii() and port.isdecimal()
+    number = int(port) if digits else 0
+    understood = closed and colon in {"", ":"} and (digits or not port) and number <= 65535
+    if not understood or not host.isprintable() or any(c in host for c in "[]"):
+        raise _bad_url("host or port cannot be read")
+    name, percent, interface = host.partition("%")  # [fe80::1%eth0]
+    return name.lower() + percent + interface, number
+
+
+def _options(query: str) -> dict[str, str]:
+    from urllib.parse import parse_qsl  # here: most URLs have none, and the import takes longer than a lock
+
+    return dict(parse_qsl(query, keep_blank_values=True))
+
+
+def _unquoted(text: str) -> str:
+    if "%" not in text:
+        return text
+    from urllib.parse import unquote
+
+    return unquote(text)
 
 
 def from_client(client: Any) -> Endpoint:
@@ -178,12 +262,10 @@ def from_client(client: Any) -> Endpoint:
     if hasattr(pool, "service_name"):
         raise ConfigError("client: Sentinel clients are not supported yet", parameter="client")
     opens: type = pool.connection_class  # type: ignore[union-attr]
-    kinds = {cls.__name__ for cls in inspect.getmro(opens)}
-    if not kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"}:
-        raise ConfigError(
-            f"client: holdfast opens connections of its own, and does not know how to open a {opens.__name__}",
-            parameter="client",
-        )
+    kinds = {cls.__name__ for cls in opens.__mro__}
+    known = kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"} and not _is_foreign(opens)
+    if not known or _is_foreign(type(pool)) or options.get("redis_connect_func"):
+        return _of_foreign(client, f"{opens.__name__} and {type(pool).__name__}")
     is_tls = "SSLConnection" in kinds
     timeout = options.get("socket_timeout")
     return _shared(
@@ -205,6 +287,8 @@ def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:
     url = getattr(client, "url", client)
     if isinstance(url, str):
         return from_url(url)
+    import inspect  # here: the command line, which has a URL, does without
+
     call = getattr(client, "execute_command", None)
     is_async = inspect.iscoroutinefunction(call)
     if call is not None and is_async != (face == "asyncio"):

@@ -1,7 +1,7 @@
 """One connection per event loop and server, shared by all its tasks: commands leave in order, replies come in order.
 
-A cancelled task takes nothing with it: its reply is read and dropped, and what it sends to undo its request goes behind it
-on the same connection.
+What the tasks ask in one turn of the loop leaves in one write. A cancelled task takes nothing with it: its reply is read and
+dropped, and what it sends to undo its request goes behind it on the same connection.
 """
 
 from __future__ import annotations
@@ -9,69 +9,109 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
+from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import hiredis
 
-from holdfast._core.requests import NotSent, Refused, Unknown
+from holdfast._core.requests import NotSent, Refused, Unknown, WireError
 from holdfast._drive.clock import clock
 from holdfast._wire import resp
 from holdfast._wire.blocking import CONNECT_TIMEOUT
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import ServerError
 
+MAX_IN_FLIGHT = 1000
+"""Requests sent and not answered at one time; the others wait for their turn, in order. Enough to keep any server busy, few
+enough for the last of them to be answered long before a time limit, and for the buffers on both sides to stay small."""
 
-class _Protocol(asyncio.Protocol):
+READ_SIZE = 65536
+
+
+class _Protocol(asyncio.BufferedProtocol):
     """The open connection. In flight: a future and its deadline for each request not answered yet."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, on_room: Callable[[], None], on_lost: Callable[[_Protocol], None]) -> None:
         self.address = endpoint.address
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
+        self.in_flight: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self.lost = False
+        self.closed = self.loop.create_future()
+        self._on_room = on_room
+        self._on_lost = on_lost
         self._reader = hiredis.Reader()
-        self._in_flight: deque[tuple[asyncio.Future[Any], float]] = deque()
+        self._buffer = bytearray(READ_SIZE)
+        self._out: list[bytes] = []
+        self._flushing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
-        self.closed = self.loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
-    def send(self, packed: bytes, timeout: float) -> asyncio.Future[Any]:
-        """Write a request now; the future is its reply."""
-        if self.transport is None or self.transport.is_closing():
-            raise NotSent(f"no connection to {self.address}", self.address)
-        future = self.loop.create_future()
-        deadline = self.loop.time() + timeout
-        self._in_flight.append((future, deadline))
-        self.transport.write(packed)
+    def send(self, packed: bytes, timeout: float, future: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
+        """Send a request before this turn of the loop is over; the future is its reply."""
+        assert self.transport is not None
+        if future is None:
+            future = self.loop.create_future()
+        deadline = monotonic() + timeout
         if deadline < self._timer_at:
             self._set_timer(deadline)
+        if self._flushing:
+            self._out.append(packed)
+        elif self.in_flight:
+            self._out.append(packed)
+            self._flush_soon()
+        else:
+            self.transport.write(packed)  # nobody else is here whose request could share this write
+        self.in_flight.append((future, deadline))
         return future
 
-    def data_received(self, data: bytes) -> None:
-        self._reader.feed(data)
+    def _flush_soon(self) -> None:
+        self._flushing = True
+        self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._out:
+            out, self._out = self._out, []
+            assert self.transport is not None
+            self.transport.write(b"".join(out))
+
+    def get_buffer(self, sizehint: int) -> bytearray:  # noqa: ARG002 - asyncio's signature
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        reader = self._reader
+        reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # it takes any buffer
+        if not self._flushing:
+            # Behind the tasks that are woken now, in the same turn of the loop: what they ask next leaves together.
+            self._flush_soon()
+        gets, next_one = reader.gets, self.in_flight.popleft
         try:
-            while (reply := self._reader.gets()) is not False:
-                future, _ = self._in_flight.popleft()
+            while (reply := gets()) is not False:
+                future, _ = next_one()
                 if not future.done():
                     future.set_result(reply)
         except (hiredis.ProtocolError, IndexError):
             self.abort("an answer that cannot be read")
+        self._on_room()
 
     def _set_timer(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self.loop.call_at(at, self._on_timer)
+        self._timer = self.loop.call_later(at - monotonic(), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer, self._timer_at = None, float("inf")
-        if not self._in_flight:
+        if not self.in_flight:
             return
-        first = min(deadline for _, deadline in self._in_flight)
-        if first <= self.loop.time():
+        first = min(deadline for _, deadline in self.in_flight)
+        if first <= monotonic():
             # A server that owes one answer is not to be trusted with more requests; all of them are asked again.
             self.abort("no answer in time")
         else:
@@ -91,10 +131,27 @@ class _Protocol(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._timer_at = None, float("inf")
-        in_flight, self._in_flight = self._in_flight, deque()
+        in_flight, self.in_flight = self.in_flight, deque()
+        self._out = []
         for future, _ in in_flight:
             if not future.done():
                 future.set_exception(Unknown(f"{self.address}: {why}", self.address))
+        if not self.lost:
+            self.lost = True
+            self._on_lost(self)
+
+
+class _Waiting:
+    """A request that could not be sent at once."""
+
+    __slots__ = ("future", "limit", "packed", "sent", "timeout")
+
+    def __init__(self, packed: bytes, timeout: float, future: asyncio.Future[Any], limit: asyncio.TimerHandle) -> None:
+        self.packed = packed
+        self.timeout = timeout
+        self.future = future
+        self.limit = limit
+        self.sent = 0.0
 
 
 class Multiplex:
@@ -104,34 +161,94 @@ class Multiplex:
         self.endpoint = endpoint
         self._protocol: _Protocol | None = None
         self._opening: asyncio.Task[_Protocol] | None = None
+        self._waiting: deque[_Waiting] = deque()
+
+    def send(self, packed: bytes, timeout: float) -> asyncio.Future[Any] | None:
+        """Send one command: the future is its reply (an error reply is a result), or fails with Unknown if there is none
+        within ``timeout`` seconds. None: not now, as there is no connection or too much in flight; `exchange` waits."""
+        protocol = self._protocol
+        if protocol is None or self._waiting or len(protocol.in_flight) >= MAX_IN_FLIGHT:
+            return None
+        return protocol.send(packed, timeout)
 
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
-        """Send one command: its reply (an error reply is returned, not raised) and the time it was sent."""
-        protocol = self._protocol
-        if protocol is None or protocol.transport is None or protocol.transport.is_closing():
-            protocol = await self._open(timeout)
-        sent = clock()
-        return await protocol.send(packed, timeout), sent
+        """Send one command, in its turn: its reply (an error reply is returned, not raised) and the time it was sent.
 
-    async def _open(self, timeout: float) -> _Protocol:
+        Raises Unknown if there is no answer within ``timeout`` seconds after that, NotSent if it cannot be sent within them,
+        Refused if the server does not let us in.
+        """
+        sent = clock()
+        future = self.send(packed, timeout)
+        if future is not None:
+            return await future, sent
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        limit = loop.call_later(max(timeout, 0.05), self._too_late, future)
+        request = _Waiting(packed, timeout, future, limit)
+        self._waiting.append(request)
+        self._open()
+        try:
+            return await future, request.sent
+        finally:
+            limit.cancel()
+
+    def _too_late(self, future: asyncio.Future[Any]) -> None:
+        if not future.done():
+            future.set_exception(NotSent(f"{self.endpoint.address}: no connection in time", self.endpoint.address))
+
+    def _drain(self) -> None:
+        """Send what waits, as far as there is room."""
+        waiting, protocol = self._waiting, self._protocol
+        if not waiting or protocol is None:
+            return
+        sent = clock()
+        while waiting and len(protocol.in_flight) < MAX_IN_FLIGHT:
+            request = waiting.popleft()
+            if not request.future.done():
+                request.limit.cancel()
+                request.sent = sent
+                protocol.send(request.packed, request.timeout, request.future)
+
+    def _lost(self, protocol: _Protocol) -> None:
+        """What was sent is unknown; what was not goes over the next connection."""
+        if self._protocol is protocol:
+            self._protocol = None
+            if self._waiting:
+                self._open()
+
+    def _open(self) -> None:
         """Open the connection, once for all who want it. Nobody's cancellation ends it for the others."""
-        if self._opening is None:
+        if self._protocol is None and self._opening is None:
             self._opening = asyncio.create_task(self._connect(min(CONNECT_TIMEOUT, self.endpoint.timeout)))
             self._opening.add_done_callback(self._opened)
-        try:
-            async with asyncio.timeout(max(timeout, 0.05)):
-                return await asyncio.shield(self._opening)
-        except TimeoutError as error:
-            raise NotSent(f"{self.endpoint.address}: no connection in time", self.endpoint.address) from error
 
     def _opened(self, task: asyncio.Task[_Protocol]) -> None:
         self._opening = None
-        if not task.cancelled() and task.exception() is None:
-            self._protocol = task.result()
+        address = self.endpoint.address
+        error = NotSent(f"{address}: closed", address) if task.cancelled() else task.exception()
+        if error is None:
+            protocol = task.result()
+            if not protocol.lost:
+                self._protocol = protocol
+                self._drain()
+                return
+            error = NotSent(f"{address} closed the connection", address)
+        self._refuse(error)
+
+    def _refuse(self, error: BaseException) -> None:
+        """Tell those who wait that they wait in vain."""
+        address = self.endpoint.address
+        waiting, self._waiting = self._waiting, deque()
+        for request in waiting:
+            if not request.future.done():
+                # Each its own: one that is raised in many places collects the tracebacks of all.
+                own = type(error)(str(error), address) if isinstance(error, WireError) else error
+                own.__cause__ = error.__cause__
+                request.future.set_exception(own)
 
     async def _connect(self, timeout: float) -> _Protocol:
         endpoint = self.endpoint
-        protocol = _Protocol(endpoint)
+        protocol = _Protocol(endpoint, self._drain, self._lost)
         try:
             async with asyncio.timeout(timeout):
                 await self._dial(protocol)
@@ -174,6 +291,7 @@ class Multiplex:
         if self._opening is not None:
             self._opening.cancel()
         protocol, self._protocol = self._protocol, None
+        self._refuse(NotSent(f"{self.endpoint.address}: closed", self.endpoint.address))
         if protocol is not None and protocol.transport is not None:
             protocol.transport.close()
             await protocol.closed
@@ -183,3 +301,12 @@ class Multiplex:
         if protocol is None or protocol.transport is None:
             return []
         return [protocol.transport.get_extra_info("socket")]
+
+
+def stream_to(endpoint: Endpoint) -> Multiplex:
+    """For the running event loop. Where the client's own calls are to be used, these."""
+    if endpoint.client is None:
+        return Multiplex(endpoint)
+    from holdfast._wire.foreign import AioCalls
+
+    return AioCalls(endpoint)

@@ -28,12 +28,13 @@ def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str
 
 def pack(call: Call, *, whole: bool = False) -> bytes:
     """The bytes of a request. ``whole``: with the text of the script, for a server that has forgotten it."""
-    if isinstance(call, Command):
+    if type(call) is Command:
         return command(*call.args)
+    assert type(call) is Run
     if whole:
         return command("EVAL", call.script.body, len(call.keys), *call.keys, *call.args)
     token = call.args[0]
-    if len(call.keys) == 3 and isinstance(token, str):
+    if len(call.keys) == 3 and type(token) is str:
         before, after = _frame(call.script, call.keys, call.args[1:], len(token))
         return before + token.encode() + after
     return command("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)
@@ -41,11 +42,11 @@ def pack(call: Call, *, whole: bool = False) -> bytes:
 
 def forgotten(reply: object) -> bool:
     """The server does not know the script: it restarted, or somebody flushed its scripts. Send it whole."""
-    return isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT")
+    return type(reply) is hiredis.ReplyError and str(reply).startswith("NOSCRIPT")
 
 
 def value(call: Call, reply: object, endpoint: Endpoint) -> Any:
     """The typed reply of a call. Raises Refused for an error reply."""
-    if isinstance(reply, hiredis.ReplyError):
+    if type(reply) is hiredis.ReplyError:
         raise Refused(str(reply), endpoint.address)
-    return call.script.parse(reply) if isinstance(call, Run) else reply
+    return call.script.parse(reply) if type(call) is Run else reply

@@ -9,6 +9,7 @@ None without ``--``.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "run": ("holdfast.cli.run", "run a command under a lock"),
     "server": ("holdfast.cli.server", "this machine's own server: status, stop, or one in the foreground"),
+    "bench": ("holdfast.cli.bench", "measure locks here: against the bare server and against other locks"),
     "demo": ("holdfast.cli.demo", "see what a lock does, on a server of its own, in 20 seconds"),
 }
 
@@ -29,7 +31,9 @@ class Parser(argparse.ArgumentParser):
     """argparse with the exit code of sysexits.h for bad usage, one line of error, and no abbreviated options."""
 
     def __init__(self, prog: str, description: str, usage: str | None = None, epilog: str | None = None) -> None:
-        super().__init__(prog, usage, description, epilog, formatter_class=argparse.RawTextHelpFormatter, allow_abbrev=False)
+        # Asked for its own width, argparse imports shutil with all compression formats, at the first option it is told of.
+        formatter = functools.partial(argparse.RawTextHelpFormatter, width=78)
+        super().__init__(prog, usage, description, epilog, formatter_class=formatter, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         """Say it in one line, exit 64."""

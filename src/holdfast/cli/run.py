@@ -9,13 +9,11 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
-import json
 import math
 import os
 import signal
 import warnings
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import _guardian
 from holdfast.cli import output
@@ -99,9 +97,10 @@ def main(args: argparse.Namespace) -> int:
         output.say(f"cannot start a process: {error.strerror}")
         return output.EX_OSERR
     try:
-        return _Run(args, url, guard).run()
+        code = _Run(args, url, guard).run()
     finally:
         guard.close()
+    return _leave(code)
 
 
 def _exit_code(text: str) -> int:
@@ -119,7 +118,7 @@ def _command(args: argparse.Namespace) -> list[str]:
         args.parser.error("no command: write it after --, as in: holdfast run NAME -- COMMAND")
     argv: list[str] = ["/bin/sh", "-c", args.shell] if args.shell is not None else args.command
     if args.label is None:
-        args.label = Path(argv[0]).name
+        args.label = os.path.basename(argv[0])  # noqa: PTH119 (pathlib imports slowly)
     return argv
 
 
@@ -159,7 +158,8 @@ def _url(args: argparse.Namespace) -> str:
 
 def _url_from_file(args: argparse.Namespace) -> str:
     try:
-        line = Path(args.url_file).read_text(encoding="utf-8").partition("\n")[0].strip()
+        with open(args.url_file, encoding="utf-8") as file:  # noqa: PTH123
+            line = file.readline().strip()
     except UnicodeDecodeError:
         args.parser.error(f"--url-file {args.url_file}: not UTF-8")
     except OSError as error:
@@ -234,6 +234,8 @@ class _Run:
         except OSError as error:
             code = self._failed("failed", error.strerror or type(error).__name__, output.EX_OSERR)
         if self.args.json:
+            import json
+
             output.say_raw(json.dumps(self.summary))
         return code
 
@@ -324,6 +326,12 @@ class _Run:
 
 _last_signal: list[bool] = []
 """Not empty: end by SIGINT, as the command did; True: and let the rest of our job have it."""
+
+
+def _leave(code: int) -> NoReturn:
+    """End at once. The interpreter would free its objects one by one, which takes longer than the lock took."""
+    atexit._run_exitfuncs()  # noqa: SLF001 (as multiprocessing does at the end of its processes)
+    os._exit(code)
 
 
 def _die() -> None:

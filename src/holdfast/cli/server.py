@@ -140,8 +140,9 @@ def _foreground(port: int, *, as_json: bool) -> int:
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with private(port=port or True) as server:
-            print(json.dumps({"url": server.url, "pid": server.pid}) if as_json else server.url, flush=True)
             say_raw(f"For development; forgets everything at its end (Ctrl-C). export HOLDFAST_URL={server.url}")
+            # Last: whoever reads this line may go on, and end us, before we had said the other.
+            print(json.dumps({"url": server.url, "pid": server.pid}) if as_json else server.url, flush=True)
             server.wait()
             said = server.log().splitlines()[-1:]
     except KeyboardInterrupt:

@@ -13,8 +13,7 @@ import os
 import select
 import signal
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast import _guardian
 from holdfast.cli.terminal import STOPS, stop_job
@@ -96,8 +95,7 @@ class Signals:
             raise Interrupted(signum)
 
 
-@dataclass
-class Terms:
+class Terms(NamedTuple):
     """On what terms the command runs; times in seconds."""
 
     ttl: float
@@ -111,15 +109,15 @@ class Terms:
         return min(0.1, self.ttl / 20)
 
 
-@dataclass
 class Result:
     """How it ended. ``cause``: why we ended it, or empty; ``status``: wait status, None if never started or unknown."""
 
-    cause: str = ""
-    status: int | None = None
-    exec_errno: int = 0
-    lost: bool = False
-    borrowed_terminal: bool = False
+    def __init__(self) -> None:
+        self.cause = ""
+        self.status: int | None = None
+        self.exec_errno = 0
+        self.lost = False
+        self.borrowed_terminal = False
 
     def exit_code(self) -> int:
         """The exit code for it."""

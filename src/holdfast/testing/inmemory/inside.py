@@ -87,7 +87,7 @@ def _idle(keeper: Keeper) -> bool:
     now = clock()
     with keeper.mutex:
         due = any(node.next_at() <= now for node in keeper._nodes.values())
-    return not due and not any(link._sent or link._queued or link._opening for link in keeper._links)
+    return not due and not any(link.busy for link in keeper._links)
 
 
 def _with_node(endpoint: Endpoint, do: Callable[[Keeper, Node], None]) -> None:

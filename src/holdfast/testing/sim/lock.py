@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast._core.acquire import KeyConflict, abandon, acquire
+from holdfast._core.acquire import KeyConflict, acquire
 from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, milliseconds
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import WireError
+from holdfast._core.sharing import abandon
+from holdfast._core.sharing import acquire as acquire_shared
 from holdfast._lease import BaseLease, abandoned, disown
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError
@@ -92,7 +94,8 @@ class Lock:
         attempt = slot.attempt = Attempt(self.spec, slot=slot, gate=self.gate)
         lease: Lease | None = None
         try:
-            result = await acquire(attempt, wait)
+            retaken = self.gate.retake(attempt) if self.gate is not None else None
+            result = retaken or await (acquire_shared if self.gate is not None else acquire)(attempt, wait)
             if isinstance(result, Busy):
                 self._note("busy")
                 return None
@@ -129,7 +132,8 @@ class Lock:
     async def _release(self, lease: Lease) -> None:
         lease.leave()
         try:
-            await lease._release()  # noqa: SLF001
+            if not lease._hand_on():  # noqa: SLF001
+                await lease._release()  # noqa: SLF001
             lease.left()
         except HoldfastError as error:
             lease.left(type(error).__name__)
@@ -144,7 +148,8 @@ class Lock:
         """Give the same lease back once more, as another thread may do: that is refused."""
         with self.worker.operation():
             try:
-                await lease._release()  # noqa: SLF001
+                if not lease._hand_on():  # noqa: SLF001
+                    await lease._release()  # noqa: SLF001
             except HoldfastError:
                 return
         lease.left("twice")

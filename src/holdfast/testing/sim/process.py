@@ -49,8 +49,6 @@ class Process:
         """Hexadecimal: the public part of its tokens."""
         self.face = face
         self.here = True
-        self.keeps_record = False
-        """Its record is kept by somebody else."""
         self.workers: list[Worker] = []
         self.tokens = 0
         self.is_paused = False
@@ -116,7 +114,7 @@ class Process:
 
     def close(self) -> None:
         """It ends in good order, as `_drive.keeper` does it: waiters are told, held locks given back, and it is gone."""
-        self.node.waiting.close(NotSent("holdfast was closed", self.server.name))
+        self.node.close(NotSent("holdfast was closed", self.server.name))
         lost, calls = self.node.farewell()
         for tenure in lost:
             self.report(tenure)
@@ -143,8 +141,8 @@ class Process:
 
     running_keeper = keeper
 
-    def watch(self, _endpoint: object, tenure: Tenure) -> None:
-        self._want_record()
+    def watch(self, _endpoint: object, tenure: Tenure, *, hurry: bool = True) -> None:  # noqa: ARG002 - it has time
+        self.node.want_record(self.clock())
         self.wake_by(self.node.renewing.watch(tenure))
 
     def forget(self, _endpoint: object, tenure: Tenure) -> None:
@@ -187,15 +185,10 @@ class Process:
 
     def enlist(self, waiter: Waiter) -> bool:
         now = self.clock()
-        self._want_record()
-        ready = self.node.waiting.enlist(waiter, now)
+        ready = self.node.enlist(waiter, now)
         if not ready:
             self.wake_by(now)
         return ready
-
-    def _want_record(self) -> None:
-        if not self.keeps_record:
-            self.node.want_record(self.clock())
 
     def joined(self, waiter: Waiter, answer: Answer[Any]) -> None:
         waiting = self.node.waiting
@@ -205,8 +198,8 @@ class Process:
     def warm_up(self) -> None:
         """It has been there for a while: its inbox listens, and its record is written."""
         node = self.node
-        node._record_at = INFINITY  # noqa: SLF001
-        node._hear = self.keeps_record = True  # noqa: SLF001
+        node._record_at = EPOCH + 1e6  # noqa: SLF001
+        node._hear = True  # noqa: SLF001
         node._tend_inbox(self.clock())  # noqa: SLF001
 
     def plan(self) -> None:

@@ -41,7 +41,7 @@ _NUMBER = re.compile(rb"\d{12,}")
 
 WAITER = tuple(name for name in Waiter.__slots__ if name not in {"asked_under"})
 ATTEMPT = tuple(name for name in Attempt.__slots__ if name not in {"spec", "gate"})
-TENURE = tuple(name for name in Tenure.__slots__ if name not in {"spec", "owner"})
+TENURE = tuple(name for name in Tenure.__slots__ if name not in {"spec", "owner", "dropped"})
 
 
 class Fingerprint:

@@ -331,6 +331,10 @@ class Line:
     def next_at(self) -> float:
         return INFINITY
 
+    def stirs(self) -> bool:
+        """What comes is read at once here."""
+        return False
+
     def fail(self, why: str) -> None:
         if self.wire is not None:
             self.wire.close(why)

@@ -8,12 +8,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bare import Bare
+from holdfast.bench.bare import Bare
+from holdfast.bench.plan import PREFIX
 
 
 def facts(server: Bare) -> dict[str, Any]:
     """Machine, versions and load, as they are now."""
-    info = dict(line.split(":", 1) for line in server("INFO", "server").decode().splitlines() if ":" in line)
+    info = server.info("server")
     name = "Valkey" if "valkey_version" in info else "Redis"
     return {
         "cpu": _cpu(),
@@ -21,6 +22,7 @@ def facts(server: Bare) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "server": f"{name} {info.get('valkey_version', info['redis_version'])}",
+        "transport": "unix socket" if server.sock.family.name == "AF_UNIX" else "TCP",
         "packages": {
             name: found for name in ("holdfast", "hiredis", "redis", "python-redis-lock") if (found := _version(name))
         },
@@ -32,7 +34,7 @@ def text(found: dict[str, Any]) -> str:
     packages = ", ".join(f"{name} {number}" for name, number in found["packages"].items())
     return (
         f"{found['cpu']}, {found['cores']} cores, {found['system']}\n"
-        f"{found['server']} on loopback TCP, {found['python']}, {packages}\n"
+        f"{found['server']} on {found['transport']}, {found['python']}, {packages}\n"
         f"load before the start: {found['load']} (of others: more than a few tenths spoil the figures)"
     )
 
@@ -52,3 +54,24 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def resident() -> int:
+    """Bytes of memory that this process occupies."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # no /proc: the largest it ever was will have to do
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def tidy(server: Bare) -> None:
+    """Remove what the measurements have left: side keys that would expire by themselves, twenty minutes from now."""
+    cursor = b"0"
+    while True:
+        cursor, keys = server("SCAN", cursor, "MATCH", f"*{PREFIX}*", "COUNT", 1000)
+        if keys:
+            server("UNLINK", *keys)
+        if cursor == b"0":
+            return

@@ -1,1 +1,0 @@
-"""Measurements of holdfast. ``python benchmarks/lock.py`` (or ``make bench``) runs them; nothing here is installed."""

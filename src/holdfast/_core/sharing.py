@@ -1,0 +1,115 @@
+"""Taking a lock that all of this process share: in its own line first (`_core.gate`), and at the server for who leads it."""
+
+from __future__ import annotations
+
+from holdfast._core.acquire import RECALL, ask_until, new_token, take
+from holdfast._core.gate import MORE, Failed, Gate, Given, Lead
+from holdfast._core.mutex import Attempt, Busy, Grant, Held, give_up
+from holdfast._core.renewing import Tenure
+from holdfast._core.requests import Now, Park, WireError
+from holdfast._core.waiting import Waiter
+
+
+async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
+    """As `_core.acquire.acquire`, for an attempt that has a gate."""
+    now = 0.0
+    if wait is not None:
+        now = await Now()
+        attempt.until = now + wait
+    try:
+        given = _enter(attempt, wait == 0, now)
+        if given is None:
+            given = await _stand_in_line(attempt)
+            now = await Now()
+        while isinstance(given, Grant):
+            tenure = given.tenure
+            assert tenure is not None
+            if tenure.lost:
+                given = gate_of(attempt).lost()
+            elif given.fence and now < tenure.deadline:
+                return given
+            else:  # or it took us so long to wake up that it is over, and the keeper has not noticed yet
+                given = await _freshen(attempt, tenure)
+        if isinstance(given, Failed):
+            raise given.error
+        return await _lead(attempt, given, wait == 0, now) if isinstance(given, Lead) else given
+    except BaseException:
+        await abandon(attempt)
+        raise
+
+
+async def abandon(attempt: Attempt) -> None:
+    """Leave nothing of an attempt behind, here or at the server, whatever it has got."""
+    gate, given = attempt.gate, attempt.given
+    if gate is not None and isinstance(given, Lead) and given.place is not None:
+        gate.bequeath(attempt, given.place)  # before it is given up at the server, if somebody else here wants it
+    if gate is None or not gate.has_lease(attempt):
+        await give_up(attempt)
+    if gate is not None:
+        gate.withdraw(attempt)
+
+
+def gate_of(attempt: Attempt) -> Gate:
+    """The gate of an attempt that has one."""
+    assert attempt.gate is not None
+    return attempt.gate
+
+
+def _enter(attempt: Attempt, at_once: bool, now: float) -> Given | Busy | None:
+    gate = gate_of(attempt)
+    if not at_once:
+        return gate.enter(attempt)
+    busy = gate.busy(attempt)
+    if busy is not None:
+        return busy
+    if gate.leads():
+        attempt.gate = None  # one who waits is asking already, and may wait for long: we ask for ourselves
+        return Lead()
+    attempt.until = now + RECALL  # in case that the keeper is just giving it back
+    return gate.enter(attempt)
+
+
+async def _stand_in_line(attempt: Attempt) -> Given | Busy:
+    """Wait for the others of this process who came before."""
+    await Park(attempt, attempt.until)
+    gate = gate_of(attempt)
+    attempt.waited = True
+    return gate.received(attempt) or gate.busy(attempt) or gate.heard
+
+
+async def _freshen(attempt: Attempt, tenure: Tenure) -> Given:
+    """There are no fences left, or hardly any time: ask the server for more of both, under the token that has the lock."""
+    gate = gate_of(attempt)
+    asking = Attempt(attempt.spec, tenure.token, doubt=tenure.doubt)
+    try:
+        answer = await ask_until(asking, attempt.until, await Now(), more=MORE)
+    finally:
+        tenure.doubt = asking.doubt
+    if isinstance(answer.value, Held) and not tenure.lost:
+        return gate.freshened(attempt, tenure, answer.value, answer.sent)
+    if isinstance(answer.value, Held) or asking.doubt:
+        await give_up(asking)  # the keeper has given it up for lost meanwhile; or an earlier copy may still be answered so
+    tenure.lose("its key is gone or somebody else's")
+    return gate.lost()
+
+
+async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float) -> Grant | Busy:
+    """Ask the server, for all of this process who want the lock."""
+    gate = attempt.gate
+    if gate is None:
+        return await take(attempt, at_once, now)
+    place = lead.place
+    if place is None and gate.crowded and not at_once:
+        attempt.token = await new_token(attempt.spec)
+        place = Waiter(attempt, gate.heard)  # asking first whether it is free would most likely be a trip for nothing
+    try:
+        result = await take(attempt, at_once, now, place)
+    except WireError as error:
+        gate.failed(attempt, error)
+        raise
+    if isinstance(result, Grant):
+        gate.took(attempt, result)
+    else:
+        gate.heard = result
+        gate.left(attempt)
+    return result

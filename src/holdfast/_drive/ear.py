@@ -1,0 +1,96 @@
+"""A waiting thread listens to the inbox itself, so that a hand-over wakes the one who waits, and not the keeper for him.
+
+The keeper lends the socket of its inbox, and looks away meanwhile. The thread only looks (MSG_PEEK) and reads nothing, so there
+is nothing to undo wherever an interrupt hits it; what there is to read, the keeper reads when it has the socket back.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import socket
+from typing import TYPE_CHECKING
+
+from holdfast._core.requests import Outcome, TimedOut
+from holdfast._core.waiting import Waiter
+from holdfast._drive.clock import clock
+
+if TYPE_CHECKING:
+    from holdfast._drive.keeper import Keeper
+    from holdfast._wire.endpoint import Endpoint
+
+AGAIN = 0.05
+"""Seconds after which the keeper has read what was not for us, and may lend the socket again."""
+
+
+class Slot(queue.SimpleQueue["Outcome | None"]):
+    """Where a thread waits for what becomes of its attempt."""
+
+    alarm = -1
+    """A pipe that is written to as well, while the thread looks at a socket."""
+
+    def put(self, outcome: Outcome | None) -> None:  # type: ignore[override]
+        super().put(outcome)
+        if self.alarm >= 0:
+            try:
+                os.write(self.alarm, b"x")
+            except OSError:
+                pass  # closed just now: it looks here next
+
+    def take(self, until: float | None) -> Outcome | None:
+        """What was put in first; TimedOut if there is nothing before local time ``until`` (None: for ever)."""
+        try:
+            return self.get(timeout=None if until is None else max(0.0, until - clock()))
+        except queue.Empty:
+            return TimedOut()
+
+
+def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None) -> Outcome | None:
+    """As `Slot.take` for a waiter that stands in the queue of the server, but quicker, where the inbox is to be had."""
+    slot = waiter.attempt.slot
+    assert isinstance(slot, Slot)
+    while True:
+        sock = keeper.lend(endpoint, waiter)
+        if sock is None:
+            return slot.take(until)
+        try:
+            if _listen(slot, sock, until):
+                fence = _seen(waiter.attempt.token, sock)
+                if fence is not None:
+                    keeper.heard(endpoint, waiter, fence)
+        finally:
+            keeper.give_back(endpoint, soon=slot.empty())
+        soon = clock() + AGAIN
+        outcome = slot.take(soon if until is None else min(soon, until))
+        if not isinstance(outcome, TimedOut) or (until is not None and until < soon):
+            return outcome
+
+
+def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
+    """True when there is something to read on the socket; False when something is in the slot, or time is up."""
+    here, alarm = os.pipe()
+    try:
+        poll = select.poll()
+        poll.register(here, select.POLLIN)
+        poll.register(sock, select.POLLIN)
+        slot.alarm = alarm
+        if not slot.empty():
+            return False
+        ready = poll.poll(None if until is None else max(0.0, 1000 * (until - clock()) + 1))
+        return bool(ready) and all(fd != here for fd, _ in ready)
+    finally:
+        slot.alarm = -1
+        os.close(alarm)
+        os.close(here)
+
+
+def _seen(token: str, sock: socket.socket) -> int | None:
+    """The fence of the hand-over to this token, if that is among what is to be read."""
+    try:
+        data = sock.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except OSError:
+        return None
+    _, found, rest = data.partition(b"1 %b " % token.encode())
+    digits, end, _ = rest.partition(b"\r\n")
+    return int(digits) if found and end and digits.isdigit() else None

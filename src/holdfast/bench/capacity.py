@@ -1,0 +1,157 @@
+"""How much one server can do: memory per lock and per waiter, operations per second of one core.
+
+Asked of the server itself, by its own count of memory and processor time, while one bare connection sends requests in
+batches: so it depends neither on how fast a client is nor on what else runs on the machine.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
+from holdfast._core.names import lock_keys
+from holdfast.bench.bare import Bare, loads, pack
+from holdfast.bench.leases import server_cpu
+from holdfast.bench.plan import PREFIX, Plan
+from holdfast.bench.report import Result, Row
+
+TTL_MS = 60_000
+BATCH = 100
+"""Requests that are sent before their answers are read."""
+
+MEMORY, WORK = "memory on the server", "operations"
+HELD, WAITER = "a held lock", "a waiter in its queue"
+PAIR, RENEWAL, REFRESHED, SET = "acquire + release", "renewal of a lease", "refresh of a waiter", "SET, for scale"
+
+
+def measure(plan: Plan) -> Result:
+    """Memory of locks and waiters, then the four kinds of work."""
+    result = Result("what one server can hold and do", chart="per_core_second")
+    server = Bare(plan.url)
+    _send(server, loads(ACQUIRE, RELEASE, RENEW, REFRESH))
+    count = plan.many(10_000, 10_000)
+    for name, taken, by_key in ((HELD, *_held(server, count)), (WAITER, *_waiting(server, count))):
+        result.rows.append(Row(name, {"server_bytes": taken, "n": float(count)}, MEMORY))
+        result.notes.append(f"{name}: {by_key:.0f} B by MEMORY USAGE of its keys; the rest is tables of keys and expiries")
+    for name, work in ((PAIR, _pairs), (RENEWAL, _renewals), (REFRESHED, _refreshes), (SET, _sets)):
+        rates = [work(server, max(10, int(30 * plan.slice))) for _ in range(plan.rounds)]
+        result.rows.append(Row(name, {"per_core_second": sorted(rates)[len(rates) // 2]}, WORK, rates))
+    server.close()
+    return result
+
+
+def _keys(name: str) -> tuple[bytes, bytes, bytes]:
+    return lock_keys(f"{PREFIX}capacity:{name}", "hf:", None)
+
+
+def _token() -> str:
+    return f"{'0' * 12}.{secrets.token_hex(16)}"
+
+
+def _acquire(keys: tuple[bytes, bytes, bytes], token: str, join: int = 0) -> bytes:
+    return pack("EVALSHA", ACQUIRE.sha, 3, *keys, token, TTL_MS, join)
+
+
+def _release(keys: tuple[bytes, bytes, bytes], token: str, mode: str = "release") -> bytes:
+    return pack("EVALSHA", RELEASE.sha, 3, *keys, token, mode)
+
+
+def _send(server: Bare, requests: list[bytes]) -> list[object]:
+    """In batches; the answers."""
+    answers: list[object] = []
+    for start in range(0, len(requests), BATCH):
+        batch = requests[start : start + BATCH]
+        server.sock.sendall(b"".join(batch))
+        answers += [server.read() for _ in batch]
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return answers
+
+
+def _used(server: Bare) -> int:
+    return int(server.info("memory")["used_memory"])
+
+
+def _held(server: Bare, count: int) -> tuple[float, float]:
+    """Bytes per lock, in all and by the keys alone."""
+    locks = [(_keys(f"held:{number:06d}"), _token()) for number in range(count)]
+    before = _used(server)
+    _send(server, [_acquire(keys, token) for keys, token in locks])
+    taken = (_used(server) - before) / count
+    by_key = sum(server("MEMORY", "USAGE", key) or 0 for key in locks[0][0])
+    _send(server, [_release(keys, token) for keys, token in locks])
+    _send(server, [pack("DEL", *keys) for keys, _ in locks])
+    return taken, by_key
+
+
+def _waiting(server: Bare, count: int, line: int = 100) -> tuple[float, float]:
+    """Bytes per waiter, in lines of a hundred."""
+    locks = [_keys(f"line:{number:06d}") for number in range(max(1, count // line))]
+    _send(server, [_acquire(keys, _token()) for keys in locks])
+    before = _used(server)
+    empty = _usage(server, locks[0])
+    _send(server, [_acquire(keys, _token(), 1) for keys in locks for _ in range(line)])
+    taken, by_key = (_used(server) - before) / (len(locks) * line), (_usage(server, locks[0]) - empty) / line
+    _send(server, [pack("DEL", *keys) for keys in locks])
+    return taken, by_key
+
+
+def _usage(server: Bare, keys: tuple[bytes, ...]) -> int:
+    return sum(server("MEMORY", "USAGE", key, "SAMPLES", 0) or 0 for key in keys)
+
+
+def _per_core_second(server: Bare, batches: int, make: Callable[[], list[bytes]], each: int) -> float:
+    """``make`` gives the requests of a batch, in which ``each`` operations are done."""
+    todo = [make() for _ in range(batches)]
+    before = server_cpu(server)
+    for requests in todo:
+        _send(server, requests)
+    return batches * each / max(1e-6, server_cpu(server) - before)
+
+
+def _pairs(server: Bare, batches: int) -> float:
+    locks = [_keys(f"work:{number}") for number in range(BATCH // 2)]
+
+    def make() -> list[bytes]:
+        tokens = [(keys, _token()) for keys in locks]
+        return [_acquire(*lock) for lock in tokens] + [_release(*lock) for lock in tokens]
+
+    return _per_core_second(server, batches, make, len(locks))
+
+
+def _renewals(server: Bare, batches: int) -> float:
+    """One script for a hundred leases, as a process sends it."""
+    locks = [(_keys(f"work:{number}"), _token()) for number in range(BATCH)]
+    _send(server, [_acquire(*lock) for lock in locks])
+    keys, tokens = [key for each, _ in locks for key in each], [token for _, token in locks]
+    numbers = iter(range(1, 10**9))
+
+    def make() -> list[bytes]:
+        number = next(numbers)
+        return [pack("EVALSHA", RENEW.sha, len(keys), *keys, *(part for token in tokens for part in (token, TTL_MS, number)))]
+
+    rate = _per_core_second(server, batches, make, len(locks))
+    _send(server, [_release(*lock) for lock in locks])
+    return rate
+
+
+def _refreshes(server: Bare, batches: int) -> float:
+    """One script for the waiters of a hundred locks, as a process sends it."""
+    locks = [(_keys(f"work:{number}"), _token(), _token()) for number in range(BATCH)]
+    _send(server, [_acquire(keys, holder) for keys, holder, _ in locks])
+    _send(server, [_acquire(keys, waiter, 1) for keys, _, waiter in locks])
+    keys = [key for each, _, _ in locks for key in each]
+    arguments = [argument for _, _, waiter in locks for argument in (waiter, TTL_MS)]
+    request = pack("EVALSHA", REFRESH.sha, len(keys), *keys, f"hf:inbox:{'0' * 12}", *arguments)
+    rate = _per_core_second(server, batches, lambda: [request], len(locks))
+    _send(server, [pack("DEL", *keys) for keys, _, _ in locks])
+    return rate
+
+
+def _sets(server: Bare, batches: int) -> float:
+    key = f"{PREFIX}set"
+    rate = _per_core_second(server, batches, lambda: [pack("SET", key, "x", "PX", TTL_MS)] * BATCH, BATCH)
+    server("DEL", key)
+    return rate

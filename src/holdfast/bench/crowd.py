@@ -1,0 +1,256 @@
+"""A crowd on one lock: two processes, in each eight threads or eight tasks that take it, give it back and come again at once.
+
+With nothing to do inside, and with a millisecond of work. Who has waited how long is noted by each of the crowd; how many
+commands reached the server, and in which order it served, is read off its own record (MONITOR) in a run of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+import time
+from array import array
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from statistics import median
+from typing import NamedTuple
+
+from holdfast._core.names import lock_keys
+from holdfast.bench.plan import PREFIX, Plan, in_turns
+from holdfast.bench.report import Figure, Result, Row, jain, quantile
+from holdfast.bench.rivals import (
+    FAIR,
+    FAIR_AIO,
+    OURS,
+    OURS_AIO,
+    PYTHON_REDIS_LOCK,
+    REDIS_PY,
+    AnyAsyncLock,
+    AnyLock,
+    Tasks,
+    Threads,
+    fence,
+)
+from holdfast.bench.wiretap import Seen, Wiretap
+from holdfast.bench.workers import Worker, workers
+
+PROCESSES, EACH = 2, 8
+WARM_UP = 0.1
+"""Seconds before anything counts: connections are opened, and everybody has arrived."""
+TAPPED = 0.3
+"""Seconds of the run that is recorded at the server."""
+SLACK = 0.02
+"""Seconds by which somebody must have asked earlier before it counts as overtaken: asking is not yet standing in line."""
+BODIES = {"empty body": 0.0, "1 ms inside": 0.001}
+
+_clock = time.monotonic
+
+
+class Turn(NamedTuple):
+    """One acquisition. Times in seconds of the machine's monotonic clock."""
+
+    asked: float
+    got: float
+    fence: int
+
+
+class Slice(NamedTuple):
+    """What happened in one round."""
+
+    per_second: float
+    jain: float
+    waits: list[float]
+    overtaken: int
+
+
+class _Order(NamedTuple):
+    """What the processes are told."""
+
+    contender: str
+    key: str
+    work: float
+    start: float
+    end: float
+
+
+def measure(plan: Plan) -> Result:
+    """Four groups: threads and tasks, without and with work inside."""
+    result = Result(f"{PROCESSES} processes x {EACH} threads, or tasks, on one lock")
+    for face, target in (("threads", _serve_threads), ("tasks", _serve_tasks)):
+        with workers(PROCESSES, target, plan.url) as crowd:
+            contenders: list[str] = max(worker.hear() for worker in crowd)
+            for body, work in BODIES.items():
+                group = f"{PROCESSES} x {EACH} {face}, {body}"
+                found = in_turns(contenders, plan.rounds, functools.partial(_round, crowd, work, plan.slice))
+                for name, slices in found.items():
+                    with Wiretap(plan.url) as tap:
+                        tapped = _round(crowd, work, min(TAPPED, plan.slice), name)
+                    commands = len(tap.from_clients) / max(1, len(tapped.waits))
+                    result.rows.append(_row(group, name, slices, commands))
+                _judge(result, group, bool(work), found)
+            strict = next((name for name in (FAIR, FAIR_AIO) if name in contenders), contenders[0])
+            result.figures.append(_order(plan.url, crowd, strict))
+    result.notes.append(
+        "waits are from asking to having; commands are counted in a run of their own, since counting slows the server"
+    )
+    return result
+
+
+def _round(crowd: Sequence[Worker], work: float, seconds: float, contender: str) -> Slice:
+    begin = _clock() + 0.02
+    start, end = begin + WARM_UP, begin + WARM_UP + seconds
+    order = _Order(contender, f"{PREFIX}crowd:{contender}", work, begin, end)
+    for worker in crowd:
+        worker.tell(order)
+    everyone = [_turns(packed, start, end) for worker in crowd for packed in worker.hear()]
+    all_turns = [turn for each in everyone for turn in each]
+    waits = [turn.got - turn.asked for turn in all_turns]
+    late = overtakings(all_turns, SLACK) if all_turns and all_turns[0].fence else 0
+    return Slice(sum(1 for turn in all_turns if turn.got < end) / seconds, jain([len(each) for each in everyone]), waits, late)
+
+
+def _turns(packed: tuple[bytes, bytes, bytes], start: float, end: float) -> list[Turn]:
+    """Those that ended after the warm-up and were asked for before the end: the longest waits are among them."""
+    asked, got, fences = array("d"), array("d"), array("q")
+    asked.frombytes(packed[0])
+    got.frombytes(packed[1])
+    fences.frombytes(packed[2])
+    return [Turn(*turn) for turn in zip(asked, got, fences, strict=True) if turn[1] >= start and turn[0] < end]
+
+
+def _row(group: str, name: str, slices: Sequence[Slice], commands: float) -> Row:
+    waits = [wait for each in slices for wait in each.waits] or [float("inf")]
+    middle = quantile(waits, 0.5)
+    values = {
+        "per_second": median(each.per_second for each in slices),
+        "p50_ms": 1000 * middle,
+        "p999_ms": 1000 * quantile(waits, 0.999),
+        "longest_ms": 1000 * max(waits),
+        "tail": quantile(waits, 0.999) / middle,
+        "jain": median(each.jain for each in slices),
+        "commands": commands,
+        "n": float(len(waits)),
+    }
+    return Row(name, values, group, [each.per_second for each in slices])
+
+
+def _judge(result: Result, group: str, work: bool, found: dict[str, list[Slice]]) -> None:
+    ours, fair = (OURS, FAIR) if OURS in found else (OURS_AIO, FAIR_AIO)
+    rates = {name: result.value(name, "per_second", group) or 0.0 for name in found}
+    best = max((name for name in found if not name.startswith("holdfast")), key=lambda name: rates[name])
+    result.compare(f"{group}: {ours} / {best}, per second", rates[ours], rates[best], "≥", 1.0)
+    longest = result.value(ours, "longest_ms", group)
+    theirs = result.value(PYTHON_REDIS_LOCK, "longest_ms", group)
+    result.compare(f"{group}: {ours} / {PYTHON_REDIS_LOCK}, longest wait", longest, theirs, "≤", 0.5)
+    if REDIS_PY in found:
+        result.compare(f"{group}: {REDIS_PY} / {ours}, longest wait", result.value(REDIS_PY, "longest_ms", group), longest)
+    result.figures.append(Figure(f"{group}: {ours}, Jain index", result.value(ours, "jain", group) or 0.0, "", "≥", 0.98))
+    tail = result.value(fair, "tail", group)
+    if tail is not None:
+        name = f"{group}: {fair}, p99.9 / median wait"
+        result.figures.append(Figure(name, tail, "", "≤", 1.5) if work else Figure(name, tail))
+        late = sum(each.overtaken for each in found[fair])
+        result.figures.append(Figure(f"{group}: {fair}, served before one who had asked {1000 * SLACK:g} ms earlier", late))
+
+
+def overtakings(turns: Sequence[Turn], slack: float = 0.0) -> int:
+    """How many were served (had a lower fence) before somebody who had asked more than ``slack`` seconds earlier."""
+    found = 0
+    latest_ask = float("-inf")  # of all with a lower fence
+    for turn in sorted(turns, key=lambda turn: turn.fence):
+        if turn.asked + slack < latest_ask:
+            found += 1
+        latest_ask = max(latest_ask, turn.asked)
+    return found
+
+
+def _order(url: str, crowd: Sequence[Worker], name: str) -> Figure:
+    with Wiretap(url) as tap:
+        _round(crowd, 0.0, TAPPED, name)
+    arrivals, wrong = replay(tap.seen, f"{PREFIX}crowd:{name}")
+    return Figure(f"{name}: {arrivals} arrivals in the server's queue; served out of turn", wrong, "", "=", 0)
+
+
+def replay(seen: Sequence[Seen], name: str) -> tuple[int, int]:
+    """Arrivals in the queue, and grants out of turn, by the commands that the scripts sent."""
+    lock, _, queue = (key.decode() for key in lock_keys(name, "hf:", None))
+    line: list[str] = []
+    arrivals = wrong = 0
+    for command in seen:
+        if command.source != "lua" or not command.arguments:
+            continue
+        if command.name == "ZADD" and command.arguments[0] == queue and command.arguments[-1] not in line:
+            line.append(command.arguments[-1])
+            arrivals += 1
+        elif command.name == "SET" and command.arguments[0] == lock:
+            token = command.arguments[1]
+            wrong += bool(line) and line[0] != token
+            if token in line:
+                line.remove(token)
+    return arrivals, wrong
+
+
+# The processes of the crowd: they note everything and judge nothing.
+
+
+class _Notes:
+    """Of one thread or task."""
+
+    def __init__(self) -> None:
+        self.asked, self.got, self.fences = array("d"), array("d"), array("q")
+
+    def note(self, asked: float, got: float, lock: object) -> None:
+        self.asked.append(asked)
+        self.got.append(got)
+        self.fences.append(fence(lock) or 0)
+
+    def packed(self) -> tuple[bytes, bytes, bytes]:
+        return self.asked.tobytes(), self.got.tobytes(), self.fences.tobytes()
+
+
+def _serve_threads(pipe: Connection, url: str) -> None:
+    def take(lock: AnyLock, order: _Order, notes: _Notes) -> None:
+        time.sleep(max(0.0, order.start - _clock()))
+        while (asked := _clock()) < order.end:
+            lock.acquire()
+            notes.note(asked, _clock(), lock)
+            if order.work:
+                time.sleep(order.work)
+            lock.release()
+
+    with Threads(url) as makers:
+        pipe.send(list(makers.make))
+        while True:
+            order: _Order = pipe.recv()
+            notes = [_Notes() for _ in range(EACH)]
+            locks = [makers.make[order.contender](order.key) for _ in notes]
+            crowd = [threading.Thread(target=take, args=(lock, order, each)) for lock, each in zip(locks, notes, strict=True)]
+            for thread in crowd:
+                thread.start()
+            for thread in crowd:
+                thread.join()
+            pipe.send([each.packed() for each in notes])
+
+
+def _serve_tasks(pipe: Connection, url: str) -> None:
+    async def take(lock: AnyAsyncLock, order: _Order, notes: _Notes) -> None:
+        await asyncio.sleep(max(0.0, order.start - _clock()))
+        while (asked := _clock()) < order.end:
+            await lock.acquire()
+            notes.note(asked, _clock(), lock)
+            if order.work:
+                await asyncio.sleep(order.work)
+            await lock.release()
+
+    async def serve() -> None:
+        async with Tasks(url) as makers:
+            pipe.send(list(makers.make))
+            while True:
+                order: _Order = pipe.recv()  # blocks the loop: nothing is held or awaited between two rounds
+                notes = [_Notes() for _ in range(EACH)]
+                locks = [makers.make[order.contender](order.key) for _ in notes]
+                await asyncio.gather(*(take(lock, order, each) for lock, each in zip(locks, notes, strict=True)))
+                pipe.send([each.packed() for each in notes])
+
+    asyncio.run(serve())

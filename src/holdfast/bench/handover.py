@@ -1,0 +1,117 @@
+"""Hand-over: from the moment the holder begins to release until the one waiting process has the lock.
+
+Both processes read the same clock (CLOCK_MONOTONIC is the machine's). The floor is a bare PUBLISH that wakes a process
+blocked in recv(): the same way through the server, without any lock.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import closing
+from multiprocessing.connection import Connection
+
+from holdfast.bench.bare import Bare, pack
+from holdfast.bench.plan import PREFIX, Plan
+from holdfast.bench.report import Figure, Result, quantile, times
+from holdfast.bench.rivals import FAIR, OURS, REDIS_PY, Threads
+from holdfast.bench.wiretap import Wiretap
+from holdfast.bench.workers import Worker, workers
+
+WAKE = "bare PUBLISH to a process blocked in recv()"
+CHANNEL = f"{PREFIX}wake"
+
+QUICK = {OURS, FAIR, WAKE}
+"""They take a millisecond. Those that poll take a tenth of a second each: a third of the rounds is enough for them."""
+
+
+def measure(plan: Plan) -> Result:
+    """Hand-overs one after the other, contenders interleaved; then the commands of a process that waits."""
+    result = Result("hand-over to one waiting process", chart="p50_ms")
+    with workers(1, _follow, plan.url) as (follower,), Threads(plan.url) as makers, closing(Bare(plan.url)) as server:
+        follower.hear()
+        leader = _Leader(plan.url, follower, makers, server)
+        found: dict[str, list[float]] = {name: [] for name in (*makers.make, WAKE)}
+        for number in range(max(3, int(30 * plan.seconds)) + 1):
+            for name, noted in found.items():
+                if name in QUICK or number % 3 == 0:
+                    taken = leader.hand_over(name)
+                    if number:  # the first one opens connections
+                        noted.append(taken)
+        result.rows = [times(name, noted) for name, noted in found.items() if noted]
+        for row in result.rows:
+            if row.contender != WAKE:
+                row.values["idle_commands"] = leader.watch(row.contender, plan)
+    medians = {name: quantile(noted, 0.5) for name, noted in found.items() if noted}
+    result.compare(f"{OURS} / bare wake, p50", medians[OURS], medians[WAKE], "≤", 1.5)
+    result.compare(f"{REDIS_PY} / {OURS}, p50", medians.get(REDIS_PY), medians[OURS])
+    idle = result.value(OURS, "idle_commands") or 0.0
+    result.figures.append(Figure(f"{OURS}: commands while one process waits", idle, "/s", "≤", 1.1))
+    return result
+
+
+class _Leader:
+    """The holder's side, in this process."""
+
+    def __init__(self, url: str, follower: Worker, makers: Threads, server: Bare) -> None:
+        self._url, self._follower = url, follower
+        self._locks = {name: make(_key(name)) for name, make in makers.make.items()}
+        self._bare = server
+
+    def hand_over(self, name: str) -> float:
+        """Seconds from the beginning of the release (or the PUBLISH) to the follower's awakening."""
+        self._await_follower(name)
+        # Long enough for it to be waiting; and at random, or a poller would look better or worse than it is.
+        time.sleep(0.02 + random.uniform(0, 0.01 if name in QUICK else 0.1))
+        lock = self._locks.get(name)
+        publish = pack("PUBLISH", CHANNEL, "x")
+        start = time.monotonic()
+        if lock is None:
+            self._bare.exchange(publish)
+        else:
+            lock.release()
+        woken: float = self._follower.hear()
+        self._follower.hear()
+        return woken - start
+
+    def watch(self, name: str, plan: Plan) -> float:
+        """Requests about the lock per second, of a process that waits for it."""
+        self._await_follower(name)
+        time.sleep(min(1.2, plan.watch))  # joining the queue, opening the inbox
+        with Wiretap(self._url) as tap:
+            time.sleep(plan.watch)
+        self._locks[name].release()
+        self._follower.hear()
+        self._follower.hear()
+        return sum(any(_key(name) in argument for argument in seen.arguments) for seen in tap.from_clients) / plan.watch
+
+    def _await_follower(self, name: str) -> None:
+        lock = self._locks.get(name)
+        if lock is not None:
+            assert lock.acquire() is not False
+        self._follower.ask(name)
+
+
+def _key(name: str) -> str:
+    return f"{PREFIX}handover:{name}"
+
+
+def _follow(pipe: Connection, url: str) -> None:
+    """The waiting process. Tells when it is about to wait, when it woke, and when it has released again."""
+    with closing(Bare(url)) as bare, Threads(url) as makers:
+        bare("SUBSCRIBE", CHANNEL)
+        locks = {name: make(_key(name)) for name, make in makers.make.items()}
+        pipe.send(None)
+        while True:
+            name = pipe.recv()
+            pipe.send(None)
+            if name == WAKE:
+                bare.read()
+                woken = time.monotonic()
+            else:
+                lock = locks[name]
+                lock.acquire()
+                woken = time.monotonic()
+                lock.release()
+            pipe.send(woken)
+            pipe.send(None)

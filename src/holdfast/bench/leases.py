@@ -1,0 +1,102 @@
+"""One process that holds a hundred thousand leases of 30 seconds: what their renewal costs, and whether one is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import re
+import time
+from multiprocessing.connection import Connection
+
+import holdfast.aio
+from holdfast.bench.bare import Bare
+from holdfast.bench.machine import resident
+from holdfast.bench.plan import PREFIX, Plan
+from holdfast.bench.report import Figure, Result, Row
+from holdfast.bench.rivals import OURS_AIO, TTL
+from holdfast.bench.workers import workers
+
+AT_ONCE = 500
+"""Acquisitions under way at the same moment."""
+
+EVERY = TTL / 3
+"""Seconds from one renewal of a lease to the next. What is watched is a multiple of it, or there might be none."""
+
+
+def measure(plan: Plan) -> Result:
+    """Take them all, watch the processor time of both sides while nothing happens, give them back."""
+    count = plan.many(100_000, 10_000)
+    whole = not plan.smoke
+    window = EVERY * max(1, round(4 * plan.seconds / EVERY)) if whole else plan.seconds
+    result = Result(f"{count:,} leases held by one process, ttl {TTL:g} s", chart="core_share")
+    server = Bare(plan.url)
+    memory = int(server.info("memory")["used_memory"])
+    with workers(1, _hold, plan.url, count) as (holder,):
+        taking, grown = holder.hear()
+        memory = int(server.info("memory")["used_memory"]) - memory
+        busy, renewed = server_cpu(server), _renewals(server)
+        share, lost = holder.ask(window)
+        busy, renewed = server_cpu(server) - busy, _renewals(server) - renewed
+        giving = holder.ask(None)
+    server.close()
+    values = {
+        "core_share": 100 * share,
+        "server_share": 100 * busy / window,
+        "lost": float(lost),
+        "bytes": grown / count,
+        "server_bytes": memory / count,
+        "n": float(count),
+    }
+    result.rows.append(Row(OURS_AIO, values))
+    name, limit = f"renewal of {count:,} leases: share of one core", 15 * count / 100_000
+    result.figures = [
+        Figure(name, 100 * share, "%", "≤", limit) if whole else Figure(name, 100 * share, "%"),
+        Figure("leases lost", lost, "", "=", 0),
+        Figure(f"renewals of each lease in {window:g} s", renewed / count),
+        Figure("taking them all", taking, "s"),
+        Figure("giving them all back", giving, "s"),
+    ]
+    result.notes.append("no peers: redis-py's Lock is not renewed, python-redis-lock wants a thread for each lock")
+    return result
+
+
+def _renewals(server: Bare) -> int:
+    """A renewal sets the expiry of the lock's key; nothing else does, while nobody comes or goes."""
+    counted = re.match(r"calls=(\d+)", server.info("commandstats").get("cmdstat_pexpire", ""))
+    return int(counted[1]) if counted else 0
+
+
+def server_cpu(server: Bare) -> float:
+    """Seconds of processor time that the server has used."""
+    used = server.info("cpu")
+    return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
+
+
+def _hold(pipe: Connection, url: str, count: int) -> None:
+    asyncio.run(_serve(pipe, url, count))
+
+
+async def _serve(pipe: Connection, url: str, count: int) -> None:
+    first = holdfast.aio.Lock(url, f"{PREFIX}leases:first", ttl=TTL)
+    await first.acquire()
+    gc.collect()
+    before, start = resident(), time.monotonic()
+    locks = [holdfast.aio.Lock(url, f"{PREFIX}leases:{number}", ttl=TTL) for number in range(count)]
+    for number in range(0, count, AT_ONCE):
+        await asyncio.gather(*(lock.acquire() for lock in locks[number : number + AT_ONCE]))
+    taking = time.monotonic() - start
+    gc.collect()
+    pipe.send((taking, resident() - before))
+    window = await asyncio.to_thread(pipe.recv)
+    spent = time.process_time()
+    await asyncio.sleep(window)
+    spent = time.process_time() - spent
+    leases = [lock.lease for lock in locks]
+    pipe.send((spent / window, sum(1 for lease in leases if lease is None or lease.lost.is_set())))
+    await asyncio.to_thread(pipe.recv)
+    start = time.monotonic()
+    for number in range(0, count, AT_ONCE):
+        await asyncio.gather(*(lock.release() for lock in locks[number : number + AT_ONCE]), return_exceptions=True)
+    await first.release()
+    await holdfast.aio.close()
+    pipe.send(time.monotonic() - start)

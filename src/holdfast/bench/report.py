@@ -1,0 +1,193 @@
+"""What a scenario finds: a row for each contender, figures with targets and verdicts; as text and as JSON."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+SCHEMA = 1
+"""Version of the JSON document. It rises when a field changes its meaning or goes away, not when one is added."""
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {"≤": operator.le, "≥": operator.ge, "=": operator.eq}
+
+
+class Measure(NamedTuple):
+    """A column: its unit, how many decimals are worth showing, and what it is."""
+
+    unit: str
+    decimals: int
+    meaning: str
+
+
+MEASURES = {
+    "per_second": Measure("/s", 0, "acquisitions per second, each with its release; median of the rounds"),
+    "p50_ms": Measure("ms", 3, "median"),
+    "p99_ms": Measure("ms", 3, "99th percentile"),
+    "p999_ms": Measure("ms", 3, "99.9th percentile"),
+    "longest_ms": Measure("ms", 1, "longest of all"),
+    "tail": Measure("", 2, "99.9th percentile of the waits by their median"),
+    "jain": Measure("", 3, "Jain's index of fairness over all threads or tasks: 1 if all got the same; median of the rounds"),
+    "commands": Measure("", 2, "commands that reach the server, per acquisition with its release"),
+    "idle_commands": Measure("/s", 1, "commands that reach the server per second while nothing changes"),
+    "connections": Measure("", 1, "connections to the server, per process"),
+    "bytes": Measure("B", 0, "memory of the process (resident set), each"),
+    "core_share": Measure("%", 1, "processor time of the process, of one core"),
+    "server_share": Measure("%", 1, "processor time of the server, of one core"),
+    "lost": Measure("", 0, "leases lost"),
+    "wrong": Measure("", 0, "two inside at once, or a fence that did not rise"),
+    "wall_ms": Measure("ms", 1, "from start to end; median"),
+    "peak_mb": Measure("MB", 1, "largest resident set of one process"),
+    "server_bytes": Measure("B", 0, "memory of the server, each"),
+    "per_core_second": Measure("/s", 0, "how many one core of the server can carry out per second"),
+    "n": Measure("", 0, "how many were measured"),
+}
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The value at or below which the fraction ``q`` of them lies (nearest rank; not interpolated)."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
+
+
+def jain(counts: Sequence[int]) -> float:
+    """Jain's index of fairness: 1 when all have got the same, 1/n when one has got all (R. Jain et al., DEC-TR-301, 1984)."""
+    return sum(counts) ** 2 / (len(counts) * sum(count * count for count in counts)) if any(counts) else 0.0
+
+
+@dataclass
+class Row:
+    """One contender."""
+
+    contender: str
+    values: dict[str, float]
+    """By `MEASURES`."""
+    group: str = ""
+    """Whom it is to be compared with: those of the same group."""
+    rounds: list[float] = field(default_factory=list)
+    """The first of the values in each round, where there were rounds."""
+
+
+def times(contender: str, seconds: Sequence[float], group: str = "") -> Row:
+    """A row that says how long something takes."""
+    ms = [1000 * s for s in seconds]
+    values = {"p50_ms": quantile(ms, 0.5), "p99_ms": quantile(ms, 0.99), "longest_ms": max(ms), "n": float(len(ms))}
+    return Row(contender, values, group)
+
+
+@dataclass
+class Figure:
+    """One number and, where there is one, its target."""
+
+    name: str
+    value: float
+    unit: str = ""
+    relation: str = ""
+    target: float = 0.0
+    held: bool | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.held = _COMPARE[self.relation](self.value, self.target) if self.relation else None
+
+    def line(self) -> str:
+        digits = ".0f" if float(self.value).is_integer() else ".3g" if self.value < 100 else ",.0f"
+        value = f"{self.value:{digits}}"
+        said = f"  {self.name:72}{value:>9} {self.unit:3}"
+        if self.held is None:
+            return said.rstrip()
+        return f"{said} target {self.relation} {self.target:g}{' ' + self.unit if self.unit else ''}: " + (
+            "held" if self.held else "MISSED"
+        )
+
+
+@dataclass
+class Result:
+    """One scenario."""
+
+    title: str
+    rows: list[Row] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    chart: str = "per_second"
+    """The measure that is drawn."""
+    name: str = ""
+    seconds: float = 0.0
+    """How long measuring took."""
+
+    def value(self, contender: str, measure: str, group: str = "") -> float | None:
+        """One value; None if that contender was left out."""
+        found = (row for row in self.rows if (row.contender, row.group) == (contender, group))
+        return next((row.values[measure] for row in found), None)
+
+    def compare(self, name: str, one: float | None, other: float | None, relation: str = "", target: float = 0.0) -> None:
+        """Add the figure ``one / other``, if both were measured."""
+        if one is not None and other:
+            self.figures.append(Figure(name, one / other, "", relation, target))
+
+    def text(self) -> str:
+        lines = ["", f"{self.name}: {self.title}"]
+        for group in dict.fromkeys(row.group for row in self.rows):
+            lines += _table(group, [row for row in self.rows if row.group == group])
+        lines += [figure.line() for figure in self.figures]
+        return "\n".join(lines + [f"  ({note})" for note in self.notes])
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "title": self.title,
+            "seconds": round(self.seconds, 1),
+            "contenders": [
+                {
+                    "group": row.group,
+                    "contender": row.contender,
+                    "values": {measure: _rounded(value) for measure, value in row.values.items()},
+                    "rounds": [_rounded(value) for value in row.rounds],
+                }
+                for row in self.rows
+            ],
+            "figures": [
+                {
+                    "name": figure.name,
+                    "value": _rounded(figure.value),
+                    "unit": figure.unit,
+                    "relation": figure.relation or None,
+                    "target": figure.target if figure.relation else None,
+                    "held": figure.held,
+                }
+                for figure in self.figures
+            ],
+            "notes": self.notes,
+        }
+
+
+def _rounded(value: float) -> float | None:
+    """Six digits are more than was measured; JSON knows no infinity."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def shown(measure: str, value: float) -> str:
+    """A value as people read it."""
+    return f"{value:,.{MEASURES[measure].decimals}f}"
+
+
+def _table(group: str, rows: Sequence[Row]) -> list[str]:
+    columns = list(dict.fromkeys(measure for row in rows for measure in row.values))
+    heads = (f"{measure.removesuffix('_ms')} {MEASURES[measure].unit}".strip() for measure in columns)
+    lines = [f"  {group:44}" + "".join(f"{head:>19}" for head in heads)]
+    for row in rows:
+        cells = (shown(measure, row.values[measure]) if measure in row.values else "" for measure in columns)
+        lines.append(f"    {row.contender:42}" + "".join(f"{cell:>19}" for cell in cells))
+    return lines
+
+
+def document(results: Iterable[Result], machine: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """The JSON document; `docs/benchmarks.md` describes it."""
+    return {
+        "schema": SCHEMA,
+        "machine": machine,
+        "options": options,
+        "measures": {name: {"unit": measure.unit, "meaning": measure.meaning} for name, measure in MEASURES.items()},
+        "scenarios": [result.facts() for result in results],
+    }

@@ -1,0 +1,97 @@
+"""The locks that are compared: ours, and those that people use today. One that is not installed is left out."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, Protocol, Self
+
+import redis
+import redis.asyncio
+
+import holdfast
+import holdfast.aio
+
+TTL = 30.0
+"""Seconds of every lease: our default, and with renewal on."""
+
+OURS, FAIR = "holdfast.Lock", "holdfast.FairLock"
+REDIS_PY, PYTHON_REDIS_LOCK = "redis-py Lock", "python-redis-lock"
+OURS_AIO, FAIR_AIO, REDIS_AIO = "holdfast.aio.Lock", "holdfast.aio.FairLock", "redis.asyncio Lock"
+
+CONNECTIONS = 20_000
+"""Nobody shall fail, or wait for a connection, because of the default size of a pool."""
+
+
+class AnyLock(Protocol):
+    """What all locks for threads have in common."""
+
+    def acquire(self) -> bool | None: ...
+
+    def release(self) -> Any: ...
+
+
+class AnyAsyncLock(Protocol):
+    """What all locks for tasks have in common."""
+
+    async def acquire(self) -> bool: ...
+
+    async def release(self) -> Any: ...
+
+
+def missing() -> list[str]:
+    """What cannot be compared, and why; a line each."""
+    lines = []
+    if find_spec("redis_lock") is None:
+        lines.append('python-redis-lock is left out: pip install "holdfast[bench]" brings it')
+    return lines
+
+
+class Threads:
+    """Makes locks for threads. All threads of a process share a client, as in most programs."""
+
+    def __init__(self, url: str) -> None:
+        self._client = redis.Redis.from_url(url, max_connections=CONNECTIONS)
+        # python-redis-lock waits in BLPOP, which redis-py's default time limit for an answer would cut off.
+        self._patient = redis.Redis.from_url(url, max_connections=CONNECTIONS, socket_timeout=None)
+        self.make: dict[str, Callable[[str], AnyLock]] = {
+            OURS: lambda name: holdfast.Lock(url, name, ttl=TTL),
+            FAIR: lambda name: holdfast.FairLock(url, name, ttl=TTL),
+            REDIS_PY: lambda name: self._client.lock(name, timeout=TTL),
+        }
+        if find_spec("redis_lock") is not None:
+            theirs = importlib.import_module("redis_lock")
+            self.make[PYTHON_REDIS_LOCK] = lambda name: theirs.Lock(self._patient, name, expire=int(TTL))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+        self._patient.close()
+
+
+class Tasks:
+    """Makes locks for the tasks of one event loop."""
+
+    def __init__(self, url: str) -> None:
+        self._client = redis.asyncio.Redis.from_url(url, max_connections=CONNECTIONS)
+        self.make: dict[str, Callable[[str], AnyAsyncLock]] = {
+            OURS_AIO: lambda name: holdfast.aio.Lock(url, name, ttl=TTL),
+            FAIR_AIO: lambda name: holdfast.aio.FairLock(url, name, ttl=TTL),
+            REDIS_AIO: lambda name: self._client.lock(name, timeout=TTL),
+        }
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+        await holdfast.aio.close()
+
+
+def fence(lock: object) -> int | None:
+    """Of a lock that is held, if it has such a thing."""
+    lease = getattr(lock, "lease", None)
+    return None if lease is None else lease.fence

@@ -1,0 +1,101 @@
+"""A free lock: what one caller pays to take it and give it back, from a thread and from a task."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+
+import holdfast
+from holdfast.bench.bare import SCRIPTS, SET_DELETE, AsyncBare, AsyncBareLock, Bare, BareLock
+from holdfast.bench.plan import PREFIX, Plan, in_turns, turns
+from holdfast.bench.report import Figure, Result, Row, times
+from holdfast.bench.rivals import OURS, OURS_AIO, REDIS_AIO, REDIS_PY, TTL, AnyAsyncLock, AnyLock, Tasks, Threads
+from holdfast.bench.wiretap import Wiretap
+
+WARM_UP, TURN = 50, 20
+"""Pairs before anything counts, and pairs in a row before the next contender has its turn."""
+
+_clock = time.perf_counter
+
+
+def measure(plan: Plan) -> Result:
+    """Turns of a few milliseconds each, so that a drift of the machine hits all alike."""
+    result = Result("a free lock, one caller: acquire + release", chart="p50_ms")
+    result.rows = _threads(plan)
+    with asyncio.Runner() as runner:
+        result.rows += runner.run(_tasks(plan))
+    for group, ours, theirs, limit in (("sync", OURS, REDIS_PY, 1.2), ("asyncio", OURS_AIO, REDIS_AIO, 1.3)):
+        mine = result.value(ours, "p50_ms", group)
+        result.compare(f"{ours} / {SCRIPTS}, p50", mine, result.value(SCRIPTS, "p50_ms", group), "≤", limit)
+        result.compare(f"{ours} / {SET_DELETE}, p50", mine, result.value(SET_DELETE, "p50_ms", group), "≤", 1.3)
+        result.compare(f"{ours} / {theirs}, p50", mine, result.value(theirs, "p50_ms", group), "≤", 1.0)
+    result.figures.append(Figure("commands per pair", _commands_per_pair(plan.url), "", "=", 2))
+    return result
+
+
+def _rounds(plan: Plan) -> int:
+    """A pair takes about 0.3 ms."""
+    return max(2, int(plan.seconds / (TURN * 0.0003)))
+
+
+def _threads(plan: Plan) -> list[Row]:
+    bare = Bare(plan.url)
+    with Threads(plan.url) as threads:
+        locks: dict[str, AnyLock] = {name: make(f"{PREFIX}free:{name}") for name, make in threads.make.items()}
+        locks |= {kind: BareLock(bare, kind, f"{PREFIX}free:{kind}") for kind in (SCRIPTS, SET_DELETE)}
+        found: dict[str, list[float]] = {name: [] for name in locks}
+
+        def turn(name: str, pairs: int = TURN) -> None:
+            lock, noted = locks[name], found[name]
+            for _ in range(pairs):
+                start = _clock()
+                lock.acquire()
+                lock.release()
+                noted.append(_clock() - start)
+
+        for name in locks:
+            turn(name, WARM_UP)
+        gc.collect()
+        in_turns(list(locks), _rounds(plan), turn)
+    bare.close()
+    return [times(name, noted[WARM_UP:], "sync") for name, noted in found.items()]
+
+
+async def _tasks(plan: Plan) -> list[Row]:
+    bare = await AsyncBare.connect(plan.url)
+    async with Tasks(plan.url) as tasks:
+        locks: dict[str, AnyAsyncLock] = {name: make(f"{PREFIX}free:{name}") for name, make in tasks.make.items()}
+        for kind in (SCRIPTS, SET_DELETE):
+            locks[kind] = lock = AsyncBareLock(bare, kind, f"{PREFIX}free:aio:{kind}")
+            await lock.load()
+        found: dict[str, list[float]] = {name: [] for name in locks}
+
+        async def turn(name: str, pairs: int = TURN) -> None:
+            lock, noted = locks[name], found[name]
+            for _ in range(pairs):
+                start = _clock()
+                await lock.acquire()
+                await lock.release()
+                noted.append(_clock() - start)
+
+        for name in locks:
+            await turn(name, WARM_UP)
+        gc.collect()
+        for name in turns(list(locks), _rounds(plan)):
+            await turn(name)
+    bare.close()
+    return [times(name, noted[WARM_UP:], "asyncio") for name, noted in found.items()]
+
+
+def _commands_per_pair(url: str, pairs: int = 100) -> float:
+    """Everything that reaches the server while one process takes and gives back, without the process record (a SET each
+    20 s, whatever the number of locks)."""
+    lock = holdfast.Lock(url, f"{PREFIX}free:count", ttl=TTL)
+    lock.acquire()
+    lock.release()
+    with Wiretap(url) as tap:
+        for _ in range(pairs):
+            lock.acquire()
+            lock.release()
+    return sum(1 for seen in tap.from_clients if seen.name != "SET") / pairs

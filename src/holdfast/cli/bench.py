@@ -1,0 +1,118 @@
+"""``holdfast bench``: measure locks here, against the bare server and against the locks people use today."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli import output
+from holdfast.cli.durations import positive_duration
+from holdfast.errors import ConfigError, ServerError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from holdfast.bench.plan import Plan
+    from holdfast.bench.report import Result
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.epilog = (
+        "Without SCENARIO, all of them. Targets are shown as held or missed; a missed one is no failure.\n"
+        "Exit codes: 0 measured, 64 wrong usage, 69 no server."
+    )
+    parser.add_argument("scenario", nargs="*", metavar="SCENARIO", help="uncontended, tasks, threads, …; --list shows all")
+    parser.add_argument("--list", action="store_true", help="show the scenarios and exit")
+    parser.add_argument("--url", help="measure on this server (redis:// or unix://), not on a private one")
+    parser.add_argument("--quick", action="store_true", help="two minutes instead of ten; rougher")
+    parser.add_argument("--seconds", type=positive_duration, help="for each contender in each group (5; with --quick 2)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write all figures there, too")
+    parser.add_argument("--charts", metavar="DIR", type=Path, help="draw a chart of each scenario there (SVG)")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run it; returns the exit code."""
+    from holdfast.bench.plan import QUICK_SECONDS, SECONDS, Plan
+    from holdfast.bench.scenarios import SCENARIOS
+
+    if args.list:
+        print("\n".join(f"{name:12} {scenario.summary}" for name, scenario in SCENARIOS.items()))
+        return 0
+    for name in args.scenario:
+        if name not in SCENARIOS:
+            args.parser.error(f"no such scenario: {name}; there are {', '.join(SCENARIOS)}")
+    names = list(dict.fromkeys(args.scenario)) or list(SCENARIOS)
+    seconds = args.seconds or (QUICK_SECONDS if args.quick else SECONDS)
+    try:
+        with ExitStack() as stack:
+            url = args.url or _private(stack)
+            _prepare(args.json, args.charts)
+            return _measure(names, Plan(url, seconds, args.quick), args)
+    except ConfigError as error:
+        output.say(str(error))
+        return output.EX_USAGE if args.url else output.EX_UNAVAILABLE
+    except (ServerError, ConnectionError) as error:
+        output.say(f"bench: {' | '.join(str(error).splitlines())}")
+        return output.EX_UNAVAILABLE
+
+
+def _private(stack: ExitStack) -> str:
+    from holdfast._servers import private
+
+    return stack.enter_context(private(port=True)).url
+
+
+def _prepare(file: Path | None, directory: Path | None) -> None:
+    """Find out now, not after ten minutes, that there is no place for the results."""
+    if directory is not None:
+        if find_spec("pygal") is None:
+            output.say('no charts: they need pip install "holdfast[bench]"')
+        else:
+            directory.mkdir(parents=True, exist_ok=True)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+
+
+def _measure(names: Sequence[str], plan: Plan, args: argparse.Namespace) -> int:
+    from holdfast.bench import machine, report, rivals, scenarios
+    from holdfast.bench.bare import Bare
+
+    started = time.monotonic()
+    server = Bare(plan.url)
+    facts = machine.facts(server)
+    print(machine.text(facts))
+    for line in rivals.missing():
+        print(line)
+    sys.stdout.flush()
+    results: list[Result] = []
+    for name in names:
+        results.append(scenarios.run(name, plan))
+        print(results[-1].text(), flush=True)
+    machine.tidy(server)
+    server.close()
+    judged = [figure for result in results for figure in result.figures if figure.held is not None]
+    facts["load_after"] = round(os.getloadavg()[0], 2)
+    held = sum(1 for figure in judged if figure.held)
+    print(f"\n{held} of {len(judged)} targets held; {time.monotonic() - started:.0f} s, load now {facts['load_after']}")
+    options = {"seconds": plan.seconds, "quick": plan.quick, "server": "given" if args.url else "private"}
+    _write(args, report.document(results, facts, options), results)
+    return 0
+
+
+def _write(args: argparse.Namespace, document: dict[str, Any], results: Sequence[Result]) -> None:
+    if args.json is not None:
+        args.json.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if args.charts is not None and find_spec("pygal") is not None:
+        from holdfast.bench import charts  # after measuring: it changes how modules are imported
+
+        for result in results:
+            charts.draw(result, args.charts)

@@ -1,0 +1,242 @@
+"""The connection that all tasks of a loop share: batches, order, limits, and what becomes of requests when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast.aio
+from faults.faces import Admin, until
+from faults.proxy import Proxy
+from holdfast._core.requests import NotSent, Refused, Unknown
+from holdfast._drive.clock import clock
+from holdfast._drive.process import current
+from holdfast._servers.process import PrivateServer
+from holdfast._wire.endpoint import from_url
+from holdfast._wire.multiplex import MAX_IN_FLIGHT, Multiplex
+from holdfast._wire.resp import command
+
+if TYPE_CHECKING:
+    from conftest import NewServer
+
+PING = command("PING")
+
+
+@asynccontextmanager
+async def stream(url: str, *, connected: bool = True) -> AsyncIterator[Multiplex]:
+    stream = Multiplex(from_url(url))
+    if connected:
+        assert (await stream.exchange(PING, 5))[0] == b"PONG"
+    try:
+        yield stream
+    finally:
+        await stream.close()
+
+
+def in_flight(stream: Multiplex) -> int:
+    return len(stream._protocol.in_flight) if stream._protocol else 0
+
+
+async def started(*coroutines: object) -> list[asyncio.Task[tuple[object, float]]]:
+    """Tasks that have come as far as they can without the loop looking at the network."""
+    tasks = [asyncio.ensure_future(c) for c in coroutines]  # type: ignore[call-overload]
+    await asyncio.sleep(0)
+    return tasks
+
+
+def test_what_is_asked_in_one_turn_of_the_loop_leaves_in_one_write(new_server: NewServer) -> None:
+    async def reads(wire: Multiplex) -> int:
+        info, _ = await wire.exchange(command("INFO", "stats"), 5)
+        return int(next(line for line in info.split(b"\r\n") if line.startswith(b"total_reads_processed")).split(b":")[1])
+
+    async def main() -> None:
+        async with stream(new_server().url) as wire:
+            before = await reads(wire)
+            for _ in range(3):
+                await asyncio.gather(*(wire.exchange(PING, 5) for _ in range(200)))
+            # Each round: one alone as the connection is idle, 199 together, in pieces of what the server reads at a time.
+            assert await reads(wire) - before <= 20
+
+    asyncio.run(main())
+
+
+def test_requests_arrive_in_the_order_in_which_they_were_made(server: PrivateServer, admin: Admin) -> None:
+    """Whether they were sent at once, had to wait for their turn, or for the connection."""
+    key = f"{admin.lock}:order"
+    count = 3 * MAX_IN_FLIGHT
+
+    async def main() -> None:
+        for connected in (True, False):
+            async with stream(server.url, connected=connected) as wire:
+                push = [wire.exchange(command("RPUSH", key, number), 5) for number in range(count)]
+                lengths = await asyncio.gather(*push)
+                assert [length for length, _ in lengths] == list(range(1, count + 1))
+            assert admin.redis.lrange(key, 0, -1) == [str(number) for number in range(count)]
+            admin.redis.delete(key)
+
+    asyncio.run(main())
+
+
+def test_only_so_many_are_in_flight_and_an_undo_waits_behind_its_do(proxy: Proxy, admin: Admin) -> None:
+    key = f"{admin.lock}:order"
+
+    async def main() -> None:
+        async with stream(proxy.url) as wire:
+            proxy.freeze()
+            pings = await started(*(wire.exchange(PING, 5) for _ in range(2 * MAX_IN_FLIGHT)))
+            assert in_flight(wire) == MAX_IN_FLIGHT
+            assert wire.send(PING, 5) is None
+            do, other = await started(*(wire.exchange(command("RPUSH", key, word), 5) for word in ("do", "other")))
+            other.cancel()
+            (undo,) = await started(wire.exchange(command("RPUSH", key, "undo"), 5))
+            before = clock()
+            proxy.thaw()
+            await asyncio.gather(*pings, do, undo)
+            assert undo.result()[1] >= before, "it counts from when it was sent, not from when it began to wait"
+            assert admin.redis.lrange(key, 0, -1) == ["do", "undo"], "what was cancelled while it waited is never sent"
+            admin.redis.delete(key)
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_request_takes_nobodys_reply(proxy: Proxy) -> None:
+    async def main() -> None:
+        async with stream(proxy.url) as wire:
+            proxy.freeze()
+            echoes = await started(*(wire.exchange(command("ECHO", number), 5) for number in range(10)))
+            for task in echoes[::2]:
+                task.cancel()
+            proxy.thaw()
+            replies = await asyncio.gather(*echoes[1::2])
+            assert [reply for reply, _ in replies] == [b"1", b"3", b"5", b"7", b"9"]
+
+    asyncio.run(main())
+
+
+def test_each_request_has_its_own_time_limit(proxy: Proxy) -> None:
+    """The first that runs out ends the connection: what comes on it could be anybody's."""
+
+    async def main() -> None:
+        async with stream(proxy.url) as wire:
+            rule = proxy.on("PING", action="lose")
+            long, short = await started(wire.exchange(PING, 30), wire.exchange(PING, 0.1))
+            before = clock()
+            for task in (short, long):
+                with pytest.raises(Unknown, match="no answer in time"):
+                    await task
+            assert 0.05 < clock() - before < 2
+            assert rule.done.is_set()
+            assert (await wire.exchange(PING, 5))[0] == b"PONG"  # on a new one
+
+    asyncio.run(main())
+
+
+def test_a_lost_connection_leaves_the_unsent_in_line(proxy: Proxy, admin: Admin) -> None:
+    """What was sent is unknown; what was not goes over the next connection, in order."""
+    key = f"{admin.lock}:order"
+
+    async def main() -> None:
+        async with stream(proxy.url) as wire:
+            proxy.freeze()
+            pings = await started(*(wire.exchange(PING, 5) for _ in range(MAX_IN_FLIGHT)))
+            pushes = await started(*(wire.exchange(command("RPUSH", key, number), 5) for number in range(5)))
+            proxy.cut()
+            proxy.thaw()
+            outcomes = await asyncio.gather(*pings, return_exceptions=True)
+            assert {type(outcome) for outcome in outcomes} == {Unknown}
+            await asyncio.gather(*pushes)
+            assert admin.redis.lrange(key, 0, -1) == [str(number) for number in range(5)]
+            admin.redis.delete(key)
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_sent_is_not_sent(new_server: NewServer) -> None:
+    server = new_server()
+
+    async def main() -> None:
+        async with stream(server.url) as wire:
+            server.pause()
+            pings = await started(*(wire.exchange(PING, 5) for _ in range(MAX_IN_FLIGHT)))
+            (late,) = await started(wire.exchange(PING, 0.1))
+            with pytest.raises(NotSent, match="in time"):
+                await late
+            waiting = await started(*(wire.exchange(PING, 5) for _ in range(3)))
+            server.kill()
+            outcomes = await asyncio.gather(*pings, *waiting, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [Unknown] * MAX_IN_FLIGHT + [NotSent] * 3
+            assert len({id(outcome) for outcome in outcomes}) == len(outcomes), "one error raised twice collects tracebacks"
+            server.restart()
+            assert (await wire.exchange(PING, 5))[0] == b"PONG"
+
+    asyncio.run(main())
+
+
+def test_closing_answers_everybody(proxy: Proxy) -> None:
+    async def main() -> None:
+        async with stream(proxy.url) as wire:
+            proxy.freeze()
+            tasks = await started(*(wire.exchange(PING, 5) for _ in range(MAX_IN_FLIGHT + 1)))
+            await wire.close()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [Unknown] * MAX_IN_FLIGHT + [NotSent]
+            proxy.thaw()
+
+    asyncio.run(main())
+
+
+def test_who_is_not_let_in_is_told_so(server: PrivateServer) -> None:
+    async def main() -> None:
+        async with stream(server.url.replace("redis://", "redis://nobody:wrong@"), connected=False) as wire:
+            tasks = [asyncio.create_task(wire.exchange(PING, 5)) for _ in range(3)]
+            for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+                assert isinstance(outcome, Refused)
+                assert outcome.code == "WRONGPASS"
+
+    asyncio.run(main())
+
+
+def test_ten_thousand_at_once_leave_no_trace_in_memory(server: PrivateServer) -> None:
+    async def main() -> None:
+        async with stream(server.url) as wire:
+            await asyncio.gather(*(wire.exchange(PING, 5) for _ in range(10_000)))
+            sizes = []
+            for _ in range(3):
+                await asyncio.gather(*(wire.exchange(PING, 5) for _ in range(10_000)))
+                gc.collect()
+                sizes.append(tracemalloc.get_traced_memory()[0])
+            assert sizes[-1] - sizes[0] < 50_000, sizes
+
+    tracemalloc.start()
+    try:
+        asyncio.run(main())
+    finally:
+        tracemalloc.stop()
+
+
+def test_ten_thousand_locks_taken_at_once(server: PrivateServer, name: str) -> None:
+    """All get theirs, over one connection, with a bounded number of requests in flight."""
+    most = 0
+
+    async def main() -> None:
+        nonlocal most
+
+        async def use(number: int) -> None:
+            nonlocal most
+            async with holdfast.aio.Lock(server.url, f"{name} {number}", ttl=30):
+                most = max(most, in_flight(wire))
+
+        async with holdfast.aio.Lock(server.url, name):
+            (streams,) = current().streams.values()
+            (wire,) = streams.values()
+        await asyncio.gather(*(use(number) for number in range(10_000)))
+
+    asyncio.run(main())
+    assert 100 < most <= MAX_IN_FLIGHT
+    until(lambda: not current().streams)
