@@ -1,11 +1,13 @@
 """Deliberate defects in our scripts and operations, each one that a tired programmer could write. `mutate` puts them in, one
-at a time, and the simulator has to catch each. Those in the scripts are in `script_defects`, the others here.
+at a time, and the simulator has to catch each. Those in the scripts are in `script_defects`, those of the gate in `gate_defects`, the others
+here.
 
 A text that is replaced stands exactly once in its file; when it changes, the defect has to be written anew.
 """
 
 from __future__ import annotations
 
+from sim.gate_defects import GATES
 from sim.script_defects import SCRIPTS, Mutation, _lua
 
 
@@ -242,4 +244,4 @@ MORE = (
     ),
 )
 
-MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING + MORE
+MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING + MORE + GATES

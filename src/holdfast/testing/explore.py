@@ -79,9 +79,7 @@ def explore(
     return report
 
 
-def _schedule(
-    build: Build, settle: Settle, limits: Limits, todo: list[list[int]], seen: set[int], report: Report
-) -> None:
+def _schedule(build: Build, settle: Settle, limits: Limits, todo: list[list[int]], seen: set[int], report: Report) -> None:
     choices = todo.pop()
     given = len(choices)
     world = build()
@@ -119,9 +117,7 @@ def _schedule(
         report.found.append(Found(choices, found, world.history))
 
 
-def replay(
-    build: Build, settle: Settle, choices: list[int], limits: Limits = LIMITS
-) -> tuple[list[Event], list[Violation]]:
+def replay(build: Build, settle: Settle, choices: list[int], limits: Limits = LIMITS) -> tuple[list[Event], list[Violation]]:
     """The history of one schedule, judged. It may end before the scenario does: a search stops where it has been before."""
     world = build()
     found: list[Violation] = []

@@ -168,7 +168,9 @@ LONG: dict[str, Scenario] = {
         Scenario("three", "three clients take the lock once", THREE),
         Scenario("pairs", "two processes, two tasks each", FOUR, **PAIRS),
         Scenario("pairs-kept", "two processes, two tasks each; leases are kept for a while", FOUR, linger=0.3, **PAIRS),
-        Scenario("pairs-bound", "two processes, two tasks each; nothing is passed on to let others wait", FOUR, max_passes=0, **PAIRS),
+        Scenario(
+            "pairs-bound", "two processes, two tasks each; nothing is passed on to let others wait", FOUR, max_passes=0, **PAIRS
+        ),
         *_each("pair-and-one", "two tasks of one process, and another process", THREE, PAIR_FAULTS, **PAIRS),
         *_each("pair-and-one-kept", "the same; leases are kept for a while", THREE, PAIR_FAULTS, linger=0.3, **PAIRS),
         Scenario("two-restart", "two clients take the lock once; restart", BOTH, ("restart",)),

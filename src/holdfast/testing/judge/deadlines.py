@@ -39,17 +39,18 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """A lock is not left free for longer than ``limits.handover`` while somebody stands in line. Each ``ask`` comes to an end,
+    """A lock is not left free for longer than ``limits.handover`` while somebody stands in line, be it his process's. Each ``ask`` comes to an end,
     and not later than ``limits.lag`` after the end of its wait. Time counts without faults; who crashes need not end."""
     for lock, scene in case.scenes.items():
-        if not scene.queued or not scene.server:
+        if not scene.server:
             continue
-        for since, until in _free(case, lock, scene):
+        wanted = [(place.event, place.ended) for place in scene.queued.values()]
+        wanted += [(event, ask.ended) for event, ask in scene.lined if ask is not None]
+        for since, until in _free(case, lock, scene) if wanted else ():
             if until - since <= limits.handover:
                 continue
-            for place in scene.queued.values():
-                event = place.event
-                waits, ends = max(since, event.at), min(until, place.ended)
+            for event, ended in wanted:
+                waits, ends = max(since, event.at), min(until, ended)
                 if ends > case.due(waits, limits.handover, case.touching(process_of(event.who))) + ROUNDING:
                     text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
                     yield Violation("R7", text, (event,))
@@ -107,6 +108,7 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
                     text = f"{waiter.who} stood in line at {case.ms(waiter.at)}; {by.who} came later, and was served before"
                     yield Violation("R8", text, (waiter, by.taken))
         yield from _out_of_line(case, scene)
+        yield from _left_to_nobody(case, scene)
         for lease in scene.passed:
             yield from _too_often(case, limits, scene, lease)
 
@@ -163,6 +165,24 @@ def _out_of_line(case: Evidence, scene: Scene) -> Iterator[Violation]:
             if came.at > event.at and hold.since < until:
                 text = f"{event.who} stood in the line of {process} at {case.ms(event.at)}; {hold.who} was served before"
                 yield Violation("R8", text, (event, hold.taken))
+                break
+
+
+def _left_to_nobody(case: Evidence, scene: Scene) -> Iterator[Violation]:
+    """Places in the queue that were given up although another one of the process stood in its line."""
+    for lease, place in scene.queued.items():
+        owner = place.last
+        if owner is None or owner.outcome not in {"busy", "cancelled"} or owner.event.until <= owner.event.at + ROUNDING:
+            continue
+        process = process_of(owner.event.who)
+        if any(fault.kind != "cancel" for fault in case.touching(process)):
+            continue
+        said = case.leases.get(lease, ())
+        for event, ask in scene.lined:
+            stood = ask is not None and event.at < owner.ended < ask.ended and process_of(event.who) == process
+            if stood and not any(e.kind == "granted" and e.at >= place.event.at for e in said):
+                text = f"{owner.event.who} gave its place up at {case.ms(owner.ended)}, when {event.who} could have had it"
+                yield Violation("R8", text, (place.event, event))
                 break
 
 
@@ -254,7 +274,8 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
             since = event.at
             process = process_of(event.who)
             inside = any(
-                process_of(e.who) == process and e.at <= since and ask is not None and ask.ended > since for e, ask in scene.lined
+                process_of(e.who) == process and e.at <= since and ask is not None and ask.ended > since
+                for e, ask in scene.lined
             )
             wanted = [since] if told or inside else []
     if since is not None:

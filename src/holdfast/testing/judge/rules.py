@@ -268,7 +268,9 @@ def r15_released(case: Evidence, _: Limits) -> Iterator[Violation]:
         for hold in scene.holds:
             twice = next((event for event in case.said(hold) if event.kind == "released" and event.note == "twice"), None)
             if twice is not None:
-                yield Violation("R15", f"{hold.who} was told a second time that it gave {hold.lock!r} back", (hold.taken, twice))
+                yield Violation(
+                    "R15", f"{hold.who} was told a second time that it gave {hold.lock!r} back", (hold.taken, twice)
+                )
             if not scene.server or hold.how != "release":
                 continue
             if not any(fault.kind != "cancel" for fault in case.touching(hold.process)):

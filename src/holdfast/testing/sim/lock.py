@@ -34,13 +34,15 @@ class Lease(BaseLease):
         self._who = worker.name
         self._acquisition = worker.acquisition
         self._sim = process
+        tenure = grant.tenure
+        self.lease = self._world.lease(tenure.token if tenure else grant.attempt.token, self._acquisition)
+        process.leases[self] = deadline = tenure.deadline if tenure else grant.deadline
+        self._key = grant.attempt.spec.key
+        self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first)
         super().__init__(process, NOWHERE, grant, None)
-        self.lease = self._world.lease(self._tenure.token, self._acquisition)
-        process.leases[self] = self._tenure.deadline
-        self._note("taken", fence=self.fence, until=process.true(self._tenure.deadline), since=worker.asked_first)
 
     def _note(self, kind: str, **facts: Any) -> None:
-        self._world.note(kind, self._who, self.key, self._acquisition, lease=self.lease, **facts)
+        self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
 
     def tell(self) -> None:
         """Write down a new deadline."""
