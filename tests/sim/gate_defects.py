@@ -103,8 +103,8 @@ LEAVING = (
     ),
     _gate(
         "withdrawn-leader-stays",
-        "            elif tenure is None or tenure.over:\n                self.tenure = None\n                self._lead(None)\n",
-        "            elif tenure is None or tenure.over:\n                self.tenure = None\n",
+        "tenure.over:\n                self.tenure = None\n                self._lead(None)\n",
+        "tenure.over:\n                self.tenure = None\n",
         "who asked for all and is cancelled leaves the others waiting",
     ),
     _gate(

@@ -71,7 +71,7 @@ def explore(
     seen: set[int] = set()
     todo: list[list[int]] = [[]]
     while todo and report.schedules < most and len(report.found) < stop_at:
-        _schedule(build, settle, limits, todo, seen, report)
+        _schedule(build, settle, limits, todo=todo, seen=seen, report=report)
         if progress is not None and report.schedules % 200 == 0:
             progress(report)
     report.states = len(seen)
@@ -79,7 +79,7 @@ def explore(
     return report
 
 
-def _schedule(build: Build, settle: Settle, limits: Limits, todo: list[list[int]], seen: set[int], report: Report) -> None:
+def _schedule(build: Build, settle: Settle, limits: Limits, *, todo: list[list[int]], seen: set[int], report: Report) -> None:
     choices = todo.pop()
     given = len(choices)
     world = build()

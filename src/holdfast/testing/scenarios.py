@@ -81,7 +81,7 @@ class Scenario:
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
         world.in_turn = self.face == "asyncio" and self.together > 1
         server = Server(world)
-        sharing = {"linger": self.linger, "max_passes": self.max_passes, "max_pass_time": self.max_pass_time}
+        sharing: dict[str, Any] = {"linger": self.linger, "max_passes": self.max_passes, "max_pass_time": self.max_pass_time}
         described = spec(ttl=self.ttl, renew=self.renew, **sharing)
         for number in range(0, len(self.programs), self.together):
             process = Process(world, server, f"c{number // self.together + 1}", face=self.face)

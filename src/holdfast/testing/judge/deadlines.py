@@ -39,8 +39,9 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """A lock is not left free for longer than ``limits.handover`` while somebody stands in line, be it his process's. Each ``ask`` comes to an end,
-    and not later than ``limits.lag`` after the end of its wait. Time counts without faults; who crashes need not end."""
+    """A lock is not left free for longer than ``limits.handover`` while somebody stands in line, at the server or in his own
+    process. Each ``ask`` comes to an end, and not later than ``limits.lag`` after the end of its wait. Time counts without
+    faults; who crashes need not end."""
     for lock, scene in case.scenes.items():
         if not scene.server:
             continue
@@ -225,18 +226,18 @@ def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]
         if not scene.server:
             continue
         for lease in dict.fromkeys(hold.lease for hold in scene.holds):
-            for since, until, wanted, _ in unused(case, scene, lease):
+            for kept in unused(case, scene, lease):
                 process = process_of(next(hold.who for hold in scene.holds if hold.lease == lease))
-                until = min(until, case.crashed.get(process, INFINITY))
+                until = min(kept.until, case.crashed.get(process, INFINITY))
                 faults = case.touching(process)
-                due = case.due(since, limits.handover + limits.linger, faults)
-                for at in wanted:
+                due = case.due(kept.since, limits.handover + limits.linger, faults)
+                for at in kept.wanted:
                     due = min(due, case.due(at, limits.handover, faults))
                 if until > due + ROUNDING:
-                    text = f"{process} kept {lease} from {case.ms(since)} until {case.ms(until)}, and nobody used it"
-                    yield Violation("R16", text, tuple(e for e in case.leases[lease] if e.at == since)[:1])
+                    text = f"{process} kept {lease} from {case.ms(kept.since)} until {case.ms(until)}, and nobody used it"
+                    yield Violation("R16", text, tuple(e for e in case.leases[lease] if e.at == kept.since)[:1])
         if limits.recall:
-            yield from _refused_for_nothing(case, limits, scene)
+            yield from _refused_for_nothing(case, scene)
 
 
 class Kept(NamedTuple):
@@ -282,13 +283,13 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
         yield Kept(since, min(case.last, kept), wanted, passed)
 
 
-def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
-    """Who was told that a lock is busy, when it was only kept all the time."""
-    for lease in dict.fromkeys(hold.lease for hold in scene.holds):
+def _refused_for_nothing(case: Evidence, scene: Scene) -> Iterator[Violation]:
+    """Who was told that a lock is busy, when it was only kept all the time. Any fault is an excuse."""
+    asks = [ask for ask in case.asks if ask.outcome == "busy" and case.scenes[ask.event.lock] is scene and not case.faults]
+    for lease in dict.fromkeys(hold.lease for hold in scene.holds) if asks else ():
         for kept in unused(case, scene, lease):
-            for ask in case.asks:
+            for ask in asks:
                 event = ask.event
-                if ask.outcome == "busy" and kept.since < event.at and ask.ended < kept.until and not kept.passed:
-                    if not case.faults and case.scenes[event.lock] is scene:
-                        text = f"{event.who} was told at {case.ms(ask.ended)} that {event.lock!r} is busy, and nobody used it"
-                        yield Violation("R16", text, (event,))
+                if kept.since < event.at and ask.ended < kept.until and not kept.passed:
+                    text = f"{event.who} was told at {case.ms(ask.ended)} that {event.lock!r} is busy, and nobody used it"
+                    yield Violation("R16", text, (event,))

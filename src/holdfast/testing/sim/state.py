@@ -39,7 +39,7 @@ nothing else may be as large.)"""
 
 _NUMBER = re.compile(rb"\d{12,}")
 
-WAITER = tuple(name for name in Waiter.__slots__ if name not in {"asked_under"})
+WAITER = tuple(name for name in Waiter.__slots__ if name != "asked_under")
 ATTEMPT = tuple(name for name in Attempt.__slots__ if name not in {"spec", "gate"})
 TENURE = tuple(name for name in Tenure.__slots__ if name not in {"spec", "owner", "dropped"})
 

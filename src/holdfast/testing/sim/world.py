@@ -90,7 +90,7 @@ class World:
         self.history.append(Event(self.now, kind, who, lock, attempt, **facts))
 
     def drawn_for(self, token: str) -> str:
-        """The acquisition that a token was drawn for: what the history calls its lease. A foreign one is called by its value."""
+        """The acquisition that a token was drawn for: what the history calls its lease. A foreign one: its value."""
         return self.acquisitions.get(token.removesuffix("~"), token)
 
     def lease(self, token: str, acquisition: str) -> str:
