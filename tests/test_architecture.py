@@ -105,18 +105,21 @@ def test_the_core_decides_and_nothing_else() -> None:
 
 def test_the_core_awaits_requests_and_nothing_else() -> None:
     """No event loop, no coroutine of a library: ``await`` is only ever for a request or another operation of ours."""
+    operations = {node.name for path in CORE for node in ast.walk(parse(path)) if isinstance(node, ast.AsyncFunctionDef)}
+    requests = {
+        node.name
+        for node in ast.walk(parse(ROOT / "_core" / "requests.py"))
+        if isinstance(node, ast.ClassDef) and any("Request" in ast.unparse(base) for base in node.bases)
+    }
     for path in CORE:
-        tree = parse(path)
-        operations = {node.name for p in CORE for node in ast.walk(parse(p)) if isinstance(node, ast.AsyncFunctionDef)}
-        requests = {
-            node.name
-            for node in ast.walk(parse(ROOT / "_core" / "requests.py"))
-            if isinstance(node, ast.ClassDef) and any("Request" in ast.unparse(base) for base in node.bases)
-        }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Await) and ast.unparse(node.value) != "call":  # a request that was handed in
-                assert isinstance(node.value, ast.Call), ast.unparse(node)
-                assert ast.unparse(node.value.func) in operations | requests, f"{relative(path)}: {ast.unparse(node)}"
+        for node in ast.walk(parse(path)):
+            if not isinstance(node, ast.Await):
+                continue
+            either = [node.value.body, node.value.orelse] if isinstance(node.value, ast.IfExp) else [node.value]
+            for awaited in either:
+                if ast.unparse(awaited) != "call":  # a request that was handed in
+                    assert isinstance(awaited, ast.Call), ast.unparse(node)
+                    assert ast.unparse(awaited.func) in operations | requests, f"{relative(path)}: {ast.unparse(node)}"
 
 
 @pytest.mark.parametrize(
@@ -183,10 +186,10 @@ def test_each_file_says_first_what_it_holds(path: Path) -> None:
 
 PUBLIC = {
     "holdfast": """
-        ConfigError HoldfastError HoldfastWarning Lease LeaseLost Lock LockTimeout NotHeld QuorumError ServerError
+        ConfigError FairLock HoldfastError HoldfastWarning Lease LeaseLost Lock LockTimeout NotHeld QuorumError ServerError
         close guard locked
     """,
-    "holdfast.aio": "Lease Lock close locked",
+    "holdfast.aio": "FairLock Lease Lock close locked",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.testing": "Clock Memory clock memory server",
     "holdfast.testing.checkers": "RULES Coverage Limits Violation capacity check main",
@@ -248,7 +251,7 @@ def members(cls: type) -> set[str]:
 
 @pytest.mark.parametrize("face", [locks, aio], ids=["sync", "asyncio"])
 def test_public_members(face: ModuleType) -> None:
-    assert members(face.Lock) == set(LOCK.split())
+    assert members(face.Lock) == members(face.FairLock) == set(LOCK.split())
     assert members(face.Lease) == set(LEASE.split())
 
 
@@ -300,7 +303,7 @@ def described(cls: type) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["Lock", "Lease"])
+@pytest.mark.parametrize("name", ["Lock", "FairLock", "Lease"])
 def test_both_faces_say_the_same(name: str) -> None:
     sync, asynchronous = described(getattr(locks, name)), described(getattr(aio, name))
     assert sync.keys() == asynchronous.keys()
@@ -325,9 +328,16 @@ def signatures(cls: type) -> dict[str, tuple[str, ...]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["Lock", "Lease"])
+@pytest.mark.parametrize("name", ["Lock", "FairLock", "Lease"])
 def test_both_faces_take_the_same_arguments(name: str) -> None:
     assert signatures(getattr(aio, name)) == signatures(getattr(locks, name))
+
+
+@pytest.mark.parametrize("face", [locks, aio], ids=["sync", "asyncio"])
+def test_a_fair_lock_takes_all_options_but_those_of_passing_on(face: ModuleType) -> None:
+    options, fair = (inspect.signature(cls).parameters for cls in (face.Lock, face.FairLock))
+    assert set(options) - set(fair) == {"linger", "max_passes", "max_pass_time"}
+    assert {name: str(fair[name]) for name in fair} == {name: str(options[name]) for name in fair}
 
 
 def test_what_needs_the_server_is_awaited_and_nothing_else() -> None:
@@ -386,7 +396,7 @@ def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
     assert re.findall(r"'v', '(\d+)'", text) == ["1"]
     assert re.findall(r"'(\d+) ' \.\. (\w+)", text) == [("1", "token"), ("2", "holder")], "the format of messages"
     assert "format 1" in inspect.getsource(mutex)
-    assert 'b"1"' in (ROOT / "_core" / "node.py").read_text()
+    assert re.findall(r'fields\[0\] [!=]= b"(\d)"', (ROOT / "_core" / "node.py").read_text()) == ["2", "1"]
     assert names.MAX_NAME == 512
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Literal, NoReturn
 
 from holdfast._core import acquire, sharing
 from holdfast._core.acquire import KeyConflict
+from holdfast._core.gate import Gate
 from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, insist
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Command, Refused, WireError
-from holdfast._drive.process import current, describe
+from holdfast._drive.keeper import Keeper
+from holdfast._drive.process import Process, current, describe
 from holdfast._wire.endpoint import Endpoint, resolve
-from holdfast.errors import ConfigError, HoldfastWarning, LockTimeout, NotHeld, ServerError
+from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTimeout, NotHeld, ServerError
 
 MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
@@ -75,7 +78,7 @@ def make_spec(
             HoldfastWarning,
             4,
         )
-    return Spec(
+    return _spec(
         name=name if isinstance(name, str) else name.decode(errors="backslashreplace"),
         keys=keys,
         ttl=ttl,
@@ -86,6 +89,10 @@ def make_spec(
         max_passes=max_passes,
         max_pass_time=seconds(max_pass_time, "max_pass_time", 0.0),
     )
+
+
+_spec = functools.lru_cache(1024)(Spec)
+"""Many locks of the same name and options, as a decorator makes them, have one description."""
 
 
 class BaseLock:
@@ -113,6 +120,8 @@ class BaseLock:
         self._endpoint = resolve(client, self._face)
         self._spec = make_spec(name, self._endpoint, ttl=ttl, renew=renew, max_hold=max_hold, prefix=prefix, key=key, **sharing)
         self._wait = checked_wait(wait)
+        self._keeper: Keeper | None = None
+        self._gate: Gate | None = None
         if on_lost is not None and not callable(on_lost):
             raise ConfigError("on_lost must be callable", parameter="on_lost")
         self._on_lost = on_lost
@@ -175,14 +184,23 @@ class BaseLock:
         """A lease that lingers in this process, for a retake that costs as little as possible."""
         return attempt.gate.retake(attempt) if attempt.gate is not None else None
 
-    async def _try(self, attempt: Attempt, wait: float | None) -> Grant | Busy:
-        """Operation behind `acquire` and ``with``."""
-        try:
-            return await (sharing.acquire(attempt, wait) if self._shared else acquire.acquire(attempt, wait))
-        except WireError as error:
-            raise server_error(self._spec, error) from error
-        except KeyConflict as error:
-            raise ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing was changed", parameter="name") from error
+    def _new_attempt(self, process: Process) -> Attempt:
+        attempt = Attempt(self._spec)
+        if self._shared:
+            keeper = process.keeper
+            if keeper is not self._keeper:
+                self._keeper, self._gate = keeper, keeper.gate(self._endpoint, self._spec.keys[0])
+            attempt.gate = self._gate
+        return attempt
+
+    def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
+        """Operation behind `acquire` and ``with``; for what it raises see `_user_error`."""
+        return sharing.acquire(attempt, wait) if self._shared else acquire.acquire(attempt, wait)
+
+    def _user_error(self, error: WireError | KeyConflict) -> HoldfastError:
+        if isinstance(error, WireError):
+            return server_error(self._spec, error)
+        return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
 
     async def _is_locked(self) -> bool:
         """Operation behind `locked`."""

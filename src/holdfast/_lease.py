@@ -60,6 +60,8 @@ class BaseLease:
         self._attempt = attempt = grant.attempt
         self._passed = False
         """Given back to others of this process."""
+        self._told_loss = False
+        """Its owner knows that it is lost."""
         self._tenure = tenure = grant.tenure or Tenure(grant)
         self._owner = 0
         """Thread or task that took it."""
@@ -198,10 +200,12 @@ class BaseLease:
         if tenure.lost:
             raise self._lease_lost()
 
-    def _step_aside(self) -> None:
-        """The lease is lost: who waits in this process need not wait until the holder has noticed."""
+    def _first_to_tell(self) -> bool:
+        """The lease is lost: who waits in this process need not wait for its holder to notice. False: it was told before."""
         if self._attempt.gate is not None:
             self._attempt.gate.left(self._attempt)
+        told, self._told_loss = self._told_loss, True
+        return not told
 
     def _not_held(self) -> NotHeld:
         why = "belongs to the process that forked this one" if not self._process.here else "was given back already"
@@ -254,6 +258,8 @@ L = TypeVar("L", bound=BaseLease)
 
 class Entered(Generic[L]):
     """The leases whose ``with`` is not left yet, by the thread or task that entered it: a lock object may be shared."""
+
+    __slots__ = ("_leases",)
 
     def __init__(self) -> None:
         self._leases: list[L] = []

@@ -10,9 +10,11 @@ from types import TracebackType
 from typing import Any, Never
 
 from holdfast import _face, _lease
+from holdfast._core.acquire import KeyConflict
 from holdfast._core.mutex import Attempt, Busy, Grant
+from holdfast._core.requests import WireError
 from holdfast._core.sharing import abandon
-from holdfast._drive.aio import Driver, close
+from holdfast._drive.aio import Driver, close, driver_for
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast.decorator import locked
@@ -66,7 +68,8 @@ class Lease(_lease.BaseLease):
             await self._driver.run(self._release())
 
     def notice_loss(self) -> None:
-        self._step_aside()
+        if not self._first_to_tell():
+            return
         try:
             self._driver.loop.call_soon_threadsafe(self._on_loss)
         except RuntimeError:
@@ -165,7 +168,7 @@ class Lock(_face.BaseLock):
         this object's ``wait`` says. Raises ServerError."""
         wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
         driver = self._driver()
-        attempt = driver.attempt(self._spec, shared=self._shared)
+        attempt = self._new_attempt(driver.process)
         try:
             result = await self._take(driver, attempt, wait)
             if isinstance(result, Busy):
@@ -191,7 +194,7 @@ class Lock(_face.BaseLock):
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
         started = clock()
         driver = self._driver()
-        attempt = driver.attempt(self._spec, shared=self._shared)
+        attempt = self._new_attempt(driver.process)
         try:
             result = await self._take(driver, attempt, self._wait)
             if isinstance(result, Busy):
@@ -241,7 +244,7 @@ class Lock(_face.BaseLock):
         if driver is None or driver.process is not current() or driver.loop is not loop:
             if driver is not None and driver.process is current() and (self._users or self.lease is not None):
                 raise RuntimeError(f"lock {self.name!r} is held or awaited in another event loop")
-            driver = self._home = Driver(current(), self._endpoint)
+            driver = self._home = driver_for(current(), self._endpoint)
         return driver
 
     async def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
@@ -251,6 +254,8 @@ class Lock(_face.BaseLock):
             self._users += 1
             try:
                 result = await driver.run(self._try(attempt, wait))
+            except (WireError, KeyConflict) as error:
+                raise self._user_error(error) from error
             finally:
                 self._users -= 1
         if isinstance(result, Busy):

@@ -9,7 +9,9 @@ from types import TracebackType
 from typing import Never
 
 from holdfast import _face, _lease
+from holdfast._core.acquire import KeyConflict
 from holdfast._core.mutex import Attempt, Busy, Grant
+from holdfast._core.requests import WireError
 from holdfast._core.sharing import abandon
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
@@ -74,7 +76,8 @@ class Lease(_lease.BaseLease):
             raise
 
     def notice_loss(self) -> None:
-        self._step_aside()
+        if not self._first_to_tell():
+            return
         if self._event is not None:
             self._event.set()
         if self._on_lost is not None:
@@ -162,7 +165,7 @@ class Lock(_face.BaseLock):
         this object's ``wait`` says. Raises ServerError."""
         wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
         driver = self._driver()
-        attempt = driver.attempt(self._spec, shared=self._shared)
+        attempt = self._new_attempt(driver.process)
         try:
             result = self._take(driver, attempt, wait)
             if isinstance(result, Busy):
@@ -188,7 +191,7 @@ class Lock(_face.BaseLock):
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
         started = clock()
         driver = self._driver()
-        attempt = driver.attempt(self._spec, shared=self._shared)
+        attempt = self._new_attempt(driver.process)
         try:
             result = self._take(driver, attempt, self._wait)
             if isinstance(result, Busy):
@@ -240,7 +243,10 @@ class Lock(_face.BaseLock):
         result = self._at_once(attempt)
         if result is None:
             attempt.slot = driver.slot()
-            result = driver.run(self._try(attempt, wait))
+            try:
+                result = driver.run(self._try(attempt, wait))
+            except (WireError, KeyConflict) as error:
+                raise self._user_error(error) from error
         if isinstance(result, Busy):
             return result
         self._current = lease = Lease(self, driver, result)

@@ -233,10 +233,11 @@ def test_ten_thousand_locks_taken_at_once(server: PrivateServer, name: str) -> N
                 most = max(most, in_flight(wire))
 
         async with holdfast.aio.Lock(server.url, name):
-            (streams,) = current().streams.values()
-            (wire,) = streams.values()
+            (drivers,) = current().drivers.values()
+            (driver,) = drivers.values()
+            wire = driver.stream
         await asyncio.gather(*(use(number) for number in range(10_000)))
 
     asyncio.run(main())
     assert 100 < most <= MAX_IN_FLIGHT
-    until(lambda: not current().streams)
+    until(lambda: not current().drivers)

@@ -88,8 +88,8 @@ PASSING = (
     ),
     _gate(
         "freshened-fences-unread",
-        "            self.fence, self.last = held.fence, held.last\n            now",
-        "            self.last = held.last\n            now",
+        "self.fence, self.last = held.fence - 1, held.last",
+        "self.last = held.last",
         "after more fences were asked for, the old ones are given once more",
     ),
 )
@@ -97,14 +97,14 @@ PASSING = (
 LEAVING = (
     _gate(
         "withdrawn-pass-dropped",
-        "or not self._pass(tenure, now):\n                self._give_back(tenure)\n",
-        "or not self._pass(tenure, now):\n                pass\n",
+        "or not self._pass(tenure, now):\n                    self._give_back(tenure)\n",
+        "or not self._pass(tenure, now):\n                    pass\n",
         "who is cancelled when he was passed the lock keeps it for ever",
     ),
     _gate(
         "withdrawn-leader-stays",
-        "tenure.over:\n                self.tenure = None\n                self._lead(None)\n",
-        "tenure.over:\n                self.tenure = None\n",
+        "delist(given.place)\n                self.tenure = None\n                self._lead(None)\n",
+        "delist(given.place)\n                self.tenure = None\n",
         "who asked for all and is cancelled leaves the others waiting",
     ),
     _gate(
@@ -116,8 +116,8 @@ LEAVING = (
     ),
     _gate(
         "timed-out-stays-in-line",
-        "            if given is None or (self.line and self.line[0] is attempt):\n                self._step_out(attempt)\n",
-        "",
+        "            if given is None or isinstance(given, Failed) or",
+        "            if isinstance(given, Failed) or",
         "who ran out of time is given the lock",
     ),
     _gate(
@@ -129,8 +129,8 @@ LEAVING = (
     ),
     _gate(
         "failure-leaves-the-line",
-        "                    self._wake(other)\n                self._lead(None)\n",
-        "                    self._wake(other)\n                self.who = None\n",
+        "                    self.line.remove(other)\n                self._lead(None)\n",
+        "                    self.line.remove(other)\n                self.who = None\n",
         "when who asks for all has failed, nobody else asks",
     ),
     _sharing(
@@ -150,8 +150,8 @@ KEEPING = (
     ),
     _gate(
         "kept-for-ever",
-        "if now >= self.linger_until:",
-        "if now >= self.linger_until + 5.0:",
+        "and now >= self.linger_until:",
+        "and now >= self.linger_until + 5.0:",
         "a lease is kept for longer than its lock says",
     ),
     _gate(

@@ -40,8 +40,8 @@ HOLDING = (
     _core(
         "renewed-too-late",
         "renewing",
-        "sent + ttl * self.spec.renew_part) if",
-        "sent + ttl) if",
+        "self.due_at(sent + ttl * self.spec.renew_part) if ttl >= self.ttl",
+        "sent + ttl if ttl >= self.ttl",
         "a lease is renewed when it is over",
     ),
     _core(

@@ -18,6 +18,7 @@ from holdfast._core.requests import (
     NotSent,
     Now,
     Outcome,
+    Park,
     Refused,
     Request,
     Run,
@@ -83,12 +84,21 @@ def first(fault: Fault, kind: str) -> Failing:
 
 @dataclass
 class Slot:
-    """What `Waiting` has put for a waiter."""
+    """What `Waiting`, or a gate, has put for an attempt."""
 
     outcomes: list[Outcome | None] = field(default_factory=list)
 
-    def put(self, outcome: Outcome | None, /) -> None:
+    def put(self, outcome: Outcome | None, /) -> bool:
         self.outcomes.append(outcome)
+        return True
+
+
+def slot_of(attempt: Attempt) -> Slot:
+    """Where what becomes of an attempt is put."""
+    if attempt.slot is None:
+        attempt.slot = Slot()
+    assert isinstance(attempt.slot, Slot)
+    return attempt.slot
 
 
 @dataclass
@@ -148,7 +158,7 @@ class Driver:
             self.server.now += request.timeout
         raise fault.error
 
-    def _do(self, request: Request[Any], takes: float = 0.001) -> Any:  # noqa: PLR0911 - one for each kind of request
+    def _do(self, request: Request[Any], takes: float = 0.001) -> Any:  # noqa: C901, PLR0911 - one for each kind of request
         server = self.server
         match request:
             case Now():
@@ -168,10 +178,13 @@ class Driver:
                 return Answer(value, sent, server.now)
             case Command():
                 return Answer(None, server.now, server.now)
+            case Park(attempt, until):
+                return self._park(attempt, until)
             case Enlist(waiter, until):
                 return self._enlist(waiter, until)
             case Wait(waiter, answer, until):
-                self.waiting.joined(waiter, answer, server.now)
+                if answer is not None:
+                    self.waiting.joined(waiter, answer, server.now)
                 return self._wait(waiter, until)
             case Delist(waiter):
                 self.waiting.delist(waiter)
@@ -192,8 +205,13 @@ class Driver:
                 if leave is not None:
                     self.server.perform(leave)
 
+    def _park(self, attempt: Attempt, until: float | None) -> None:
+        if attempt.given is None:
+            assert until is not None, "waits for ever: there is nobody else here"
+            self.server.now = max(self.server.now, until)
+
     def _enlist(self, waiter: Waiter, until: float | None) -> Outcome | None:
-        waiter.slot = Slot()
+        slot = slot_of(waiter.attempt)
         if self.waiting.enlist(waiter, self.server.now):
             return None
         if self.enlist_outcome is not None:
@@ -203,11 +221,11 @@ class Driver:
             self.server.now = until
             return TimedOut()
         self.waiting.on_listening(self.server.now)
-        return waiter.slot.outcomes.pop(0)
+        assert not waiter.awaits_inbox
+        return slot.outcomes.pop(0)
 
     def _wait(self, waiter: Waiter, until: float | None) -> Outcome:
-        slot = waiter.slot
-        assert isinstance(slot, Slot)
+        slot = slot_of(waiter.attempt)
         if self.events and not slot.outcomes:
             self.events.pop(0)(self.server)
             self.deliver()

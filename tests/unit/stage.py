@@ -4,36 +4,56 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pytest
 
 from holdfast import _face, aio, locks
-from holdfast._core.mutex import renewal
+from holdfast._core.gate import Gate
+from holdfast._core.mutex import RELEASE, Attempt, Spec, renewal
 from holdfast._core.renewing import Renewing, Tenure
+from holdfast._core.requests import Run
 from holdfast._wire.endpoint import Endpoint
-from unit.driver import ME, Driver
+from unit.driver import ME, Driver, Slot
+from unit.node import Node
 from unit.server import Server
 
 T = TypeVar("T")
 
 
-@dataclass
+class StageNode(Node):
+    """What the keeper would do soon is done at once."""
+
+    def __init__(self, script: Driver) -> None:
+        super().__init__(waiting=script.waiting)
+        self._server = script.server
+
+    def clock(self) -> float:
+        return self._server.now
+
+    def give_back(self, gate: Gate, tenure: Tenure) -> None:
+        super().give_back(gate, tenure)
+        self._server.perform(Run(RELEASE, tenure.spec.keys, (tenure.token, "release"), 1.0))
+        gate.left()
+
+
 class Keeper:
     """The books of a keeper, without its thread."""
 
-    renewing: Renewing = field(default_factory=Renewing)
+    def __init__(self, script: Driver) -> None:
+        self.node = StageNode(script)
+        self.renewing: Renewing = self.node.renewing
+        self._gates: dict[bytes, Gate] = {}
 
-    def watch(self, endpoint: Endpoint, tenure: Tenure) -> None:
+    def gate(self, key: bytes) -> Gate:
+        return self._gates.setdefault(key, Gate(self.node))
+
+    def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
         self.renewing.watch(tenure)
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         self.renewing.forget(tenure.token)
-
-    def rewatch(self, endpoint: Endpoint, tenure: Tenure) -> None:
-        self.renewing.forget(tenure.token)
-        self.renewing.watch(tenure)
 
     def call(self, what: Callable[[], None]) -> None:
         what()
@@ -42,14 +62,20 @@ class Keeper:
 @dataclass
 class Process:
     script: Driver
-    keeper: Keeper = field(default_factory=Keeper)
     label: str | None = None
+
+    def __post_init__(self) -> None:
+        self.keeper = Keeper(self.script)
 
     @property
     def running_keeper(self) -> Keeper:
         return self.keeper
 
     here = True
+    id = ME
+
+    def facts(self) -> dict[str, object]:
+        return {"host": "here", "pid": 1}
 
     def clock(self) -> float:
         return self.script.server.now
@@ -65,6 +91,12 @@ class Process:
 class SyncDriver:
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process, self.endpoint = process, endpoint
+
+    def attempt(self, spec: Spec, *, shared: bool) -> Attempt:
+        return Attempt(spec, gate=self.process.keeper.gate(spec.keys[0]) if shared else None)
+
+    def slot(self) -> Slot:
+        return Slot()
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
         return self.process.script.run(operation)
@@ -95,8 +127,6 @@ class Stage:
 
     def scripts(self) -> list[tuple[object, ...]]:
         """What was sent: script, then its arguments without the token."""
-        from holdfast._core.requests import Run
-
         return [(r.script.name, *r.args[1:]) for r in self.script.trace if isinstance(r, Run)]
 
     def keep(self) -> list[Tenure]:

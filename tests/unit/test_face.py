@@ -82,7 +82,7 @@ def test_an_interrupt_between_the_answer_and_the_assignment(stage: Stage, monkey
 
 
 def test_a_keeper_that_cannot_be_started_leaves_no_lock(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_thread(*_: object) -> None:
+    def no_thread(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(stage.process.keeper, "watch", no_thread)

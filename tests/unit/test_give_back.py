@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.mutex import Attempt, Dead, give_up, margin, new_token, release, renew
+from holdfast._core.acquire import start_over
+from holdfast._core.mutex import Attempt, Dead, give_up, margin, release, renew
 from holdfast._core.requests import NotSent, Refused, Run, Unknown, WireError
 from unit.driver import ME, OTHER, Driver, Fault, always, first, kind_of, never, some, spec
 from unit.server import Server
@@ -269,7 +270,7 @@ def test_a_new_token_buries_the_old_one_if_in_doubt() -> None:
     for doubt in (False, True):
         driver = queued()
         trying = attempt(doubt=doubt)
-        driver.run(new_token(trying))
+        driver.run(start_over(trying))
         assert trying.token == driver.tokens[-1] != TOKEN
         assert (trying.pending, trying.doubt) == (False, False)
         assert isinstance(driver.server.acquire(TOKEN), Dead) is doubt

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -11,13 +14,14 @@ from typing import Any
 import hiredis
 import pytest
 
+from holdfast._core.gate import Gate, Lead
 from holdfast._core.mutex import CLAIM, RELEASE, RENEW, Attempt, Grant, margin, renewal
-from holdfast._core.node import Node, Then
+from holdfast._core.node import EARLY, Node, Then
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Call, Granted, NotSent, Refused, Run, Unknown
 from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
-from unit.driver import spec
+from unit.driver import Slot, spec
 from unit.waiters import busy, enlisted, put, waiter
 
 TOKEN = "p.1"
@@ -40,6 +44,9 @@ class Line:
     def next_at(self) -> float:
         return float("inf")
 
+    def stirs(self) -> bool:
+        return False
+
     def fail(self, why: str) -> None:
         self.stage.failed.append(why)
 
@@ -48,13 +55,15 @@ class Stage:
     """A node, and the keeper that it needs."""
 
     process_id = "aaaaaaaaaaaa"
-    mutex = threading.Lock()
+    mutex = threading.RLock()
 
     def __init__(self) -> None:
         self.now = 100.0
         self.sent: list[tuple[Call, Then]] = []
         self.failed: list[str] = []
         self.reported: list[Tenure] = []
+        self.wakes: list[float] = []
+        self.wake_by = self.wakes.append
         self.report = self.reported.append
         self.node = Node(self, "somewhere", self.line)
 
@@ -63,6 +72,9 @@ class Stage:
 
     def clock(self) -> float:
         return self.now
+
+    def call(self, what: Callable[[], None]) -> None:
+        what()
 
     def record(self) -> str:
         return "{}"
@@ -255,3 +267,120 @@ def test_a_lease_that_ends_unrenewed_is_reported(stage: Stage) -> None:
     stage.now += 30
     assert stage.turn() == []
     assert stage.reported == [tenure]
+
+
+# Gates
+
+
+def taking(stage: Stage, *, linger: float = 0.0) -> tuple[Gate, Attempt, Grant]:
+    """Somebody who leads is given the lock by the server; his lease is not made yet."""
+    wanted = dataclasses.replace(spec(), linger=linger)
+    gate = stage.node.gate(wanted.keys[0])
+    this = Attempt(wanted, TOKEN + "~" * (linger > 0), gate=gate)
+    assert gate.enter(this) == Lead()
+    return gate, this, Grant(this, 7, stage.now, stage.now + 29, last=39)
+
+
+def lingering(stage: Stage) -> Gate:
+    gate, this, grant = taking(stage, linger=5.0)
+    stage.node.waiting.on_listening(stage.now)
+    gate.took(this, grant)
+    tenure = Tenure(grant)
+    stage.node.renewing.watch(tenure)
+    gate.had(this, tenure)
+    assert gate.pass_on(this, tenure, stage.now)
+    return gate
+
+
+def test_a_gate_is_one_for_all_who_want_the_lock_and_gone_with_them(stage: Stage) -> None:
+    gate = stage.node.gate(b"hf:{x}")
+    assert stage.node.gate(b"hf:{x}") is gate
+    assert stage.node.gate(b"hf:{y}") is not gate
+    last = weakref.ref(gate)
+    del gate
+    gc.collect()
+    assert last() is None
+
+
+@pytest.mark.parametrize("when", ["before it was taken", "before it was watched", "before the gate had it", "while held"])
+def test_somebody_outside_asks(stage: Stage, when: str) -> None:
+    """However early the message is, it is not forgotten: or a lease might linger with somebody waiting for it."""
+    gate, this, grant = taking(stage)
+    tenure = Tenure(grant)
+    steps: dict[str, Callable[[], object]] = {
+        "before it was taken": lambda: gate.took(this, grant),
+        "before it was watched": lambda: stage.node.renewing.watch(tenure),
+        "before the gate had it": lambda: gate.had(this, tenure),
+        "while held": lambda: None,
+    }
+    for name, step in steps.items():
+        if name == when:
+            assert not gate.asked
+            stage.node._on_push(message(b"2 p.1"))
+        step()
+    assert gate.asked
+
+
+def test_strangers_who_ask_are_not_remembered_for_ever(stage: Stage) -> None:
+    for n in range(10 * EARLY):
+        stage.node._on_push(message(b"2 p.%d" % n))
+    assert stage.node.asked_for(f"p.{10 * EARLY - 1}")
+    assert not stage.node.asked_for(f"p.{10 * EARLY - 1}"), "told once"
+    assert not stage.node.asked_for("p.0")
+    assert len(stage.node._asked_early) < EARLY
+
+
+def test_what_lingers_is_given_back_when_somebody_asks(stage: Stage) -> None:
+    gate = lingering(stage)
+    stage.node._on_push(message(b"2 p.1~"))
+    call, _ = stage.sent[-1]
+    assert isinstance(call, Run)
+    assert (call.script, call.args) == (RELEASE, ("p.1~", "release"))
+    assert len(stage.node.renewing) == 0, "it is renewed no more"
+    heir = Attempt(spec(), slot=Slot(), gate=gate)
+    assert gate.enter(heir) is None, "until it is back"
+    stage.answer(1)
+    assert gate.received(heir) == Lead()
+
+
+def test_what_lingers_is_given_back_in_time(stage: Stage) -> None:
+    lingering(stage)
+    stage.turn()
+    assert stage.node.next_at() == stage.now + 5, "the next thing to do"
+    stage.now += 5
+    assert "release" in stage.turn()
+    stage.answer(1, to="release")
+    stage.now += 1
+    assert "release" not in stage.turn()
+    assert stage.node.next_at() > stage.now
+
+
+def test_the_keeper_is_woken_in_time_for_what_lingers(stage: Stage) -> None:
+    stage.wakes.clear()
+    lingering(stage)
+    assert stage.now + 5 in stage.wakes
+
+
+@pytest.mark.parametrize("failure", [Unknown("cut"), NotSent("away"), Refused("LOADING the dataset")])
+def test_what_cannot_be_given_back_is_left_to_its_end(stage: Stage, failure: Exception) -> None:
+    """A copy of the first request may arrive late: the token is buried. Who waits here asks the server then."""
+    gate = lingering(stage)
+    stage.node._on_push(message(b"2 p.1~"))
+    heir = Attempt(spec(), slot=Slot(), gate=gate)
+    gate.enter(heir)
+    for _ in range(3):
+        assert gate.received(heir) is None
+        gate.withdraw(heir)
+        gate.enter(heir)
+        stage.answer(failure, to="release")
+    modes = [call.args[1] for call, _ in stage.sent if isinstance(call, Run) and call.script is RELEASE]
+    assert modes == ["release", "bury", "bury"]
+    assert gate.received(heir) == Lead()
+
+
+def test_the_inbox_is_opened_for_who_stands_in_line_here(stage: Stage) -> None:
+    gate, _, _ = taking(stage)
+    assert stage.turn() == []
+    gate.enter(Attempt(spec(), gate=gate))
+    assert stage.now in stage.wakes
+    assert stage.turn() == ["SUBSCRIBE"]

@@ -17,7 +17,7 @@ import pytest
 from holdfast import aio, guard, locked
 from holdfast._drive import process
 from holdfast.errors import ConfigError, HoldfastWarning
-from holdfast.locks import Lock
+from holdfast.locks import FairLock, Lock
 from unit.stage import Stage, stage
 
 __all__ = ["stage"]
@@ -33,6 +33,9 @@ BAD: dict[str, list[Any]] = {
     "key": ["", b"", "k" * 513, 7, ["k"]],
     "label": ["a\nb", "\x1b[31m", "\x00", "x" * 201, 7, b"me", ["me"]],
     "on_lost": [7, "callback", [print]],
+    "linger": [-1, -0.001, math.nan, math.inf, True, False, "5", None, [5]],
+    "max_passes": [-1, 1.5, 3.0, True, False, "3", None, math.inf],
+    "max_pass_time": [-1, -0.001, math.nan, math.inf, True, "5", None],
     "client": [None, 7, b"redis://", object(), "http://x", "redis://h/x", ""],
 }
 CASES = [(parameter, value) for parameter, values in BAD.items() for value in values]
@@ -66,6 +69,7 @@ def test_accepted(make: Callable[..., Any]) -> None:
         for options in (
             {"ttl": 2}, {"ttl": 2.0}, {"ttl": 366 * 86400}, {"ttl": 0.05, "renew": False}, {"ttl": 1, "max_hold": 1},
             {"wait": 0}, {"wait": 0.0}, {"wait": None}, {"wait": math.inf}, {"wait": 1e6}, {"max_hold": None},
+            {"linger": 0}, {"linger": 5.0}, {"max_passes": 0}, {"max_passes": 10**9}, {"max_pass_time": 0},
             {"max_hold": 0.05}, {"prefix": "p"}, {"key": "k"}, {"key": b"\x00{k}"}, {"label": None}, {"on_lost": print},
         ):  # fmt: skip
             assert make(URL, "x", **options)
@@ -81,6 +85,21 @@ def test_timeout_is_explained(make: Callable[..., object]) -> None:
     for wrong in ("blocking_timeout", "expire", "sleep", "auto_renewal"):
         with pytest.raises(TypeError, match=f"unexpected keyword argument '{wrong}'"):
             make(URL, "x", **{wrong: 1})
+
+
+@pytest.mark.parametrize("make", [Lock, aio.Lock], ids=["sync", "asyncio"])
+@pytest.mark.parametrize("other", [{"renew": False}, {"max_hold": 5}])
+def test_only_a_renewed_lease_lingers(make: Callable[..., object], other: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="linger") as caught:
+        make(URL, "x", linger=1, **other)
+    assert caught.value.parameter == "linger"
+
+
+@pytest.mark.parametrize("make", [FairLock, aio.FairLock], ids=["sync", "asyncio"])
+def test_a_fair_lock_is_not_passed_on(make: Callable[..., object]) -> None:
+    for option in ("linger", "max_passes", "max_pass_time"):
+        with pytest.raises(TypeError, match=f"FairLock.. got an unexpected keyword argument '{option}'"):
+            make(URL, "x", **{option: 1})
 
 
 def test_the_decorator_explains_too() -> None:

@@ -154,7 +154,7 @@ def test_a_failed_refresh_is_repeated_soon_and_then_slower() -> None:
 
 def test_patience_ends_a_wait_that_nobody_answers() -> None:
     waiting = Waiting()
-    this = queued(waiting, waiter(patience=30.0))
+    this = queued(waiting, waiter(until=None))
     error = NotSent("away")
     waiting.on_failed([this], error, 30.0)
     assert put(this) == []
@@ -167,7 +167,7 @@ def test_patience_ends_a_wait_that_nobody_answers() -> None:
 
 def test_an_answer_renews_patience_and_clears_the_trouble() -> None:
     waiting = Waiting()
-    this = queued(waiting, waiter(patience=30.0))
+    this = queued(waiting, waiter(until=None))
     waiting.on_failed([this], NotSent("away"), 29.0)
     waiting.on_refreshed([this], [busy()], 29.5, 29.6)
     assert this.down is None

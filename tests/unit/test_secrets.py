@@ -49,7 +49,7 @@ def check(thing: object) -> None:
 def test_what_the_core_passes_around() -> None:
     attempt = Attempt(spec(), TOKEN, pending=True, doubt=True)
     grant = Grant(attempt, 7, 0.0, 1.0)
-    waiter = Waiter(attempt, 30.0, Busy(1.0, 7, "q", lingers=False))
+    waiter = Waiter(attempt, Busy(1.0, 7, "q", lingers=False))
     run = Run(ACQUIRE, attempt.spec.keys, (TOKEN, 30000, 0), 1.0)
     answer = Answer(Busy(1.0, 7, "q", lingers=False), 0.0, 0.0)
     for thing in (

@@ -6,45 +6,68 @@ from types import SimpleNamespace
 
 import pytest
 
+from holdfast._core.mutex import Attempt, Held, Reply
 from holdfast._core.requests import Answer, TimedOut
 from holdfast._core.waiting import Waiting
 from holdfast._wire.endpoint import from_url, resolve
 from holdfast.errors import ConfigError
+from unit.driver import Slot, slot_of
 from unit.waiters import busy, enlisted, put, queued, waiter
 
 
-def test_who_has_no_time_left_is_told_and_asks_no_more() -> None:
-    waiting, bounded, patient = Waiting(), waiter("p.1"), waiter("p.2")
-    bounded.until = 10.0
+def test_who_has_no_time_left_is_told_once_and_his_place_stays_until_he_takes_it_away() -> None:
+    """Somebody else of this process may inherit it."""
+    waiting, bounded, patient = Waiting(), waiter("p.1", until=10.0), waiter("p.2")
     for this in (bounded, patient):
         queued(waiting, this)
     assert [len(refresh.batch) for refresh in waiting.due(9.9)] == [2]
     waiting.on_refreshed([bounded, patient], [busy()] * 2, 9.9, 9.9)
     assert put(bounded) == []
-    assert [refresh.batch for refresh in waiting.due(31.0)] == [[patient]]
+    assert [refresh.batch for refresh in waiting.due(31.0)] == [[bounded, patient]]
     assert put(bounded) == [TimedOut()]
     assert put(patient) == []
-    assert len(waiting) == 1
+    assert waiting.stands(bounded)
+    waiting.on_refreshed([bounded, patient], [busy()] * 2, 31.0, 31.0)
+    waiting.delist(bounded)
+    assert [refresh.batch for refresh in waiting.due(33.0)] == [[patient]]
+    assert put(bounded) == [TimedOut()]
+    assert not waiting.stands(bounded)
+
+
+def test_who_inherits_a_place_is_told_of_his_own_end() -> None:
+    waiting, this = Waiting(), waiter(until=10.0)
+    former, heir = this.attempt, Attempt(this.attempt.spec, until=20.0, slot=Slot())
+    queued(waiting, this)
+    waiting.due(10.0)
+    this.move_to(heir)
+    assert waiting.stands(this)
+    assert (heir.token, heir.pending, former.token, former.pending) == ("p.1", True, "", False)
+    waiting.due(19.9)
+    assert put(this) == []
+    waiting.due(20.0)
+    assert put(this) == [TimedOut()]
+    assert slot_of(former).outcomes == [TimedOut()]
 
 
 def test_who_is_about_to_join_finds_that_his_time_is_over() -> None:
-    waiting, this = Waiting(), waiter()
-    this.until = 10.0
+    waiting, this = Waiting(), waiter(until=10.0)
     waiting.on_listening(0.0)
     enlisted(waiting, this)
     assert waiting.due(10.0) == []
     waiting.joined(this, Answer(busy(), 9.0, 10.1), 10.1)
     assert put(this) == [TimedOut()]
+    waiting.delist(this)
     assert waiting.next_at() == float("inf")
 
 
-def test_an_answer_to_who_has_timed_out_meanwhile_is_nobody_s() -> None:
-    waiting, this = Waiting(), queued(Waiting(), waiter())
-    this.until = 5.0
+@pytest.mark.parametrize("answer", [busy(), Held(6, 38)], ids=["waiting", "granted"])
+def test_an_answer_to_who_has_timed_out_and_gone_meanwhile_is_nobody_s(answer: Reply) -> None:
+    waiting, this = Waiting(), waiter(until=5.0)
     queued(waiting, this)
     (refresh,) = waiting.due(1.0)
-    assert waiting.due(6.0) == []
-    waiting.on_refreshed(refresh.batch, [busy()], 1.0, 6.1)
+    assert waiting.due(6.0) == [], "one question at a time"
+    waiting.delist(this)
+    waiting.on_refreshed(refresh.batch, [answer], 1.0, 6.1)
     assert put(this) == [TimedOut()]
 
 

@@ -81,7 +81,7 @@ def test_the_refresh_goes_on_without_an_inbox() -> None:
 
 
 def test_an_inbox_that_cannot_be_opened_is_waited_for_as_long_as_patience_allows() -> None:
-    waiting, this = Waiting(), waiter(patience=30.0)
+    waiting, this = Waiting(), waiter(until=None)
     enlisted(waiting, this)
     error = NotSent("nobody there")
     waiting.on_unreachable(error, 30.0)
@@ -102,7 +102,7 @@ def test_an_inbox_that_is_forbidden_is_an_error_at_once() -> None:
 
 def test_who_has_a_place_does_not_mind_an_inbox_that_cannot_be_opened() -> None:
     waiting = Waiting()
-    this = queued(waiting, waiter(patience=1.0))
+    this = queued(waiting, waiter(until=None))
     waiting.on_unreachable(Refused("NOPERM"), 50.0)
     assert put(this) == []
 

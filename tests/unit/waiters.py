@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast._core.mutex import Attempt, Busy
 from holdfast._core.requests import Answer, Outcome
 from holdfast._core.waiting import Waiter, Waiting
-from unit.driver import Slot, spec
+from unit.driver import Slot, slot_of, spec
 
 INFINITY = float("inf")
 
@@ -13,21 +13,20 @@ INFINITY = float("inf")
 def waiter(
     token: str = "p.1",  # noqa: S107
     *,
-    patience: float = INFINITY,
+    until: float | None = INFINITY,
     ttl: float = 30.0,
     max_hold: float | None = None,
 ) -> Waiter:
-    attempt = Attempt(spec(ttl=ttl, max_hold=max_hold), token, pending=True)
-    return Waiter(attempt, patience, Busy(0.0, 0, "", lingers=False))
+    attempt = Attempt(spec(ttl=ttl, max_hold=max_hold), token, pending=True, until=until, slot=Slot())
+    return Waiter(attempt, Busy(0.0, 0, "", lingers=False))
 
 
 def put(this: Waiter) -> list[Outcome | None]:
-    assert isinstance(this.slot, Slot)
-    return this.slot.outcomes
+    return slot_of(this.attempt).outcomes
 
 
 def enlisted(waiting: Waiting, this: Waiter, now: float = 0.0) -> bool:
-    this.slot = Slot()
+    put(this).clear()
     return waiting.enlist(this, now)
 
 

@@ -100,7 +100,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
             await give_up(attempt)
             return busy
         if not isinstance(result.value, Busy):
-            await _start_over(attempt)
+            await start_over(attempt)
         place = Waiter(attempt, busy)
         result = await _stand_in_line(attempt, place)
     return result
@@ -112,7 +112,7 @@ async def new_token(spec: Spec) -> str:
     return token + "~" if spec.linger else token
 
 
-async def _start_over(attempt: Attempt) -> None:
+async def start_over(attempt: Attempt) -> None:
     """Under a new token; what the old one may have left behind is given up first."""
     if attempt.doubt:
         await give_up(attempt)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast._core.mutex import Attempt, Busy, Grant, Held, Spec, margin
+from holdfast._core.mutex import BLOCK, Attempt, Busy, Grant, Held, Spec, margin
 from holdfast._core.renewing import nobody
 from holdfast._core.requests import WireError
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 LIMIT = 1.0
 """Seconds after which a lease goes back to the server in any case: the message that somebody waits there may be lost."""
 
-USEFUL = 0.5
-"""Share of the lease that is left at least when it is passed on; what is shorter is renewed first."""
+USEFUL = 1.0
+"""Seconds that are left at least of a lease that is passed on, or half of its length; what is shorter is renewed first."""
 
 LOOK = 0.0002
 """Seconds after which who keeps the lock here looks for a sign that somebody outside wants it: a busy interpreter lets the
@@ -107,8 +107,8 @@ class Gate:
         "last",
         "line",
         "linger_until",
-        "look_at",
         "mutex",
+        "next_look",
         "node",
         "passes",
         "taken",
@@ -138,7 +138,7 @@ class Gate:
         self.crowded = False
         """Others wanted it, too, when it was taken last."""
         self.linger_until = 0.0
-        self.look_at = 0.0
+        self.next_look = 0.0
         self.heard = Busy(0.0, 0, "", lingers=False)
         """What the server said last to one of us who had to wait."""
 
@@ -177,9 +177,11 @@ class Gate:
     def received(self, attempt: Attempt) -> Given | None:
         """What somebody in line was given; None: nothing, and he stands in line no more."""
         with self.mutex:
-            given, attempt.given = attempt.given, None
-            if given is None or (self.line and self.line[0] is attempt):
+            given = attempt.given
+            if given is None or isinstance(given, Failed) or (self.line and self.line[0] is attempt):
                 self._step_out(attempt)
+            if not isinstance(given, Lead):  # a place in the queue is to be found again when this is interrupted
+                attempt.given = None
             # What an interrupted one had begun to give is not ours until our name is there.
             return given if self.who is attempt or isinstance(given, Failed) else None
 
@@ -199,14 +201,17 @@ class Gate:
         """It is this one's turn, and the process has the lock already."""
         return self.who is attempt and self.tenure is not None
 
+    def wanted(self) -> int:
+        """How many fences to ask for besides more time: none as long as there are some."""
+        return 0 if self.fence < self.last else BLOCK if self.asked else MORE
+
     def freshened(self, attempt: Attempt, tenure: Tenure, held: Held, sent: float) -> Grant:
         """The server has given more fences and time to what was passed on."""
         with self.mutex:
             tenure.deadline = max(tenure.deadline, sent + tenure.ttl - margin(tenure.ttl))
-            self.fence, self.last = held.fence, held.last
-            now = self.clock()
-            fence = held.fence if now < tenure.deadline else 0
-            return Grant(attempt, fence, now, tenure.deadline, tenure=tenure)
+            if held.last != self.last:
+                self.fence, self.last = held.fence - 1, held.last
+            return self._grant(attempt, tenure, self.clock())
 
     def lost(self) -> Lead:
         """What was passed on is lost: ask the server anew."""
@@ -219,7 +224,9 @@ class Gate:
     def had(self, attempt: Attempt, tenure: Tenure) -> None:
         """The lease of what this one took."""
         if self.who is attempt:
-            self.tenure = tenure
+            with self.mutex:
+                self.tenure = tenure
+                self.asked = self.asked or self.node.asked_for(tenure.token)
 
     def took(self, attempt: Attempt, grant: Grant) -> None:
         """Who leads was given the lock by the server."""
@@ -252,7 +259,7 @@ class Gate:
     def left(self, attempt: Attempt | None = None) -> None:
         """The lock is back at the server, or was never had: the next in line asks for it. ``attempt``: whose turn it was."""
         with self.mutex:
-            if attempt is None or self.who is attempt:
+            if self.who is (attempt or KEEPER):
                 self.tenure = None
                 self._lead(None)
 
@@ -266,20 +273,18 @@ class Gate:
     def withdraw(self, attempt: Attempt) -> None:
         """Somebody wants it no more, whatever he was given just now. What he has at the server himself, he gives up himself."""
         with self.mutex:
-            given, attempt.given = attempt.given, None
             self._step_out(attempt)
-            tenure = self.tenure
+            given, tenure = attempt.given, self.tenure
             if self.who is not attempt:
                 self._nudge()
-            elif isinstance(given, Lead) and given.place is not None:
-                if not self.bequeath(attempt, given.place):
+            elif tenure is not None and not tenure.over:
+                if not self._may_keep(attempt.spec, tenure, now := self.clock()) or not self._pass(tenure, now):
+                    self._give_back(tenure)
+            elif not isinstance(given, Lead) or given.place is None or not self.bequeath(attempt, given.place):
+                if isinstance(given, Lead) and given.place is not None:
                     self.node.waiting.delist(given.place)
-                    self._lead(None)
-            elif tenure is None or tenure.over:
                 self.tenure = None
                 self._lead(None)
-            elif not self._may_keep(attempt.spec, tenure, now := self.clock()) or not self._pass(tenure, now):
-                self._give_back(tenure)
 
     def bequeath(self, attempt: Attempt, place: Waiter) -> bool:
         """Who leads stands in the queue at the server, and gives up: the next one here inherits the place. False: there is
@@ -307,8 +312,8 @@ class Gate:
             if self.who is attempt:
                 for other in [other for other in self.line if other.until is None]:
                     other.given = Failed(error)
-                    self.line.remove(other)
                     self._wake(other)
+                    self.line.remove(other)
                 self._lead(None)
 
     # Asked by others; the mutex is held
@@ -326,25 +331,22 @@ class Gate:
 
     def on_time(self, now: float) -> bool:
         """Give back what has lingered long enough. False: there is nothing to look at any more."""
-        if self.who is not None or self.tenure is None:
-            return False
-        if now >= self.linger_until:
+        if self.who is None and self.tenure is not None and now >= self.linger_until:
             self._give_back(self.tenure)
-            return False
-        return True
+        return self.who is None and self.tenure is not None
 
     # With the mutex held
 
     def _step_out(self, attempt: Attempt) -> None:
-        try:
+        if attempt in self.line:
             self.line.remove(attempt)
-        except ValueError:
-            pass  # it stood there no more
 
     def _nudge(self) -> None:
         """Wake whose turn it is, in case that an interrupt has hit just before that was done."""
         if isinstance(self.who, Attempt) and self.who.given is not None:
             self._give(self.who, self.who.given)
+        elif self.who is KEEPER and self.tenure is not None:
+            self._give_back(self.tenure)
 
     def _may_keep(self, spec: Spec, tenure: Tenure, now: float) -> bool:
         if not self.node.reachable:
@@ -352,45 +354,47 @@ class Gate:
             return False
         if now >= min(self.taken + LIMIT, tenure.deadline) or not alike(spec, tenure):
             return False
-        if now >= self.look_at:
-            self.look_at = now + LOOK
+        if now >= self.next_look:
+            self.next_look = now + LOOK
             self.asked = self.asked or self.node.stirs()
         return not self.asked or (self.passes < spec.max_passes and now < self.taken + spec.max_pass_time)
 
     def _pass(self, tenure: Tenure, now: float) -> bool:
-        while self.line:
+        holder = self.who
+        while self.line and alike(self.line[0].spec, tenure):
             heir = self.line[0]
-            if not alike(heir.spec, tenure):
-                return False
             self.passes += 1
             tenure.owner = nobody
             given = self._give(heir, self._grant(heir, tenure, now))
             self.line.popleft()
             if given:
                 return True
+        self.who = holder
         return False
 
     def _linger(self, spec: Spec, now: float) -> bool:
+        # Those outside who do not wait ask again only where the token says that this may be.
         if self.line or self.asked or not spec.linger or self.tenure is None or not self.tenure.token.endswith("~"):
-            return False  # a lease is kept only if the server says so to those who ask
+            return False
         self.tenure.owner = nobody
         self.linger_until = now + spec.linger
-        self.who = None
         self.node.look_at(self, self.linger_until)
+        self.who = None
         return True
 
     def _grant(self, attempt: Attempt, tenure: Tenure, now: float) -> Grant:
         """The next fence; 0 where the server has to be asked first, because there is none left, or too little time."""
         fence = 0
-        if self.fence < self.last and tenure.deadline - now >= USEFUL * tenure.ttl:
+        if self.fence < self.last and tenure.deadline - now >= min(USEFUL, tenure.ttl / 2):
             fence = self.fence = self.fence + 1
         self.tenure = tenure
         return Grant(attempt, fence, now, tenure.deadline, tenure=tenure)
 
     def _give_back(self, tenure: Tenure) -> None:
         """Nobody here has it: the keeper gives it back."""
-        self.who, self.tenure = KEEPER, None
+        self.who = KEEPER
         self.node.give_back(self, tenure)
+        self.tenure = None
 
     def _lead(self, place: Waiter | None) -> None:
         while self.line:
@@ -417,6 +421,5 @@ class Gate:
 def alike(spec: Spec, tenure: Tenure) -> bool:
     """The lease can be passed on to somebody who asked for such a lock."""
     mine = tenure.spec
-    if not spec.renew or spec.max_hold is not None or spec.ttl != tenure.ttl:
-        return False
-    return spec is mine or (mine.renew and mine.max_hold is None)
+    fits = spec.renew and spec.max_hold is None and spec.ttl == tenure.ttl
+    return fits and (spec is mine or (mine.renew and mine.max_hold is None))

@@ -151,7 +151,7 @@ class Node:
         for tenure in lost:
             safely(self.keeper.report, tenure)
         if due:
-            safely(self._renew, due)
+            self._renew_safely(due, now)
         for give_back in again:
             safely(self._give_back, give_back)
         for refresh in refreshes:
@@ -215,9 +215,8 @@ class Node:
         return False
 
     def look_at(self, gate: Gate, at: float) -> None:
-        if gate not in self._lingering:
-            self._lingering[gate] = None
-            self.keeper.wake_by(at)
+        self._lingering[gate] = None
+        self.keeper.wake_by(at)
 
     def forget(self, tenure: Tenure) -> None:
         self.renewing.forget(tenure.token)
@@ -245,6 +244,12 @@ class Node:
         self.commands.call(give, then)
 
     # Renewal
+
+    def _renew_safely(self, batch: list[Renew], now: float) -> None:
+        if not self.keeper.safely(self._renew, batch):
+            with self.mutex:
+                for renew in batch:
+                    self.renewing.on_failed(renew, now)
 
     def _renew(self, batch: list[Renew]) -> None:
         def then(answers: list[int] | WireError, sent: float) -> None:
@@ -306,6 +311,8 @@ class Node:
                 self._inbox_at = now + 0.1
             else:
                 self.waiting.on_listening(now)
+                for gate in list(self._gates.values()):
+                    gate.on_asked()  # somebody may have said so while nobody listened
                 self._inbox_at = now + PING_EVERY
 
     def _on_silence(self) -> None:

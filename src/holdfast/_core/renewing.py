@@ -87,8 +87,7 @@ class Tenure:
     @property
     def wants_at(self) -> float:
         """When it wants attention next (local seconds)."""
-        at = min(self.deadline, self.renew_at)  # half the price of min()
-        return min(self.ends_at, at)
+        return min(self.renew_at, self.deadline, self.ends_at)
 
     @property
     def why_over(self) -> str:
@@ -167,12 +166,15 @@ class Renewing:
 
     def watch(self, tenure: Tenure) -> float:
         """Look after a lease, or look at it anew; answers when it wants attention (local seconds)."""
-        token = tenure.token
-        if token in self._where:
-            self.forget(token)
-        at = tenure.wants_at
+        token, at = tenure.token, tenure.wants_at
         number = int(at * SLOT)
         slot = self._slots.get(number)
+        before = self._where.get(token)
+        if before == number and slot and token in slot:
+            self._first[number] = min(self._first[number], at)
+            return at
+        if before is not None:
+            self.forget(token)
         # An interrupt may come between any two of these: what is left then is empty, and `next_at` removes it.
         if slot is None:
             heapq.heappush(self._numbers, number)
@@ -227,7 +229,8 @@ class Renewing:
             return
         ttl = min(tenure.ttl, tenure.ends_at - now)
         renewals.append(Renew(tenure, ttl, tenure.asks(now, ttl)))
-        tenure.renew_at = tenure.due_at(now + max(0.05, tenure.ttl / 20) + min(tenure.spec.timeout, answer_within(ttl)))
+        # It is looked at again when the next one is due: nearly always, the answer finds it in its place.
+        tenure.renew_at = tenure.due_at(now + tenure.ttl * tenure.spec.renew_part)
         self.watch(tenure)
 
     def on_answer(self, renewal: Renew, answer: int, sent: float, now: float) -> bool:

@@ -139,8 +139,9 @@ class Sleep(Request[None]):
 
 
 @dataclass(slots=True)
-class Park(Request[None]):
-    """Stand in line in this process (`_core.gate`), until something is given or local time ``until`` (None: for ever)."""
+class Park(Request[Outcome | None]):
+    """Stand in line in this process (`_core.gate`): returns when there may be something to look at, with TimedOut at local time
+    ``until`` (None: never)."""
 
     attempt: Attempt
     until: float | None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast._core.acquire import RECALL, ask_until, new_token, take
-from holdfast._core.gate import MORE, Failed, Gate, Given, Lead
+from holdfast._core.gate import Failed, Gate, Given, Lead
 from holdfast._core.mutex import Attempt, Busy, Grant, Held, give_up
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Now, Park, WireError
+from holdfast._core.requests import Delist, Now, Park, TimedOut, WireError
 from holdfast._core.waiting import Waiter
 
 
@@ -19,7 +19,9 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
     try:
         given = _enter(attempt, wait == 0, now)
         if given is None:
-            given = await _stand_in_line(attempt)
+            while attempt.given is None and not isinstance(await Park(attempt, attempt.until), TimedOut):
+                pass  # woken for nothing
+            given = _look(attempt)
             now = await Now()
         while isinstance(given, Grant):
             tenure = given.tenure
@@ -40,13 +42,18 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
 
 async def abandon(attempt: Attempt) -> None:
     """Leave nothing of an attempt behind, here or at the server, whatever it has got."""
-    gate, given = attempt.gate, attempt.given
-    if gate is not None and isinstance(given, Lead) and given.place is not None:
-        gate.bequeath(attempt, given.place)  # before it is given up at the server, if somebody else here wants it
-    if gate is None or not gate.has_lease(attempt):
-        await give_up(attempt)
-    if gate is not None:
-        gate.withdraw(attempt)
+    gate = attempt.gate
+    if gate is None:
+        return await give_up(attempt)
+    try:
+        place = attempt.given.place if isinstance(attempt.given, Lead) else None
+        # The next one here inherits the place before it is given up with all else; or nobody shall, who comes meanwhile.
+        if place is not None and place.attempt is attempt and not gate.bequeath(attempt, place):
+            await Delist(place)
+        if not gate.has_lease(attempt):
+            await give_up(attempt)
+    finally:
+        gate.withdraw(attempt)  # even if nothing can be awaited any more: others wait for that
 
 
 def gate_of(attempt: Attempt) -> Gate:
@@ -69,12 +76,12 @@ def _enter(attempt: Attempt, at_once: bool, now: float) -> Given | Busy | None:
     return gate.enter(attempt)
 
 
-async def _stand_in_line(attempt: Attempt) -> Given | Busy:
-    """Wait for the others of this process who came before."""
-    await Park(attempt, attempt.until)
+def _look(attempt: Attempt) -> Given | Busy:
+    """What somebody in line was given; or what he is told, because his time is up."""
     gate = gate_of(attempt)
     attempt.waited = True
-    return gate.received(attempt) or gate.busy(attempt) or gate.heard
+    leader = gate.node.waiting.get(gate.who.token) if isinstance(gate.who, Attempt) else None
+    return gate.received(attempt) or gate.busy(attempt) or (leader.busy if leader is not None else gate.heard)
 
 
 async def _freshen(attempt: Attempt, tenure: Tenure) -> Given:
@@ -82,13 +89,12 @@ async def _freshen(attempt: Attempt, tenure: Tenure) -> Given:
     gate = gate_of(attempt)
     asking = Attempt(attempt.spec, tenure.token, doubt=tenure.doubt)
     try:
-        answer = await ask_until(asking, attempt.until, await Now(), more=MORE)
+        answer = await ask_until(asking, attempt.until, await Now(), patient=attempt.waited, more=gate.wanted())
     finally:
         tenure.doubt = asking.doubt
     if isinstance(answer.value, Held) and not tenure.lost:
         return gate.freshened(attempt, tenure, answer.value, answer.sent)
-    if isinstance(answer.value, Held) or asking.doubt:
-        await give_up(asking)  # the keeper has given it up for lost meanwhile; or an earlier copy may still be answered so
+    await give_up(asking)  # lost, as the keeper may have found meanwhile; and a late copy shall not take it again
     tenure.lose("its key is gone or somebody else's")
     return gate.lost()
 

@@ -75,10 +75,12 @@ class Waiter:
 
     def move_to(self, heir: Attempt) -> None:
         """Somebody else of this process has the place from now on."""
-        former, self.attempt = self.attempt, heir
-        self.late = False
-        heir.token, heir.pending, heir.doubt = former.token, former.pending, former.doubt
-        former.token, former.pending, former.doubt = "", False, False
+        former = self.attempt
+        if former is not heir:
+            # In this order: after an interrupt it is moved once more.
+            heir.token, heir.pending, heir.doubt = former.token, former.pending, former.doubt
+            self.attempt, self.late = heir, False
+            former.token, former.pending, former.doubt = "", False, False
 
 
 @dataclass(slots=True)
@@ -106,6 +108,9 @@ class Waiting:
     def stands(self, waiter: Waiter) -> bool:
         """It waits still: nothing has become of it."""
         return self._waiters.get(waiter.attempt.token) is waiter and waiter.told is not None
+
+    def get(self, token: str) -> Waiter | None:
+        return self._waiters.get(token)
 
     def waiters(self) -> list[Waiter]:
         return list(self._waiters.values())

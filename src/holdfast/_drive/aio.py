@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast._core.gate import Gate
-from holdfast._core.mutex import Attempt, Spec
+from holdfast._core.mutex import Attempt
 from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, TimedOut, Wait
 from holdfast._drive.clock import clock
-from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.multiplex import Multiplex, stream_to
+from holdfast._wire.multiplex import stream_to
 from holdfast._wire.resp import forgotten, pack, value
 
 T = TypeVar("T")
@@ -35,7 +32,7 @@ class AioSlot:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread = threading.get_ident()
-        self._items: deque[Outcome | None] = deque()
+        self._items: list[Outcome | None] = []  # hardly ever more than one: a deque takes six times the memory
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, outcome: Outcome | None, /) -> bool:
@@ -66,7 +63,7 @@ class AioSlot:
             finally:
                 if timer is not None:
                     timer.cancel()
-        return self._items.popleft()
+        return self._items.pop(0)
 
 
 class Driver:
@@ -76,9 +73,7 @@ class Driver:
         self.process = process
         self.endpoint = endpoint
         self.loop = asyncio.get_running_loop()
-        self._keeper: Keeper | None = None
-        self._gate: Gate | None = None
-        self._stream = _stream(process, self.loop, endpoint)
+        self.stream = stream_to(endpoint)
         self._at_once: dict[type, Callable[[Any], Any]] = {
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
@@ -88,20 +83,10 @@ class Driver:
             Run: self._call,
             Command: self._call,
             Sleep: lambda request: asyncio.sleep(request.seconds),
-            Park: self._park,
+            Park: lambda request: request.attempt.slot.get(request.until),
             Enlist: self._enlist,
             Wait: self._wait,
         }
-
-    def attempt(self, spec: Spec, *, shared: bool) -> Attempt:
-        """A new attempt. ``shared``: what it gets is passed on to others of this process, and it may get what they had."""
-        attempt = Attempt(spec)
-        if shared:
-            keeper = self.process.keeper
-            if keeper is not self._keeper:
-                self._keeper, self._gate = keeper, keeper.gate(self.endpoint, spec.keys[0])
-            attempt.gate = self._gate
-        return attempt
 
     def slot(self) -> AioSlot:
         """Where an attempt waits."""
@@ -157,25 +142,19 @@ class Driver:
     async def _call(self, call: Call) -> Answer[Any]:
         sent = clock()
         packed = pack(call)
-        future = self._stream.send(packed, call.timeout)
+        future = self.stream.send(packed, call.timeout)
         if future is not None:
             reply = await future
         else:
-            reply, sent = await self._stream.exchange(packed, call.timeout)
+            reply, sent = await self.stream.exchange(packed, call.timeout)
         if forgotten(reply):
-            reply, sent = await self._stream.exchange(pack(call, whole=True), call.timeout)
+            reply, sent = await self.stream.exchange(pack(call, whole=True), call.timeout)
         return Answer(value(call, reply, self.endpoint), sent, clock())
 
     def _delist(self, request: Delist) -> None:
         keeper = self.process.running_keeper
         if keeper is not None:
             keeper.delist(self.endpoint, request.waiter)
-
-    async def _park(self, request: Park) -> None:
-        attempt = request.attempt
-        assert isinstance(attempt.slot, AioSlot)
-        while attempt.given is None and await attempt.slot.get(request.until) is None:
-            pass
 
     async def _enlist(self, request: Enlist) -> Outcome | None:
         waiter = request.waiter
@@ -201,17 +180,19 @@ class Driver:
         return await attempt.slot.get(until)
 
 
-def _stream(process: Process, loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> Multiplex:
-    streams = process.streams.get(loop)
-    if streams is None:
-        for other in [other for other in process.streams if other.is_closed()]:
-            del process.streams[other]
-        streams = process.streams[loop] = {}
+def driver_for(process: Process, endpoint: Endpoint) -> Driver:
+    """The driver of the running loop for this server; its connection is shared by all tasks."""
+    loop = asyncio.get_running_loop()
+    drivers = process.drivers.get(loop)
+    if drivers is None:
+        for other in [other for other in process.drivers if other.is_closed()]:
+            del process.drivers[other]
+        drivers = process.drivers[loop] = {}
         _close_with_loop(loop)
-    stream = streams.get(endpoint)
-    if stream is None:
-        stream = streams[endpoint] = stream_to(endpoint)
-    return stream
+    driver = drivers.get(endpoint)
+    if driver is None:
+        driver = drivers[endpoint] = Driver(process, endpoint)
+    return driver
 
 
 _finalisers: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
@@ -238,5 +219,5 @@ async def close(loop: asyncio.AbstractEventLoop | None = None) -> None:
     """Close the connections that belong to a loop (default: the running one)."""
     loop = loop or asyncio.get_running_loop()
     _finalisers.pop(loop, None)
-    for stream in current().streams.pop(loop, {}).values():
-        await stream.close()
+    for driver in current().drivers.pop(loop, {}).values():
+        await driver.stream.close()

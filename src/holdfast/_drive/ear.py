@@ -10,6 +10,7 @@ import os
 import queue
 import select
 import socket
+import threading
 from typing import TYPE_CHECKING
 
 from holdfast._core.requests import Outcome, TimedOut
@@ -24,6 +25,10 @@ AGAIN = 0.05
 """Seconds after which the keeper has read what was not for us, and may lend the socket again."""
 
 
+_closing = threading.RLock()  # a signal handler may put something in, too
+"""Nobody writes to a pipe that is being closed: its number may be another file's by then."""
+
+
 class Slot(queue.SimpleQueue["Outcome | None"]):
     """Where a thread waits for what becomes of its attempt."""
 
@@ -33,10 +38,9 @@ class Slot(queue.SimpleQueue["Outcome | None"]):
     def put(self, outcome: Outcome | None) -> None:  # type: ignore[override]
         super().put(outcome)
         if self.alarm >= 0:
-            try:
-                os.write(self.alarm, b"x")
-            except OSError:
-                pass  # closed just now: it looks here next
+            with _closing:
+                if self.alarm >= 0:
+                    os.write(self.alarm, b"x")
 
     def take(self, until: float | None) -> Outcome | None:
         """What was put in first; TimedOut if there is nothing before local time ``until`` (None: for ever)."""
@@ -80,8 +84,9 @@ def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
         ready = poll.poll(None if until is None else max(0.0, 1000 * (until - clock()) + 1))
         return bool(ready) and all(fd != here for fd, _ in ready)
     finally:
-        slot.alarm = -1
-        os.close(alarm)
+        with _closing:
+            slot.alarm = -1
+            os.close(alarm)
         os.close(here)
 
 

@@ -20,8 +20,8 @@ from holdfast.errors import HoldfastWarning
 if TYPE_CHECKING:
     import asyncio
 
+    from holdfast._drive.aio import Driver
     from holdfast._wire.foreign import Calls
-    from holdfast._wire.multiplex import Multiplex
 
 
 class Process:
@@ -36,8 +36,8 @@ class Process:
         self._mutex = threading.Lock()
         self._pools: dict[Endpoint, Pool | Calls] = {}
         self._keeper: Keeper | None = None
-        self.streams: dict[asyncio.AbstractEventLoop, dict[Endpoint, Multiplex]] = {}
-        """Connections of the asyncio face, by the loop they belong to."""
+        self.drivers: dict[asyncio.AbstractEventLoop, dict[Endpoint, Driver]] = {}
+        """Of the asyncio face, with their connections, by the loop they belong to."""
 
     clock = staticmethod(clock)
 
@@ -116,7 +116,7 @@ class Process:
         sockets = [sock for pool in self._pools.values() for sock in pool.sockets()]
         if self._keeper is not None:
             sockets += self._keeper.sockets()
-        sockets += [s for streams in self.streams.values() for stream in streams.values() for s in stream.sockets()]
+        sockets += [s for drivers in self.drivers.values() for driver in drivers.values() for s in driver.stream.sockets()]
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for sock in sockets:
             if sock.fileno() >= 0:

@@ -6,13 +6,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast._core.gate import Gate
-from holdfast._core.mutex import Attempt, Spec
 from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, Wait
 from holdfast._drive import ear
 from holdfast._drive.clock import clock
 from holdfast._drive.ear import Slot
-from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import forgotten, pack, value
@@ -27,29 +24,17 @@ class Driver:
         self.process = process
         self.endpoint = endpoint
         self._pool = process.pool(endpoint)
-        self._keeper: Keeper | None = None
-        self._gate: Gate | None = None
         self._do: dict[type, Callable[[Any], Any]] = {
             Run: self._call,
             Command: self._call,
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
             Sleep: lambda request: time.sleep(request.seconds),
-            Park: self._park,
+            Park: lambda request: request.attempt.slot.take(request.until),
             Enlist: self._enlist,
             Wait: self._wait,
             Delist: self._delist,
         }
-
-    def attempt(self, spec: Spec, *, shared: bool) -> Attempt:
-        """A new attempt. ``shared``: what it gets is passed on to others of this process, and it may get what they had."""
-        attempt = Attempt(spec)
-        if shared:
-            keeper = self.process.keeper
-            if keeper is not self._keeper:
-                self._keeper, self._gate = keeper, keeper.gate(self.endpoint, spec.keys[0])
-            attempt.gate = self._gate
-        return attempt
 
     def slot(self) -> Slot:
         """Where an attempt waits."""
@@ -98,12 +83,6 @@ class Driver:
         keeper = self.process.running_keeper
         if keeper is not None:
             keeper.delist(self.endpoint, request.waiter)
-
-    def _park(self, request: Park) -> None:
-        attempt = request.attempt
-        assert isinstance(attempt.slot, Slot)
-        while attempt.given is None and attempt.slot.take(request.until) is None:
-            pass
 
     def _enlist(self, request: Enlist) -> Outcome | None:
         waiter = request.waiter

@@ -52,7 +52,8 @@ class Lease(BaseLease):
             self._note("renewed", until=self._sim.true(deadline))
 
     def notice_loss(self) -> None:
-        self._step_aside()
+        if not self._first_to_tell():
+            return
         self._sim.leases.pop(self, None)
         self._note("lost", fence=self.fence, note=self._tenure.lost)
 

@@ -67,6 +67,7 @@ class Worker:
         "coroutine",
         "done",
         "inside",
+        "lined",
         "name",
         "process",
         "requests",
@@ -90,6 +91,8 @@ class Worker:
         """When (true time) this acquisition asked for a place in line first: that counts, even if the answer was lost."""
         self.asked_first = 0.0
         """When this acquisition sent its first request."""
+        self.lined = ""
+        """The last acquisition that stood in the line of its process."""
         self.inside = False
         """It is in an operation, see `operation`."""
         self.shielded = False
@@ -236,8 +239,10 @@ class Worker:
 
     def _park(self, request: Park) -> Any:
         attempt = request.attempt
-        self.process.world.note("lined", self.name, attempt.spec.key, self.acquisition)
-        return self._get(attempt, request.until, lambda _outcome: attempt.given is not None)
+        if self.lined != self.acquisition:
+            self.lined = self.acquisition
+            self.process.world.note("lined", self.name, attempt.spec.key, self.acquisition)
+        return self._get(attempt, request.until, lambda _outcome: True)
 
     def _enlist(self, request: Enlist) -> Any:
         waiter = request.waiter

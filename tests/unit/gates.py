@@ -1,0 +1,154 @@
+"""A gate and those who want its lock, without a server: who holds it passes it on, and all of them are served in the end."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast._core.gate import Gate, Given, Lead
+from holdfast._core.mutex import BLOCK, Attempt, Busy, Grant, Held
+from holdfast._core.renewing import Tenure
+from holdfast._core.requests import Answer
+from holdfast._core.waiting import Waiter
+from unit import driver
+from unit.driver import slot_of, spec
+from unit.node import Node
+
+OF_THE_SERVER = 1000
+"""The first fence that the server gives; and from one block to the next."""
+
+
+@dataclass
+class Slot(driver.Slot):
+    """One that may belong to a closed event loop."""
+
+    closed: bool = False
+
+    def put(self, outcome: object, /) -> bool:
+        super().put(None)
+        return not self.closed
+
+
+@dataclass
+class House:
+    """One process."""
+
+    node: Node = field(default_factory=Node)
+    asked_of_the_server: int = 0
+
+    def __post_init__(self) -> None:
+        self.gate = Gate(self.node)
+
+    def attempt(self, *, until: float | None = None, closed: bool = False, ttl: float = 30.0, **options: Any) -> Attempt:
+        wanted = dataclasses.replace(spec(ttl=ttl), **options)
+        return Attempt(wanted, until=until, slot=Slot(closed=closed), gate=self.gate)
+
+    def in_line(self, **options: Any) -> Attempt:
+        """Somebody comes, and has to wait."""
+        this = self.attempt(**options)
+        assert self.gate.enter(this) is None
+        assert woken(this) == 0
+        return this
+
+    def leader(self, **options: Any) -> Attempt:
+        """Somebody comes who asks the server."""
+        this = self.attempt(**options)
+        assert self.gate.enter(this) == Lead()
+        return this
+
+    def taken(self, this: Attempt, *, queued: bool = False) -> Tenure:
+        """Who leads is given the lock by the server."""
+        self.asked_of_the_server += 1
+        first = OF_THE_SERVER * self.asked_of_the_server
+        this.token = this.token or f"aaaaaaaaaaaa.{self.asked_of_the_server}" + "~" * (this.spec.linger > 0)
+        now = self.node.now
+        grant = Grant(this, first, now, now + this.spec.ttl, queued=queued, last=first + BLOCK - 1)
+        self.gate.took(this, grant)
+        tenure = Tenure(grant)
+        self.node.renewing.watch(tenure)
+        self.gate.had(this, tenure)
+        return tenure
+
+    def holder(self, **options: Any) -> tuple[Attempt, Tenure]:
+        this = self.leader(**options)
+        return this, self.taken(this)
+
+    def place_of(self, this: Attempt) -> Waiter:
+        """Who leads stands in the queue at the server."""
+        this.token, this.pending = "aaaaaaaaaaaa.9", True
+        place = Waiter(this, Busy(5.0, 7, "b", lingers=False))
+        self.node.waiting.enlist(place, self.node.now)
+        self.node.waiting.joined(place, Answer(place.busy, self.node.now, self.node.now), self.node.now)
+        return place
+
+    def served(self, *those: Attempt) -> list[tuple[Attempt, int]]:
+        """All of these take their turn as soon as they are woken, and are done at once. In which order, and their fences."""
+        seen: list[tuple[Attempt, int]] = []
+        waiting = list(those)
+        while True:
+            if self.node.given_back:
+                self.node.given_back.clear()
+                self.gate.left()
+            ready = [this for this in waiting if woken(this)]
+            if not ready:
+                return seen
+            for this in ready:
+                waiting.remove(this)
+                seen.append((this, self.has_its_turn(this, self.gate.received(this))))
+
+    def has_its_turn(self, this: Attempt, given: Given | None) -> int:
+        """Somebody takes what it was given, and is done at once. Its fence."""
+        if isinstance(given, Grant) and given.tenure is not None and given.tenure.lost:
+            given = self.gate.lost()
+        if isinstance(given, Grant):
+            assert given.tenure is not None
+            assert not given.tenure.over
+            fence, tenure = given.fence, given.tenure
+            if not fence:
+                self.asked_of_the_server += 1
+                more = Held(OF_THE_SERVER * self.asked_of_the_server, OF_THE_SERVER * self.asked_of_the_server + 500)
+                fence = self.gate.freshened(this, tenure, more, self.node.now).fence
+        else:
+            assert isinstance(given, Lead)
+            if given.place is not None:
+                assert self.node.waiting.stands(given.place)
+                assert given.place.attempt is this
+                self.node.waiting.delist(given.place)
+            tenure = self.taken(this)
+            fence = tenure.fence
+        self.is_done(this, tenure)
+        return fence
+
+    def is_done(self, this: Attempt, tenure: Tenure) -> bool:
+        """As `Lease.release` does it. True: the lease stays in this process."""
+        kept = self.pass_on(this, tenure)
+        assert kept is not None
+        if not kept:
+            self.ended(tenure)
+            self.gate.left(this)
+        return kept
+
+    def pass_on(self, this: Attempt, tenure: Tenure) -> bool | None:
+        return self.gate.pass_on(this, tenure, self.node.now)
+
+    def ended(self, tenure: Tenure) -> None:
+        """It is being given back, or was lost: nobody looks after it any more."""
+        tenure.end()
+        self.node.forget(tenure)
+
+    def lose(self, tenure: Tenure) -> None:
+        """The keeper learns that it is lost."""
+        self.node.forget(tenure)
+        tenure.lose("its key is gone")
+
+    @property
+    def idle(self) -> bool:
+        """Nobody holds it, nobody wants it, and there is no trace of those who have."""
+        gate = self.gate
+        return not (gate.who or gate.line or gate.tenure or len(self.node.renewing) or len(self.node.waiting))
+
+
+def woken(this: Attempt) -> int:
+    """How often it was woken."""
+    return len(slot_of(this).outcomes)

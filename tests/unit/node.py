@@ -1,0 +1,54 @@
+"""What a gate needs of the node it belongs to: a clock that only the test moves, and lists of what it was asked to do."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from holdfast._core.gate import Gate
+from holdfast._core.renewing import Renewing, Tenure
+from holdfast._core.waiting import Waiting
+
+
+@dataclass
+class Node:
+    now: float = 1000.0
+    listens: bool = True
+    stirring: bool = False
+    """Something has come to the inbox that nobody has read yet."""
+    waiting: Waiting = field(default_factory=Waiting)
+    renewing: Renewing = field(default_factory=Renewing)
+    mutex: AbstractContextManager[object] = field(default_factory=threading.RLock)
+    asked_early: set[str] = field(default_factory=set)
+    opened: int = 0
+    """How often the inbox was asked for."""
+    looks: list[tuple[Gate, float]] = field(default_factory=list)
+    given_back: list[Tenure] = field(default_factory=list)
+
+    @property
+    def reachable(self) -> bool:
+        return self.listens
+
+    def stirs(self) -> bool:
+        return self.stirring
+
+    def clock(self) -> float:
+        return self.now
+
+    def be_reachable(self) -> None:
+        self.opened += 1
+
+    def asked_for(self, token: str) -> bool:
+        return token in self.asked_early
+
+    def look_at(self, gate: Gate, at: float) -> None:
+        self.looks.append((gate, at))
+
+    def forget(self, tenure: Tenure) -> None:
+        self.renewing.forget(tenure.token)
+
+    def give_back(self, gate: Gate, tenure: Tenure) -> None:
+        tenure.end()
+        self.forget(tenure)
+        self.given_back.append(tenure)

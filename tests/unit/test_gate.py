@@ -1,0 +1,455 @@
+"""One contender per process: the rules by which a lease is passed on, kept, or given back; `_core/gate.py` without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast._core.gate import LIMIT, LOOK, USEFUL, Failed, Lead
+from holdfast._core.mutex import BLOCK, Grant, Held, margin
+from holdfast._core.requests import NotSent
+from unit.gates import OF_THE_SERVER, House, woken
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+# Order and fences
+
+
+def test_who_comes_first_asks_for_all(house: House) -> None:
+    first = house.leader()
+    assert house.gate.leads()
+    house.in_line()
+    house.in_line()
+    house.taken(first)
+    assert not house.gate.leads()
+
+
+def test_all_are_served_in_order_of_arrival_with_the_next_fence_each(house: House) -> None:
+    holder, tenure = house.holder()
+    those = [house.in_line() for _ in range(5)]
+    assert house.is_done(holder, tenure)
+    assert house.served(*reversed(those)) == [(this, OF_THE_SERVER + 1 + n) for n, this in enumerate(those)]
+    assert house.asked_of_the_server == 1
+    assert house.idle
+
+
+def test_the_inbox_is_opened_for_those_who_stand_in_line(house: House) -> None:
+    house.leader()
+    assert house.node.opened == 0, "who is alone needs none"
+    house.in_line()
+    assert house.node.opened == 1
+
+
+def test_when_the_block_is_used_up_the_server_is_asked_for_more(house: House) -> None:
+    holder, tenure = house.holder()
+    those = [house.in_line() for _ in range(BLOCK + 1)]
+    house.is_done(holder, tenure)
+    fences = [fence for _, fence in house.served(*those)]
+    assert fences == [*range(OF_THE_SERVER + 1, OF_THE_SERVER + BLOCK), 2 * OF_THE_SERVER, 2 * OF_THE_SERVER + 1]
+    assert house.asked_of_the_server == 2
+
+
+@pytest.mark.parametrize(("left", "fence"), [(USEFUL, OF_THE_SERVER + 1), (USEFUL - 0.001, 0)])
+def test_a_lease_that_is_nearly_over_is_renewed_before_it_is_used(house: House, left: float, fence: int) -> None:
+    holder, tenure = house.holder(ttl=1.0)
+    heir = house.in_line(ttl=1.0)
+    tenure.deadline = house.node.now + left
+    assert house.pass_on(holder, tenure)
+    grant = house.gate.received(heir)
+    assert isinstance(grant, Grant)
+    assert (grant.fence, grant.tenure, grant.deadline) == (fence, tenure, house.node.now + left)
+
+
+def test_what_was_renewed_counts_from_when_it_was_asked_for_and_is_never_less(house: House) -> None:
+    holder, tenure = house.holder()
+    heir = house.in_line()
+    house.pass_on(holder, tenure)
+    deadline = tenure.deadline
+    sent, house.node.now = house.node.now, house.node.now + 3
+    assert house.gate.freshened(heir, tenure, Held(70, 80), sent - 10).deadline == deadline, "the keeper has done more"
+    grant = house.gate.freshened(heir, tenure, Held(70, 80), sent + 1)
+    assert (grant.fence, grant.deadline) == (70, sent + 1 + 30 - margin(30))
+    house.node.now += 40
+    assert house.gate.freshened(heir, tenure, Held(90, 99), sent).fence == 0, "read so late that it has to be asked again"
+
+
+# When a lease is passed on, and when it goes back to the server
+
+
+def asked(house: House) -> None:
+    house.gate.on_asked()
+
+
+def later(seconds: float) -> Callable[[House], None]:
+    def passes(house: House) -> None:
+        house.node.now += seconds
+
+    return passes
+
+
+def passed_on_before(times: int) -> Callable[[House], None]:
+    def passed(house: House) -> None:
+        house.gate.passes = times
+
+    return passed
+
+
+def stirs(house: House) -> None:
+    house.node.stirring = True
+
+
+def looked_just_now(house: House) -> None:
+    house.gate.next_look = house.node.now + LOOK
+
+
+def silent(house: House) -> None:
+    house.node.listens = False
+
+
+def ends_now(house: House) -> None:
+    assert house.gate.tenure is not None
+    house.gate.tenure.deadline = house.node.now
+
+
+def lost(house: House) -> None:
+    assert house.gate.tenure is not None
+    house.lose(house.gate.tenure)
+
+
+def made_shorter(house: House) -> None:
+    assert house.gate.tenure is not None
+    house.gate.tenure.ttl = 20.0
+
+
+Deed = Callable[[House], None]
+PASSED: dict[str, tuple[list[Deed], dict[str, Any], dict[str, Any], bool]] = {
+    # what has happened; options of the holder, and of the next; is it passed on
+    "nobody asked": ([], {}, {}, True),
+    "nobody asked, however often": ([passed_on_before(10**6)], {}, {}, True),
+    "nobody asked, nearly LIMIT": ([later(LIMIT - 0.001)], {}, {}, True),
+    "nobody asked, LIMIT": ([later(LIMIT)], {}, {}, False),
+    "asked": ([asked], {}, {}, True),
+    "asked, one left": ([asked, passed_on_before(31)], {}, {}, True),
+    "asked, none left": ([asked, passed_on_before(32)], {}, {}, False),
+    "asked, more are allowed": ([asked, passed_on_before(32)], {"max_passes": 33}, {}, True),
+    "asked, none are allowed": ([asked], {"max_passes": 0}, {}, False),
+    "asked, in time": ([asked, later(0.009)], {}, {}, True),
+    "asked, too late": ([asked, later(0.0101)], {}, {}, False),
+    "asked, more time is allowed": ([asked, later(0.9)], {"max_pass_time": 1.0}, {}, True),
+    "asked, more time is allowed than LIMIT": ([asked, later(LIMIT)], {"max_pass_time": 9.0}, {}, False),
+    "something has come": ([stirs, passed_on_before(31)], {}, {}, True),
+    "something has come, none left": ([stirs, passed_on_before(32)], {}, {}, False),
+    "something has come, not looked for": ([stirs, passed_on_before(32), looked_just_now], {}, {}, True),
+    "something has come, looked for again": ([stirs, passed_on_before(32), looked_just_now, later(LOOK)], {}, {}, False),
+    "nobody outside could ask": ([silent], {}, {}, False),
+    "the lease has ended": ([ends_now], {}, {}, False),
+    "the lease is lost": ([lost], {}, {}, False),
+    "the next lingers, too": ([], {}, {"linger": 5.0}, True),
+    "both with another ttl": ([], {"ttl": 20.0}, {"ttl": 20.0}, True),
+    "the next with another ttl": ([], {}, {"ttl": 20.0}, False),
+    "the next with max_hold": ([], {}, {"max_hold": 5.0}, False),
+    "the next not renewed": ([], {}, {"renew": False}, False),
+    "the holder with max_hold": ([], {"max_hold": 5.0}, {}, False),
+    "the holder not renewed": ([], {"renew": False}, {}, False),
+    "both not renewed": ([], {"renew": False}, {"renew": False}, False),
+    "made shorter by hand": ([made_shorter], {}, {}, False),
+    "made shorter by hand to what the next wants": ([made_shorter], {}, {"ttl": 20.0}, False),
+}
+
+
+@pytest.mark.parametrize("rule", PASSED)
+def test_passed_on_or_given_back(house: House, rule: str) -> None:
+    deeds, holders, nexts, passed = PASSED[rule]
+    holder, tenure = house.holder(**holders)
+    heir = house.in_line(**nexts)
+    for deed in deeds:
+        deed(house)
+    assert house.pass_on(holder, tenure) is passed
+    assert woken(heir) == passed, "it goes back to the server first"
+    assert tenure.over is not passed
+    if not passed:
+        house.gate.left(holder)
+    given = house.gate.received(heir)
+    assert isinstance(given, Grant if passed else Lead)
+
+
+@pytest.mark.parametrize("bound", [0, 1, 7])
+def test_those_outside_wait_for_a_bounded_number_of_passes(house: House, bound: int) -> None:
+    holder, tenure = house.holder(max_passes=bound)
+    those = [house.in_line(max_passes=bound) for _ in range(20)]
+    house.gate.on_asked()
+    house.is_done(holder, tenure)
+    fences = [fence for _, fence in house.served(*those)]
+    first_block = [fence for fence in fences if fence < 2 * OF_THE_SERVER]
+    assert first_block == [OF_THE_SERVER + 1 + n for n in range(bound)]
+    assert house.idle
+
+
+@pytest.mark.parametrize("how", ["queued", "asked early", "asked while the lease was made"])
+def test_those_outside_are_known_however_the_message_came(house: House, how: str) -> None:
+    this = house.leader(max_passes=0)
+    if how == "asked early":
+        house.node.asked_early.add("aaaaaaaaaaaa.1")
+    tenure = house.taken(this, queued=how == "queued")
+    if how == "asked while the lease was made":
+        house.gate.asked = False
+        house.node.asked_early.add("aaaaaaaaaaaa.1")
+        house.gate.had(this, tenure)
+    house.in_line(max_passes=0)
+    assert house.pass_on(this, tenure) is False
+
+
+def test_who_asked_for_an_earlier_lease_is_forgotten_with_it(house: House) -> None:
+    holder, tenure = house.holder(max_passes=0)
+    house.gate.on_asked()
+    house.is_done(holder, tenure)
+    holder, tenure = house.holder(max_passes=0)
+    house.in_line(max_passes=0)
+    assert house.pass_on(holder, tenure)
+
+
+def test_an_inbox_that_is_not_open_is_asked_for_when_it_is_missed(house: House) -> None:
+    house.node.listens = False
+    holder, tenure = house.holder(linger=1.0)
+    assert house.pass_on(holder, tenure) is False
+    assert house.node.opened == 1
+
+
+# Linger
+
+
+def lingering(house: House, linger: float = 5.0) -> Any:
+    holder, tenure = house.holder(linger=linger)
+    assert house.is_done(holder, tenure)
+    return tenure
+
+
+def test_kept_after_use_and_taken_again_without_a_trip(house: House) -> None:
+    tenure = lingering(house)
+    assert house.node.looks == [(house.gate, house.node.now + 5)]
+    again = house.gate.enter(other := house.attempt(linger=5.0))
+    assert isinstance(again, Grant)
+    assert (again.tenure, again.fence) == (tenure, OF_THE_SERVER + 1)
+    assert not house.gate.on_time(house.node.now + 9), "it is in use: there is nothing to look at"
+    assert house.is_done(other, tenure)
+    assert house.node.given_back == []
+
+
+def test_retaken_by_the_short_way(house: House) -> None:
+    tenure = lingering(house)
+    for n in range(1, 4):
+        this = house.attempt(linger=5.0)
+        grant = house.gate.retake(this)
+        assert grant is not None
+        assert (grant.tenure, grant.fence) == (tenure, OF_THE_SERVER + n)
+        assert house.gate.retake(house.attempt(linger=5.0)) is None, "somebody has it"
+        assert house.is_done(this, tenure)
+
+
+@pytest.mark.parametrize("why", ["nothing lingers", "another kind", "lost", "nearly over", "no fences", "being given back"])
+def test_not_retaken_by_the_short_way(house: House, why: str) -> None:
+    if why != "nothing lingers":
+        tenure = lingering(house)
+        if why == "lost":
+            house.lose(tenure)
+        elif why == "nearly over":
+            house.node.now += 20
+        elif why == "no fences":
+            house.gate.fence = house.gate.last
+        elif why == "being given back":
+            house.gate.on_asked()
+    before = house.gate.who
+    assert house.gate.retake(house.attempt(ttl=20.0 if why == "another kind" else 30.0)) is None
+    assert house.gate.who is before
+
+
+def test_what_lingers_is_given_back_in_time(house: House) -> None:
+    tenure = lingering(house)
+    assert house.gate.on_time(house.node.now + 4.9)
+    assert house.node.given_back == []
+    assert not house.gate.on_time(house.node.now + 5)
+    assert house.node.given_back == [tenure]
+    house.gate.left()
+    assert house.idle
+
+
+def test_what_lingers_is_given_back_when_somebody_asks(house: House) -> None:
+    tenure = lingering(house)
+    house.gate.on_asked()
+    assert house.node.given_back == [tenure]
+    assert not house.gate.on_time(house.node.now + 9)
+    those = [house.in_line(), house.in_line()]
+    assert [this for this, _ in house.served(*those)] == those
+    assert house.idle
+
+
+@pytest.mark.parametrize("other", [{"ttl": 20.0}, {"renew": False}, {"max_hold": 5.0}], ids=str)
+def test_what_lingers_is_given_back_when_somebody_wants_another_kind(house: House, other: dict[str, Any]) -> None:
+    tenure = lingering(house)
+    this = house.in_line(**other)
+    assert house.node.given_back == [tenure]
+    assert [who for who, _ in house.served(this)] == [this]
+
+
+def test_what_was_lost_while_it_lingered_is_asked_for_anew(house: House) -> None:
+    house.lose(lingering(house))
+    house.leader()
+
+
+def test_what_was_nearly_over_while_it_lingered_is_renewed_first(house: House) -> None:
+    lingering(house)
+    house.node.now += 20
+    again = house.gate.enter(house.attempt())
+    assert isinstance(again, Grant)
+    assert again.fence == 0
+
+
+@pytest.mark.parametrize("why", ["asked", "somebody waits", "not linger", "limit", "nobody outside would know"])
+def test_what_does_not_linger(house: House, why: str) -> None:
+    holder, tenure = house.holder(linger=0.0 if why == "not linger" else 5.0)
+    if why == "nobody outside would know":
+        tenure.token = "aaaaaaaaaaaa.1"  # taken by somebody who does not linger
+    elif why == "asked":
+        house.gate.on_asked()
+    elif why == "somebody waits":
+        house.in_line(ttl=20.0)
+    elif why == "limit":
+        house.node.now += LIMIT
+    assert house.pass_on(holder, tenure) is False
+
+
+def test_it_is_passed_on_rather_than_kept(house: House) -> None:
+    holder, tenure = house.holder(linger=5.0)
+    heir = house.in_line()
+    assert house.is_done(holder, tenure)
+    assert house.node.looks == []
+    assert [this for this, _ in house.served(heir)] == [heir]
+    assert house.idle
+
+
+# Loss
+
+
+def test_after_a_loss_the_next_one_asks_the_server_at_once(house: House) -> None:
+    holder, tenure = house.holder()
+    those = [house.in_line(), house.in_line()]
+    house.lose(tenure)
+    house.gate.left(holder)
+    assert house.gate.received(those[0]) == Lead()
+    second = house.taken(those[0])
+    assert house.pass_on(holder, tenure) is False, "who has lost it learns of that when it gives it back"
+    house.gate.left(holder)
+    house.is_done(those[0], second)
+    assert [this for this, _ in house.served(those[1])] == [those[1]]
+    assert house.pass_on(holder, tenure) is None
+
+
+def test_what_is_lost_on_its_way_is_asked_for_anew(house: House) -> None:
+    holder, tenure = house.holder()
+    heir = house.in_line()
+    house.pass_on(holder, tenure)
+    house.lose(tenure)
+    assert house.served(heir) == [(heir, 2 * OF_THE_SERVER)]
+    assert house.idle
+
+
+def test_a_lease_that_was_dropped_is_nobody_s(house: House) -> None:
+    """Its holder has vanished without giving it back."""
+    _, tenure = house.holder()
+    heir = house.in_line()
+    house.gate.dropped(tenure)
+    assert house.gate.received(heir) == Lead()
+    second = house.taken(heir)
+    house.gate.dropped(tenure)
+    assert house.gate.tenure is second, "whatever became of an earlier one"
+
+
+# Two who release the same
+
+
+@pytest.mark.parametrize("where", ["passed on", "lingers", "given back"])
+def test_of_two_who_give_back_one_lease_one_is_too_late(house: House, where: str) -> None:
+    holder, tenure = house.holder(linger=5.0 if where == "lingers" else 0.0)
+    if where == "passed on":
+        house.in_line()
+    first = house.pass_on(holder, tenure)
+    assert first is (where != "given back")
+    assert house.pass_on(holder, tenure) is None
+
+
+def test_a_late_release_does_not_take_the_lease_from_who_has_it_now(house: House) -> None:
+    holder, tenure = house.holder()
+    heir, other = house.in_line(), house.in_line()
+    house.pass_on(holder, tenure)
+    assert house.pass_on(holder, tenure) is None
+    house.gate.left(holder)
+    house.gate.withdraw(holder)
+    assert house.gate.who is heir
+    assert woken(other) == 0
+
+
+# Failure
+
+
+def test_a_server_that_is_away_is_told_to_those_who_would_wait_for_ever(house: House) -> None:
+    leader = house.leader()
+    patient, first, second = house.in_line(), house.in_line(until=2000.0), house.in_line(until=1001.0)
+    error = NotSent("away")
+    house.gate.failed(leader, error)
+    house.gate.withdraw(leader)
+    assert house.gate.received(patient) == Failed(error)
+    house.gate.withdraw(patient)
+    assert woken(second) == 0
+    assert [this for this, _ in house.served(first, second)] == [first, second]
+    assert house.idle
+
+
+def test_a_failure_of_who_leads_no_more_is_his_own(house: House) -> None:
+    leader = house.leader()
+    patient = house.in_line()
+    house.gate.left(leader)
+    house.gate.failed(leader, NotSent("away"))
+    assert house.gate.received(patient) == Lead()
+
+
+def test_when_the_process_stops_nobody_stands_in_line_any_more(house: House) -> None:
+    house.holder()
+    those = [house.in_line(), house.in_line(until=2000.0)]
+    error = NotSent("closed")
+    house.gate.close(error)
+    assert [house.gate.received(this) for this in those] == [Failed(error)] * 2
+    assert not house.gate.line
+
+
+# Who does not wait
+
+
+def test_told_at_once_who_holds_it_here(house: House) -> None:
+    holder, _ = house.holder()
+    this = house.attempt()
+    busy = house.gate.busy(this)
+    assert busy is not None
+    assert (busy.remaining, busy.process, busy.lingers) == (30.0, "aaaaaaaaaaaa", False)
+    assert house.gate.busy(holder) is None, "its own lease is nobody else's"
+
+
+@pytest.mark.parametrize(
+    ("state", "leads"), [("nobody", False), ("leader", True), ("keeper", False), ("lingers", False), ("lost", False)]
+)
+def test_not_told_but_to_be_asked_for(house: House, state: str, leads: bool) -> None:
+    if state == "leader":
+        house.leader()
+    elif state != "nobody":
+        tenure = lingering(house)
+        if state == "keeper":
+            house.gate.on_asked()
+        elif state == "lost":
+            house.lose(tenure)
+    assert house.gate.busy(house.attempt()) is None
+    assert house.gate.leads() is leads

@@ -1,0 +1,440 @@
+"""Whoever leaves the line of a process, at any moment and in any way, leaves no trace, and the next one gets the lock."""
+
+from __future__ import annotations
+
+import dataclasses
+import linecache
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from holdfast._core import gate, waiting
+from holdfast._core.gate import Failed, Lead
+from holdfast._core.mutex import Attempt, Grant
+from holdfast._core.renewing import Tenure
+from holdfast._core.requests import NotSent
+from unit.gates import House, woken
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+class Scene:
+    """Somebody has the lock or asks for it, somebody else wants it, and others stand behind him."""
+
+    def __init__(self, others: int) -> None:
+        self.house = House()
+        self.gate = self.house.gate
+        self.before: list[Attempt] = []
+        """Who comes before him all the same."""
+        self.first: Attempt
+        self.him: Attempt
+        self._others = others
+
+    def line(self) -> None:
+        self.him = self.house.in_line()
+        self.others = [self.house.in_line() for _ in range(self._others)]
+
+    def in_line(self) -> None:
+        self.first, tenure = self.house.holder()
+        self.before = [self.house.in_line()]
+        self.line()
+        self.house.is_done(self.first, tenure)
+
+    def behind_a_leader(self) -> None:
+        self.first = self.house.leader()
+        self.line()
+        self.gate.withdraw(self.him)
+        self.house.is_done(self.first, self.house.taken(self.first))
+
+    def behind_the_keeper(self) -> None:
+        self.first, tenure = self.house.holder(linger=5.0)
+        self.house.is_done(self.first, tenure)
+        self.gate.on_asked()
+        self.line()
+
+    def given_a_pass(self) -> None:
+        self.first, tenure = self.house.holder()
+        self.line()
+        assert self.house.pass_on(self.first, tenure)
+
+    def given_what_cannot_be_passed_on_again(self) -> None:
+        self.given_a_pass()
+        self.gate.on_asked()
+        self.house.node.now += 0.5
+
+    def with_a_pass(self) -> None:
+        self.given_a_pass()
+        assert isinstance(self.gate.received(self.him), Grant)
+
+    def with_a_pass_that_is_lost(self) -> None:
+        self.with_a_pass()
+        assert self.gate.tenure is not None
+        self.house.lose(self.gate.tenure)
+        self.gate.lost()
+
+    def given_the_lead(self) -> None:
+        self.first = self.house.leader()
+        self.line()
+        self.gate.left(self.first)
+
+    def leading(self) -> None:
+        self.given_the_lead()
+        assert self.gate.received(self.him) == Lead()
+
+    def holding(self) -> None:
+        self.leading()
+        self.house.taken(self.him)
+
+    def given_a_place(self) -> None:
+        self.first = self.house.leader()
+        self.line()
+        self.place = self.house.place_of(self.first)
+        assert self.gate.bequeath(self.first, self.place)
+
+    def told_of_a_failure(self) -> None:
+        self.first = self.house.leader()
+        self.line()
+        for this in self.others:
+            this.until = 2000.0
+        self.gate.failed(self.first, NotSent("away"))
+
+
+STATES = [
+    Scene.in_line,
+    Scene.behind_a_leader,
+    Scene.behind_the_keeper,
+    Scene.given_a_pass,
+    Scene.given_what_cannot_be_passed_on_again,
+    Scene.with_a_pass,
+    Scene.with_a_pass_that_is_lost,
+    Scene.given_the_lead,
+    Scene.leading,
+    Scene.holding,
+    Scene.given_a_place,
+    Scene.told_of_a_failure,
+]
+
+
+@pytest.mark.parametrize("others", [0, 2])
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_who_leaves_leaves_no_trace(state: Callable[[Scene], None], others: int, times: int) -> None:
+    """Twice, because a face that does not know how far it had come cleans up again."""
+    scene = Scene(others)
+    state(scene)
+    for _ in range(times):
+        scene.gate.withdraw(scene.him)
+    expected = [*scene.before, *scene.others]
+    assert [this for this, _ in scene.house.served(*expected)] == expected
+    assert scene.house.idle
+
+
+def test_what_is_left_without_an_heir_is_given_back(house: House) -> None:
+    holder, tenure = house.holder()
+    heir = house.in_line()
+    house.pass_on(holder, tenure)
+    house.gate.withdraw(heir)
+    assert house.node.given_back == [tenure]
+    late = house.in_line()
+    assert [this for this, _ in house.served(late)] == [late], "who comes meanwhile waits for that"
+
+
+def test_who_times_out_in_line_stands_there_no_more(house: House) -> None:
+    holder, tenure = house.holder()
+    him, other = house.in_line(until=1001.0), house.in_line()
+    assert house.gate.received(him) is None
+    house.is_done(holder, tenure)
+    assert woken(him) == 0
+    assert [this for this, _ in house.served(other)] == [other]
+
+
+@pytest.mark.parametrize("given", ["a pass", "the lead"])
+def test_who_was_given_it_just_as_he_timed_out_has_it(house: House, given: str) -> None:
+    if given == "a pass":
+        holder, tenure = house.holder()
+        him = house.in_line(until=1001.0)
+        house.pass_on(holder, tenure)
+    else:
+        leader = house.leader()
+        him = house.in_line(until=1001.0)
+        house.gate.left(leader)
+    house.node.now += 2
+    assert house.gate.received(him) is not None
+    assert house.gate.who is him
+
+
+# The place in the queue at the server
+
+
+def test_the_place_is_inherited_in_order(house: House) -> None:
+    leader = house.leader()
+    place = house.place_of(leader)
+    first, second = house.in_line(), house.in_line()
+    assert house.gate.bequeath(leader, place)
+    assert house.gate.received(first) == Lead(place)
+    assert (place.attempt, first.token, first.pending) == (first, "aaaaaaaaaaaa.9", True)
+    assert (leader.token, leader.pending) == ("", False), "there is nothing left that he might give up"
+    assert house.gate.bequeath(first, place)
+    assert [this for this, _ in house.served(second)] == [second]
+    assert house.idle
+
+
+def test_a_place_without_an_heir_stays_with_who_has_it(house: House) -> None:
+    leader = house.leader()
+    place = house.place_of(leader)
+    assert not house.gate.bequeath(leader, place)
+    house.in_line(closed=True)
+    assert not house.gate.bequeath(leader, place)
+    assert (place.attempt, leader.token, leader.pending) == (leader, "aaaaaaaaaaaa.9", True)
+
+
+def test_a_place_that_is_no_more_is_not_inherited(house: House) -> None:
+    leader = house.leader()
+    place = house.place_of(leader)
+    heir = house.in_line()
+    house.node.waiting.delist(place)
+    assert not house.gate.bequeath(leader, place)
+    house.gate.left(leader)
+    assert house.gate.received(heir) == Lead()
+
+
+def test_who_leads_no_more_has_no_place_to_leave(house: House) -> None:
+    leader = house.leader()
+    place = house.place_of(leader)
+    first, _ = house.in_line(), house.in_line()
+    house.gate.bequeath(leader, place)
+    assert not house.gate.bequeath(leader, place)
+    assert place.attempt is first
+
+
+# Closed event loops
+
+
+def a_pass(house: House, come: Callable[[], None]) -> None:
+    holder, tenure = house.holder()
+    come()
+    house.is_done(holder, tenure)
+
+
+def a_pass_or_it_lingers(house: House, come: Callable[[], None]) -> None:
+    holder, tenure = house.holder(linger=5.0)
+    come()
+    house.is_done(holder, tenure)
+
+
+def the_lead(house: House, come: Callable[[], None]) -> None:
+    leader = house.leader()
+    come()
+    house.gate.left(leader)
+
+
+def the_lead_after_a_failure(house: House, come: Callable[[], None]) -> None:
+    leader = house.leader()
+    come()
+    house.gate.failed(leader, NotSent("away"))
+
+
+def the_lead_by_the_keeper(house: House, come: Callable[[], None]) -> None:
+    a_pass_or_it_lingers(house, lambda: None)
+    house.gate.on_asked()
+    come()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [a_pass, a_pass_or_it_lingers, the_lead, the_lead_after_a_failure, the_lead_by_the_keeper],
+    ids=lambda given: given.__name__,
+)
+@pytest.mark.parametrize("dead", [1, 3])
+@pytest.mark.parametrize("alive", [{}, {"ttl": 20.0}, None], ids=["alike", "another kind", "nobody"])
+def test_closed_loops_are_skipped(
+    house: House, given: Callable[[House, Callable[[], None]], None], dead: int, alive: dict[str, Any] | None
+) -> None:
+    living: list[Attempt] = []
+
+    def come() -> None:
+        for _ in range(dead):
+            house.in_line(until=2000.0, closed=True)
+        if alive is not None:
+            living.append(house.in_line(until=2000.0, **alive))
+
+    given(house, come)
+    assert [this for this, _ in house.served(*living)] == living
+    house.gate.on_asked()  # what lingers still is given back
+    house.served()
+    assert house.idle
+    last = house.leader()
+    assert house.gate.who is last, "and the lock can be had again"
+
+
+# Interrupts
+
+
+TRACED = {gate.__file__, waiting.__file__}
+
+
+class _At:
+    """Raises KeyboardInterrupt at one line of the gate."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+        self.where = ""
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename not in TRACED:
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        # The end of a with statement has a line event of its own, at which the interpreter lets no signal in.
+        if event == "line" and not line.startswith("with "):
+            self.left -= 1
+            if self.left < 0 and not self.where:
+                self.where = f"{frame.f_lineno}: {line}"
+                raise KeyboardInterrupt
+        return self
+
+
+def interrupted_at_every_line(
+    prepare: Callable[[], Scene], action: Callable[[Scene], object]
+) -> Iterator[tuple[Scene, str, Tenure | None]]:
+    for number in range(1000):
+        scene, tracer = prepare(), _At(number)
+        tenure = scene.gate.tenure
+        before = sys.gettrace()
+        sys.settrace(tracer)
+        try:
+            action(scene)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        if not tracer.where:
+            assert number > 2, "nothing was interrupted"
+            return
+        yield scene, tracer.where, tenure
+    raise AssertionError("it never ends")
+
+
+def scene(state: Callable[[Scene], None], others: int) -> Callable[[], Scene]:
+    def prepare() -> Scene:
+        this = Scene(others)
+        state(this)
+        return this
+
+    return prepare
+
+
+def lingers(scene: Scene) -> None:
+    scene.him.spec = dataclasses.replace(scene.him.spec, linger=5.0)
+    passes_on(scene)
+
+
+def passes_on(scene: Scene) -> None:
+    tenure = scene.gate.tenure
+    assert tenure is not None
+    scene.house.pass_on(scene.him, tenure)
+
+
+def gives_back(scene: Scene) -> None:
+    """What cannot be passed on goes to the server."""
+    scene.gate.on_asked()
+    scene.house.node.now += 0.5
+    passes_on(scene)
+    assert scene.gate.tenure is not None
+    scene.house.ended(scene.gate.tenure)
+    scene.gate.left(scene.him)
+
+
+def fails(scene: Scene) -> None:
+    scene.gate.failed(scene.him, NotSent("away"))
+
+
+def receives(scene: Scene) -> None:
+    scene.gate.received(scene.him)
+
+
+def withdraws(scene: Scene) -> None:
+    scene.gate.withdraw(scene.him)
+
+
+def is_told_that_it_is_lost(scene: Scene) -> None:
+    assert scene.gate.tenure is not None
+    scene.house.lose(scene.gate.tenure)
+    scene.gate.left(scene.him)
+
+
+INTERRUPTED = [
+    *[(state, withdraws) for state in STATES],
+    *[(state, receives) for state in (Scene.given_a_pass, Scene.given_the_lead, Scene.given_a_place, Scene.in_line)],
+    (Scene.with_a_pass, passes_on),
+    (Scene.with_a_pass, lingers),
+    (Scene.with_a_pass, gives_back),
+    (Scene.with_a_pass, is_told_that_it_is_lost),
+    (Scene.holding, passes_on),
+    (Scene.leading, fails),
+]
+
+
+@pytest.mark.parametrize(("state", "action"), INTERRUPTED, ids=lambda what: what.__name__)
+@pytest.mark.parametrize("others", [0, 2])
+def test_interrupted_at_every_line(state: Callable[[Scene], None], action: Callable[[Scene], None], others: int) -> None:
+    """The face withdraws then. Nobody else is stuck, nobody is served twice, and the lease is not lost."""
+    for scene_, where, tenure in interrupted_at_every_line(scene(state, others), action):
+        told = [this for this in scene_.others if woken(this) and action is fails]
+        assert [type(scene_.gate.received(this)) for this in told] == [Failed] * len(told), where
+        if tenure is not None and tenure.over:
+            scene_.house.ended(tenure)
+        scene_.gate.withdraw(scene_.him)
+        expected = [this for this in [*scene_.before, *scene_.others] if this not in told]
+        if scene_.gate.tenure is not None and scene_.gate.who is None:
+            assert scene_.house.node.looks, f"{where}: it lingers for ever"
+            scene_.gate.on_asked()
+        seen = scene_.house.served(*expected)
+        assert [this for this, _ in seen] == expected, where
+        assert [fence for _, fence in seen] == sorted({fence for _, fence in seen}), where
+        assert scene_.house.idle, where
+
+
+def comes(scene: Scene) -> None:
+    scene.gate.enter(scene.him)
+
+
+@pytest.mark.parametrize("lingering", [False, True])
+@pytest.mark.parametrize("kind", [{}, {"ttl": 20.0}], ids=["alike", "another kind"])
+def test_interrupted_at_every_line_of_coming(kind: dict[str, Any], lingering: bool) -> None:
+    def prepare() -> Scene:
+        scene = Scene(0)
+        if lingering:
+            holder, tenure = scene.house.holder(linger=5.0)
+            scene.house.is_done(holder, tenure)
+        scene.him = scene.house.attempt(**kind)
+        return scene
+
+    for scene_, where, _ in interrupted_at_every_line(prepare, comes):
+        scene_.gate.withdraw(scene_.him)
+        scene_.gate.on_asked()
+        scene_.house.served()
+        assert scene_.house.idle, where
+
+
+def test_an_heir_who_cannot_be_woken_does_not_take_the_lease_with_him(house: House) -> None:
+    """The interrupt hits in the middle of waking him."""
+
+    def interrupted(_outcome: object, /) -> bool:
+        raise KeyboardInterrupt
+
+    holder, tenure = house.holder()
+    heir, other = house.in_line(), house.in_line()
+    put, slot = heir.slot.put, heir.slot  # type: ignore[union-attr]
+    slot.put = interrupted  # type: ignore[union-attr, method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        house.pass_on(holder, tenure)
+    slot.put = put  # type: ignore[union-attr, method-assign]
+    house.gate.withdraw(holder)
+    assert [this for this, _ in house.served(heir, other)] == [heir, other]
+    assert house.idle

@@ -1,0 +1,410 @@
+"""Tasks of one process that take the same lock, each step of each of them in the hands of the test: `_core/sharing.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast._core.acquire import RECALL
+from holdfast._core.gate import Gate
+from holdfast._core.mutex import Attempt, Busy, Grant
+from holdfast._core.renewing import Tenure
+from holdfast._core.requests import Answer, NotSent, Park, Request, Run, TimedOut, Unknown, Wait
+from holdfast._core.sharing import acquire
+from unit.driver import ME, OTHER, Driver, Slot, kind_of, slot_of, spec
+from unit.node import Node
+from unit.server import Server
+
+
+class Process(Node):
+    """A process on a server that others use, too."""
+
+    def __init__(self) -> None:
+        self.server = Server()
+        self.driver = Driver(self.server)
+        super().__init__(waiting=self.driver.waiting)
+        self.waiting.on_listening(self.server.now)
+        self.gate = Gate(self)
+        self.tasks: list[Task] = []
+
+    def clock(self) -> float:
+        return self.server.now
+
+    def comes(self, wait: float | None = None, *, answers: bool = True, **options: Any) -> Task:
+        self.tasks.append(Task(self, wait, answers=answers, **options))
+        return self.tasks[-1]
+
+    def keeper_is_done(self) -> None:
+        """What was to be given back is at the server."""
+        for tenure in self.given_back:
+            self.server.release(tenure.token, "bury" if tenure.doubt else "release")
+        self.given_back.clear()
+        self.gate.left()
+
+    def other_releases(self) -> None:
+        self.server.release(OTHER)
+        self.driver.deliver()
+
+
+class Task:
+    """One that takes the lock. It goes on by itself until it waits for others, or for an answer that the test gives."""
+
+    def __init__(self, process: Process, wait: float | None, *, answers: bool = True, **options: Any) -> None:
+        self.process = process
+        self.answers = answers
+        """The server answers at once."""
+        self.attempt = Attempt(dataclasses.replace(spec(), **options), slot=Slot(), gate=process.gate)
+        self.operation = acquire(self.attempt, wait)
+        self.sent: list[Run[Any]] = []
+        self.result: object = None
+        self.goes(None)
+
+    def goes(self, reply: Any, error: BaseException | None = None) -> Task:
+        while True:
+            try:
+                self.asked: Request[Any] = self.operation.send(reply) if error is None else self.operation.throw(error)
+            except StopIteration as stop:
+                self.result = stop.value
+                return self
+            except BaseException as ended:
+                self.result = ended
+                return self
+            error = None
+            if isinstance(self.asked, Run):
+                self.sent.append(self.asked)
+                if not self.answers:
+                    return self
+            elif isinstance(self.asked, Park):
+                if self.attempt.given is None:
+                    return self
+            elif isinstance(self.asked, Wait):
+                if self.asked.answer is not None:
+                    self.process.waiting.joined(self.asked.waiter, self.asked.answer, self.process.clock())
+                return self
+            reply = self.process.driver._do(self.asked)
+
+    def looks(self) -> Task:
+        """It was woken, or is told what it was granted."""
+        outcomes = [outcome for outcome in slot_of(self.attempt).outcomes if outcome is not None]
+        assert isinstance(self.asked, Park) or outcomes, "it has nothing to look at"
+        return self.goes(outcomes[0] if isinstance(self.asked, Wait) else None)
+
+    def times_out(self) -> Task:
+        assert self.attempt.until is not None
+        self.process.server.now = max(self.process.server.now, self.attempt.until)
+        return self.goes(None if isinstance(self.asked, Park) else TimedOut())
+
+    def is_cancelled(self) -> Task:
+        self.answers = True
+        self.goes(None, asyncio.CancelledError())
+        assert isinstance(self.result, asyncio.CancelledError)
+        return self
+
+    def arrives(self) -> Answer[Any]:
+        """The request that is under way is carried out by the server."""
+        assert isinstance(self.asked, Run)
+        now = self.process.clock()
+        return Answer(self.process.server.perform(self.asked), now, now)
+
+    @property
+    def grant(self) -> Grant:
+        assert isinstance(self.result, Grant), repr(self.result)
+        return self.result
+
+    @property
+    def busy(self) -> Busy:
+        assert isinstance(self.result, Busy), repr(self.result)
+        return self.result
+
+    @property
+    def commands(self) -> list[str]:
+        return [kind_of(run) for run in self.sent]
+
+    def has(self) -> Tenure:
+        """Its lease is made."""
+        if self.grant.tenure is None:
+            self.grant.tenure = Tenure(self.grant)
+            self.process.renewing.watch(self.grant.tenure)
+            self.process.gate.had(self.attempt, self.grant.tenure)
+        return self.grant.tenure
+
+    def is_done(self) -> bool:
+        """As `Lease.release` does it: True if the lease stays in this process."""
+        tenure = self.has()
+        kept = self.process.gate.pass_on(self.attempt, tenure, self.process.clock())
+        if not kept:
+            tenure.end()
+            self.process.forget(tenure)
+            self.process.server.release(tenure.token)
+            self.process.driver.deliver()
+            self.process.gate.left(self.attempt)
+        return bool(kept)
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    process = Process()
+    yield process
+    for task in process.tasks:
+        if task.result is None:
+            task.is_cancelled()
+
+
+@pytest.fixture
+def elsewhere(process: Process) -> Process:
+    """A process that wants what another one has."""
+    process.server.take(OTHER, 20.0)
+    return process
+
+
+def test_one_asks_for_all(process: Process) -> None:
+    tasks = [process.comes() for _ in range(5)]
+    fences = []
+    for task in tasks:
+        if task is not tasks[0]:
+            task.looks()
+        fences.append(task.grant.fence)
+        task.is_done()
+    assert [task.commands for task in tasks] == [["acquire"], [], [], [], []]
+    assert fences == list(range(fences[0], fences[0] + 5))
+    assert process.server.present() == set()
+
+
+def test_one_place_in_the_queue_for_all(elsewhere: Process) -> None:
+    tasks = [elsewhere.comes() for _ in range(5)]
+    assert elsewhere.server.queue == elsewhere.driver.tokens
+    assert len(elsewhere.server.queue) == 1
+    elsewhere.other_releases()
+    fences = []
+    for task in tasks:
+        fences.append(task.looks().grant.fence)
+        elsewhere.gate.asked = False  # nobody else waits outside
+        task.is_done()
+    assert fences == sorted(set(fences))
+    # The second one turns the claim window into a lease.
+    assert [task.commands for task in tasks] == [["acquire", "acquire"], ["acquire"], [], [], []]
+    assert elsewhere.server.present() == set()
+
+
+# What is left to the next one
+
+
+@pytest.mark.parametrize("how", ["times out", "cancelled"])
+def test_the_place_is_inherited(elsewhere: Process, how: str) -> None:
+    elsewhere.server.join("cccccccccccc.1")
+    leader, heir = elsewhere.comes(1.0), elsewhere.comes()
+    elsewhere.server.join("dddddddddddd.1")
+    places = elsewhere.server.queue
+    leader.times_out() if how == "times out" else leader.is_cancelled()
+    assert elsewhere.server.queue == places, "it is where it was"
+    assert "release" not in leader.commands
+    heir.looks()
+    assert heir.commands == []
+    elsewhere.other_releases()
+    elsewhere.server.release("cccccccccccc.1")
+    elsewhere.driver.deliver()
+    assert heir.looks().grant.queued
+    assert elsewhere.server.current() == heir.attempt.token
+    assert leader.attempt.token == ""
+
+
+def test_the_place_is_inherited_from_who_was_cancelled_before_he_knew_of_it(elsewhere: Process) -> None:
+    leader, him, heir = elsewhere.comes(1.0), elsewhere.comes(), elsewhere.comes()
+    places = elsewhere.server.queue
+    leader.times_out()
+    him.is_cancelled()
+    assert elsewhere.server.queue == places
+    elsewhere.other_releases()
+    assert heir.looks().result is None
+    assert heir.looks().grant.attempt.token == places[0]
+    assert him.commands == heir.commands == []
+
+
+def test_the_last_one_gives_the_place_up(elsewhere: Process) -> None:
+    leader, heir = elsewhere.comes(1.0), elsewhere.comes(2.0)
+    leader.times_out()
+    heir.looks().times_out()
+    assert isinstance(heir.busy, Busy)
+    assert elsewhere.server.present() == {OTHER}
+    assert len(elsewhere.waiting) == 0
+    assert elsewhere.gate.who is None
+
+
+def test_a_place_that_nobody_inherits_is_given_up_before_others_come(elsewhere: Process) -> None:
+    leader, him = elsewhere.comes(1.0), elsewhere.comes()
+    leader.times_out()
+    him.answers = False
+    him.goes(None, asyncio.CancelledError())
+    late = elsewhere.comes()
+    him.goes(him.arrives())
+    assert isinstance(him.result, asyncio.CancelledError)
+    assert late.looks().commands == ["acquire", "acquire"], "it asks for a place of its own"
+    assert elsewhere.server.queue == [late.attempt.token]
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_leader_that_is_cancelled_while_he_asks_leaves_nothing(process: Process, applied: bool) -> None:
+    leader = process.comes(answers=False)
+    heir = process.comes()
+    if applied:
+        leader.arrives()
+    leader.is_cancelled()
+    assert heir.looks().grant
+    process.server.perform(leader.sent[0])  # a late copy
+    assert process.server.present() == {heir.attempt.token}
+
+
+def test_a_leader_that_is_dropped_is_not_waited_for(process: Process) -> None:
+    """A task that is pending when its event loop is closed: its coroutine is closed, and nothing can be awaited any more."""
+    leader = process.comes(answers=False)
+    heir = process.comes()
+    leader.result = "dropped"
+    with pytest.raises(RuntimeError):
+        leader.operation.close()
+    leader.operation.close()
+    assert heir.looks().grant
+
+
+# Who does not wait, and who has waited in vain
+
+
+def test_told_who_has_it_outside(elsewhere: Process) -> None:
+    elsewhere.comes()
+    him = elsewhere.comes(1.0).times_out()
+    assert him.busy.process == OTHER.split(".", maxsplit=1)[0]
+    assert him.busy.remaining == pytest.approx(20, abs=1.1)
+
+
+def test_told_who_has_it_here(process: Process) -> None:
+    process.comes().has()
+    for him in (process.comes(0.0), process.comes(1.0).times_out()):
+        assert him.busy.process == ME
+        assert him.commands == []
+
+
+def test_who_does_not_wait_asks_for_himself_while_another_one_does(elsewhere: Process) -> None:
+    leader = elsewhere.comes()
+    him = elsewhere.comes(0.0)
+    assert him.busy.process == OTHER.split(".", maxsplit=1)[0]
+    assert him.commands == ["acquire"]
+    assert elsewhere.server.queue == [leader.attempt.token]
+
+
+def test_who_does_not_wait_may_be_quicker_than_who_leads(process: Process) -> None:
+    leader = process.comes(answers=False)
+    him = process.comes(0.0)
+    assert him.grant.attempt.gate is None, "it is nobody's in line here"
+    assert isinstance(leader.arrives().value, Busy)
+
+
+def test_who_does_not_wait_takes_what_lingers(process: Process) -> None:
+    process.comes(linger=5.0).is_done()
+    him = process.comes(0.0)
+    assert him.grant.tenure is not None
+    assert him.commands == []
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+def test_who_does_not_wait_gives_the_keeper_a_moment(process: Process, in_time: bool) -> None:
+    process.comes(linger=5.0).is_done()
+    process.gate.on_asked()
+    him = process.comes(0.0)
+    assert him.attempt.until == process.clock() + RECALL
+    if in_time:
+        process.keeper_is_done()
+        assert him.looks().grant
+    else:
+        assert isinstance(him.times_out().result, Busy)
+        process.keeper_is_done()
+        assert process.gate.who is None
+
+
+# The server is away
+
+
+def test_those_who_would_wait_for_ever_are_told_that_the_server_is_away(process: Process) -> None:
+    leader = process.comes(answers=False)
+    patient, bounded = process.comes(), process.comes(60.0)
+    away = NotSent("away")
+    leader.answers = True
+    assert leader.goes(None, away).result is away
+    assert patient.looks().result is away
+    bounded.answers = False
+    bounded.looks()
+    bounded.goes(None, NotSent("away"))
+    assert bounded.result is None, "he rides it out"
+    bounded.answers = True
+    assert bounded.goes(bounded.arrives()).grant
+
+
+# More fences, and more time
+
+
+def nearly_over(process: Process) -> tuple[Task, Task, Tenure]:
+    """A lease is passed on that has to be renewed first."""
+    holder, heir = process.comes(), process.comes()
+    tenure = holder.has()
+    process.server.now += 0.9
+    tenure.deadline = process.clock() + 10
+    assert holder.is_done()
+    heir.answers = False
+    heir.looks()
+    assert heir.commands == ["acquire"]
+    return holder, heir, tenure
+
+
+def test_what_is_nearly_over_is_renewed_under_its_own_token(process: Process) -> None:
+    holder, heir, tenure = nearly_over(process)
+    answer = heir.arrives()
+    grant = heir.goes(answer).grant
+    assert grant.tenure is tenure
+    assert grant.fence > holder.grant.last
+    assert process.clock() + 29 < tenure.deadline <= process.server.expires
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_who_is_cancelled_while_he_renews_it_passes_it_on(process: Process, applied: bool) -> None:
+    _, heir, tenure = nearly_over(process)
+    last = process.comes()
+    if applied:
+        heir.arrives()
+    heir.is_cancelled()
+    assert heir.commands == ["acquire"], "it is not his alone to give up"
+    assert last.looks().grant.tenure is tenure
+    assert tenure.doubt, "a late copy of the request would take the lock again"
+
+
+def test_a_late_copy_does_not_take_again_what_was_found_lost(process: Process) -> None:
+    _, heir, tenure = nearly_over(process)
+    copy = heir.sent[0]
+    heir.goes(None, Unknown("cut"))
+    process.server.take(OTHER, 20.0)
+    heir.answers = True
+    heir.goes(heir.arrives())
+    assert tenure.lost
+    assert isinstance(heir.asked, Wait), "he stands in line at the server"
+    process.other_releases()
+    assert heir.looks().grant.tenure is None
+    heir.is_done()
+    process.server.perform(copy)
+    assert process.server.present() == set()
+
+
+def test_who_has_waited_rides_out_an_absence(process: Process) -> None:
+    _, heir, tenure = nearly_over(process)
+    heir.goes(None, NotSent("away"))
+    assert heir.result is None
+    assert heir.goes(heir.arrives()).grant.tenure is tenure
+
+
+def test_what_the_keeper_has_lost_meanwhile_is_asked_for_anew(process: Process) -> None:
+    _, heir, tenure = nearly_over(process)
+    answer = heir.arrives()
+    tenure.lose("its time ran out")
+    heir.answers = True
+    assert heir.goes(answer).grant.tenure is None
+    assert process.server.current() == heir.attempt.token != tenure.token
