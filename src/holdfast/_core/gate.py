@@ -233,10 +233,8 @@ class Gate:
         with self.mutex:
             self.fence, self.last = grant.fence, grant.last
             self.taken, self.passes = grant.taken, 0
-            # Who stood in the queue there may have others behind it, who told an earlier holder; and as long as our inbox does
-            # not listen, somebody may have asked in vain.
-            self.crowded = self.node.asked_for(attempt.token) or grant.queued
-            self.asked = self.crowded or not self.node.reachable
+            # Who stood in the queue there may have others behind it, who told an earlier holder.
+            self.crowded = self.asked = grant.queued or self.node.asked_for(attempt.token)
 
     # Going
 
@@ -323,11 +321,6 @@ class Gate:
         self.asked = True
         if self.who is None and self.tenure is not None:
             self._give_back(self.tenure)
-
-    def on_silence(self) -> None:
-        """The inbox is lost, and with it perhaps the message that somebody outside waits."""
-        if self.tenure is not None:
-            self.on_asked()
 
     def on_time(self, now: float) -> bool:
         """Give back what has lingered long enough. False: there is nothing to look at any more."""

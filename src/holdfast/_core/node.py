@@ -319,8 +319,6 @@ class Node:
         """The inbox is lost: subscribe anew. The refresh that follows makes up for messages missed meanwhile."""
         with self.mutex:
             self.waiting.on_silence()
-            for gate in list(self._gates.values()):
-                gate.on_silence()
         self._inbox_at = self.clock()
 
     def _on_push(self, reply: list[Any]) -> None:
