@@ -1,4 +1,4 @@
-"""One contender per process: threads and tasks that want the same lock line up here, and the lease is passed on along the line."""
+"""One contender per process: threads and tasks that want the same lock line up here, and the lease is passed along."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +31,10 @@ def waiting_here(lock: Lock | aio.Lock) -> int:
     attempt = lock._new_attempt(lock._driver().process)
     assert attempt.gate is not None
     return len(attempt.gate.line)
+
+
+def stand_in_line(lock: Lock | aio.Lock, number: int) -> bool:
+    return waiting_here(lock) == number
 
 
 # In one process
@@ -118,9 +123,9 @@ def test_cancelled_in_line_at_any_moment(server: PrivateServer, name: str) -> No
             holder, lock, other = (aio.Lock(server.url, name) for _ in range(3))
             await holder.acquire()
             task = asyncio.create_task(lock.acquire())
-            await until_in_loop(lambda: waiting_here(holder) == 1)
+            await until_in_loop(partial(stand_in_line, holder, 1))
             taken = asyncio.create_task(other.acquire())
-            await until_in_loop(lambda: waiting_here(holder) == 2)
+            await until_in_loop(partial(stand_in_line, holder, 2))
             release = asyncio.create_task(holder.release())
             for _ in range(steps):
                 await asyncio.sleep(0)

@@ -77,7 +77,7 @@ def test_an_interrupt_between_the_answer_and_the_assignment(stage: Stage, monkey
         raise KeyboardInterrupt
 
     lock = Lock(URL, "x")
-    monkeypatch.setattr(lock._entered, "push", interrupted)
+    monkeypatch.setattr(type(lock._entered), "push", interrupted)
     with pytest.raises(KeyboardInterrupt), lock:
         pass
     assert stage.script.nothing_left()

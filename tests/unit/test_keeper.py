@@ -362,20 +362,25 @@ def test_the_keeper_is_woken_in_time_for_what_lingers(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("failure", [Unknown("cut"), NotSent("away"), Refused("LOADING the dataset")])
-def test_what_cannot_be_given_back_is_left_to_its_end(stage: Stage, failure: Exception) -> None:
-    """A copy of the first request may arrive late: the token is buried. Who waits here asks the server then."""
+def test_what_cannot_be_given_back_is_tried_again_until_its_end(stage: Stage, failure: Exception) -> None:
+    """A copy of the first request may arrive late: the token is buried. Who waits here asks the server meanwhile."""
     gate = lingering(stage)
     stage.node._on_push(message(b"2 p.1~"))
     heir = Attempt(spec(), slot=Slot(), gate=gate)
     gate.enter(heir)
-    for _ in range(3):
-        assert gate.received(heir) is None
-        gate.withdraw(heir)
-        gate.enter(heir)
-        stage.answer(failure, to="release")
-    modes = [call.args[1] for call, _ in stage.sent if isinstance(call, Run) and call.script is RELEASE]
-    assert modes == ["release", "bury", "bury"]
+    assert heir.given is None
+    stage.answer(failure, to="release")
     assert gate.received(heir) == Lead()
+    since = stage.now
+    while (at := stage.node.next_at()) < float("inf"):
+        stage.now = at
+        if "release" in stage.turn():
+            stage.answer(failure, to="release")
+            assert gate.who is heir
+    modes = [call.args[1] for call, _ in stage.sent if isinstance(call, Run) and call.script is RELEASE]
+    assert modes[:3] == ["release", "bury", "bury"]
+    assert 10 < len(modes) < 40
+    assert stage.now >= since + 28, "as long as the lease lasts"
 
 
 def test_the_inbox_is_opened_for_who_stands_in_line_here(stage: Stage) -> None:
