@@ -262,21 +262,22 @@ class Entered(Generic[L]):
     __slots__ = ("_leases",)
 
     def __init__(self) -> None:
-        self._leases: list[L] = []
+        self._leases: list[L] | None = None  # most of ten thousand locks that are waited for were never entered
 
     def push(self, owner: int, lease: L) -> None:
         lease._owner = owner  # noqa: SLF001
-        self._leases.append(lease)
+        self._leases = [*(self._leases or []), lease]
 
     def innermost(self, owner: int) -> L:
         """The innermost lease of this owner. Where ``with`` was entered elsewhere, as by a fixture that is torn down in
         another task, the last one entered."""
-        mine = [lease for lease in self._leases if lease._owner == owner] or self._leases  # noqa: SLF001
+        mine = [lease for lease in self._leases or [] if lease._owner == owner] or self._leases  # noqa: SLF001
         if not mine:
             raise RuntimeError("the end of a with statement that was never entered")
         return mine[-1]
 
     def remove(self, lease: L) -> None:
+        assert self._leases is not None
         self._leases.remove(lease)
 
 

@@ -18,6 +18,7 @@ import redis
 
 import holdfast
 import holdfast.aio
+from holdfast._core.mutex import BLOCK
 from holdfast._core.names import lock_keys
 from holdfast._servers.process import PrivateServer
 
@@ -30,6 +31,7 @@ class Sync:
 
     name = "sync"
     Lock: Any = holdfast.Lock
+    FairLock: Any = holdfast.FairLock
 
     def call(self, what: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return what(*args, **kwargs)
@@ -55,6 +57,7 @@ class Aio:
 
     name = "asyncio"
     Lock: Any = holdfast.aio.Lock
+    FairLock: Any = holdfast.aio.FairLock
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
@@ -108,9 +111,13 @@ class Admin:
         """The tokens in the queue, in order."""
         return list(self.redis.zrange(self.queue, 0, -1))
 
-    def fence(self) -> int:
+    def last_fence(self) -> int:
         """Last fence issued."""
         return int(self.redis.hget(self.state, "fence") or 0)
+
+    def fence(self) -> int:
+        """The one of whoever was given the lock last: the first of its block."""
+        return max(0, self.last_fence() - BLOCK + 1)
 
     def ttl_ms(self) -> int:
         return int(self.redis.pttl(self.lock))

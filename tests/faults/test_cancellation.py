@@ -115,10 +115,10 @@ def test_row_8_cancelled_after_the_grant_and_before_its_message(
     async def main() -> None:
         async with held(server.url, name) as holder:
             rule = proxy.on("message", action="stall")
-            task = asyncio.create_task(use(aio.Lock(proxy.url, name, ttl=TTL)))
+            task = asyncio.create_task(use(aio.FairLock(proxy.url, name, ttl=TTL)))
             await soon(lambda: len(admin.places()) == 1)
             (token,) = admin.places()
-            other = aio.Lock(server.url, name, ttl=TTL)
+            other = aio.FairLock(server.url, name, ttl=TTL)
             taken = asyncio.create_task(other.acquire())
             await soon(lambda: len(admin.places()) == 2)
             await holder.release()
@@ -143,7 +143,7 @@ def test_row_8_cancelled_at_any_moment_of_the_hand_over(server: PrivateServer, a
     async def main() -> None:
         outcomes = set()
         for step in range(40):
-            holder, lock, other = (aio.Lock(server.url, name, ttl=5) for _ in range(3))
+            holder, lock, other = (aio.FairLock(server.url, name, ttl=5) for _ in range(3))
             assert await holder.acquire(blocking=False)
             task = asyncio.create_task(lock.acquire())
             await soon(lambda: len(admin.places()) == 1)

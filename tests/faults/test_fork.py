@@ -160,7 +160,7 @@ def test_danger_inherited_sockets_do_not_outlive_the_parent(face: Face, new_serv
     server = new_server()
     admin = Admin(server, name)
     admin.redis.acl_setuser("peer", enabled=True, passwords=["+secret"], keys=["*"], channels=["*"], categories=["+@all"])
-    blocker = holdfast.Lock(server.url, name, ttl=30)
+    blocker = holdfast.FairLock(server.url, name, ttl=30)
     with Peer(face.name, server.url.replace("unix://", "unix://peer:secret@"), name, ttl=30) as peer:
         peer.ask("holdfast.guard.accept(url, 'something', 1)")  # a pooled connection of the sync face
         if state == "waiting":
@@ -177,7 +177,7 @@ def test_danger_inherited_sockets_do_not_outlive_the_parent(face: Face, new_serv
         assert admin.redis.publish(f"hf:inbox:{process}", "1 x 1") == 0
         os.kill(child, 0)  # it is alive
         if state == "waiting":
-            lock = face.Lock(server.url, name, ttl=5)
+            lock = face.FairLock(server.url, name, ttl=5)
             taken = face.start(lock.acquire, timeout=5)
             until(lambda: len(admin.places()) == 2)
             with at_most(0.05):

@@ -138,14 +138,14 @@ def test_row_27_a_message_read_when_its_claim_is_over(proxy: Proxy, server: Priv
 
 def test_row_28_forged_and_malformed_messages(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 28: garbage, 10 MB, wrong numbers, another version, another's token, an old fence: none of them is believed."""
-    holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(server.url, name, ttl=30)
+    holder, lock = face.FairLock(server.url, name, ttl=30), face.FairLock(server.url, name, ttl=30)
     assert face.call(holder.acquire)
     taken = face.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
     (token,) = admin.places()
     assert token
     process, _, secret = token.partition(".")
-    fence = admin.fence()
+    fence = admin.last_fence()
     other = f"{process}.{secret[::-1]}"
     held = admin.token()
     payloads: list[str | bytes] = [

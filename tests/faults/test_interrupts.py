@@ -82,8 +82,8 @@ def test_row_11_interrupted_on_the_way_into_the_queue(
 @pytest.mark.parametrize("timeout", [-1, 60])
 def test_row_11_interrupted_while_waiting(server: PrivateServer, admin: Admin, name: str, timeout: float) -> None:
     """Row 11: a wait without limit can be interrupted too, and at once."""
-    lock = holdfast.Lock(server.url, name, ttl=5)
-    with holdfast.Lock(server.url, name, ttl=5):
+    lock = holdfast.FairLock(server.url, name, ttl=5)
+    with holdfast.FairLock(server.url, name, ttl=5):
         with interrupt_when(lambda: len(admin.places()) == 1):
             lock.acquire(timeout=timeout)
         assert admin.places() == []
@@ -94,7 +94,7 @@ def test_row_11_interrupted_after_the_grant_and_before_its_message(
     proxy: Proxy, server: PrivateServer, admin: Admin, name: str
 ) -> None:
     """Row 11: the lock is ours and we do not know it yet: it goes on to the next in line."""
-    holder, lock, other = (holdfast.Lock(url, name, ttl=5) for url in (server.url, proxy.url, server.url))
+    holder, lock, other = (holdfast.FairLock(url, name, ttl=5) for url in (server.url, proxy.url, server.url))
     holder.acquire()
     rule = proxy.on("message", action="stall")
     taken = threading.Event()
@@ -211,7 +211,9 @@ def test_row_11_interrupted_at_every_line_of_with(server: PrivateServer, admin: 
         pass  # connections are open, scripts are known
 
     def check(where: str) -> None:
-        if admin.token() is not None:
+        try:
+            until(lambda: admin.token() is None, 0.5)  # the keeper may be giving it back just now
+        except AssertionError:
             left.append(where)
             admin.redis.delete(admin.lock)
 
@@ -230,8 +232,8 @@ def test_row_11_interrupted_at_every_line_of_with(server: PrivateServer, admin: 
 def test_row_11_interrupted_at_every_line_of_waiting(server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 11: a wait that runs out, interrupted at each line; no place in the queue is left."""
     left: list[str] = []
-    with holdfast.Lock(server.url, name, ttl=30):
-        holdfast.Lock(server.url, name, ttl=30).acquire(timeout=0.01)  # the inbox listens
+    with holdfast.FairLock(server.url, name, ttl=30):
+        holdfast.FairLock(server.url, name, ttl=30).acquire(timeout=0.01)  # the inbox listens
 
         def check(where: str) -> None:
             if admin.places():
@@ -239,7 +241,7 @@ def test_row_11_interrupted_at_every_line_of_waiting(server: PrivateServer, admi
                 admin.redis.delete(admin.queue, admin.state)
 
         def body() -> None:
-            with suppress(holdfast.LockTimeout), holdfast.Lock(server.url, name, ttl=30, wait=0.002):
+            with suppress(holdfast.LockTimeout), holdfast.FairLock(server.url, name, ttl=30, wait=0.002):
                 pass
 
         lines = at_every_line(body, check)

@@ -231,8 +231,8 @@ def test_row_6_the_thread_that_acquired_has_ended(server: PrivateServer, admin: 
 
 def test_row_6_14_a_lock_that_is_dropped_while_held(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Rows 6, 14: a ResourceWarning, and it is renewed no more: the next in line has it when the lease is over."""
-    lock = face.Lock(server.url, name, ttl=0.3)
-    other = face.Lock(server.url, name, ttl=5)
+    lock = face.FairLock(server.url, name, ttl=0.3)
+    other = face.FairLock(server.url, name, ttl=5)
     assert face.call(lock.acquire)
     taken = face.start(other.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)

@@ -111,7 +111,7 @@ def test_row_52_a_value_that_is_noticed_at_release(face: Face, server: PrivateSe
 
 def test_row_52_the_next_in_line_gets_what_was_deleted(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 52, danger "barging": DEL frees the lock for whoever stands in line, not for whoever comes by."""
-    lock, waiter, passer_by = (face.Lock(server.url, name, ttl=5) for _ in range(3))
+    lock, waiter, passer_by = (face.FairLock(server.url, name, ttl=5) for _ in range(3))
     assert face.call(lock.acquire)
     taken = face.start(waiter.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)

@@ -155,10 +155,10 @@ def test_row_17_release_that_hands_over_is_not_done_twice(
     face: Face, proxy: Proxy, admin: Admin, server: PrivateServer, name: str, fault: Action
 ) -> None:
     """Row 17: the second copy of a release finds the next holder's value, leaves it there, and is no error."""
-    lock = face.Lock(proxy.url, name, ttl=TTL)
+    lock = face.FairLock(proxy.url, name, ttl=TTL)
     assert face.call(lock.acquire)
     fence = lock.lease.fence
-    first, second = face.Lock(server.url, name, ttl=TTL), face.Lock(server.url, name, ttl=TTL)
+    first, second = face.FairLock(server.url, name, ttl=TTL), face.FairLock(server.url, name, ttl=TTL)
     first_taken = face.start(first.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)
     second_taken = face.start(second.acquire, timeout=5)
@@ -195,7 +195,7 @@ def test_row_16_giving_up_that_never_arrives(
     face: Face, proxy: Proxy, admin: Admin, server: PrivateServer, name: str, holder: holdfast.Lease
 ) -> None:
     """Row 16, danger "waiter gives up": a grant for an attempt that ended is handed on at once to the next in line."""
-    lock, other = face.Lock(proxy.url, name, ttl=TTL), face.Lock(server.url, name, ttl=TTL)
+    lock, other = face.FairLock(proxy.url, name, ttl=TTL), face.FairLock(server.url, name, ttl=TTL)
     rule = proxy.on("leave", "bury", action="refuse", times=2)
     assert face.call(lock.acquire, timeout=0.2) is False
     assert rule.left == 0

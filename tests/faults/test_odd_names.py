@@ -17,6 +17,7 @@ import valkey.asyncio
 import holdfast
 from faults.faces import Admin, Face, at_most, until
 from faults.proxy import Proxy
+from holdfast._core.mutex import BLOCK
 from holdfast._core.names import lock_keys
 from holdfast._servers.process import PrivateServer
 
@@ -50,7 +51,7 @@ def test_row_62_odd_names(face: Face, server: PrivateServer, raw: Any, odd: str 
     """Row 62: CRLF, NUL, braces, 512 bytes, not UTF-8: a lock as any other, under keys of its own and nothing else."""
     raw.flushdb()
     raw.set("bystander", "untouched")
-    lock, other = face.Lock(server.url, odd, ttl=0.3), face.Lock(server.url, odd, ttl=5)
+    lock, other = face.FairLock(server.url, odd, ttl=0.3), face.FairLock(server.url, odd, ttl=5)
     assert face.call(lock.acquire)
     assert face.call(other.acquire, blocking=False) is False
     taken = face.start(other.acquire, timeout=5)
@@ -163,7 +164,7 @@ def test_row_48_data_of_another_type_comes_while_waiting(
     face: Face, server: PrivateServer, raw: Any, admin: Admin, name: str, which: str, kind: str
 ) -> None:
     """Row 48: who waits is told at its next refresh, or gets the lock in order; nothing is overwritten."""
-    holder, lock = face.Lock(server.url, name, ttl=0.3), face.Lock(server.url, name, ttl=0.3)
+    holder, lock = face.FairLock(server.url, name, ttl=0.3), face.FairLock(server.url, name, ttl=0.3)
     assert face.call(holder.acquire)
     taken = face.start(lock.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)
@@ -245,7 +246,7 @@ def test_row_63_all_kinds_of_clients(
 ) -> None:
     """Row 63: bytes or str, RESP2 or RESP3, redis-py or valkey-py: the same lock, waiting included."""
     client = client_of(face, library, server.url, decode_responses=decode, protocol=protocol)
-    holder, lock = face.Lock(client, name, ttl=0.3), face.Lock(client, name, ttl=0.3)
+    holder, lock = face.FairLock(client, name, ttl=0.3), face.FairLock(client, name, ttl=0.3)
     assert face.call(holder.acquire)
     taken = face.start(lock.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)
@@ -273,7 +274,7 @@ def test_row_63_encodings_of_the_client_do_not_matter(face: Face, server: Privat
 def test_row_63_a_database_of_its_own(face: Face, new_server: NewServer, name: str) -> None:
     """Row 63: the client's database counts, for keys and for hand-overs."""
     server = new_server()
-    holder, lock, elsewhere = (face.Lock(f"{server.url}?db={db}", name, ttl=5) for db in (3, 3, 4))
+    holder, lock, elsewhere = (face.FairLock(f"{server.url}?db={db}", name, ttl=5) for db in (3, 3, 4))
     assert face.call(holder.acquire)
     assert face.call(elsewhere.acquire)
     taken = face.start(lock.acquire, timeout=5)
@@ -295,7 +296,7 @@ def test_row_64_fences_are_whole_numbers_of_16_digits(face: Face, server: Privat
     for _ in range(3):
         assert face.call(lock.acquire)
         fences.append(lock.lease.fence)
-        assert str(lock.lease.fence) == admin.redis.hget(admin.state, "fence")
+        assert str(lock.lease.fence + BLOCK - 1) == admin.redis.hget(admin.state, "fence")
         face.call(lock.release)
     seconds, micros = admin.redis.time()
     assert fences == sorted(set(fences))
@@ -306,8 +307,8 @@ def test_row_64_fences_are_whole_numbers_of_16_digits(face: Face, server: Privat
     assert lock.lease.fence == ahead + 1
     face.call(lock.release)
     assert face.call(lock.acquire)
-    assert lock.lease.fence == ahead + 2
-    assert holdfast.guard.accept(server.url, f"resource {name}", ahead + 2)
+    assert lock.lease.fence == ahead + 1 + BLOCK
+    assert holdfast.guard.accept(server.url, f"resource {name}", ahead + 1 + BLOCK)
     assert not holdfast.guard.accept(server.url, f"resource {name}", ahead + 1)
     face.call(lock.release)
 

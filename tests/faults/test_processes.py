@@ -60,13 +60,13 @@ def test_row_1_a_killed_holder_is_replaced_within_its_lease(
 
 def test_a_killed_waiter_delays_nobody(face: Face, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer) -> None:
     """Danger "dead waiter granted": killed with -9 in the queue, it costs those behind it no more than 50 ms."""
-    holder = face.Lock(server.url, name, ttl=5)
+    holder = face.FairLock(server.url, name, ttl=5)
     assert face.call(holder.acquire)
     dead = [new_peer(ttl=5) for _ in range(2)]
     for number, peer in enumerate(dead, 1):
         peer.tell("lock.acquire()")
         until(lambda number=number: len(admin.places()) == number)  # type: ignore[misc]
-    lock = face.Lock(server.url, name, ttl=5)
+    lock = face.FairLock(server.url, name, ttl=5)
     taken = face.start(lock.acquire, timeout=5)
     until(lambda: len(admin.places()) == 3)
     for peer in dead:
@@ -88,7 +88,7 @@ def test_a_winner_killed_before_it_claims_is_replaced_within_the_claim_window(
     with ExitStack() as stack:
         for face in both_faces:
             admin = stack.enter_context(closing(Admin(server, f"{name} {face.name}")))
-            holder, lock = (face.Lock(server.url, f"{name} {face.name}", ttl=5) for _ in range(2))
+            holder, lock = (face.FairLock(server.url, f"{name} {face.name}", ttl=5) for _ in range(2))
             assert face.call(holder.acquire)
             winner = stack.enter_context(Peer(face.name, server.url, f"{name} {face.name}", ttl=5))
             winner.tell("lock.acquire()")

@@ -98,7 +98,7 @@ def test_danger_subscribe_refused(face: Face, new_server: NewServer, name: str) 
 
 def test_danger_publish_answered_0(face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
     """A waiter whose inbox is being reconnected is passed over and keeps its place; the next one is served at once."""
-    holder, first, second = (face.Lock(url, name, ttl=5) for url in (server.url, proxy.url, server.url))
+    holder, first, second = (face.FairLock(url, name, ttl=5) for url in (server.url, proxy.url, server.url))
     assert face.call(holder.acquire)
     first_taken = face.start(first.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
@@ -152,13 +152,13 @@ def test_danger_memory_is_full(face: Face, new_server: NewServer, name: str, ren
     """Full memory: release and renewal still work, and hand over; acquire is an error that says so."""
     server = new_server("--maxmemory-policy", "noeviction")
     admin = Admin(server, name)
-    holder, lock = face.Lock(server.url, name, ttl=TTL, renew=renew), face.Lock(server.url, name, ttl=5)
+    holder, lock = face.FairLock(server.url, name, ttl=TTL, renew=renew), face.FairLock(server.url, name, ttl=5)
     assert face.call(holder.acquire)
     taken = face.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
     admin.redis.config_set("maxmemory", 1)
     with pytest.raises(holdfast.ServerError, match="OOM"):
-        face.call(face.Lock(server.url, f"{name} new", ttl=5).acquire)
+        face.call(face.FairLock(server.url, f"{name} new", ttl=5).acquire)
     face.call(holder.lease.renew)
     if renew:
         admin.renewed()
@@ -176,7 +176,7 @@ def test_danger_memory_is_full(face: Face, new_server: NewServer, name: str, ren
 
 def test_danger_a_place_that_is_gone(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Refresh never inserts: it is told "gone", starts over under a new token, and gets the lock in the end."""
-    holder, lock = face.Lock(server.url, name, ttl=0.3), face.Lock(server.url, name, ttl=TTL)
+    holder, lock = face.FairLock(server.url, name, ttl=0.3), face.FairLock(server.url, name, ttl=TTL)
     assert face.call(holder.acquire)
     taken = face.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
@@ -194,9 +194,9 @@ def test_danger_a_place_that_is_gone(face: Face, server: PrivateServer, admin: A
 
 def test_danger_barging(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Strict order of arrival: whoever comes by while others wait stands behind them."""
-    holder = face.Lock(server.url, name, ttl=5)
+    holder = face.FairLock(server.url, name, ttl=5)
     assert face.call(holder.acquire)
-    waiters = [face.Lock(server.url, name, ttl=5) for _ in range(4)]
+    waiters = [face.FairLock(server.url, name, ttl=5) for _ in range(4)]
     taken = []
     for number, lock in enumerate(waiters, 1):
         taken.append(face.start(lock.acquire, timeout=10))
@@ -297,7 +297,7 @@ def test_danger_the_message_overtakes_the_answer(
 
 def test_danger_nobody_renews_the_claim_window(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """With ``renew=False`` the claim window is turned into the full lease before acquire returns."""
-    holder, lock = face.Lock(server.url, name, ttl=5), face.Lock(server.url, name, ttl=10, renew=False)
+    holder, lock = face.FairLock(server.url, name, ttl=5), face.FairLock(server.url, name, ttl=10, renew=False)
     assert face.call(holder.acquire)
     taken = face.start(lock.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)

@@ -47,7 +47,7 @@ def durable(new_server: NewServer, name: str) -> Iterator[tuple[PrivateServer, A
 
 def test_row_41_scripts_are_forgotten_all_the_time(face: Face, proxy: Proxy, admin: Admin, name: str) -> None:
     """Row 41: SCRIPT FLUSH before each request of a whole life; each is sent again in full, and its result is the same."""
-    holder, lock = face.Lock(proxy.url, name, ttl=TTL), face.Lock(proxy.url, name, ttl=2, renew=False)
+    holder, lock = face.FairLock(proxy.url, name, ttl=TTL), face.FairLock(proxy.url, name, ttl=2, renew=False)
     admin.redis.script_flush()
     assert face.call(holder.acquire)
     admin.redis.script_flush()
@@ -131,7 +131,7 @@ def test_row_31_restarted_with_its_memory_while_holding(
 def test_row_29_restarted_empty_while_waiting(face: Face, fragile: tuple[PrivateServer, Admin], name: str) -> None:
     """Row 29: queue and lock are gone; who waited is told so, and takes the free lock."""
     server, admin = fragile
-    holder, lock = face.Lock(server.url, name, ttl=5), face.Lock(server.url, name, ttl=5)
+    holder, lock = face.FairLock(server.url, name, ttl=5), face.FairLock(server.url, name, ttl=5)
     assert face.call(holder.acquire)
     taken = face.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
@@ -147,7 +147,7 @@ def test_row_29_restarted_empty_while_waiting(face: Face, fragile: tuple[Private
 def test_row_31_restarted_with_its_memory_while_waiting(face: Face, durable: tuple[PrivateServer, Admin], name: str) -> None:
     """Row 31: the place is still there, and the hand-over finds its way."""
     server, admin = durable
-    holder, lock = face.Lock(server.url, name, ttl=5), face.Lock(server.url, name, ttl=5)
+    holder, lock = face.FairLock(server.url, name, ttl=5), face.FairLock(server.url, name, ttl=5)
     assert face.call(holder.acquire)
     taken = face.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
@@ -170,10 +170,10 @@ def test_away_for_a_second_while_waiting_is_ridden_out(
 ) -> None:
     """With a limit and without one: nobody who waits gets an error because the server is restarted."""
     server, admin = fragile
-    holders = [holdfast.Lock(server.url, f"{name} {number}", ttl=5) for number in range(4)]
+    holders = [holdfast.FairLock(server.url, f"{name} {number}", ttl=5) for number in range(4)]
     assert all(holder.acquire() for holder in holders)
     locks = [
-        (both_faces[number % 2], both_faces[number % 2].Lock(server.url, f"{name} {number}", ttl=5)) for number in range(4)
+        (both_faces[number % 2], both_faces[number % 2].FairLock(server.url, f"{name} {number}", ttl=5)) for number in range(4)
     ]
     taken = [face.start(lock.acquire, timeout=8 if number < 2 else -1) for number, (face, lock) in enumerate(locks)]
     until(lambda: len(admin.redis.keys("*:queue")) == 4)
@@ -343,10 +343,10 @@ def test_row_51_no_more_clients_allowed(any_face: Face, new_server: NewServer, n
     admin = Admin(server, name)
     for script in (ACQUIRE, RELEASE):
         admin.redis.script_load(script.body)
-    holder, lock = any_face.Lock(server.url, name, ttl=0.4), any_face.Lock(server.url, name, ttl=0.4)
+    holder, lock = any_face.FairLock(server.url, name, ttl=0.4), any_face.FairLock(server.url, name, ttl=0.4)
     assert any_face.call(holder.acquire)
     token = admin.token()
-    taken = any_face.start(lock.acquire, timeout=5)
+    taken = any_face.start(lock.acquire, timeout=20)
     until(lambda: len(admin.places()) == 1)
     until(lambda: admin.redis.exists(f"hf:proc:{(token or '').split('.')[0]}"))  # the keeper is connected
     sockets = []
@@ -360,7 +360,7 @@ def test_row_51_no_more_clients_allowed(any_face: Face, new_server: NewServer, n
                 sock.sendall(b"PING\r\n")
             said = sock.recv(100)
         with pytest.raises(holdfast.ServerError):  # another time-out: connections are not shared with the others
-            any_face.call(any_face.Lock(server.url + "?socket_timeout=3", f"{name} new", ttl=5).acquire)
+            any_face.call(any_face.FairLock(server.url + "?socket_timeout=3", f"{name} new", ttl=5).acquire)
         stays(lambda: admin.token() == token, 0.5)
         assert not holder.lease.lost.is_set()
         any_face.call(holder.release)

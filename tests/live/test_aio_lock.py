@@ -152,10 +152,10 @@ def test_tasks_take_it_in_the_order_in_which_they_came(server: PrivateServer, lo
         order: list[int] = []
 
         async def work(number: int) -> None:
-            async with aio.Lock(server.url, name):
+            async with aio.FairLock(server.url, name):
                 order.append(number)
 
-        async with asyncio.TaskGroup() as group, aio.Lock(server.url, name):
+        async with asyncio.TaskGroup() as group, aio.FairLock(server.url, name):
             for number in range(8):
                 group.create_task(work(number))
                 await until_in_loop(lambda: queue_length(look, name) == number + 1)  # noqa: B023
@@ -168,10 +168,10 @@ def test_many_waiters_need_two_connections_more(server: PrivateServer, look: red
     """The inbox, and the keeper's own."""
 
     async def main() -> None:
-        lock = aio.Lock(server.url, name)
+        lock = aio.FairLock(server.url, name)
         before = connections(look)
         async with lock:
-            tasks = [asyncio.create_task(aio.Lock(server.url, name).acquire(True, 60)) for _ in range(200)]
+            tasks = [asyncio.create_task(aio.FairLock(server.url, name).acquire(True, 60)) for _ in range(200)]
             await until_in_loop(lambda: queue_length(look, name) == 200)
             assert len(connections(look) - before) <= 3
             for task in tasks:
@@ -186,15 +186,15 @@ def test_many_waiters_need_two_connections_more(server: PrivateServer, look: red
 
 def test_a_cancelled_wait_leaves_no_place(server: PrivateServer, look: redis.Redis, name: str) -> None:
     async def main() -> None:
-        async with aio.Lock(server.url, name):
+        async with aio.FairLock(server.url, name):
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(aio.Lock(server.url, name).acquire(), 0.1)
+                await asyncio.wait_for(aio.FairLock(server.url, name).acquire(), 0.1)
             assert queue_length(look, name) == 0
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
-                    await aio.Lock(server.url, name).acquire()
+                    await aio.FairLock(server.url, name).acquire()
             assert queue_length(look, name) == 0
-            task = asyncio.create_task(aio.Lock(server.url, name).acquire())
+            task = asyncio.create_task(aio.FairLock(server.url, name).acquire())
             await until_in_loop(lambda: queue_length(look, name) == 1)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -44,10 +44,10 @@ def test_a_held_lock_does_not_move(server: PrivateServer, name: str) -> None:
 
 
 def test_an_awaited_lock_does_not_move(server: PrivateServer, look: redis.Redis, name: str) -> None:
-    lock = aio.Lock(server.url, name)
+    lock = aio.FairLock(server.url, name)
 
     async def main() -> None:
-        async with aio.Lock(server.url, name):
+        async with aio.FairLock(server.url, name):
             waiting = asyncio.create_task(lock.acquire())
             await until_in_loop(lambda: queue_length(look, name) == 1)
             with pytest.raises(RuntimeError, match="another event loop"):
@@ -104,15 +104,15 @@ def test_both_faces_on_one_lock_in_one_process(server: PrivateServer, look: redi
 
     def with_threads() -> None:
         for _ in range(20):
-            with holdfast.Lock(server.url, name):
+            with holdfast.FairLock(server.url, name):
                 count()
 
     async def with_tasks() -> None:
         for _ in range(20):
-            async with aio.Lock(server.url, name):
+            async with aio.FairLock(server.url, name):
                 count()
 
-    holder = holdfast.Lock(server.url, name)
+    holder = holdfast.FairLock(server.url, name)
     holder.acquire()
     futures = [in_thread(with_threads), in_thread(asyncio.run, with_tasks())]
     until(lambda: queue_length(look, name) == 2)

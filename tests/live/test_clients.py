@@ -14,7 +14,7 @@ import valkey
 import valkey.asyncio
 
 import holdfast
-from holdfast import Lock, ServerError, aio, guard
+from holdfast import FairLock, Lock, ServerError, aio, guard
 from holdfast._servers import private
 from holdfast._servers.process import PrivateServer
 from live.witness import connections, in_thread, queue_length, until
@@ -233,11 +233,11 @@ def test_connections_are_shared_by_all_who_mean_the_same_server(server: PrivateS
     holdfast.close()
     before = connections(look)
     for number in range(20):
-        with Lock(server.url, f"{name}-{number}"):
+        with FairLock(server.url, f"{name}-{number}"):
             pass
     assert len(connections(look) - before) <= 2
-    with Lock(server.url, name):
-        waiting = [in_thread(Lock(server.url, name).acquire, True, 0.5) for _ in range(10)]
+    with FairLock(server.url, name):
+        waiting = [in_thread(FairLock(server.url, name).acquire, True, 0.5) for _ in range(10)]
         until(lambda: queue_length(look, name) == 10)
         assert [future.result(5) for future in waiting] == [False] * 10
     holdfast.close()

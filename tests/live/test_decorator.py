@@ -12,7 +12,7 @@ import redis
 import redis.asyncio
 
 from faults.peer import Peer
-from holdfast import LeaseLost, Lock, LockTimeout, aio, locked
+from holdfast import FairLock, LeaseLost, LockTimeout, aio, locked
 from holdfast._servers.process import PrivateServer
 from live.witness import in_thread, queue_length, until
 
@@ -78,7 +78,7 @@ def test_busy_wait_waits(server: PrivateServer, look: redis.Redis, name: str) ->
     def work() -> str:
         return "done"
 
-    with Lock(server.url, name):
+    with FairLock(server.url, name):
         future = in_thread(work)
         until(lambda: queue_length(look, name) == 1)
     assert future.result(5) == "done"

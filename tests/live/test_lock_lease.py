@@ -12,7 +12,7 @@ import pytest
 import redis
 
 import holdfast
-from holdfast import HoldfastWarning, Lease, LeaseLost, Lock, NotHeld, ServerError
+from holdfast import FairLock, HoldfastWarning, Lease, LeaseLost, Lock, NotHeld, ServerError
 from holdfast._servers.process import PrivateServer
 from live.witness import Monitor, connections, in_thread, queue_length, until
 
@@ -102,8 +102,8 @@ def test_keys_always_have_an_expiry(server: PrivateServer, look: redis.Redis, na
     def expiries() -> dict[str, int]:
         return {key: look.pttl(key) for key in look.scan_iter(f"*{name}*")}
 
-    other = Lock(server.url, name)
-    with Lock(server.url, name, ttl=30):
+    other = FairLock(server.url, name)
+    with FairLock(server.url, name, ttl=30):
         assert set(expiries()) == {f"hf:{{{name}}}", f"hf:{{{name}}}:state"}
         waiting = in_thread(other.acquire, True, 20)
         until(lambda: queue_length(look, name) == 1)
@@ -283,7 +283,7 @@ def test_a_lease_that_is_kept_keeps_the_lock(server: PrivateServer, name: str) -
 
 def test_close_gives_everything_back(server: PrivateServer, look: redis.Redis, name: str) -> None:
     before = connections(look)
-    lock, other = Lock(server.url, name), Lock(server.url, name)
+    lock, other = FairLock(server.url, name), FairLock(server.url, name)
     lock.acquire()
     lease = lock.lease
     assert lease is not None

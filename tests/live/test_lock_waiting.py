@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from faults.peer import Peer
-from holdfast import LeaseLost, Lock, LockTimeout, ServerError
+from holdfast import FairLock, LeaseLost, Lock, LockTimeout, ServerError
 from holdfast._servers.process import PrivateServer
 from live.witness import Monitor, in_thread, queue_length, until
 
@@ -47,10 +47,10 @@ def test_strict_order_among_threads(server: PrivateServer, look: redis.Redis, na
     order: list[int] = []
 
     def work(number: int) -> None:
-        with Lock(server.url, name):
+        with FairLock(server.url, name):
             order.append(number)
 
-    with Lock(server.url, name):
+    with FairLock(server.url, name):
         futures: list[Future[None]] = []
         for number in range(8):
             futures.append(in_thread(work, number))
@@ -62,12 +62,12 @@ def test_strict_order_among_threads(server: PrivateServer, look: redis.Redis, na
 
 def test_a_newcomer_does_not_overtake(server: PrivateServer, look: redis.Redis, name: str) -> None:
     """Even at the moment at which the lock is free."""
-    first, second = Lock(server.url, name), Lock(server.url, name)
+    first, second = FairLock(server.url, name), FairLock(server.url, name)
     first.acquire()
     waiting = in_thread(second.acquire)
     until(lambda: queue_length(look, name) == 1)
     look.delete(first.key)
-    assert Lock(server.url, name, wait=0).acquire() is False
+    assert FairLock(server.url, name, wait=0).acquire() is False
     assert waiting.result(1), "whoever asks first wakes the one in line"
     second.release()
     with pytest.raises(Exception, match="lost"):
@@ -78,9 +78,9 @@ def test_nothing_is_sent_while_waiting_but_one_refresh_a_second(
     server: PrivateServer, look: redis.Redis, monitor: Monitor, name: str
 ) -> None:
     """However many wait for however many locks of one process."""
-    holder = Lock(server.url, name)
+    holder = FairLock(server.url, name)
     holder.acquire()
-    locks = [Lock(server.url, name) for _ in range(5)]
+    locks = [FairLock(server.url, name) for _ in range(5)]
     waiting = []
     for lock in locks:
         waiting.append(in_thread(lock.acquire, True, 60))
@@ -102,7 +102,7 @@ def test_nothing_is_sent_while_waiting_but_one_refresh_a_second(
 
 
 def test_a_hand_over_costs_the_waiter_no_trip(server: PrivateServer, look: redis.Redis, monitor: Monitor, name: str) -> None:
-    first, second = Lock(server.url, name), Lock(server.url, name)
+    first, second = FairLock(server.url, name), FairLock(server.url, name)
     first.acquire()
     waiting = in_thread(second.acquire)
     until(lambda: queue_length(look, name) == 1)
@@ -115,7 +115,7 @@ def test_a_hand_over_costs_the_waiter_no_trip(server: PrivateServer, look: redis
 
 @pytest.mark.parametrize("renew", [True, False])
 def test_the_claim_becomes_a_full_lease(server: PrivateServer, look: redis.Redis, name: str, renew: bool) -> None:
-    first, second = Lock(server.url, name), Lock(server.url, name, ttl=30, renew=renew)
+    first, second = FairLock(server.url, name), FairLock(server.url, name, ttl=30, renew=renew)
     first.acquire()
     waiting = in_thread(second.acquire)
     until(lambda: queue_length(look, name) == 1)
@@ -149,7 +149,7 @@ def test_a_hand_over_to_somebody_who_just_gives_up_goes_to_the_next(
 ) -> None:
     """Time runs out for the first in line when the lock is handed over: no lock is left held by nobody."""
     for number in range(10):
-        first, hasty, last = (Lock(server.url, name) for _ in range(3))
+        first, hasty, last = (FairLock(server.url, name) for _ in range(3))
         first.acquire()
         impatient = in_thread(hasty.acquire, True, 0.1)
         until(lambda: queue_length(look, name) == 1)
@@ -169,7 +169,7 @@ def test_a_hand_over_to_somebody_who_just_gives_up_goes_to_the_next(
 def test_a_restart_is_ridden_out(new_server: NewServer, name: str) -> None:
     """It has forgotten the queue: whoever waited starts again."""
     server = new_server()
-    holder, second = Lock(server.url, name), Lock(server.url, name)
+    holder, second = FairLock(server.url, name), FairLock(server.url, name)
     holder.acquire()
     waiting = in_thread(second.acquire)
     with redis.Redis.from_url(server.url) as client:
@@ -183,9 +183,9 @@ def test_a_restart_is_ridden_out(new_server: NewServer, name: str) -> None:
 
 def test_a_server_that_stays_away_is_an_error_when_the_time_is_up(new_server: NewServer, name: str) -> None:
     server = new_server()
-    holder = Lock(server.url, name)
+    holder = FairLock(server.url, name)
     holder.acquire()
-    waiting = in_thread(Lock(server.url, name).acquire, True, 1.0)
+    waiting = in_thread(FairLock(server.url, name).acquire, True, 1.0)
     with redis.Redis.from_url(server.url) as client:
         until(lambda: queue_length(client, name) == 1)
     started = time.monotonic()

@@ -389,3 +389,64 @@ def test_the_inbox_is_opened_for_who_stands_in_line_here(stage: Stage) -> None:
     gate.enter(Attempt(spec(), gate=gate))
     assert stage.now in stage.wakes
     assert stage.turn() == ["SUBSCRIBE"]
+
+
+def test_a_gate_that_is_looked_at_already_is_looked_at_in_time_again(stage: Stage) -> None:
+    """It was taken again meanwhile, and lingers anew: the wake-up that was planned first may be past."""
+    gate = lingering(stage)
+    stage.turn()
+    stage.now += 4
+    stage.wakes.clear()
+    this = Attempt(dataclasses.replace(spec(), linger=0.5), gate=gate)
+    grant = gate.retake(this)
+    assert grant is not None
+    assert grant.tenure is not None
+    gate.taken = stage.now
+    assert gate.pass_on(this, grant.tenure, stage.now)
+    assert stage.wakes == [stage.now + 0.5]
+    assert stage.node.next_at() == stage.now + 0.5
+
+
+def listens_again(stage: Stage) -> None:
+    """The connection of the inbox was lost, and is there again."""
+    stage.node._on_silence()
+    assert "SUBSCRIBE" in stage.turn()
+    stage.answer([b"subscribe", b"hf:inbox:aaaaaaaaaaaa", 1])
+
+
+def test_whoever_asked_while_nobody_listened_is_taken_to_have_asked(stage: Stage) -> None:
+    """At the first subscription and at every other one, and of all locks."""
+    gate, this, grant = taking(stage)
+    other = stage.node.gate(b"hf:{y}")
+    gate.took(this, grant)
+    gate.enter(Attempt(spec(), slot=Slot(), gate=gate))
+    assert stage.turn() == ["SUBSCRIBE"]
+    assert not gate.asked
+    stage.answer([b"subscribe", b"hf:inbox:aaaaaaaaaaaa", 1])
+    for _ in range(2):
+        assert gate.asked
+        assert other.asked
+        gate.asked = other.asked = False
+        listens_again(stage)
+
+
+def test_nobody_is_taken_to_have_asked_while_the_inbox_cannot_be_opened(stage: Stage) -> None:
+    gate, this, grant = taking(stage)
+    gate.took(this, grant)
+    gate.enter(Attempt(spec(), slot=Slot(), gate=gate))
+    stage.turn()
+    stage.answer(NotSent("away"))
+    assert not gate.asked
+    assert not stage.node.reachable
+
+
+def test_what_lingers_is_given_back_when_the_inbox_was_away(stage: Stage) -> None:
+    """Nobody looks at it again before its time is up: who asked for it meanwhile would wait for that."""
+    gate = lingering(stage)
+    stage.node.be_reachable()
+    listens_again(stage)
+    call, _ = stage.sent[-1]
+    assert isinstance(call, Run)
+    assert (call.script, call.args) == (RELEASE, ("p.1~", "release"))
+    stage.answer(1)
+    assert gate.enter(Attempt(spec(), slot=Slot(), gate=gate)) == Lead()

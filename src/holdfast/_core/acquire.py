@@ -74,10 +74,10 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
     is free, or there already, where another one has left his place."""
     busy = Busy(0.0, 0, "", lingers=False)
     if place is None:
-        attempt.token = attempt.token or await new_token(attempt.spec)
+        attempt.token = attempt.token or marked(await Draw(), attempt.spec)
         result: Answer[Reply] | Grant | Busy = await ask_until(attempt, attempt.until, now, patient=attempt.waited)
     else:
-        result = await _stand_in_line(attempt, place)
+        result = await _stand_in_line(attempt, place, patient=attempt.waited)
     while isinstance(result, Answer):
         held = result.value
         if type(held) is Held:  # nearly always, and a pattern costs as much as all the rest of this
@@ -106,9 +106,8 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
     return result
 
 
-async def new_token(spec: Spec) -> str:
-    """A new token. One that ends so may keep the lock for a while after use, which the server tells those who find it busy."""
-    token = await Draw()
+def marked(token: str, spec: Spec) -> str:
+    """A token that ends so may keep the lock for a while after use, which the server tells those who find it busy."""
     return token + "~" if spec.linger else token
 
 
@@ -116,7 +115,7 @@ async def start_over(attempt: Attempt) -> None:
     """Under a new token; what the old one may have left behind is given up first."""
     if attempt.doubt:
         await give_up(attempt)
-    attempt.token = await new_token(attempt.spec)
+    attempt.token = marked(await Draw(), attempt.spec)
     attempt.pending = attempt.doubt = False
 
 
@@ -143,6 +142,8 @@ async def ask_until(
         except WireError as error:
             attempt.doubt = doubt or isinstance(error, Unknown)
             failures += 1
+            if attempt.gate is not None:
+                attempt.gate.trouble = error
             now = await Now()
             if give_up_at is None:
                 give_up_at = now + attempt.patience
@@ -160,14 +161,14 @@ async def ask_until(
             return answer
 
 
-async def _stand_in_line(attempt: Attempt, waiter: Waiter) -> Grant | Busy | Answer[Reply]:
+async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = True) -> Grant | Busy | Answer[Reply]:
     """Join the queue and wait for the hand-over; a place that was inherited is there already. An Answer, never Busy, is for the
-    caller to look at again."""
+    caller to look at again. ``patient``: as in `ask_until`, until there was an answer."""
     until = attempt.until
     try:
         outcome = await (Enlist(waiter, until) if waiter.told is None else Wait(waiter, None, until))
         while outcome is None:
-            answer = await ask_until(attempt, until, await Now(), join=True, patient=True)
+            answer = await ask_until(attempt, until, await Now(), join=True, patient=patient or waiter.told is not None)
             if not isinstance(answer.value, Busy):
                 return answer
             outcome = await Wait(waiter, answer, until)

@@ -115,7 +115,8 @@ class Node:
         self.inbox = lines(self._on_push, self._on_silence)
         self.channel = f"hf:inbox:{keeper.process_id}"
         self._gates: weakref.WeakValueDictionary[bytes, Gate] = weakref.WeakValueDictionary()
-        self._lingering: dict[Gate, None] = {}
+        self._looked_after: dict[Gate, float] = {}
+        """When to call their `on_time`."""
         self._give_backs: list[GiveBack] = []
         self._asked_early: dict[str, None] = {}
         self._hear = False
@@ -140,7 +141,7 @@ class Node:
             due, lost = self.renewing.due(now)
             refreshes = self.waiting.due(now)
             timeout = self.waiting.timeout
-            self._lingering = {gate: None for gate in self._lingering if gate.on_time(now)}
+            self._look_after(now)
             again = [give_back for give_back in self._give_backs if give_back.at <= now]
             self._give_backs = [give_back for give_back in self._give_backs if give_back.at > now]
             listen = self._wants_inbox()
@@ -163,13 +164,19 @@ class Node:
         if listen and now >= self._inbox_at:
             safely(self._tend_inbox, now)
 
+    def _look_after(self, now: float) -> None:
+        """Let the gates do what is due in them."""
+        for gate in [gate for gate, at in self._looked_after.items() if at <= now]:
+            self._looked_after[gate] = at = gate.on_time(now)
+            if at == float("inf"):
+                del self._looked_after[gate]
+
     def next_at(self) -> float:
         """When `turn` has something to do; the keeper's mutex is held."""
         at = min(self.renewing.next_at(), self.waiting.next_at(), self.commands.next_at(), self.inbox.next_at())
         if self.active():
             at = min(at, self._record_at)
-        for gate in self._lingering:
-            at = min(at, gate.linger_until)
+        at = min(at, *self._looked_after.values()) if self._looked_after else at
         for give_back in self._give_backs:
             at = min(at, give_back.at)
         return min(at, self._inbox_at) if self._wants_inbox() else at
@@ -215,7 +222,7 @@ class Node:
         return False
 
     def look_at(self, gate: Gate, at: float) -> None:
-        self._lingering[gate] = None
+        self._looked_after[gate] = min(at, self._looked_after.get(gate, at))
         self.keeper.wake_by(at)
 
     def forget(self, tenure: Tenure) -> None:

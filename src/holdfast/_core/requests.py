@@ -139,12 +139,14 @@ class Sleep(Request[None]):
 
 
 @dataclass(slots=True)
-class Park(Request[Outcome | None]):
-    """Stand in line in this process (`_core.gate`): returns when there may be something to look at, with TimedOut at local time
-    ``until`` (None: never)."""
+class Park(Request[None]):
+    """Stand in line in this process (`_core.gate`): returns when there may be something to look at, at the latest at
+    `Attempt.until`. Never raises."""
 
     attempt: Attempt
-    until: float | None
+
+    def __await__(self) -> Any:
+        return iter((self,))  # ten thousand may stand in line, and a generator takes twice the memory
 
 
 @dataclass(slots=True)

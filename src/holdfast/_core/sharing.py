@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast._core.acquire import RECALL, ask_until, new_token, take
+from holdfast._core.acquire import RECALL, ask_until, marked, take
 from holdfast._core.gate import Failed, Gate, Given, Lead
 from holdfast._core.mutex import Attempt, Busy, Grant, Held, give_up
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Delist, Now, Park, TimedOut, WireError
+from holdfast._core.requests import Delist, Draw, Now, Park, WireError
 from holdfast._core.waiting import Waiter
 
 
@@ -19,10 +19,10 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
     try:
         given = _enter(attempt, wait == 0, now)
         if given is None:
-            while attempt.given is None and not isinstance(await Park(attempt, attempt.until), TimedOut):
-                pass  # woken for nothing
+            while attempt.given is None and (attempt.until is None or now < attempt.until):
+                await Park(attempt)
+                now = await Now()
             given = _look(attempt)
-            now = await Now()
         while isinstance(given, Grant):
             tenure = given.tenure
             assert tenure is not None
@@ -81,7 +81,13 @@ def _look(attempt: Attempt) -> Given | Busy:
     gate = gate_of(attempt)
     attempt.waited = True
     leader = gate.node.waiting.get(gate.who.token) if isinstance(gate.who, Attempt) else None
-    return gate.received(attempt) or gate.busy(attempt) or (leader.busy if leader is not None else gate.heard)
+    given = gate.received(attempt) or gate.busy(attempt)
+    if given is not None:
+        return given
+    trouble = gate.trouble if leader is None else leader.down
+    if trouble is not None:
+        raise trouble  # who asks for all gets no answer
+    return gate.heard if leader is None else leader.busy
 
 
 async def _freshen(attempt: Attempt, tenure: Tenure) -> Given:
@@ -105,8 +111,9 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float) -> Gran
     if gate is None:
         return await take(attempt, at_once, now)
     place = lead.place
-    if place is None and gate.crowded and not at_once:
-        attempt.token = await new_token(attempt.spec)
+    # Not where the inbox is still to be opened: with the server away one would wait for that, instead of being told at once.
+    if place is None and gate.crowded and gate.node.reachable and not at_once:
+        attempt.token = marked(await Draw(), attempt.spec)
         place = Waiter(attempt, gate.heard)  # asking first whether it is free would most likely be a trip for nothing
     try:
         result = await take(attempt, at_once, now, place)
@@ -116,6 +123,6 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float) -> Gran
     if isinstance(result, Grant):
         gate.took(attempt, result)
     else:
-        gate.heard = result
+        gate.heard, gate.trouble = result, None
         gate.left(attempt)
     return result

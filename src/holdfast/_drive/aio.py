@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._core.mutex import Attempt
@@ -14,7 +14,7 @@ from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.multiplex import stream_to
-from holdfast._wire.resp import forgotten, pack, value
+from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
 
 T = TypeVar("T")
 
@@ -27,17 +27,18 @@ _background: set[asyncio.Task[Any]] = set()  # a task that nobody refers to may 
 class AioSlot:
     """Where a task waits in line, or for its hand-over. Anybody may put something in: another task, a thread, the keeper."""
 
-    __slots__ = ("_items", "_loop", "_thread", "_waiter")
+    __slots__ = ("_loop", "_outcomes", "_thread", "_woken")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread = threading.get_ident()
-        self._items: list[Outcome | None] = []  # hardly ever more than one: a deque takes six times the memory
-        self._waiter: asyncio.Future[None] | None = None
+        self._outcomes: list[Outcome] | None = None
+        self._woken: asyncio.Future[None] | None = None
 
     def put(self, outcome: Outcome | None, /) -> bool:
         """False if the loop is closed: nobody waits any more, and a claim window ends by itself."""
-        self._items.append(outcome)
+        if outcome is not None:
+            self._outcomes = [*(self._outcomes or []), outcome]
         try:
             if threading.get_ident() == self._thread:
                 self._wake()
@@ -48,22 +49,24 @@ class AioSlot:
         return True
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def park(self, until: float | None) -> Awaitable[None]:
+        """Until it is woken, or local time ``until``. No coroutine: ten thousand may stand in line, and should cost little."""
+        self._woken = woken = self._loop.create_future()
+        if until is not None:
+            timer = self._loop.call_later(max(0.0, until - clock()), self._wake)
+            woken.add_done_callback(lambda _: timer.cancel())
+        return woken
 
     async def get(self, until: float | None) -> Outcome | None:
-        while not self._items:
-            left = 0.0 if until is None else until - clock()
-            if left < 0.0:
+        """What was put in; None: woken, to look at something else. TimedOut at local time ``until`` (None: never)."""
+        if not self._outcomes:
+            if until is not None and clock() >= until:
                 return TimedOut()
-            self._waiter = self._loop.create_future()
-            timer = None if until is None else self._loop.call_later(left, self._wake)
-            try:
-                await self._waiter
-            finally:
-                if timer is not None:
-                    timer.cancel()
-        return self._items.pop(0)
+            await self.park(until)
+        return self._outcomes.pop(0) if self._outcomes else None
 
 
 class Driver:
@@ -79,11 +82,11 @@ class Driver:
             Draw: lambda _: process.token(),
             Delist: self._delist,
         }
-        self._do: dict[type, Callable[[Any], Coroutine[Any, Any, Any]]] = {
+        self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Run: self._call,
             Command: self._call,
             Sleep: lambda request: asyncio.sleep(request.seconds),
-            Park: lambda request: request.attempt.slot.get(request.until),
+            Park: lambda request: request.attempt.slot.park(request.attempt.until),
             Enlist: self._enlist,
             Wait: self._wait,
         }
@@ -147,9 +150,11 @@ class Driver:
             reply = await future
         else:
             reply, sent = await self.stream.exchange(packed, call.timeout)
-        if forgotten(reply):
-            reply, sent = await self.stream.exchange(pack(call, whole=True), call.timeout)
-        return Answer(value(call, reply, self.endpoint), sent, clock())
+        if type(reply) is ReplyError:
+            if forgotten(reply):
+                reply, sent = await self.stream.exchange(pack(call, whole=True), call.timeout)
+            check(reply, self.endpoint)
+        return Answer(parsed(call, reply), sent, clock())
 
     def _delist(self, request: Delist) -> None:
         keeper = self.process.running_keeper

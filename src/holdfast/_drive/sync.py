@@ -12,7 +12,7 @@ from holdfast._drive.clock import clock
 from holdfast._drive.ear import Slot
 from holdfast._drive.process import Process
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.resp import forgotten, pack, value
+from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class Driver:
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
             Sleep: lambda request: time.sleep(request.seconds),
-            Park: lambda request: request.attempt.slot.take(request.until),
+            Park: self._park,
             Enlist: self._enlist,
             Wait: self._wait,
             Delist: self._delist,
@@ -43,8 +43,24 @@ class Driver:
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """Drive an operation to its end. An interrupt (KeyboardInterrupt, or what a signal handler raises) is thrown into
         it, so that it can clean up before the interrupt goes on."""
+        do = self._do
+        reply: Any = None
+        error: BaseException | None = None
         try:
-            return self._run(operation)
+            while True:
+                try:
+                    if error is None:
+                        request = operation.send(reply)
+                    else:
+                        thrown, error = error, None
+                        request = operation.throw(thrown)
+                    reply = do[type(request)](request)
+                except StopIteration as stop:
+                    return stop.value  # type: ignore[no-any-return]
+                except BaseException as caught:
+                    if operation.cr_frame is None:  # type: ignore[attr-defined]
+                        raise  # the operation itself has ended with it
+                    error = caught
         finally:
             if operation.cr_frame is not None:  # type: ignore[attr-defined]
                 # An interrupt hit between two steps. What is left to clean up is the caller's, who knows the attempt.
@@ -53,36 +69,25 @@ class Driver:
                 except RuntimeError:
                     pass
 
-    def _run(self, operation: Coroutine[Any, Any, T]) -> T:
-        do = self._do
-        reply: Any = None
-        error: BaseException | None = None
-        while True:
-            try:
-                if error is None:
-                    request = operation.send(reply)
-                else:
-                    thrown, error = error, None
-                    request = operation.throw(thrown)
-                reply = do[type(request)](request)
-            except StopIteration as stop:
-                return stop.value  # type: ignore[no-any-return]
-            except BaseException as caught:
-                if operation.cr_frame is None:  # type: ignore[attr-defined]
-                    raise  # the operation itself has ended with it
-                error = caught
-
     def _call(self, call: Call) -> Answer[Any]:
         sent = clock()
         reply = self._pool.exchange(pack(call), call.timeout)
-        if forgotten(reply):
-            reply = self._pool.exchange(pack(call, whole=True), call.timeout)
-        return Answer(value(call, reply, self.endpoint), sent, clock())
+        if type(reply) is ReplyError:
+            if forgotten(reply):
+                reply = self._pool.exchange(pack(call, whole=True), call.timeout)
+            check(reply, self.endpoint)
+        return Answer(parsed(call, reply), sent, clock())
 
     def _delist(self, request: Delist) -> None:
         keeper = self.process.running_keeper
         if keeper is not None:
             keeper.delist(self.endpoint, request.waiter)
+
+    @staticmethod
+    def _park(request: Park) -> None:
+        slot = request.attempt.slot
+        assert isinstance(slot, Slot)
+        slot.take(request.attempt.until)
 
     def _enlist(self, request: Enlist) -> Outcome | None:
         waiter = request.waiter

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import hiredis
+from hiredis import ReplyError as ReplyError  # noqa: PLC0414 - the drivers look for it, too
 
 from holdfast._core.requests import Call, Command, Refused, Run
 from holdfast._lua import Script
@@ -42,11 +43,21 @@ def pack(call: Call, *, whole: bool = False) -> bytes:
 
 def forgotten(reply: object) -> bool:
     """The server does not know the script: it restarted, or somebody flushed its scripts. Send it whole."""
-    return type(reply) is hiredis.ReplyError and str(reply).startswith("NOSCRIPT")
+    return type(reply) is ReplyError and str(reply).startswith("NOSCRIPT")
+
+
+def check(reply: object, endpoint: Endpoint) -> None:
+    """Raises Refused for an error reply."""
+    if type(reply) is ReplyError:
+        raise Refused(str(reply), endpoint.address)
+
+
+def parsed(call: Call, reply: object) -> Any:
+    """The typed reply of a call."""
+    return call.script.parse(reply) if type(call) is Run else reply
 
 
 def value(call: Call, reply: object, endpoint: Endpoint) -> Any:
     """The typed reply of a call. Raises Refused for an error reply."""
-    if type(reply) is hiredis.ReplyError:
-        raise Refused(str(reply), endpoint.address)
-    return call.script.parse(reply) if type(call) is Run else reply
+    check(reply, endpoint)
+    return parsed(call, reply)

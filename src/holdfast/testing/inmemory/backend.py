@@ -37,7 +37,7 @@ class Holder(NamedTuple):
     who: str | None
     """As in `LockTimeout.holder`: ``host:pid (label)``, the id of a process, or None for a peer that is not holdfast."""
     fence: int
-    """The first of the fences that were drawn last; the holder's process may be using one after it."""
+    """His fence; in another process than this one it may be a later one, if the lock was passed on inside."""
     remaining: float | None
     """Seconds until the lease ends on the server, unless renewed; None: it has no end."""
 
@@ -91,13 +91,14 @@ class Memory:
         left = self._do("PTTL", key)
         who = describe(self._do("GET", f"hf:proc:{process}"), process)
         last = int(self._do("HGET", state, "fence") or 0)
-        return Holder(who, max(0, last - BLOCK + 1), None if left == -1 else left / 1000)
+        fence = inside.fence(self._endpoint, token.decode("ascii", "replace")) or max(0, last - BLOCK + 1)
+        return Holder(who, fence, None if left == -1 else left / 1000)
 
     def waiters(self, lock: Named) -> int:
-        """How many wait in line for a lock."""
+        """How many wait for a lock: in the server's queue, and in this process behind others of it."""
         key, _, queue = _keys(lock)
         places: int = self._do("ZCARD", queue)
-        return max(0, places - inside.untold(self._endpoint, key))
+        return max(0, places + inside.in_line(self._endpoint, key))
 
     def until_waiting(self, lock: Named, count: int = 1, timeout: float = 5.0) -> None:
         """Return when so many wait in line for a lock. Raises TimeoutError after ``timeout`` real seconds."""

@@ -121,15 +121,30 @@ def hurry(endpoint: Endpoint) -> None:
     when_idle()
 
 
-def untold(endpoint: Endpoint, key: bytes) -> int:
-    """How many waiters for a lock in this process have not had the answer yet that they are in line."""
+def in_line(endpoint: Endpoint, key: bytes) -> int:
+    """How many more wait for a lock than the server can say: who stands in line in this process, less those who have a place
+    in the queue and have not had the answer yet that says so."""
     keeper = current().running_keeper
     if keeper is None:
         return 0
     with keeper.mutex:
         node = keeper._nodes.get(endpoint)
         waiters = list(node.waiting._waiters.values()) if node is not None else []
-    return sum(waiter.told is None for waiter in waiters if waiter.attempt.spec.keys[0] == key)
+        gate = node._gates.get(key) if node is not None else None
+        here = len(gate.line) if gate is not None else 0
+    return here - sum(waiter.told is None for waiter in waiters if waiter.attempt.spec.keys[0] == key)
+
+
+def fence(endpoint: Endpoint, token: str) -> int:
+    """The last fence of a lease of this process: it may have been passed on since the server gave it. 0: not ours."""
+    keeper = current().running_keeper
+    if keeper is None:
+        return 0
+    with keeper.mutex:
+        node = keeper._nodes.get(endpoint)
+        tenure = node.renewing.get(token) if node is not None else None
+        gate = node._gates.get(tenure.spec.keys[0]) if node is not None and tenure is not None else None
+        return gate.fence if gate is not None and gate.tenure is tenure else 0
 
 
 def part(endpoint: Endpoint, why: str) -> None:
@@ -138,7 +153,7 @@ def part(endpoint: Endpoint, why: str) -> None:
     def end(keeper: Keeper, node: Node) -> None:
         with keeper.mutex:
             del keeper._nodes[endpoint]
-            node.waiting.close(NotSent(why, endpoint.address))
+            node.close(NotSent(why, endpoint.address))
             lost = [tenure for tenure in node.renewing.tenures() if tenure.lose(why)]
         for link in [link for link in keeper._links if link._endpoint is endpoint]:
             keeper._links.remove(link)
