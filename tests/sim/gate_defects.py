@@ -28,8 +28,8 @@ PASSING = (
     ),
     _gate(
         "passed-beyond-the-block",
-        "if self.fence < self.last and tenure",
-        "if tenure",
+        "if self.fence < self.last and (left",
+        "if (left",
         "a lock is passed on under fences that the server has not issued",
     ),
     _gate(

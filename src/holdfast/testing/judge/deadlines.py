@@ -267,6 +267,7 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
             if since is not None:
                 yield Kept(since, min(event.at, kept), wanted, passed)
             since, wanted, passed = None, [], False
+            told = told and event.kind != "granted"
             back = event.kind == "freed" or (back and event.kind != "granted")
         elif event.kind == "passed":
             passed = True

@@ -158,7 +158,7 @@ class Fingerprint:
             self._line(line)  # type: ignore[arg-type]
         for gate in process.gates():
             self._gate(gate)
-            self.add(node._looked_after.get(gate, 0.0))  # noqa: SLF001
+            self.add(node._looked_after.get(gate))  # noqa: SLF001
         for call in process.calls:
             self._promised(call)
 
@@ -177,7 +177,9 @@ class Fingerprint:
             self.add(gate.who)
         self.add(gate.line)
         self._put(gate.last - gate.fence)
-        self._attributes(gate, ("tenure", "fence", "passes", "taken", "asked", "linger_until", "heard"))
+        self._attributes(
+            gate, ("tenure", "fence", "passes", "taken", "asked", "linger_until", "heard", "late_at", "trouble", "crowded")
+        )
 
     def _promised(self, then: Any) -> None:
         """What is to be done with an answer, as far as that may differ between requests that look the same."""

@@ -242,7 +242,7 @@ class Worker:
         if self.lined != self.acquisition:
             self.lined = self.acquisition
             self.process.world.note("lined", self.name, attempt.spec.key, self.acquisition)
-        return self._get(attempt, attempt.until, lambda _outcome: True, park=True)
+        return self._get(attempt, attempt.until, lambda _outcome: attempt.given is not None, None)
 
     def _enlist(self, request: Enlist) -> Any:
         waiter = request.waiter
@@ -274,7 +274,11 @@ class Worker:
             world.note("passed", self.name, attempt.spec.key, self.acquisition, fence=given.fence, lease=lease)
 
     def _get(
-        self, attempt: Attempt, until: float | None, enough: Callable[[Outcome | None], bool], *, park: bool = False
+        self,
+        attempt: Attempt,
+        until: float | None,
+        enough: Callable[[Outcome | None], bool],
+        late: TimedOut | None = TimedOut(),  # noqa: B008 - it has no state
     ) -> Any:
         slot = attempt.slot
         assert isinstance(slot, Slot)
@@ -285,7 +289,7 @@ class Worker:
         slot.enough = enough
         self._slot = slot
         if until is not None:
-            self._set_timer(max(until, self.process.clock()), None if park else TimedOut())
+            self._set_timer(max(until, self.process.clock()), late)
         return LATER
 
     def woken(self, slot: Slot) -> None:
