@@ -129,10 +129,7 @@ class Node:
             due, lost = self.renewing.due(now)
             refreshes = self.waiting.due(now)
             timeout = self.waiting.timeout
-            for gate in [gate for gate, at in self._looked_after.items() if at <= now]:
-                self._looked_after[gate] = at = gate.on_time(now)
-                if at == float("inf"):
-                    del self._looked_after[gate]
+            self._look_after_gates(now)
             listen = self._wants_inbox()
             record = self.active() and now >= self._record_at
             if record:
@@ -152,6 +149,12 @@ class Node:
             safely(self._write_record)
         if listen and now >= self._inbox_at:
             safely(self._tend_inbox, now)
+
+    def _look_after_gates(self, now: float) -> None:
+        for gate in [gate for gate, at in self._looked_after.items() if at <= now]:
+            self._looked_after[gate] = at = gate.on_time(now)
+            if at == float("inf"):
+                del self._looked_after[gate]
 
     def next_at(self) -> float:
         """When `turn` has something to do; the keeper's mutex is held."""
