@@ -1,8 +1,7 @@
 /*
  * A lease that the threads of one process pass on among themselves, while another process waits at the server.
  *
- * SPEAKS OF  _lua/acquire.lua _lua/release.lua _lua/renew.lua _core/renewing.py
- * AHEAD OF   the passing of a lease inside a process, which is not written yet: this is the protocol that it is to follow
+ * SPEAKS OF  _lua/acquire.lua _lua/release.lua _lua/renew.lua _core/gate.py _core/sharing.py _core/renewing.py
  *
  * The process takes the lock once, with a block of BLOCK fences: the server counts them all as issued. When a thread is done,
  * it passes the lock to one that waits in the same process, with the next fence of the block, if the lease lasts longer than
@@ -10,6 +9,9 @@
  * that another process waits, after LIMIT ticks in any case, since the message that says so may be lost. Otherwise it gives
  * the lock back to the server. A thread that was passed the lock may be cancelled before it wakes up: then it passes it on.
  * The whole process may stop for a while, once, at any time. Requests and clocks are the business of lease.pml.
+ *
+ * The code is stricter in one thing: it counts the passes from when the lock was taken, not from when it is known that another
+ * process waits. Where the block is used up, or the time short, it need not give the lock back: it asks for more of both.
  *
  * Holds: there are never two holders, other than one that stopped until its lease was over; every fence is higher than all
  * before; no holder runs out of its lease without having stopped; the other process waits for a bounded number of passes,

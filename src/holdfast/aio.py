@@ -38,12 +38,15 @@ class Lease(_lease.BaseLease):
     """One acquisition of a lock: what ``async with`` gives."""
 
     def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
-        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
+        # All of ours before: a lease that is lost already is told so while it is made.
         self._driver = driver
         self._event: asyncio.Event | None = None
         self._body: asyncio.Task[Any] | None = None
         """The task inside ``async with``, to be cancelled if the lease is lost."""
         self._cancelled_body = False
+        self._telling: asyncio.Future[object] | None = None
+        """What ``on_lost`` has begun."""
+        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
 
     @property
     def lost(self) -> asyncio.Event:
@@ -83,7 +86,7 @@ class Lease(_lease.BaseLease):
         if self._on_lost is not None:
             result = self._on_lost(self)
             if inspect.isawaitable(result):
-                self._told = asyncio.ensure_future(result)  # kept: a task that nobody refers to may be collected
+                self._telling = asyncio.ensure_future(result)  # kept: a task that nobody refers to may be collected
 
 
 class Lock(_face.BaseLock):

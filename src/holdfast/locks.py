@@ -41,9 +41,10 @@ class Lease(_lease.BaseLease):
     """One acquisition of a lock: what ``with`` gives."""
 
     def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
-        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
+        # All of ours before: a lease that is lost already is told so while it is made.
         self._driver = driver
         self._event: threading.Event | None = None
+        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
 
     @property
     def lost(self) -> threading.Event:

@@ -1,11 +1,13 @@
 """Deliberate defects in our scripts and operations, each one that a tired programmer could write. `mutate` puts them in, one
-at a time, and the simulator has to catch each. Those in the scripts are in `script_defects`, the others here.
+at a time, and the simulator has to catch each. Those in the scripts are in `script_defects`, those of the gate of a process in
+`gate_defects`, the others here.
 
 A text that is replaced stands exactly once in its file; when it changes, the defect has to be written anew.
 """
 
 from __future__ import annotations
 
+from sim.gate_defects import GATES
 from sim.script_defects import SCRIPTS, Mutation, _lua
 
 
@@ -38,7 +40,7 @@ HOLDING = (
     _core(
         "renewed-too-late",
         "renewing",
-        "self.due_at(sent + ttl * self.part) if ttl >= self.ttl",
+        "self.due_at(sent + ttl * self.spec.renew_part) if ttl >= self.ttl",
         "sent + ttl if ttl >= self.ttl",
         "a lease is renewed when it is over",
     ),
@@ -57,11 +59,11 @@ HOLDING = (
         "a lease that the keeper renews counts from when the answer came",
     ),
     Mutation(
-        "renewed-after-release",
+        "watched-after-release",
         "_lease.py",
-        "        tenure.end()\n        self._forget()\n        return not tenure.lost",
-        "        return not tenure.lost",
-        "a lease that was given back is renewed on and on",
+        "            self._forget()  # not before",
+        "            pass  # not before",
+        "a lease that was given back is still looked after",
     ),
 )
 
@@ -69,8 +71,8 @@ ASKING = (
     _core(
         "counted-from-answer",
         "acquire",
-        "deadline = answer.sent + attempt",
-        "deadline = answer.came + attempt",
+        "deadline = result.sent + attempt",
+        "deadline = result.came + attempt",
         "the lease counts from when the answer came",
     ),
     _core(
@@ -83,8 +85,8 @@ ASKING = (
     _core(
         "never-joins",
         "acquire",
-        "milliseconds(spec.first_ttl), int(join))",
-        "milliseconds(spec.first_ttl), 0)",
+        "spec.first_ms, int(join), *extra)",
+        "spec.first_ms, 0, *extra)",
         "who waits does not stand in line",
     ),
     _core(
@@ -208,7 +210,7 @@ MORE = (
     _core(
         "late-answer-accepted",
         "acquire",
-        "if answer.came < deadline:",
+        "if result.came < deadline:",
         "if True:",
         "an answer that came when the lease was over is taken for a lock",
     ),
@@ -222,8 +224,8 @@ MORE = (
     _core(
         "joins-unasked",
         "acquire",
-        "milliseconds(spec.first_ttl), int(join))",
-        "milliseconds(spec.first_ttl), 1)",
+        "spec.first_ms, int(join), *extra)",
+        "spec.first_ms, 1, *extra)",
         "who only asks stands in line already",
     ),
     _core(
@@ -242,4 +244,4 @@ MORE = (
     ),
 )
 
-MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING + MORE
+MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING + MORE + GATES

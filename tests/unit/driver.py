@@ -178,8 +178,8 @@ class Driver:
                 return Answer(value, sent, server.now)
             case Command():
                 return Answer(None, server.now, server.now)
-            case Park(attempt, until):
-                return self._park(attempt, until)
+            case Park(attempt):
+                return self._park(attempt, attempt.until)
             case Enlist(waiter, until):
                 return self._enlist(waiter, until)
             case Wait(waiter, answer, until):

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import _face, aio, locks
 from holdfast._core.gate import Gate
-from holdfast._core.mutex import RELEASE, Attempt, Spec, renewal
+from holdfast._core.mutex import RELEASE, renewal
 from holdfast._core.renewing import Renewing, Tenure
 from holdfast._core.requests import Run
 from holdfast._wire.endpoint import Endpoint
@@ -46,7 +46,7 @@ class Keeper:
         self.renewing: Renewing = self.node.renewing
         self._gates: dict[bytes, Gate] = {}
 
-    def gate(self, key: bytes) -> Gate:
+    def gate(self, _endpoint: Endpoint, key: bytes) -> Gate:
         return self._gates.setdefault(key, Gate(self.node))
 
     def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
@@ -92,9 +92,6 @@ class SyncDriver:
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process, self.endpoint = process, endpoint
 
-    def attempt(self, spec: Spec, *, shared: bool) -> Attempt:
-        return Attempt(spec, gate=self.process.keeper.gate(spec.keys[0]) if shared else None)
-
     def slot(self) -> Slot:
         return Slot()
 
@@ -123,7 +120,7 @@ class Stage:
         for module in (locks, aio):
             patch.setattr(module, "clock", lambda: self.server.now)
         patch.setattr(locks, "Driver", SyncDriver)
-        patch.setattr(aio, "Driver", AioDriver)
+        patch.setattr(aio, "driver_for", AioDriver)
 
     def scripts(self) -> list[tuple[object, ...]]:
         """What was sent: script, then its arguments without the token."""

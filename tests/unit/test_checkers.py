@@ -14,7 +14,7 @@ from holdfast.testing import history
 from holdfast.testing.checkers import RULES, Coverage, Limits, capacity, check, main
 from holdfast.testing.history import Event
 
-LIMITS = Limits(notice=1.0, handover=4.0, lag=1.0)
+LIMITS = Limits(notice=1.0, handover=4.0, lag=1.0, linger=1.0, passes=2, pass_time=0.5, recall=True)
 
 
 def e(at: float, kind: str, who: str = "", attempt: str = "", **facts: Any) -> Event:
@@ -61,7 +61,31 @@ def broken(events: Iterable[Event], limits: Limits = LIMITS) -> list[str]:
     return [violation.rule for violation in check(events, limits=limits)]
 
 
+def lined(who: str, at: float, attempt: str, until: float = inf) -> list[Event]:
+    return [e(at, "ask", who, attempt, until=until), e(at, "lined", who, attempt)]
+
+
+def passed(who: str, at: float, till: float, fence: int, lease: str) -> list[Event]:
+    """A lock that another one of the process has passed on, taken at once and passed on again, or kept."""
+    attempt = f"a{fence}"
+    return [
+        e(at, "passed", who, attempt, fence=fence, lease=lease),
+        e(at + 0.001, "taken", who, attempt, fence=fence, until=at + 30, lease=lease),
+        *kept(who, till, attempt, lease),
+    ]
+
+
+def kept(who: str, at: float, attempt: str, lease: str = "") -> list[Event]:
+    """Given back to the process."""
+    return [e(at, "release", who, attempt, lease=lease), e(at, "released", who, attempt, note="passed", lease=lease)]
+
+
 A, B = "p1/t1", "p2/t1"
+A2 = "p1/t2"
+GRANTED = [e(0.9, "granted", "server", "a5", fence=5, last=9, until=60), *held(A, 1, 2, 5)[:2], *kept(A, 2, "a5")]
+FREED = e(2.6, "freed", "server", "a5")
+PASSED = [*lined(A2, 1.2, "a6"), *passed(A2, 2, 2.5, 6, "a5")]
+WAITS = queued(B, 1, 1.1, 1.2, "a99")
 ONE_AFTER_THE_OTHER = [*held(A, 1, 2, 5), *held(B, 2.5, 3, 6)]
 OVERLAP = [*held(A, 1, 3, 5), *held(B, 2, 4, 6)]
 OVERLAP_SERVED = [*served(A, 1, 3, 5), *served(B, 2, 4, 6)]
@@ -347,6 +371,117 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         story(
             *(served(A, 1, 2, 5)[:3], e(0.99, "granted", "server", "a5", until=31.1), fault(1.5, "foreign DEL")),
             *(e(1.5, "freed", "server", "a5"), e(2.01, "released", A, "a5", note="LeaseLost")),
+        ),
+        [],
+    ),
+    # What a process passes on, and keeps
+    "all is well: passed on, and given back": (story(GRANTED, PASSED, FREED), []),
+    "R1 passed on before the release": (
+        story([event for event in GRANTED if event.kind != "release"], PASSED, FREED, fault(1.5, "amnesia")),
+        ["R1", "R6"],
+    ),
+    "R3 excused: the server had forgotten whose lock was passed on": (
+        story(
+            *(GRANTED[:-2], kept(A, 4, "a5"), fault(2.2, "amnesia"), e(2.2, "freed", "server", "a5")),
+            *(served(B, 2.4, 3.5, 8), lined(A2, 3.6, "a6"), passed(A2, 4, 4.5, 6, "a5")),
+        ),
+        ["R6", "R8"],
+    ),
+    "R5 passed on when the server had it no more": (
+        story(GRANTED, PASSED, e(1.9, "freed", "server", "a5")),
+        ["R5", "R5"],
+    ),
+    "R8 passed on too often": (
+        story(
+            *(GRANTED, PASSED, lined("p1/t3", 1.3, "a7"), passed("p1/t3", 2.5, 2.51, 7, "a5"), queued(B, 1, 1.1, 1.2, "a99")),
+            *(lined("p1/t4", 1.4, "a8"), passed("p1/t4", 2.51, 2.6, 8, "a5"), e(2.7, "freed", "server", "a5")),
+            *(e(1.0, "queued", A, "a5", since=0.9), e(2.8, "busy", B, "a99")),
+        ),
+        ["R8"],
+    ),
+    "R8 passed on twice, within the time": (
+        story(
+            *(GRANTED[:-2], kept(A, 1.3, "a5"), lined(A2, 1.1, "a6"), passed(A2, 1.3, 1.4, 6, "a5"), e(9, "busy", B, "a99")),
+            *(WAITS, e(1.0, "queued", A, "a5", since=0.9), e(1.5, "freed", "server", "a5"), fault(1.6, "slow", "p2", until=9)),
+        ),
+        [],
+    ),
+    "R8 passed on for longer than a second": (
+        story(GRANTED, PASSED[:-2], kept(A2, 2.6, "a6", "a5"), e(2.7, "freed", "server", "a5")),
+        [],
+    ),
+    "R8 passed on for longer than a second, and more": (
+        story(
+            *(GRANTED[:-2], kept(A, 2.1, "a5"), lined(A2, 1.2, "a6"), passed(A2, 2.1, 2.5, 6, "a5"), FREED),
+        ),
+        ["R8"],
+    ),
+    "R8 served before who stood in the line of the process": (
+        story(GRANTED, PASSED, FREED, lined("p1/t3", 1.1, "a7"), e(4, "cancelled", "p1/t3", "a7")),
+        [],
+    ),
+    "R8 served before who stands in the line of the process": (
+        story(
+            *(GRANTED, PASSED, lined("p1/t3", 1.1, "a7"), passed("p1/t3", 2.5, 2.55, 7, "a5"), FREED),
+        ),
+        ["R8", "R8"],
+    ),
+    "R8 a place that is left to nobody": (
+        story(queued(A, 1, 1.1, 1.2, "a9", until=1.5), lined(A2, 1.3, "a8"), e(1.5, "busy", A, "a9"), e(3, "busy", A2, "a8")),
+        ["R8"],
+    ),
+    "R8 a place that another one of the process has": (
+        story(
+            *(queued(A, 1, 1.1, 1.2, "a9", until=1.5), lined(A2, 1.3, "a8"), e(1.5, "busy", A, "a9")),
+            *(e(1.5, "queued", A2, "a8", since=1.1, lease="a9"), e(3, "busy", A2, "a8")),
+        ),
+        [],
+    ),
+    "R13 passed on under a fence that was not issued": (
+        story(e(0.9, "granted", "server", "a5", fence=5, last=5, until=60), GRANTED[1:], PASSED, FREED),
+        ["R13", "R13"],
+    ),
+    "R13 more fences were asked for": (
+        story(
+            *(e(0.9, "granted", "server", "a5", fence=5, last=5, until=60), GRANTED[1:], PASSED, FREED),
+            e(1.99, "extended", "server", "a5", fence=6, last=9, until=60, note="more"),
+        ),
+        [],
+    ),
+    "R14 granted to who inherited the place": (
+        story(
+            *(queued(A, 1, 1.1, 1.2, "a9", until=1.5), lined(A2, 1.3, "a8"), e(1.5, "busy", A, "a9")),
+            *(e(1.5, "queued", A2, "a8", since=1.1, lease="a9"), e(2, "granted", "server", "a9", until=4)),
+        ),
+        [],
+    ),
+    "R15 given back twice": (story(held(A, 1, 2, 5), e(2.5, "released", A, "a5", note="twice")), ["R15"]),
+    "R16 kept for nobody": (story(GRANTED, e(7.5, "freed", "server", "a5")), ["R16"]),
+    "R16 kept for a while": (story(GRANTED, e(6.5, "freed", "server", "a5")), []),
+    "R16 kept until its time was over": (
+        story(
+            *(e(0.9, "granted", "server", "a5", until=6), GRANTED[1], GRANTED[2]._replace(until=5), GRANTED[3:], e(9, "end")),
+        ),
+        [],
+    ),
+    "R16 kept although another asked": (
+        story(GRANTED, e(2.1, "asked", "server", "a5"), e(6.5, "freed", "server", "a5")),
+        ["R16"],
+    ),
+    "R16 passed to somebody who does not wake up": (
+        story(GRANTED, lined(A2, 1.2, "a6"), e(2, "passed", A2, "a6", fence=6, lease="a5"), e(6.5, "freed", "server", "a5")),
+        ["R16"],
+    ),
+    "R16 the process died": (story(GRANTED, e(3, "crashed", "p1"), e(30, "end")), []),
+    "R16 refused, and nobody used it": (
+        story(GRANTED, e(3, "ask", B, "a7", until=3), e(3.1, "busy", B, "a7"), e(4, "freed", "server", "a5")),
+        ["R16"],
+    ),
+    "R16 refused, and it was used again": (
+        story(
+            *(GRANTED, e(3, "ask", B, "a7", until=3), e(3.1, "busy", B, "a7"), e(4, "freed", "server", "a5")),
+            *(e(3, "ask", A2, "a6", until=9), e(3.05, "taken", A2, "a6", fence=6, until=30, lease="a5")),
+            *kept(A2, 3.2, "a6", "a5"),
         ),
         [],
     ),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 
 import pytest
 
 from holdfast import aio, locks
-from holdfast._core.mutex import margin
+from holdfast._core.mutex import Grant, margin
+from holdfast._core.renewing import Tenure
 from holdfast._core.requests import NotSent, Refused, Unknown
+from holdfast._lease import BaseLease
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from holdfast.locks import Lock
 from unit.driver import OTHER, Fault, always, first, never
@@ -73,7 +77,7 @@ def test_an_interrupt_between_the_answer_and_the_assignment(stage: Stage, monkey
         raise KeyboardInterrupt
 
     lock = Lock(URL, "x")
-    monkeypatch.setattr(lock._entered, "push", interrupted)
+    monkeypatch.setattr(type(lock._entered), "push", interrupted)
     with pytest.raises(KeyboardInterrupt), lock:
         pass
     assert stage.script.nothing_left()
@@ -175,6 +179,67 @@ def test_threads_that_ask_for_the_event_at_the_same_moment_get_the_same(stage: S
     with Lock(URL, "x") as lease:
         mine = lease.lost
         assert theirs[1:] in ([], [mine]), "the other has to wait, or gets the same"
+
+
+def told(tenure: Tenure) -> None:
+    """The keeper reports a loss to whoever has the lease now, as `Keeper.report` does."""
+    owner = tenure.owner()
+    assert owner is not None
+    owner.notice_loss()
+
+
+def lost_on_its_way(lease: BaseLease) -> Grant:
+    """The lease was passed on, and is lost before the next one here has made his own of it. The keeper has not said so yet."""
+    tenure = lease._tenure
+    tenure.lose("its key is gone")
+    return Grant(lease._attempt, lease.fence + 1, tenure.deadline - 29, tenure.deadline, tenure=tenure)
+
+
+def test_a_loss_is_told_once_however_many_notice_it(stage: Stage) -> None:
+    calls: list[locks.Lease] = []
+    lock = Lock(URL, "x", on_lost=calls.append)
+    with pytest.raises(LeaseLost), lock as first:
+        lease = locks.Lease(lock, first._driver, lost_on_its_way(first))
+        assert lease.lost.is_set(), "found lost when it was made"
+        told(first._tenure)
+        for thread in threading.enumerate():
+            if thread.name == "holdfast-on-lost":
+                thread.join(10)
+        assert calls == [lease]
+
+
+def test_a_loss_is_told_once_in_asyncio_and_who_is_told_may_take_his_time(stage: Stage) -> None:
+    """Nobody but the lease refers to the task of ``on_lost`` while it waits."""
+    calls: list[aio.Lease] = []
+    tasks: list[weakref.ref[asyncio.Task[object]]] = []
+
+    async def on_lost(lease: aio.Lease) -> None:
+        calls.append(lease)
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(weakref.ref(task))
+        await asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        lock = aio.Lock(URL, "x", on_lost=on_lost)
+        await lock.acquire()
+        first = lock.lease
+        assert first is not None
+        lease = aio.Lease(lock, first._driver, lost_on_its_way(first))
+        assert lease.lost.is_set(), "found lost when it was made"
+        for _ in range(2):
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert calls == [lease]
+            told(first._tenure)
+            gc.collect()
+        task = tasks[0]()
+        assert task is not None, "collected while it waited"
+        task.cancel()
+        with pytest.raises(LeaseLost):
+            await lock.release()
+
+    asyncio.run(main())
 
 
 def max_hold_passes(stage: Stage, *, noticed_by_keeper: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.gate import LIMIT, LOOK, USEFUL, Failed, Lead
+from holdfast._core.gate import LIMIT, LOOK, MORE, USEFUL, Failed, Lead
 from holdfast._core.mutex import BLOCK, Grant, Held, margin
 from holdfast._core.requests import NotSent
 from unit.gates import OF_THE_SERVER, House, woken
@@ -56,10 +56,17 @@ def test_when_the_block_is_used_up_the_server_is_asked_for_more(house: House) ->
     assert house.asked_of_the_server == 2
 
 
-@pytest.mark.parametrize(("left", "fence"), [(USEFUL, OF_THE_SERVER + 1), (USEFUL - 0.001, 0)])
-def test_a_lease_that_is_nearly_over_is_renewed_before_it_is_used(house: House, left: float, fence: int) -> None:
-    holder, tenure = house.holder(ttl=1.0)
-    heir = house.in_line(ttl=1.0)
+@pytest.mark.parametrize(
+    ("ttl", "left", "fence"),
+    [
+        (30.0, USEFUL, OF_THE_SERVER + 1), (30.0, USEFUL - 0.001, 0), (2 * USEFUL, USEFUL, OF_THE_SERVER + 1),
+        (2 * USEFUL, USEFUL - 0.001, 0), (0.5, 0.25, OF_THE_SERVER + 1), (0.5, 0.249, 0),
+    ],
+)  # fmt: skip
+def test_a_lease_that_is_nearly_over_is_renewed_before_it_is_used(house: House, ttl: float, left: float, fence: int) -> None:
+    """A second has to be left, or half of a lease that is shorter than two."""
+    holder, tenure = house.holder(ttl=ttl)
+    heir = house.in_line(ttl=ttl)
     tenure.deadline = house.node.now + left
     assert house.pass_on(holder, tenure)
     grant = house.gate.received(heir)
@@ -74,10 +81,44 @@ def test_what_was_renewed_counts_from_when_it_was_asked_for_and_is_never_less(ho
     deadline = tenure.deadline
     sent, house.node.now = house.node.now, house.node.now + 3
     assert house.gate.freshened(heir, tenure, Held(70, 80), sent - 10).deadline == deadline, "the keeper has done more"
-    grant = house.gate.freshened(heir, tenure, Held(70, 80), sent + 1)
-    assert (grant.fence, grant.deadline) == (70, sent + 1 + 30 - margin(30))
+    grant = house.gate.freshened(heir, tenure, Held(90, 99), sent + 1)
+    assert (grant.fence, grant.deadline) == (90, sent + 1 + 30 - margin(30))
     house.node.now += 40
-    assert house.gate.freshened(heir, tenure, Held(90, 99), sent).fence == 0, "read so late that it has to be asked again"
+    assert house.gate.freshened(heir, tenure, Held(110, 119), sent).fence == 0, "read so late that it has to be asked again"
+
+
+def test_a_block_that_the_server_names_again_goes_on_where_it_was(house: House) -> None:
+    """Only time was asked for: the answer is the block that we have already, from its first number on."""
+    holder, tenure = house.holder()
+    heir = house.in_line()
+    tenure.deadline = house.node.now + USEFUL / 2
+    house.pass_on(holder, tenure)
+    again = Held(OF_THE_SERVER, OF_THE_SERVER + BLOCK - 1)
+    assert house.gate.freshened(heir, tenure, again, house.node.now).fence == OF_THE_SERVER + 1
+    assert house.gate.last == again.last
+    assert house.gate.freshened(heir, tenure, Held(2000, 2010), house.node.now).fence == 2000
+    assert house.gate.last == 2010
+
+
+@pytest.mark.parametrize(("left", "outside", "wanted"), [(1, False, 0), (1, True, 0), (0, True, BLOCK), (0, False, MORE)])
+def test_more_fences_are_wanted_when_there_are_none_and_many_when_nobody_waits(
+    house: House, left: int, outside: bool, wanted: int
+) -> None:
+    house.holder()
+    house.gate.fence = house.gate.last - left
+    house.gate.asked = outside
+    assert house.gate.wanted() == wanted
+
+
+def test_what_was_just_renewed_is_used_however_little_of_it_the_trip_has_left(house: House) -> None:
+    """Asking once more would take as long, and so on for ever."""
+    holder, tenure = house.holder(ttl=0.05)
+    heir = house.in_line(ttl=0.05)
+    tenure.deadline = house.node.now + 0.01
+    house.pass_on(holder, tenure)
+    sent, house.node.now = house.node.now, house.node.now + 0.03
+    again = Held(OF_THE_SERVER, OF_THE_SERVER + BLOCK - 1)
+    assert house.gate.freshened(heir, tenure, again, sent).fence == OF_THE_SERVER + 1
 
 
 # When a lease is passed on, and when it goes back to the server
@@ -206,6 +247,19 @@ def test_those_outside_are_known_however_the_message_came(house: House, how: str
     assert house.pass_on(this, tenure) is False
 
 
+@pytest.mark.parametrize("how", ["queued", "asked early", ""])
+def test_a_gate_is_crowded_if_others_wanted_what_it_took_last(house: House, how: str) -> None:
+    assert not house.gate.crowded
+    for crowded in (bool(how), False):
+        this = house.leader()
+        if how == "asked early" and crowded:
+            house.node.asked_early.add(f"aaaaaaaaaaaa.{house.asked_of_the_server + 1}")
+        tenure = house.taken(this, queued=how == "queued" and crowded)
+        assert house.gate.crowded is crowded
+        house.is_done(this, tenure)
+        assert house.gate.crowded is crowded, "for whoever leads next"
+
+
 def test_who_asked_for_an_earlier_lease_is_forgotten_with_it(house: House) -> None:
     holder, tenure = house.holder(max_passes=0)
     house.gate.on_asked()
@@ -260,7 +314,7 @@ def test_not_retaken_by_the_short_way(house: House, why: str) -> None:
         if why == "lost":
             house.lose(tenure)
         elif why == "nearly over":
-            house.node.now += 20
+            house.node.now = tenure.deadline - USEFUL + 0.001
         elif why == "no fences":
             house.gate.fence = house.gate.last
         elif why == "being given back":
@@ -315,12 +369,12 @@ def test_what_was_lost_while_it_lingered_is_asked_for_anew(house: House) -> None
     house.leader()
 
 
-def test_what_was_nearly_over_while_it_lingered_is_renewed_first(house: House) -> None:
-    lingering(house)
-    house.node.now += 20
+@pytest.mark.parametrize(("missing", "fence"), [(0.001, 0), (-0.001, OF_THE_SERVER + 1)])
+def test_what_was_nearly_over_while_it_lingered_is_renewed_first(house: House, missing: float, fence: int) -> None:
+    house.node.now = lingering(house).deadline - USEFUL + missing
     again = house.gate.enter(house.attempt())
     assert isinstance(again, Grant)
-    assert again.fence == 0
+    assert again.fence == fence
 
 
 @pytest.mark.parametrize("why", ["asked", "somebody waits", "not linger", "limit", "nobody outside would know"])

@@ -362,20 +362,25 @@ def test_the_keeper_is_woken_in_time_for_what_lingers(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("failure", [Unknown("cut"), NotSent("away"), Refused("LOADING the dataset")])
-def test_what_cannot_be_given_back_is_left_to_its_end(stage: Stage, failure: Exception) -> None:
-    """A copy of the first request may arrive late: the token is buried. Who waits here asks the server then."""
+def test_what_cannot_be_given_back_is_tried_again_until_its_end(stage: Stage, failure: Exception) -> None:
+    """A copy of the first request may arrive late: the token is buried. Who waits here asks the server meanwhile."""
     gate = lingering(stage)
     stage.node._on_push(message(b"2 p.1~"))
     heir = Attempt(spec(), slot=Slot(), gate=gate)
     gate.enter(heir)
-    for _ in range(3):
-        assert gate.received(heir) is None
-        gate.withdraw(heir)
-        gate.enter(heir)
-        stage.answer(failure, to="release")
-    modes = [call.args[1] for call, _ in stage.sent if isinstance(call, Run) and call.script is RELEASE]
-    assert modes == ["release", "bury", "bury"]
+    assert heir.given is None
+    stage.answer(failure, to="release")
     assert gate.received(heir) == Lead()
+    since = stage.now
+    while (at := stage.node.next_at()) < float("inf"):
+        stage.now = at
+        if "release" in stage.turn():
+            stage.answer(failure, to="release")
+            assert gate.who is heir
+    modes = [call.args[1] for call, _ in stage.sent if isinstance(call, Run) and call.script is RELEASE]
+    assert modes[:3] == ["release", "bury", "bury"]
+    assert 10 < len(modes) < 40
+    assert stage.now >= since + 28, "as long as the lease lasts"
 
 
 def test_the_inbox_is_opened_for_who_stands_in_line_here(stage: Stage) -> None:
@@ -384,3 +389,64 @@ def test_the_inbox_is_opened_for_who_stands_in_line_here(stage: Stage) -> None:
     gate.enter(Attempt(spec(), gate=gate))
     assert stage.now in stage.wakes
     assert stage.turn() == ["SUBSCRIBE"]
+
+
+def test_a_gate_that_is_looked_at_already_is_looked_at_in_time_again(stage: Stage) -> None:
+    """It was taken again meanwhile, and lingers anew: the wake-up that was planned first may be past."""
+    gate = lingering(stage)
+    stage.turn()
+    stage.now += 4
+    stage.wakes.clear()
+    this = Attempt(dataclasses.replace(spec(), linger=0.5), gate=gate)
+    grant = gate.retake(this)
+    assert grant is not None
+    assert grant.tenure is not None
+    gate.taken = stage.now
+    assert gate.pass_on(this, grant.tenure, stage.now)
+    assert stage.wakes == [stage.now + 0.5]
+    assert stage.node.next_at() == stage.now + 0.5
+
+
+def listens_again(stage: Stage) -> None:
+    """The connection of the inbox was lost, and is there again."""
+    stage.node._on_silence()
+    assert "SUBSCRIBE" in stage.turn()
+    stage.answer([b"subscribe", b"hf:inbox:aaaaaaaaaaaa", 1])
+
+
+def test_whoever_asked_while_nobody_listened_is_taken_to_have_asked(stage: Stage) -> None:
+    """At the first subscription and at every other one, and of all locks."""
+    gate, this, grant = taking(stage)
+    other = stage.node.gate(b"hf:{y}")
+    gate.took(this, grant)
+    gate.enter(Attempt(spec(), slot=Slot(), gate=gate))
+    assert stage.turn() == ["SUBSCRIBE"]
+    assert not gate.asked
+    stage.answer([b"subscribe", b"hf:inbox:aaaaaaaaaaaa", 1])
+    for _ in range(2):
+        assert gate.asked
+        assert other.asked
+        gate.asked = other.asked = False
+        listens_again(stage)
+
+
+def test_nobody_is_taken_to_have_asked_while_the_inbox_cannot_be_opened(stage: Stage) -> None:
+    gate, this, grant = taking(stage)
+    gate.took(this, grant)
+    gate.enter(Attempt(spec(), slot=Slot(), gate=gate))
+    stage.turn()
+    stage.answer(NotSent("away"))
+    assert not gate.asked
+    assert not stage.node.reachable
+
+
+def test_what_lingers_is_given_back_when_the_inbox_was_away(stage: Stage) -> None:
+    """Nobody looks at it again before its time is up: who asked for it meanwhile would wait for that."""
+    gate = lingering(stage)
+    stage.node.be_reachable()
+    listens_again(stage)
+    call, _ = stage.sent[-1]
+    assert isinstance(call, Run)
+    assert (call.script, call.args) == (RELEASE, ("p.1~", "release"))
+    stage.answer(1)
+    assert gate.enter(Attempt(spec(), slot=Slot(), gate=gate)) == Lead()

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast._core.acquire import RECALL
-from holdfast._core.gate import Gate
-from holdfast._core.mutex import Attempt, Busy, Grant
+from holdfast._core.gate import MORE, USEFUL, Gate
+from holdfast._core.mutex import ACQUIRE, BLOCK, RELEASE, Attempt, Busy, Grant
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, NotSent, Park, Request, Run, TimedOut, Unknown, Wait
+from holdfast._core.requests import Answer, Gone, NotSent, Park, Request, Run, TimedOut, Unknown, Wait
 from holdfast._core.sharing import acquire
 from unit.driver import ME, OTHER, Driver, Slot, kind_of, slot_of, spec
 from unit.node import Node
@@ -76,6 +76,7 @@ class Task:
             error = None
             if isinstance(self.asked, Run):
                 self.sent.append(self.asked)
+                assert len(self.sent) < 100, "it asks for ever"
                 if not self.answers:
                     return self
             elif isinstance(self.asked, Park):
@@ -185,9 +186,139 @@ def test_one_place_in_the_queue_for_all(elsewhere: Process) -> None:
         elsewhere.gate.asked = False  # nobody else waits outside
         task.is_done()
     assert fences == sorted(set(fences))
-    # The second one turns the claim window into a lease.
-    assert [task.commands for task in tasks] == [["acquire", "acquire"], ["acquire"], [], [], []]
+    # The claim window is passed on as it is: the keeper turns it into a lease if it is needed for longer.
+    assert [task.commands for task in tasks] == [["acquire", "acquire"], [], [], [], []]
     assert elsewhere.server.present() == set()
+
+
+@pytest.mark.parametrize(("since", "commands"), [(0.9, []), (1.1, ["acquire"])])
+def test_a_claim_is_passed_on_as_it_is_while_a_second_is_left(elsewhere: Process, since: float, commands: list[str]) -> None:
+    """It counts from when we were last told to wait: usually less than a second before."""
+    leader, heir = elsewhere.comes(), elsewhere.comes()
+    elsewhere.server.now += since
+    elsewhere.other_releases()
+    grant = leader.looks().grant
+    assert grant.claim
+    assert leader.is_done()
+    assert heir.looks().grant.fence == grant.fence + 1
+    assert heir.commands == commands
+
+
+# Where others wanted it, too
+
+
+def joins_and_more(task: Task) -> list[tuple[Any, Any]]:
+    """Of each request for the lock: does it join the queue, and how many fences more does it want."""
+    return [(run.args[2], run.args[3] if len(run.args) > 3 else 0) for run in task.sent if run.script is ACQUIRE]
+
+
+def crowded(process: Process, how: str = "queued") -> Process:
+    """The last lease of this process was got by standing in line, or somebody outside asked for it."""
+    if how == "queued":
+        process.server.take(OTHER, 20.0)
+    else:
+        process.asked_early.add(f"{ME}.{0:032x}")
+    first = process.comes()
+    if how == "queued":
+        process.other_releases()
+        first.looks()
+    assert not first.is_done()
+    process.asked_early.clear()
+    return process
+
+
+@pytest.mark.parametrize("how", ["queued", "asked"])
+def test_where_others_wanted_it_the_first_request_joins_the_queue(process: Process, how: str) -> None:
+    crowded(process, how).server.take(OTHER, 20.0)
+    leader = process.comes()
+    assert joins_and_more(leader) == [(1, 0)], "one trip, not two"
+    assert process.server.queue == [leader.attempt.token]
+    process.other_releases()
+    assert leader.looks().grant.queued
+    assert not leader.is_done()
+    assert process.server.present() == set()
+
+
+def test_where_nobody_else_wanted_it_one_asks_first_whether_it_is_free(elsewhere: Process) -> None:
+    assert joins_and_more(elsewhere.comes()) == [(0, 0), (1, 0)]
+
+
+def test_who_finds_it_free_where_it_was_crowded_does_not_stand_in_line(process: Process) -> None:
+    first = crowded(process).comes()
+    assert joins_and_more(first) == [(1, 0)]
+    assert not first.grant.queued
+    assert not first.is_done()
+    second = process.comes()
+    assert joins_and_more(second) == [(0, 0)], "it is crowded no more"
+    assert not second.is_done()
+    assert process.server.present() == set()
+
+
+def test_who_does_not_wait_never_joins_however_crowded_it_is(process: Process) -> None:
+    crowded(process).server.take(OTHER, 20.0)
+    him = process.comes(0.0)
+    assert isinstance(him.result, Busy)
+    assert joins_and_more(him) == [(0, 0)]
+    assert process.server.present() == {OTHER}
+
+
+@pytest.mark.parametrize("how", ["times out", "cancelled"])
+def test_who_joined_at_once_leaves_his_place_to_the_next_or_nothing(process: Process, how: str) -> None:
+    crowded(process).server.take(OTHER, 20.0)
+    leader, heir = process.comes(1.0), process.comes(2.0)
+    places = process.server.queue
+    assert places == [leader.attempt.token]
+    leader.times_out() if how == "times out" else leader.is_cancelled()
+    assert process.server.queue == places
+    heir.looks()
+    heir.times_out() if how == "times out" else heir.is_cancelled()
+    assert heir.commands == ["release"], "it has the place already"
+    assert process.server.present() == {OTHER}
+    assert process.gate.who is None
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_who_is_cancelled_while_he_joins_at_once_leaves_nothing(process: Process, applied: bool) -> None:
+    crowded(process).server.take(OTHER, 20.0)
+    leader = process.comes(answers=False)
+    assert joins_and_more(leader) == [(1, 0)]
+    if applied:
+        leader.arrives()
+    leader.is_cancelled()
+    process.server.perform(leader.sent[0])  # a late copy
+    assert process.server.present() == {OTHER}
+    assert len(process.waiting) == 0
+    assert process.gate.who is None
+
+
+@pytest.mark.parametrize("where", ["crowded", "not crowded"])
+def test_a_server_that_is_away_at_the_first_contact_is_an_error_at_once(process: Process, where: str) -> None:
+    if where == "crowded":
+        crowded(process)
+    leader, away = process.comes(answers=False), NotSent("away")
+    leader.answers = True  # had it asked once more, it would have the lock
+    assert leader.goes(None, away).result is away
+    assert process.gate.who is None
+
+
+def test_who_stands_in_line_there_already_rides_out_an_absence(process: Process) -> None:
+    crowded(process).server.take(OTHER, 20.0)
+    leader = process.comes()
+    assert isinstance(leader.asked, Wait)
+    leader.answers = False
+    process.server.run(RELEASE, leader.attempt.token, "leave")
+    leader.goes(Gone())  # its place is gone: it asks for another one
+    assert joins_and_more(leader) == [(1, 0), (1, 0)]
+    leader.answers = True
+    leader.goes(None, NotSent("away"))
+    assert isinstance(leader.asked, Wait)
+    assert process.server.queue == [leader.attempt.token]
+
+
+def test_who_would_have_to_wait_for_the_inbox_asks_first_however_crowded_it_is(process: Process) -> None:
+    """With the server away it is not opened either, and that would be waited for."""
+    crowded(process).listens = False
+    assert joins_and_more(process.comes()) == [(0, 0)]
 
 
 # What is left to the next one
@@ -349,7 +480,7 @@ def nearly_over(process: Process) -> tuple[Task, Task, Tenure]:
     holder, heir = process.comes(), process.comes()
     tenure = holder.has()
     process.server.now += 0.9
-    tenure.deadline = process.clock() + 10
+    tenure.deadline = process.clock() + USEFUL - 0.1
     assert holder.is_done()
     heir.answers = False
     heir.looks()
@@ -362,8 +493,22 @@ def test_what_is_nearly_over_is_renewed_under_its_own_token(process: Process) ->
     answer = heir.arrives()
     grant = heir.goes(answer).grant
     assert grant.tenure is tenure
-    assert grant.fence > holder.grant.last
+    assert grant.fence == holder.grant.fence + 1
+    assert joins_and_more(heir) == [(0, 0)], "there are fences enough"
+    assert process.server.fence == holder.grant.fence
     assert process.clock() + 29 < tenure.deadline <= process.server.expires
+
+
+@pytest.mark.parametrize(("outside", "more"), [(False, MORE), (True, BLOCK)])
+def test_when_the_block_is_used_up_more_are_asked_for(process: Process, outside: bool, more: int) -> None:
+    holder, heir = process.comes(), process.comes()
+    tenure = holder.has()
+    process.gate.fence = last = holder.grant.last
+    process.gate.asked = outside
+    assert holder.is_done()
+    grant = heir.looks().grant
+    assert (grant.tenure, grant.fence, process.gate.last) == (tenure, last + 1, last + more)
+    assert joins_and_more(heir) == [(0, more)]
 
 
 @pytest.mark.parametrize("applied", [False, True])

@@ -77,7 +77,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
         attempt.token = attempt.token or marked(await Draw(), attempt.spec)
         result: Answer[Reply] | Grant | Busy = await ask_until(attempt, attempt.until, now, patient=attempt.waited)
     else:
-        result = await _stand_in_line(attempt, place)
+        result = await _stand_in_line(attempt, place, patient=attempt.waited)
     while isinstance(result, Answer):
         held = result.value
         if type(held) is Held:  # nearly always, and a pattern costs as much as all the rest of this
@@ -161,14 +161,14 @@ async def ask_until(
             return answer
 
 
-async def _stand_in_line(attempt: Attempt, waiter: Waiter) -> Grant | Busy | Answer[Reply]:
+async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = True) -> Grant | Busy | Answer[Reply]:
     """Join the queue and wait for the hand-over; a place that was inherited is there already. An Answer, never Busy, is for the
-    caller to look at again."""
+    caller to look at again. ``patient``: as in `ask_until`, until there was an answer."""
     until = attempt.until
     try:
         outcome = await (Enlist(waiter, until) if waiter.told is None else Wait(waiter, None, until))
         while outcome is None:
-            answer = await ask_until(attempt, until, await Now(), join=True, patient=True)
+            answer = await ask_until(attempt, until, await Now(), join=True, patient=patient or waiter.told is not None)
             if not isinstance(answer.value, Busy):
                 return answer
             outcome = await Wait(waiter, answer, until)

@@ -8,9 +8,8 @@ number of passes, and a bounded time. Lock cohorting: D. Dice, V. Marathe, N. Sh
 from __future__ import annotations
 
 from collections import deque
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from holdfast._core.mutex import BLOCK, Attempt, Busy, Grant, Held, Spec, margin
 from holdfast._core.renewing import nobody
@@ -18,7 +17,8 @@ from holdfast._core.requests import TimedOut, WireError
 
 if TYPE_CHECKING:
     from holdfast._core.renewing import Tenure
-    from holdfast._core.waiting import Waiter, Waiting
+    from holdfast._core.surroundings import Surroundings
+    from holdfast._core.waiting import Waiter
 
 LIMIT = 1.0
 """Seconds after which a lease goes back to the server in any case: the message that somebody waits there may be lost."""
@@ -32,41 +32,6 @@ keeper, who reads what has come, wait for 5 ms."""
 
 MORE = 1000
 """Fences that are asked for when the block is used up and nobody waits outside."""
-
-
-class Surroundings(Protocol):
-    """What a gate needs of the node it belongs to."""
-
-    waiting: Waiting
-
-    def forget(self, tenure: Tenure) -> None:
-        """Renew this lease no more; the mutex is held."""
-
-    @property
-    def mutex(self) -> AbstractContextManager[object]:
-        """Guards the gate, and the books of the keeper."""
-
-    @property
-    def reachable(self) -> bool:
-        """The inbox listens: who waits outside can say so."""
-
-    def clock(self) -> float:
-        """Local time in seconds."""
-
-    def stirs(self) -> bool:
-        """Something has come to the inbox that nobody has read yet."""
-
-    def be_reachable(self) -> None:
-        """Open the inbox; the mutex is held."""
-
-    def asked_for(self, token: str) -> bool:
-        """Somebody outside has asked for what this token holds already; the mutex is held."""
-
-    def look_at(self, gate: Gate, at: float) -> None:
-        """Call `Gate.on_time` at local time ``at``; the mutex is held."""
-
-    def give_back(self, gate: Gate, tenure: Tenure) -> None:
-        """Give back a lease that nobody holds, soon, and say so to `Gate.left`; the mutex is held."""
 
 
 @dataclass(slots=True)
@@ -220,7 +185,7 @@ class Gate:
             tenure.deadline = max(tenure.deadline, sent + tenure.ttl - margin(tenure.ttl))
             if held.last != self.last:
                 self.fence, self.last = held.fence - 1, held.last
-            return self._grant(attempt, tenure, self.clock())
+            return self._grant(attempt, tenure, self.clock(), renewed=True)
 
     def lost(self) -> Lead:
         """What was passed on is lost: ask the server anew."""
@@ -391,10 +356,11 @@ class Gate:
         self.who = None
         return True
 
-    def _grant(self, attempt: Attempt, tenure: Tenure, now: float) -> Grant:
-        """The next fence; 0 where the server has to be asked first, because there is none left, or too little time."""
-        fence = 0
-        if self.fence < self.last and tenure.deadline - now >= min(USEFUL, tenure.ttl / 2):
+    def _grant(self, attempt: Attempt, tenure: Tenure, now: float, *, renewed: bool = False) -> Grant:
+        """The next fence; 0 where the server has to be asked first, because there is none left, or too little time.
+        ``renewed``: just now, so what the trip has left of it is enough, or one would ask again for ever."""
+        fence, left = 0, tenure.deadline - now
+        if self.fence < self.last and (left >= min(USEFUL, tenure.ttl / 2) or (renewed and left > 0)):
             fence = self.fence = self.fence + 1
         self.tenure = tenure
         return Grant(attempt, fence, now, tenure.deadline, tenure=tenure)

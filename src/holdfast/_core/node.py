@@ -9,7 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import REFRESH, RELEASE, milliseconds
@@ -90,6 +90,17 @@ class Keeper(Protocol):
         """Do something of which nobody else's lease may depend. False if it failed."""
 
 
+class GiveBack(NamedTuple):
+    """A lease that nobody uses any more, to be given back at local time ``at``. The server may be away for longer than anybody
+    waits for the answer, and until the lease ends nobody else could have the lock."""
+
+    at: float
+    tenure: Tenure
+    gate: Gate | None
+    """Told of the first answer, whatever it is."""
+    failures: int = 0
+
+
 class Node:
     """What the keeper does on one server. Its methods run in the keeper thread, except where they say otherwise."""
 
@@ -106,6 +117,7 @@ class Node:
         self._gates: weakref.WeakValueDictionary[bytes, Gate] = weakref.WeakValueDictionary()
         self._looked_after: dict[Gate, float] = {}
         """When to call their `on_time`."""
+        self._give_backs: list[GiveBack] = []
         self._asked_early: dict[str, None] = {}
         self._hear = False
         """The inbox is to be open even if nobody waits at the server."""
@@ -129,7 +141,9 @@ class Node:
             due, lost = self.renewing.due(now)
             refreshes = self.waiting.due(now)
             timeout = self.waiting.timeout
-            self._look_after_gates(now)
+            self._look_after(now)
+            again = [give_back for give_back in self._give_backs if give_back.at <= now]
+            self._give_backs = [give_back for give_back in self._give_backs if give_back.at > now]
             listen = self._wants_inbox()
             record = self.active() and now >= self._record_at
             if record:
@@ -137,10 +151,10 @@ class Node:
         safely = self.keeper.safely
         for tenure in lost:
             safely(self.keeper.report, tenure)
-        if due and not safely(self._renew, due):
-            with self.keeper.mutex:
-                for renew in due:
-                    self.renewing.on_failed(renew, now)
+        if due:
+            self._renew_safely(due, now)
+        for give_back in again:
+            safely(self._give_back, give_back)
         for refresh in refreshes:
             if not safely(self._refresh, refresh, timeout):
                 with self.mutex:
@@ -150,7 +164,8 @@ class Node:
         if listen and now >= self._inbox_at:
             safely(self._tend_inbox, now)
 
-    def _look_after_gates(self, now: float) -> None:
+    def _look_after(self, now: float) -> None:
+        """Let the gates do what is due in them."""
         for gate in [gate for gate, at in self._looked_after.items() if at <= now]:
             self._looked_after[gate] = at = gate.on_time(now)
             if at == float("inf"):
@@ -162,6 +177,7 @@ class Node:
         if self.active():
             at = min(at, self._record_at)
         at = min(at, *self._looked_after.values()) if self._looked_after else at
+        at = min(at, *(give_back.at for give_back in self._give_backs)) if self._give_backs else at
         return min(at, self._inbox_at) if self._wants_inbox() else at
 
     def enlist(self, waiter: Waiter, now: float) -> bool:
@@ -211,21 +227,35 @@ class Node:
     def forget(self, tenure: Tenure) -> None:
         self.renewing.forget(tenure.token)
 
-    def give_back(self, gate: Gate, tenure: Tenure, failures: int = 0) -> None:
+    def give_back(self, gate: Gate, tenure: Tenure) -> None:
         tenure.end()
         self.renewing.forget(tenure.token)
-        doubt = tenure.doubt or failures > 0
+        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), tenure, gate)))
+
+    def _give_back(self, due: GiveBack) -> None:
+        tenure = due.tenure
 
         def then(answer: int | WireError, _sent: float) -> None:
-            if isinstance(answer, WireError) and failures < 2:
-                self.give_back(gate, tenure, failures + 1)
-            else:
-                gate.left()
+            with self.mutex:
+                now = self.clock()
+                if isinstance(answer, WireError) and now < tenure.deadline:
+                    pause = min(1.0, 0.02 * 2**due.failures)
+                    self._give_backs.append(GiveBack(now + pause, tenure, None, due.failures + 1))
+                    self.keeper.wake_by(now + pause)
+            if due.gate is not None:
+                due.gate.left()  # even if nobody knows whether it is back: who is next asks, and waits for it if need be
 
-        give = Run(RELEASE, tenure.spec.keys, (tenure.token, "bury" if doubt else "release"), tenure.spec.timeout)
-        self.keeper.call(lambda: self.commands.call(give, then))
+        bury = tenure.doubt or due.failures > 0
+        give = Run(RELEASE, tenure.spec.keys, (tenure.token, "bury" if bury else "release"), tenure.spec.timeout)
+        self.commands.call(give, then)
 
     # Renewal
+
+    def _renew_safely(self, batch: list[Renew], now: float) -> None:
+        if not self.keeper.safely(self._renew, batch):
+            with self.mutex:
+                for renew in batch:
+                    self.renewing.on_failed(renew, now)
 
     def _renew(self, batch: list[Renew]) -> None:
         def then(answers: list[int] | WireError, sent: float) -> None:

@@ -21,16 +21,16 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
         if given is None:
             while attempt.given is None and (attempt.until is None or now < attempt.until):
                 await Park(attempt)
-                now = 0.0 if attempt.until is None else await Now()
+                now = await Now()
             given = _look(attempt)
         while isinstance(given, Grant):
             tenure = given.tenure
             assert tenure is not None
             if tenure.lost:
                 given = gate_of(attempt).lost()
-            elif given.fence:
+            elif given.fence and now < tenure.deadline:
                 return given
-            else:
+            else:  # or it took us so long to wake up that it is over, and the keeper has not noticed yet
                 given = await _freshen(attempt, tenure)
         if isinstance(given, Failed):
             raise given.error
@@ -93,11 +93,11 @@ def _look(attempt: Attempt) -> Given | Busy:
 async def _freshen(attempt: Attempt, tenure: Tenure) -> Given:
     """There are no fences left, or hardly any time: ask the server for more of both, under the token that has the lock."""
     gate = gate_of(attempt)
-    asking = Attempt(attempt.spec, tenure.token)
+    asking = Attempt(attempt.spec, tenure.token, doubt=tenure.doubt)
     try:
         answer = await ask_until(asking, attempt.until, await Now(), patient=attempt.waited, more=gate.wanted())
     finally:
-        tenure.doubt = tenure.doubt or asking.doubt
+        tenure.doubt = asking.doubt
     if isinstance(answer.value, Held) and not tenure.lost:
         return gate.freshened(attempt, tenure, answer.value, answer.sent)
     await give_up(asking)  # lost, as the keeper may have found meanwhile; and a late copy shall not take it again
@@ -111,7 +111,8 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float) -> Gran
     if gate is None:
         return await take(attempt, at_once, now)
     place = lead.place
-    if place is None and gate.crowded and not at_once:
+    # Not where the inbox is still to be opened: with the server away one would wait for that, instead of being told at once.
+    if place is None and gate.crowded and gate.node.reachable and not at_once:
         attempt.token = marked(await Draw(), attempt.spec)
         place = Waiter(attempt, gate.heard)  # asking first whether it is free would most likely be a trip for nothing
     try:

@@ -59,6 +59,7 @@ RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violatio
     "R13": ("the same request gets the same answer", rules.r13_same_answer),
     "R14": ("who gave up gets nothing", rules.r14_given_up),
     "R15": ("a release tells the truth", rules.r15_released),
+    "R16": ("what is kept is used, or given back", deadlines.r16_kept_for_somebody),
 }
 """By number. R10 is `capacity`; R11, that enough has happened, is `Coverage.missing`."""
 

@@ -60,6 +60,7 @@ class Report:
 def explore(
     build: Build,
     settle: Settle,
+    limits: Limits = LIMITS,
     *,
     most: int = 1_000_000,
     stop_at: int = 1,
@@ -70,7 +71,7 @@ def explore(
     seen: set[int] = set()
     todo: list[list[int]] = [[]]
     while todo and report.schedules < most and len(report.found) < stop_at:
-        _schedule(build, settle, todo, seen, report)
+        _schedule(build, settle, limits, todo=todo, seen=seen, report=report)
         if progress is not None and report.schedules % 200 == 0:
             progress(report)
     report.states = len(seen)
@@ -78,7 +79,7 @@ def explore(
     return report
 
 
-def _schedule(build: Build, settle: Settle, todo: list[list[int]], seen: set[int], report: Report) -> None:
+def _schedule(build: Build, settle: Settle, limits: Limits, *, todo: list[list[int]], seen: set[int], report: Report) -> None:
     choices = todo.pop()
     given = len(choices)
     world = build()
@@ -111,12 +112,12 @@ def _schedule(build: Build, settle: Settle, todo: list[list[int]], seen: set[int
     finally:
         world.close()
     report.deepest = max(report.deepest, len(choices))
-    found += checkers.check(world.history, limits=LIMITS)
+    found += checkers.check(world.history, limits=limits)
     if found:
         report.found.append(Found(choices, found, world.history))
 
 
-def replay(build: Build, settle: Settle, choices: list[int]) -> tuple[list[Event], list[Violation]]:
+def replay(build: Build, settle: Settle, choices: list[int], limits: Limits = LIMITS) -> tuple[list[Event], list[Violation]]:
     """The history of one schedule, judged. It may end before the scenario does: a search stops where it has been before."""
     world = build()
     found: list[Violation] = []
@@ -133,4 +134,4 @@ def replay(build: Build, settle: Settle, choices: list[int]) -> tuple[list[Event
         found.append(Violation("R0", f"it raises {error!r}"))
     finally:
         world.close()
-    return world.history, found + checkers.check(world.history, limits=LIMITS)
+    return world.history, found + checkers.check(world.history, limits=limits)

@@ -3,12 +3,15 @@
 The simulator and the recorder (`recording`) write it, the checkers judge it, `timeline` draws it. A kind says what happened:
 
 ======== =============================================================================================================
-client   ``ask`` (until: when its wait ends), ``queued`` (since: when the joining request was sent), ``taken`` (fence;
-         until: when the belief ends), ``busy``, ``failed``, ``cancelled``, ``renewed`` (until), ``lost``, ``release``
-         (asked for), ``released`` (note: "", "lost" or an error), ``write`` (fence; note: "accepted" or "refused", in the
-         order of the register)
+client   ``ask`` (until: when its wait ends), ``lined`` (stands in the line of its own process), ``queued`` (at the server;
+         since: when the joining request was sent), ``passed`` (given by another one of its process; fence), ``taken``
+         (fence; until: when the belief ends; since: when the first request for it was sent), ``busy``, ``failed``,
+         ``cancelled``, ``renewed`` (until), ``lost``, ``release`` (asked for), ``released`` (note: "", "passed" if its
+         process keeps the lock, "lost" or an error), ``write`` (fence; note: "accepted" or "refused", in the order of the
+         register)
 process  ``crashed``, ``paused``, ``resumed``
-server   ``granted`` (fence; until: when the key expires), ``extended`` (until), ``freed``: only a simulator knows
+server   ``granted`` (fence, last; until: when the key expires), ``extended`` (the same; note: "more" if more fences were
+         asked for), ``freed``, ``asked`` (the holder's process was told that somebody waits): only a simulator knows
 fault    ``fault`` (note: what, first a word of `FAULTS`; who: whom it hits; until: when it is over, if known), ``healed``
 the end  ``left`` (note: what was left behind), ``end``
 traced   ``sent``, ``served``, ``answered`` (note: the script or command, its reply, local and server time)
@@ -62,6 +65,11 @@ class Event(NamedTuple):
     until: float = 0.0
     since: float = 0.0
     note: str = ""
+    lease: str = ""
+    """What the server gave, and one acquisition passes on to the next of its process: named for the acquisition that asked for
+    it. Empty if that is this one."""
+    last: int = 0
+    """The last of the fences that came with ``fence``."""
 
 
 _DEFAULTS: Final[dict[str, Any]] = Event._field_defaults

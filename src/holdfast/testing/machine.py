@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.testing import checkers
+from holdfast.testing.checkers import Limits
 from holdfast.testing.scenarios import ALL_FAULTS, Scenario, once
 from holdfast.testing.sim.process import Face
 from holdfast.testing.sim.stepwise import Stepwise
@@ -20,20 +21,23 @@ HOLDS = st.sampled_from((0.0, 0.5, 3.0))
 
 
 class LockMachine(RuleBasedStateMachine):
-    """Two or three clients, on threads or asyncio, and whatever steps and up to three faults are chosen."""
+    """Two to four clients, on threads or asyncio, alone or two in a process; whatever steps, and up to three faults."""
 
     world: Stepwise
     scenario: Scenario
 
     @initialize(
-        rounds=st.lists(st.tuples(WAITS, HOLDS), min_size=2, max_size=3),
+        rounds=st.lists(st.tuples(WAITS, HOLDS), min_size=2, max_size=4),
         face=FACES,
-        together=st.booleans(),
+        together=st.integers(1, 2),
+        linger=st.sampled_from((0.0, 0.3)),
     )
-    def build(self, rounds: list[tuple[float | None, float]], face: Face, together: bool) -> None:
+    def build(self, rounds: list[tuple[float | None, float]], face: Face, together: int, linger: float) -> None:
         """Who is there, and what they mean to do."""
         programs = tuple(once(wait, hold) for wait, hold in rounds)
-        self.scenario = Scenario("chosen", "by Hypothesis", programs, ALL_FAULTS, budget=3, face=face, together=together)
+        self.scenario = Scenario(
+            "chosen", "by Hypothesis", programs, ALL_FAULTS, 3, face=face, together=together, linger=linger, warm=together > 1
+        )
         self.world = self.scenario.build()
 
     @precondition(lambda self: bool(self.world.working))
@@ -60,7 +64,11 @@ class LockMachine(RuleBasedStateMachine):
     def obeys_the_rules(self) -> None:
         """So far, nobody has seen anything that must not be."""
         if hasattr(self, "world"):
-            assert [str(violation) for violation in checkers.check(self.world.history)] == []
+            assert self.found() == []
+
+    def found(self) -> list[str]:
+        """What is violated."""
+        return [str(v) for v in checkers.check(self.world.history, limits=Limits(linger=self.scenario.linger))]
 
     def teardown(self) -> None:
         """The rest goes on without faults, to its end."""
@@ -76,7 +84,7 @@ class LockMachine(RuleBasedStateMachine):
             else:
                 raise AssertionError("no end after 3000 steps")
             self.scenario.settle(world)
-            assert [str(violation) for violation in checkers.check(world.history)] == []
+            assert self.found() == []
         except Stuck:
             raise AssertionError("nobody can make a step, and somebody waits") from None
         finally:

@@ -10,7 +10,7 @@ from holdfast._core.mutex import CLAIM
 from holdfast._core.requests import Sleep
 from holdfast.testing.explore import Report, explore, replay
 from holdfast.testing.history import Event
-from holdfast.testing.judge.rules import Violation
+from holdfast.testing.judge.rules import Limits, Violation
 from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.lock import Lease, Lock, spec
 from holdfast.testing.sim.process import Face, Process
@@ -50,7 +50,7 @@ def once(wait: float | None = None, hold: float = 0.0, *, by_hand: bool = False)
 
 @dataclass(frozen=True)
 class Scenario:
-    """One worker a program, each in a process of its own unless ``together``; at most ``budget`` of these faults."""
+    """One worker a program, so many in a process as ``together`` says; at most ``budget`` of these faults."""
 
     name: str
     about: str
@@ -58,26 +58,49 @@ class Scenario:
     faults: tuple[str, ...] = ()
     budget: int = 1
     face: Face = "threads"
-    together: bool = False
+    together: int = 1
     ttl: float = TTL
     renew: bool = True
+    warm: bool = False
+    """Each process listens already, and has written its record."""
+    fair: bool = False
+    """With a FairLock."""
+    linger: float = 0.0
+    max_passes: int = 32
+    max_pass_time: float = 0.01
+
+    @property
+    def limits(self) -> Limits:
+        """What to expect: messages take no time here."""
+        return Limits(
+            handover=0.1, linger=self.linger, passes=self.max_passes, pass_time=self.max_pass_time, recall=not self.faults
+        )
 
     def build(self, *, trace: bool = False) -> Stepwise:
         """Its world, before anything has happened."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
+        world.in_turn = self.face == "asyncio" and self.together > 1
         server = Server(world)
-        described = spec(ttl=self.ttl, renew=self.renew)
+        sharing: dict[str, Any] = {"linger": self.linger, "max_passes": self.max_passes, "max_pass_time": self.max_pass_time}
+        described = spec(ttl=self.ttl, renew=self.renew, **sharing)
+        for number in range(0, len(self.programs), self.together):
+            process = Process(world, server, f"c{number // self.together + 1}", face=self.face)
+            if self.warm:
+                process.warm_up()
+        while self.warm and (steps := world.steps_now()):
+            steps[0].do()
         for number, program in enumerate(self.programs):
-            if not world.processes or not self.together:
-                Process(world, server, f"c{number + 1}", face=self.face)
-            worker = Worker(world.processes[-1], str(number + 1))
-            worker.start(program(worker, Lock(worker, described)))
+            worker = Worker(world.processes[number // self.together], str(number + 1))
+            worker.start(program(worker, Lock(worker, described, fair=self.fair)))
         return world
 
     def settle(self, world: Stepwise) -> None:
         """What is still under way arrives, and the leases run out."""
         world.budget = 0
         while steps := world.steps_now():
+            steps[0].do()
+        kept = world.now + self.linger + 0.001
+        while world.due_by(kept) and (steps := world.options()):
             steps[0].do()
         told_at_once(world)
         until = world.now + self.ttl + CLAIM + 3.0
@@ -90,18 +113,29 @@ class Scenario:
 
     def explore(self, *, most: int = 1_000_000, stop_at: int = 1, progress: Callable[[Report], None] | None = None) -> Report:
         """Search all its schedules, see `explore.explore`."""
-        return explore(self.build, self.settle, most=most, stop_at=stop_at, progress=progress)
+        return explore(self.build, self.settle, self.limits, most=most, stop_at=stop_at, progress=progress)
 
     def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
         """The history of one schedule, judged."""
-        return replay(lambda: self.build(trace=trace), self.settle, choices)
+        return replay(lambda: self.build(trace=trace), self.settle, choices, self.limits)
 
 
 ALL_FAULTS = ("lost-request", "lost-reply", "slow", "duplicate", "crash", "pause", "cancel", "deaf", "restart")
 
+PAIR_FAULTS = ("cancel", "lost-request", "lost-reply", "crash", "pause", "deaf")
+
 BOTH = (once(), once())
 LIMITED = (once(hold=1.5), once(wait=0.7))
 HELD = (once(hold=1.5), once())
+THREE = (once(), once(), once())
+FOUR = (once(), once(), once(), once())
+ASKED = (once(), once(wait=0.0))
+
+
+PAIRS: dict[str, Any] = {"together": 2, "face": "asyncio", "warm": True}
+"""Two tasks a process: they pass the lock on."""
+
+KEPT: dict[str, Any] = {"linger": 0.3, "warm": True}
 
 
 def _each(name: str, about: str, programs: tuple[Program, ...], faults: Iterable[str], **options: Any) -> list[Scenario]:
@@ -116,9 +150,13 @@ QUICK: dict[str, Scenario] = {
         Scenario("two-held", "two clients, one waits while the other renews and is refreshed", HELD),
         Scenario("two-long", "two clients, one holds the lock for longer than a lease", (once(hold=3.0), once())),
         Scenario("two-by-hand", "two clients, one renews by hand", (once(hold=0.5, by_hand=True), once()), renew=False),
-        Scenario("two-together", "two threads of one process", BOTH, together=True),
+        Scenario("two-together", "two threads of one process", BOTH, together=2),
         *_each("two", "two clients take the lock once", BOTH, ALL_FAULTS[:-1]),
         *_each("two-limited", "two clients, one gives up", LIMITED, ALL_FAULTS[:-1]),
+        Scenario("pair-and-one", "two tasks of one process, and another process", THREE, **PAIRS),
+        Scenario("kept", "one keeps the lock for a while after use, one asks and does not wait", ASKED, **KEPT),
+        *_each("pair", "two tasks of one process", BOTH, ("cancel", "lost-reply", "pause"), **PAIRS),
+        *_each("kept", "one keeps the lock, one asks", ASKED, ("cancel", "lost-request", "crash", "pause"), **KEPT),
         *_each("two-tasks", "two clients on asyncio", BOTH, ("cancel", "lost-reply"), face="asyncio"),
     )
 }
@@ -127,11 +165,18 @@ QUICK: dict[str, Scenario] = {
 LONG: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
-        Scenario("three", "three clients take the lock once", (once(), once(), once())),
+        Scenario("three", "three clients take the lock once", THREE),
+        Scenario("pairs", "two processes, two tasks each", FOUR, **PAIRS),
+        Scenario("pairs-kept", "two processes, two tasks each; leases are kept for a while", FOUR, linger=0.3, **PAIRS),
+        Scenario(
+            "pairs-bound", "two processes, two tasks each; nothing is passed on to let others wait", FOUR, max_passes=0, **PAIRS
+        ),
+        *_each("pair-and-one", "two tasks of one process, and another process", THREE, PAIR_FAULTS, **PAIRS),
+        *_each("pair-and-one-kept", "the same; leases are kept for a while", THREE, PAIR_FAULTS, linger=0.3, **PAIRS),
         Scenario("two-restart", "two clients take the lock once; restart", BOTH, ("restart",)),
         Scenario("two-limited-restart", "two clients, one gives up; restart", LIMITED, ("restart",)),
         *_each("two-held", "two clients, one waits while the other renews", HELD, ALL_FAULTS),
-        *_each("two-together", "two threads of one process", BOTH, ALL_FAULTS, together=True),
+        *_each("two-together", "two threads of one process", BOTH, ALL_FAULTS, together=2),
         *_each("two-tasks-held", "two clients on asyncio", HELD, ("cancel", "slow", "lost-request"), face="asyncio"),
         Scenario("two-faults", "two clients, a lost answer and a crash", BOTH, ("lost-reply", "crash"), budget=2),
     )

@@ -29,6 +29,9 @@ HORIZON = 600.0
 SET_BACK = 10.0
 """Seconds by which the server's clock may have been set back: so much longer lives what it keeps."""
 
+ODD = 1.5
+"""A worker with a longer lease than the others has one that is so much longer."""
+
 PROMPT = 20
 """Trips that a last message may take to arrive."""
 
@@ -46,6 +49,8 @@ class Round:
     by_hand: float
     """Renewed by hand as well, for so many leases; 0: not."""
     gap: float
+    twice: bool = False
+    """The lease is given back a second time, which is to be refused."""
 
 
 @dataclass(slots=True)
@@ -62,6 +67,18 @@ class Profile:
     """At which step, which fault, for how long."""
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
     """Of which process, and what it does."""
+    fair: list[bool] = field(default_factory=list)
+    """By process: its locks are FairLocks."""
+    odd: int = -1
+    """Number of a worker whose lease is longer than that of the others."""
+    linger: float = 0.0
+    max_passes: int = 32
+    max_pass_time: float = 0.01
+
+    @property
+    def longest(self) -> float:
+        """The longest lease."""
+        return self.ttl if self.odd < 0 else ODD * self.ttl
 
 
 def draw(rng: random.Random) -> Profile:
@@ -79,8 +96,9 @@ def draw(rng: random.Random) -> Profile:
     )
     names = choice(("x", "x", "x", "x", "x", "xy"))
     longest = choice((0.0, 0.1, 1.0, 1.5)) * ttl
+    crowd = choice(((1, 1, 1, 2), (1, 2, 3), (2, 3, 3)))
     for process in range(choice((2, 3))):
-        for _ in range(choice((1, 1, 1, 2))):
+        for _ in range(choice(crowd)):
             rounds = [
                 Round(
                     lock=choice(names),
@@ -88,17 +106,34 @@ def draw(rng: random.Random) -> Profile:
                     hold=uniform() * longest,
                     by_hand=choice((0.5, 1.0, 1.0, 2.0)) if uniform() < 0.15 else 0.0,
                     gap=choice((0.0, 0.0, 0.05)) * uniform(),
+                    twice=uniform() < 0.05,
                 )
                 for _ in range(choice((1, 1, 2)))
             ]
             if uniform() < 0.06:  # one who never waits, and asks again and again
                 rounds = [Round(choice(names), 0.0, 0.0, 0.0, gap=0.1 * uniform()) for _ in range(8)]
+            elif uniform() < 0.06:  # one who takes it again and again
+                rounds = [Round(choice(names), None, 0.0, 0.0, gap=choice((0.0, 0.002))) for _ in range(20)]
             profile.workers.append((process, rounds))
+    _draw_sharing(rng, profile)
     kinds = rng.sample(sorted(FAULTS), choice((0, 1, 1, 2)))
     for kind in kinds:
         for _ in range(choice((1, 1, 2))):
             profile.faults.append((int(120 * uniform() ** 2), kind, choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, ttl)))
     return profile
+
+
+def _draw_sharing(rng: random.Random, profile: Profile) -> None:
+    """How the lock is passed on inside a process."""
+    choice, uniform = rng.choice, rng.random
+    fair = choice((0.0, 0.0, 0.0, 0.0, 0.5, 1.0))
+    profile.fair = [uniform() < fair for _ in range(3)]
+    if profile.renew and profile.max_hold is None:
+        profile.linger = choice((0.0, 0.0, 0.03, 0.4))
+    profile.max_passes = choice((32, 32, 3, 1, 0))
+    profile.max_pass_time = choice((0.01, 0.01, 0.1, 0.0))
+    if uniform() < 0.1:
+        profile.odd = rng.randrange(len(profile.workers))
 
 
 @dataclass(slots=True)
@@ -115,10 +150,10 @@ class Run:
         return self.world.history
 
 
-async def work(worker: Worker, specs: dict[str, Spec], rounds: list[Round]) -> None:
+async def work(worker: Worker, specs: dict[str, Spec], rounds: list[Round], *, fair: bool = False) -> None:
     """What a worker does: takes a lock, writes to what it protects, now and then, and gives the lock back."""
     for planned in rounds:
-        lock = Lock(worker, specs[planned.lock])
+        lock = Lock(worker, specs[planned.lock], fair=fair)
         lease: Lease | None = None
         try:
             lease = await lock.acquire(planned.wait)
@@ -132,6 +167,8 @@ async def work(worker: Worker, specs: dict[str, Spec], rounds: list[Round]) -> N
                 lock.write(lease)
                 held, lease = lease, None
                 await lock.release(held)
+                if planned.twice:
+                    await lock.release_again(held)
         except Cancelled:
             if lease is not None:
                 await lock.release(lease)
@@ -149,7 +186,11 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
     kinds = {kind for _, kind, _ in profile.faults}
     if "amnesia" in kinds:
         server.keep_past()
-    specs = {name: spec(name, ttl=profile.ttl, renew=profile.renew, max_hold=profile.max_hold) for name in "xy"}
+    sharing = {"linger": profile.linger, "max_passes": profile.max_passes, "max_pass_time": profile.max_pass_time}
+    specs, odd = (
+        {name: spec(name, ttl=ttl, renew=profile.renew, max_hold=profile.max_hold, **sharing) for name in "xy"}
+        for ttl in (profile.ttl, ODD * profile.ttl)
+    )
     for number in range(1 + max(process for process, _ in profile.workers)):
         Process(
             world,
@@ -163,7 +204,7 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
             world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Worker(world.processes[of], str(number + 1))
-        worker.start(work(worker, specs, rounds))
+        worker.start(work(worker, odd if number == profile.odd else specs, rounds, fair=profile.fair[of]))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
     return world, profile
@@ -192,12 +233,20 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 def limits(profile: Profile) -> Limits:
     """By when things have to be noticed and done, in such a world."""
     slow = profile.slow_share > 0
-    notice = float("inf") if slow or not profile.renew or profile.max_hold is not None else profile.ttl / 3 + 1.0
+    notice = float("inf") if slow or not profile.renew or profile.max_hold is not None else profile.longest / 3 + 1.0
     # A waiter that was told of a lease does not know that it was made shorter, and asks once a second.
     lasting = profile.renew and profile.max_hold is None
     calm = lasting and not profile.mishaps and all(kind in {"cancel", "unplug"} for _, kind, _ in profile.faults)
     handover = 10.0 if slow else 0.1 + 20 * profile.latency if calm else 3.5
-    return Limits(notice=notice, handover=handover, lag=5.0 if slow else 1.2)
+    return Limits(
+        notice=notice,
+        handover=handover,
+        lag=5.0 if slow else 1.2,
+        linger=profile.linger,
+        passes=profile.max_passes,
+        pass_time=profile.max_pass_time,
+        recall=calm and not slow and profile.latency < 0.01,
+    )
 
 
 def waiting(world: World) -> str:
@@ -209,8 +258,8 @@ def settle(world: World, profile: Profile) -> None:
     """Everybody has come to an end: after one more lease and claim, nothing of it may be left; and if nothing went wrong but
     cancellations, at once."""
     world.mishap = None
-    world.pass_time(PROMPT * profile.latency)
+    world.pass_time(PROMPT * profile.latency + profile.linger)
     told_at_once(world)
     healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
-    world.pass_time(healed + profile.ttl + CLAIM + 3.0 + SET_BACK)
+    world.pass_time(healed + profile.longest + CLAIM + 3.0 + SET_BACK)
     write_the_end(world)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Self
 
+from holdfast.testing.judge.deadlines import unused
 from holdfast.testing.judge.evidence import Evidence
 
 
@@ -21,6 +22,12 @@ class Coverage:
     """Taken by who had to wait for others."""
     handed_over: int = 0
     """Taken by who had stood in line."""
+    passed: int = 0
+    """Taken from another one of the same process."""
+    inherited: int = 0
+    """Taken by who had the place in the queue of another one of its process."""
+    lingered: int = 0
+    """Leases that were kept for a while after use, when nobody of the process wanted them."""
     renewed: int = 0
     expired: int = 0
     """The belief ran out before the holder was done."""
@@ -43,12 +50,16 @@ class Coverage:
         for scene in case.scenes.values():
             for hold in scene.holds:
                 self.taken += 1
-                in_line = hold.attempt in scene.queued
+                in_line = hold.lease in scene.queued and not hold.received
                 self.handed_over += in_line
+                self.passed += hold.received
+                self.inherited += in_line and hold.lease != hold.attempt
                 self.contended += in_line or (hold.ask is not None and hold.ask.contended)
                 self.expired += hold.until <= hold.ended and hold.until <= case.last
                 self.lost += hold.how == "lost"
                 self.died_holding += hold.how == "crashed" and hold.ended < hold.until
+            for lease in {hold.lease for hold in scene.holds}:
+                self.lingered += sum(not kept.passed for kept in unused(case, scene, lease))
             for write in scene.writes:
                 self.written += write.note == "accepted"
                 self.refused += write.note == "refused"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
+from typing import NamedTuple
 
 from holdfast.testing.history import Event, process_of
 from holdfast.testing.judge.evidence import INFINITY, Ask, Evidence, Hold, Scene
@@ -22,7 +23,7 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
         if not scene.server:
             continue
         for hold in scene.holds:
-            said = [event for event in case.attempts[hold.attempt] if event.at > hold.since]
+            said = [event for event in case.said(hold) if event.at > hold.since]
             freed = next((event for event in said if event.kind == "freed" and event.at < hold.end), None)
             # A copy of the request, made by somebody in between, may get the lock back for the one who believes to have it.
             if freed is not None and not any(event.kind == "granted" for event in said):
@@ -38,16 +39,19 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
 
 
 def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
-    """A lock is not left free for longer than ``limits.handover`` while somebody stands in line. Each ``ask`` comes to an end,
-    and not later than ``limits.lag`` after the end of its wait. Time counts without faults; who crashes need not end."""
+    """A lock is not left free for longer than ``limits.handover`` while somebody stands in line, at the server or in his own
+    process. Each ``ask`` comes to an end, and not later than ``limits.lag`` after the end of its wait. Time counts without
+    faults; who crashes need not end."""
     for lock, scene in case.scenes.items():
-        if not scene.queued or not scene.server:
+        if not scene.server:
             continue
-        for since, until in _free(case, lock, scene):
+        wanted = [(place.event, place.ended) for place in scene.queued.values()]
+        wanted += [(event, ask.ended) for event, ask in scene.lined if ask is not None]
+        for since, until in _free(case, lock, scene) if wanted else ():
             if until - since <= limits.handover:
                 continue
-            for event, ask in scene.queued.values():
-                waits, ends = max(since, event.at), min(until, ask.ended if ask else event.at)
+            for event, ended in wanted:
+                waits, ends = max(since, event.at), min(until, ended)
                 if ends > case.due(waits, limits.handover, case.touching(process_of(event.who))) + ROUNDING:
                     text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
                     yield Violation("R7", text, (event,))
@@ -67,7 +71,7 @@ def _free(case: Evidence, lock: str, scene: Scene) -> Iterator[tuple[float, floa
             free_since = kept = event.until
         elif event.kind == "extended":
             free_since = kept = event.until
-        elif event.at < kept:  # a lock that has run out is found out later
+        elif event.kind == "freed" and event.at < kept:  # a lock that has run out is found out later
             free_since = kept = event.at
         if kept > event.at and case.disturbed(event.at, kept, lock, ("clock",)):
             free_since = kept = INFINITY  # and nobody knows until when
@@ -87,51 +91,205 @@ def _overdue(case: Evidence, ask: Ask, lag: float) -> Iterator[Violation]:
         yield Violation("R7", f"{event.who} asked for {event.lock!r} at {case.ms(event.at)} {wait}, which {how}", (event,))
 
 
-def r8_order_of_waiters(case: Evidence, _: Limits) -> Iterator[Violation]:
+def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """Who had been told of his place in the queue before another sent the request that got him in (into the queue, or to the
-    lock at once) has the lock first. Who gave up is overtaken only by whom was served when his time was over.
+    lock at once) has the lock first. Who gave up is overtaken only by whom was served when his time was over. In the line of
+    one process, too, who came first has the lock first. While another process is known to wait, a lock is passed on in its
+    process ``limits.passes`` times at most, and for ``limits.pass_time``; in any case for a second.
 
     Excused: a fault that who was overtaken may have felt, at any time before. Without faults there is no excuse. Who was
     granted the lock in his turn, and heard of it too late, was not overtaken.
     """
     for scene in case.scenes.values():
         if scene.queued and scene.holds:
-            for waiter, by in (*_overtaken(scene), *_passed_over(scene)):
-                said = case.attempts.get(waiter.attempt, ())
+            for lease, waiter, by in (*_overtaken(scene), *_passed_over(scene)):
+                said = case.leases.get(lease, ())
                 had_its_turn = any(event.kind == "granted" and waiter.at <= event.at <= by.since for event in said)
                 if not had_its_turn and not any(fault.at <= by.since for fault in case.touching(process_of(waiter.who))):
                     text = f"{waiter.who} stood in line at {case.ms(waiter.at)}; {by.who} came later, and was served before"
                     yield Violation("R8", text, (waiter, by.taken))
+        yield from _out_of_line(case, scene)
+        yield from _left_to_nobody(case, scene)
+        for lease in scene.passed:
+            yield from _too_often(case, limits, scene, lease)
 
 
 def _came(scene: Scene, hold: Hold) -> float:
     """When the request was sent with which this holder came."""
-    place = scene.queued.get(hold.attempt)
+    place = scene.queued.get(hold.lease)
     if place is not None:
-        return place[0].since
-    return hold.ask.event.at if hold.ask else float("-inf")
+        return place.event.since
+    return hold.taken.since or (hold.ask.event.at if hold.ask else float("-inf"))
 
 
-def _overtaken(scene: Scene) -> Iterator[tuple[Event, Hold]]:
+def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
     """Places in the queue whose owners were served after somebody who had come later."""
     by_fence = all(hold.fence for hold in scene.holds)
-    first: Event | None = None
+    first, lease = None, ""
     for hold in sorted(scene.holds, key=attrgetter("fence" if by_fence else "since"), reverse=True):
-        if first is not None and first.at < _came(scene, hold):
-            yield first, hold
-        place = scene.queued.get(hold.attempt)
-        if place is not None and (first is None or place[0].at < first.at):
-            first = place[0]
-
-
-def _passed_over(scene: Scene) -> Iterator[tuple[Event, Hold]]:
-    """Places in the queue whose owners waited to the end in vain, while somebody was served who had come later."""
-    served = {hold.attempt for hold in scene.holds}
-    times = [hold.since for hold in scene.holds]
-    for attempt, (event, ask) in scene.queued.items():
-        if attempt in served or ask is None or ask.outcome != "busy":
+        if hold.received:
             continue
-        for hold in scene.holds[bisect_right(times, event.at) : bisect_right(times, ask.event.until)]:
+        if first is not None and first.at < _came(scene, hold):
+            yield lease, first, hold
+        place = scene.queued.get(hold.lease)
+        if place is not None and (first is None or place.event.at < first.at):
+            first, lease = place.event, hold.lease
+
+
+def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
+    """Places in the queue whose owners waited to the end in vain, while somebody was served who had come later."""
+    served = {hold.lease for hold in scene.holds}
+    holds = [hold for hold in scene.holds if not hold.received]
+    times = [hold.since for hold in holds]
+    for lease, place in scene.queued.items():
+        if lease in served or place.last is None or place.last.outcome != "busy":
+            continue
+        event = place.event
+        for hold in holds[bisect_right(times, event.at) : bisect_right(times, place.last.event.until)]:
             if event.at < _came(scene, hold):
-                yield event, hold
+                yield lease, event, hold
                 break
+
+
+def _out_of_line(case: Evidence, scene: Scene) -> Iterator[Violation]:
+    """Who stood in the line of its process, and somebody of the same process came later and was served before. (Who does not
+    wait stands in no line.)"""
+    for event, ask in scene.lined:
+        if ask is None or ask.outcome not in {"taken", "busy"}:
+            continue
+        until = min(ask.ended, ask.event.until)
+        process = process_of(event.who)
+        for hold in scene.holds:
+            came = hold.ask.event if hold.ask else None
+            if came is None or hold.process != process or came.until <= came.at + ROUNDING:
+                continue
+            if came.at > event.at and hold.since < until:
+                text = f"{event.who} stood in the line of {process} at {case.ms(event.at)}; {hold.who} was served before"
+                yield Violation("R8", text, (event, hold.taken))
+                break
+
+
+def _left_to_nobody(case: Evidence, scene: Scene) -> Iterator[Violation]:
+    """Places in the queue that were given up although another one of the process stood in its line."""
+    for lease, place in scene.queued.items():
+        owner = place.last
+        if owner is None or owner.outcome not in {"busy", "cancelled"} or owner.event.until <= owner.event.at + ROUNDING:
+            continue
+        process = process_of(owner.event.who)
+        if any(fault.kind != "cancel" for fault in case.touching(process)):
+            continue
+        said = case.leases.get(lease, ())
+        for event, ask in scene.lined:
+            stood = ask is not None and event.at < owner.ended < ask.ended and process_of(event.who) == process
+            if stood and not any(e.kind == "granted" and e.at >= place.event.at for e in said):
+                text = f"{owner.event.who} gave its place up at {case.ms(owner.ended)}, when {event.who} could have had it"
+                yield Violation("R8", text, (place.event, event))
+                break
+
+
+LIMIT = 1.0
+"""Seconds for which a process passes a lock on at most."""
+
+DRIFT = 1.005
+"""By which its clock may be slow, with a little more."""
+
+
+def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iterator[Violation]:
+    """A lease that was passed on when it should have gone back to the server."""
+    since = next((hold.since for hold in scene.holds if hold.lease == lease), None)
+    if since is None:
+        return
+    attempts: set[str] = set()
+    for event in scene.passed[lease]:
+        attempts.add(event.attempt)
+        process = process_of(event.who)
+        taken_for = event.at - since - ROUNDING
+        outside = None
+        if len(attempts) > limits.passes or taken_for > limits.pass_time * DRIFT:
+            for place in scene.queued.values():
+                waits = place.event
+                known = lease in scene.queued or event.at > case.due(waits.at, limits.handover, case.touching(process))
+                if known and process_of(waits.who) != process and waits.at < event.at < place.ended:
+                    outside = waits
+        if outside is not None or taken_for > LIMIT * DRIFT:
+            what = f"{outside.who} waited since {case.ms(outside.at)}" if outside else "it had done so for long"
+            text = f"{process} passed {event.lock!r} on at {case.ms(event.at)}, pass {len(attempts)}, while {what}"
+            yield Violation("R8", text, (event,) if outside is None else (outside, event))
+            return
+
+
+def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]:
+    """A lease is used, or goes back: when its holder is done, the next one of his process has it within ``limits.handover``, or
+    it is free at the server; where nobody wants it, within ``limits.linger`` more. While it is only kept, whoever asks for it
+    gets it, even if he does not wait (where ``limits.recall``). Time counts without faults."""
+    for scene in case.scenes.values():
+        if not scene.server:
+            continue
+        for lease in dict.fromkeys(hold.lease for hold in scene.holds):
+            for kept in unused(case, scene, lease):
+                process = process_of(next(hold.who for hold in scene.holds if hold.lease == lease))
+                until = min(kept.until, case.crashed.get(process, INFINITY))
+                faults = case.touching(process)
+                due = case.due(kept.since, limits.handover + limits.linger, faults)
+                for at in kept.wanted:
+                    due = min(due, case.due(at, limits.handover, faults))
+                if until > due + ROUNDING:
+                    text = f"{process} kept {lease} from {case.ms(kept.since)} until {case.ms(until)}, and nobody used it"
+                    yield Violation("R16", text, tuple(e for e in case.leases[lease] if e.at == kept.since)[:1])
+        if limits.recall:
+            yield from _refused_for_nothing(case, scene)
+
+
+class Kept(NamedTuple):
+    """A time in which a lease that was given back by its holder was nobody's, and yet not back at the server."""
+
+    since: float
+    until: float
+    wanted: list[float]
+    """When somebody wanted it."""
+    passed: bool
+    """It was on its way to somebody of the same process."""
+
+
+def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
+    """When a lease was nobody's."""
+    since: float | None = None
+    wanted: list[float] = []
+    passed = False
+    told, back, kept = False, True, INFINITY
+    for event in case.leases[lease]:
+        if event.kind in {"granted", "extended"}:
+            kept = event.until
+        if event.kind == "asked":
+            told = True
+            wanted.append(event.at)
+        elif event.kind in {"granted", "taken", "freed", "lost"}:
+            if since is not None:
+                yield Kept(since, min(event.at, kept), wanted, passed)
+            since, wanted, passed = None, [], False
+            back = event.kind == "freed" or (back and event.kind != "granted")
+        elif event.kind == "passed":
+            passed = True
+            wanted.append(event.at)
+        elif event.kind == "released" and event.note in {"passed", "cancelled"} and not back:
+            since = event.at
+            process = process_of(event.who)
+            inside = any(
+                process_of(e.who) == process and e.at <= since and ask is not None and ask.ended > since
+                for e, ask in scene.lined
+            )
+            wanted = [since] if told or inside else []
+    if since is not None:
+        yield Kept(since, min(case.last, kept), wanted, passed)
+
+
+def _refused_for_nothing(case: Evidence, scene: Scene) -> Iterator[Violation]:
+    """Who was told that a lock is busy, when it was only kept all the time. Any fault is an excuse."""
+    asks = [ask for ask in case.asks if ask.outcome == "busy" and case.scenes[ask.event.lock] is scene and not case.faults]
+    for lease in dict.fromkeys(hold.lease for hold in scene.holds) if asks else ():
+        for kept in unused(case, scene, lease):
+            for ask in asks:
+                event = ask.event
+                if kept.since < event.at and ask.ended < kept.until and not kept.passed:
+                    text = f"{event.who} was told at {case.ms(ask.ended)} that {event.lock!r} is busy, and nobody used it"
+                    yield Violation("R16", text, (event,))

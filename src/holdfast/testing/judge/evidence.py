@@ -16,6 +16,9 @@ INFINITY = float("inf")
 LASTING = frozenset(("silence", "slow", "restart", "refused", "pause"))
 """Faults that last until they are healed. All others are over at once, if they do not say until when they last."""
 
+SERVER = frozenset(("granted", "extended", "freed", "asked"))
+"""What the server says, of a lease."""
+
 UNSETTLING = frozenset(("amnesia", "clock", "foreign"))
 """Faults after which a server may say something else than it has promised."""
 
@@ -43,12 +46,17 @@ class Ask:
 class Hold:
     """One acquisition, as its holder believes it: from ``taken`` to `end`."""
 
-    __slots__ = ("ask", "attempt", "ended", "fence", "how", "lock", "process", "since", "taken", "until", "who")
+    __slots__ = (
+        "ask", "attempt", "ended", "fence", "how", "lease", "lock", "process", "received", "since", "taken", "until", "who"
+    )  # fmt: skip
 
-    def __init__(self, taken: Event, ask: Ask | None) -> None:
+    def __init__(self, taken: Event, ask: Ask | None, received: bool) -> None:
         self.taken = taken
         self.ask = ask
-        self.since, _, self.who, self.lock, self.attempt, self.fence, self.until, _, _ = taken
+        self.since, _, self.who, self.lock, self.attempt, self.fence, self.until = taken[:7]
+        self.lease = taken.lease or self.attempt
+        self.received = received
+        """Another one of its process had the lock before, under the same lease."""
         self.process = process_of(self.who)
         self.ended = INFINITY
         """When it was given back, noticed as lost, or died with its process."""
@@ -79,15 +87,39 @@ class Fault:
         self.lock = event.lock
 
 
+class Place:
+    """A place in the queue at the server. Who gives up may leave it to another one of its process."""
+
+    __slots__ = ("event", "owners")
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        """The answer that there is one."""
+        self.owners: list[Ask | None] = []
+
+    @property
+    def last(self) -> Ask | None:
+        return self.owners[-1]
+
+    @property
+    def ended(self) -> float:
+        """When nobody wants it any more."""
+        return self.event.at if self.last is None else self.last.ended
+
+
 class Scene:
     """One lock."""
 
-    __slots__ = ("holds", "queued", "server", "top", "writes")
+    __slots__ = ("holds", "lined", "passed", "queued", "server", "top", "writes")
 
     def __init__(self) -> None:
         self.holds: list[Hold] = []
-        self.queued: dict[str, tuple[Event, Ask | None]] = {}
-        """By attempt: the answer that there is a place in the queue."""
+        self.queued: dict[str, Place] = {}
+        """By lease."""
+        self.lined: list[tuple[Event, Ask | None]] = []
+        """Who stood in the line of its own process."""
+        self.passed: dict[str, list[Event]] = {}
+        """By lease: how it was passed on in its process."""
         self.writes: list[Event] = []
         self.server: list[Event] = []
         self.top: Hold | None = None
@@ -99,8 +131,8 @@ class Evidence:
     def __init__(self, events: Iterable[Event]) -> None:
         self.scenes: dict[str, Scene] = {}
         self.asks: list[Ask] = []
-        self.attempts: dict[str, list[Event]] = {}
-        """Of each attempt, what was said about it after it was ``taken`` or ``granted``."""
+        self.leases: dict[str, list[Event]] = {}
+        """Of each lease, what was said about it after it was ``taken`` or ``granted``."""
         self.faults: list[Fault] = []
         self.struck: list[tuple[str, bool]] = []
         """Kind of each fault, and whether somebody believed to hold a lock then."""
@@ -109,6 +141,7 @@ class Evidence:
         """Of clients: all others are servers."""
         self.finished: dict[str, float] = {}
         """When the history of a process ends; that of all of them has no name."""
+        self.crashed: dict[str, float] = {}
         self.start = self.last = 0.0
         self.size = self.renewals = 0
         self._pending: dict[tuple[str, str], Ask] = {}
@@ -118,7 +151,9 @@ class Evidence:
     def _read(self, events: Iterable[Event]) -> None:
         readers: dict[str, Callable[[Event], object]] = {
             "ask": self._ask,
+            "lined": self._lined,
             "queued": self._queued,
+            "passed": self._passed,
             "taken": self._taken,
             "renewed": self._renewed,
             "release": self._stopped,
@@ -127,6 +162,7 @@ class Evidence:
             "granted": self._server,
             "extended": self._server,
             "freed": self._server,
+            "asked": self._server,
             "write": self._write,
             "busy": self._outcome,
             "failed": self._outcome,
@@ -150,6 +186,10 @@ class Evidence:
         if event is not None:
             self.last = event.at
 
+    def said(self, hold: Hold) -> list[Event]:
+        """What was said of a hold, by its holder and by the server."""
+        return [event for event in self.leases[hold.lease] if event.attempt == hold.attempt or event.kind in SERVER]
+
     def holds(self) -> list[Hold]:
         return [hold for scene in self.scenes.values() for hold in scene.holds]
 
@@ -161,7 +201,7 @@ class Evidence:
 
     def granted(self, hold: Hold) -> float | None:
         """When the server gave this hold its lock, where that is known."""
-        times = [event.at for event in self.attempts[hold.attempt] if event.kind == "granted" and event.at <= hold.since]
+        times = [event.at for event in self.leases[hold.lease] if event.kind == "granted" and event.at <= hold.since]
         return times[-1] if times else None
 
     def unsettled(self, earlier: Hold, later: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
@@ -169,6 +209,8 @@ class Evidence:
 
         Counted from the grants. Where these are not known: from when ``earlier`` was asked for, to when ``later`` was taken.
         """
+        if earlier.lease == later.lease:
+            return False  # who passes it on knows when it is over
         since = self.granted(earlier)
         if since is None:
             since = earlier.ask.event.at if earlier.ask else float("-inf")
@@ -208,10 +250,11 @@ class Evidence:
             scene = self.scenes[lock] = Scene()
         return scene
 
-    def _about(self, attempt: str, event: Event) -> None:
-        said = self.attempts.get(attempt)
+    def _about(self, event: Event) -> None:
+        lease = event.lease or event.attempt
+        said = self.leases.get(lease)
         if said is None:
-            self.attempts[attempt] = [event]
+            self.leases[lease] = [event]
         else:
             said.append(event)
 
@@ -223,7 +266,18 @@ class Evidence:
         self.processes.add(process_of(event.who))
 
     def _queued(self, event: Event) -> None:
-        self._scene(event.lock).queued[event.attempt] = event, self._pending.get((event.who, event.lock))
+        queued = self._scene(event.lock).queued
+        place = queued.setdefault(event.lease or event.attempt, Place(event))
+        if not event.lease:
+            place.event = event
+        place.owners.append(self._pending.get((event.who, event.lock)))
+
+    def _lined(self, event: Event) -> None:
+        self._scene(event.lock).lined.append((event, self._pending.get((event.who, event.lock))))
+
+    def _passed(self, event: Event) -> None:
+        self._scene(event.lock).passed.setdefault(event.lease, []).append(event)
+        self._about(event)
 
     def _outcome(self, event: Event) -> Ask | None:
         ask = self._pending.pop((event.who, event.lock), None)
@@ -233,36 +287,38 @@ class Evidence:
         return ask
 
     def _taken(self, event: Event) -> None:
-        hold = Hold(event, self._outcome(event))
-        self.processes.add(hold.process)
         scene = self._scene(event.lock)
+        lease = event.lease or event.attempt
+        received = bool(event.lease) and (lease in scene.passed or any(hold.lease == lease for hold in scene.holds))
+        hold = Hold(event, self._outcome(event), received)
+        self.processes.add(hold.process)
         if hold.ask is not None and scene.holds and scene.holds[-1].since > hold.ask.event.at:
             hold.ask.contended = True
         scene.holds.append(hold)
         self._open[event.attempt] = hold
         if scene.top is None or scene.top.fence < hold.fence:
             scene.top = hold
-        self._about(event.attempt, event)
+        self._about(event)
 
     def _renewed(self, event: Event) -> None:
         hold = self._open.get(event.attempt)
         if hold is not None:
             hold.until = event.until
         self.renewals += 1
-        self._about(event.attempt, event)
+        self._about(event)
 
     def _stopped(self, event: Event) -> None:
         hold = self._open.pop(event.attempt, None)
         if hold is not None:
             hold.stop(event.at, event.kind)
-        self._about(event.attempt, event)
+        self._about(event)
 
     def _noted(self, event: Event) -> None:
-        self._about(event.attempt, event)
+        self._about(event)
 
     def _server(self, event: Event) -> None:
         self._scene(event.lock).server.append(event)
-        self._about(event.attempt, event)
+        self._about(event)
 
     def _write(self, event: Event) -> None:
         self._scene(event.lock).writes.append(event)
@@ -294,6 +350,7 @@ class Evidence:
 
     def _crashed(self, event: Event) -> None:
         self.processes.add(process_of(event.who))
+        self.crashed.setdefault(event.who, event.at)
         if not self._known(event, "crash"):
             self._strike(event, "crash")
         for attempt, hold in list(self._open.items()):

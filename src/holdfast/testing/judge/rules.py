@@ -38,6 +38,14 @@ class Limits:
     """For which a lock may be free while somebody waits for it: the claim window, one refresh, and a little."""
     lag: float = 2.0
     """By which an end that a process reckons itself (of a wait, of a lease) may be late."""
+    linger: float = 0.0
+    """For which a lease may be kept when nobody uses it, and nobody else asks."""
+    passes: int = 32
+    """As often a lock may be passed on inside a process while another process is known to wait."""
+    pass_time: float = 0.01
+    """As long, from when it was taken, it may then be passed on."""
+    recall: bool = False
+    """Even who does not wait gets a lock that is only kept: messages are quick here."""
 
 
 USUAL = Limits()
@@ -90,7 +98,8 @@ def r2_unique_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 def r3_order_of_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
     """Who asks after somebody has taken the lock gets a greater fence. Compared with the highest fence of those taken before
-    the question; the order of two answers that were both under way says nothing. Excused as in R2."""
+    the question; the order of two answers that were both under way says nothing. Excused as in R2; and what was passed on in a
+    process when the server had forgotten its lock, or given it to somebody else, by a fault as in R1."""
     for scene in case.scenes.values():
         for hold in scene.holds:
             top = hold.ask.top if hold.ask else None
@@ -99,7 +108,9 @@ def r3_order_of_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
             assert hold.ask is not None
             asked = hold.ask.event.at
             for other in scene.holds:  # the highest may be excused, and another not
-                if other.since <= asked and other is not hold and other.fence >= hold.fence and not _forgot(case, other, hold):
+                if other.since > asked or other is hold or other.fence < hold.fence or _forgot(case, other, hold):
+                    continue
+                if not (hold.received and case.unsettled(hold, other)):
                     text = (
                         f"{hold.who} asked at {case.ms(asked)}, after {other.who} had fence {other.fence}, and got {hold.fence}"
                     )
@@ -140,7 +151,7 @@ def r5_within_the_lease(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 def _beyond(case: Evidence, hold: Hold) -> Violation | None:
     kept, believed = float("-inf"), float("-inf")
-    for event in case.attempts[hold.attempt]:
+    for event in case.said(hold):
         kind = event.kind
         if kind in {"granted", "extended"}:
             kept = event.until
@@ -168,7 +179,7 @@ def r9_nothing_left(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 def r12_over_is_over(case: Evidence, _: Limits) -> Iterator[Violation]:
     """What was released or lost is not revived: the holder renews it no more, and the server does not grant it again, nor
-    extend it after a release that succeeded.
+    extend it after a release that succeeded. Who has passed it on inside his process renews it no more, either.
 
     Excused for the server: amnesia (it remembers what was before), clock, foreign; and a grant, with what follows from it,
     after a duplicate of a request that its sender could not know of, or, after a loss, of which nobody has told the server,
@@ -178,7 +189,7 @@ def r12_over_is_over(case: Evidence, _: Limits) -> Iterator[Violation]:
         if hold.how in {"", "crashed"}:
             continue
         over = ""
-        for event in case.attempts[hold.attempt]:
+        for event in case.said(hold):
             kind = event.kind
             if kind == "renewed" and over:
                 yield Violation("R12", f"{hold.who} renewed {hold.lock!r} at {case.ms(event.at)}, when it was {over}", (event,))
@@ -199,53 +210,83 @@ def r12_over_is_over(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
     """A request that is sent again is answered the same: from the grant on, as long as the lock is his, the fence stays what it
-    was, at the server and for the holder.
+    was, at the server and for the holder. Only a holder who asks for more fences is given more, and they follow on those that
+    he had. What is passed on inside his process has a fence of that block, and a higher one each time.
 
     Excused: amnesia, clock, foreign.
     """
-    for hold in case.holds():
-        fence = hold.fence
-        for event in case.attempts[hold.attempt]:
-            if event.kind not in {"granted", "extended", "taken"} or not event.fence:
-                continue
-            if event.kind != "granted" and event.fence != fence and not case.disturbed(case.start, event.at, hold.lock):
-                text = f"{hold.who} got {event.fence} at {case.ms(event.at)}, and {fence} for the same request before"
-                yield Violation("R13", text, (event,))
-            fence = event.fence
+    for lease, said in case.leases.items():
+        yield from _one_answer(case, lease, said)
+
+
+def _one_answer(case: Evidence, lease: str, said: list[Event]) -> Iterator[Violation]:
+    first = last = top = 0
+    whose = ""
+    for event in said:
+        fence, text = event.fence, ""
+        if not fence or event.kind not in {"granted", "extended", "passed", "taken"}:
+            continue
+        if event.kind == "granted":
+            first, last = fence, event.last or fence
+        elif event.kind == "extended":
+            if (event.last or fence) != last and (event.note != "more" or event.last < last):
+                text = f"{lease} has fences {fence} to {event.last} at {case.ms(event.at)}, and had {first} to {last}"
+                first = fence
+            last = event.last or fence
+        else:
+            received = top > 0 or event.kind == "passed"
+            if last and not (first <= fence <= last if received else fence == first):
+                text = f"{event.who} got {fence} at {case.ms(event.at)}, and the server had given {first} to {last}"
+            elif fence < top or (fence == top and event.attempt != whose):
+                text = f"{event.who} got {fence} at {case.ms(event.at)}, after {top} in the same process"
+            top, whose = fence, event.attempt
+        if text and not case.disturbed(case.start, event.at, event.lock):
+            yield Violation("R13", text, (event,))
 
 
 def r14_given_up(case: Evidence, _: Limits) -> Iterator[Violation]:
-    """Who has given up, for whatever reason, is not given the lock afterwards. Excused: any fault that he may have felt."""
+    """Who has given up, for whatever reason, is not given the lock afterwards, unless another one of his process has his place.
+    Excused: any fault that he may have felt."""
     for ask in case.asks:
-        if ask.outcome not in {"busy", "failed", "cancelled"}:
-            continue
         event = ask.event
+        if ask.outcome not in {"busy", "failed", "cancelled"} or event.attempt not in case.leases:
+            continue
         if any(fault.kind != "cancel" for fault in case.touching(process_of(event.who))):
             continue
-        for granted in case.attempts.get(event.attempt, ()):
-            if granted.kind == "granted" and granted.at > ask.ended:
+        place = case.scenes[event.lock].queued.get(event.attempt)
+        ended = max([ask.ended, *(heir.ended for heir in place.owners if heir is not None)] if place else [ask.ended])
+        for granted in case.leases[event.attempt]:
+            if granted.kind == "granted" and granted.at > ended:
                 text = f"{event.who} gave up at {case.ms(ask.ended)}, and was given {event.lock!r} at {case.ms(granted.at)}"
                 yield Violation("R14", text, (event, granted))
 
 
 def r15_released(case: Evidence, _: Limits) -> Iterator[Violation]:
-    """The answer to a release is true: fine if the server had kept the lock until then, a loss if not. Excused: any fault that
-    he may have felt, after which nobody can know."""
+    """The answer to a release is true: fine if the server had kept the lock until then, a loss if not; and it is given once.
+    Excused: any fault that he may have felt, after which nobody can know."""
     for scene in case.scenes.values():
-        if not scene.server:
-            continue
         for hold in scene.holds:
-            if hold.how != "release" or any(fault.kind != "cancel" for fault in case.touching(hold.process)):
+            twice = next((event for event in case.said(hold) if event.kind == "released" and event.note == "twice"), None)
+            if twice is not None:
+                yield Violation(
+                    "R15", f"{hold.who} was told a second time that it gave {hold.lock!r} back", (hold.taken, twice)
+                )
+            if not scene.server or hold.how != "release":
                 continue
-            gone, kept = False, float("-inf")
-            for event in case.attempts[hold.attempt]:
-                if event.kind in {"granted", "extended"}:
-                    gone, kept = False, event.until
-                elif event.kind == "freed":
-                    gone = gone or event.at < hold.ended
-                elif event.kind == "released" and event.note == "" and gone:
-                    text = f"{hold.who} was told that it gave {hold.lock!r} back, and had lost it before"
-                    yield Violation("R15", text, (hold.taken, event))
-                elif event.kind == "released" and event.note == "LeaseLost" and not gone and min(kept, hold.until) > event.at:
-                    text = f"{hold.who} was told that it had lost {hold.lock!r}, and had it until it gave it back"
-                    yield Violation("R15", text, (hold.taken, event))
+            if not any(fault.kind != "cancel" for fault in case.touching(hold.process)):
+                yield from _untrue(case, hold)
+
+
+def _untrue(case: Evidence, hold: Hold) -> Iterator[Violation]:
+    gone, kept = False, float("-inf")
+    for event in case.said(hold):
+        if event.kind in {"granted", "extended"}:
+            gone, kept = False, event.until
+        elif event.kind == "freed":
+            gone = gone or event.at < hold.ended
+        elif event.kind == "released" and event.note == "" and gone:
+            text = f"{hold.who} was told that it gave {hold.lock!r} back, and had lost it before"
+            yield Violation("R15", text, (hold.taken, event))
+        elif event.kind == "released" and event.note == "LeaseLost" and not gone and min(kept, hold.until) > event.at:
+            text = f"{hold.who} was told that it had lost {hold.lock!r}, and had it until it gave it back"
+            yield Violation("R15", text, (hold.taken, event))

@@ -26,6 +26,9 @@ def leftovers(world: World) -> list[str]:
         if process.here:
             found += [f"{process.name}: {len(process.node.waiting)} waiters"] if len(process.node.waiting) else []
             found += [f"{process.name}: {len(process.node.renewing)} renewals"] if len(process.node.renewing) else []
+            for gate in process.gates():
+                held = [name for name in ("who", "line", "tenure") if getattr(gate, name)]
+                found += [f"{process.name}: a gate with {' and '.join(held)}"] if held else []
     for server in world.servers:
         server.keyspace.now = int(server.wall() * 1e6)
         now_ms = server.keyspace.now // 1000

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast._core.acquire import KeyConflict, acquire
 from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, milliseconds
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import WireError
 from holdfast._core.sharing import abandon
+from holdfast._core.sharing import acquire as acquire_shared
 from holdfast._lease import BaseLease, abandoned, disown
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError
@@ -16,11 +19,10 @@ from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 NOWHERE = Endpoint()
 
 
-def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: float | None = None) -> Spec:
+def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: float | None = None, **sharing: Any) -> Spec:
     """What a lock is, with the time-outs that the faces choose."""
-    return Spec(
-        name=name, keys=lock_keys(name, "hf:", None), ttl=ttl, renew=renew, max_hold=max_hold, timeout=answer_within(ttl)
-    )
+    keys = lock_keys(name, "hf:", None)
+    return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=max_hold, timeout=answer_within(ttl), **sharing)
 
 
 class Lease(BaseLease):
@@ -31,38 +33,47 @@ class Lease(BaseLease):
         self._world = process.world
         self._who = worker.name
         self._acquisition = worker.acquisition
-        super().__init__(process, NOWHERE, grant, None)
         self._sim = process
-        process.leases[self] = self._tenure.deadline
-        self._world.note(
-            "taken", self._who, self.key, self._acquisition, fence=self.fence, until=process.true(self._tenure.deadline)
-        )
+        tenure = grant.tenure
+        self.lease = self._world.lease(tenure.token if tenure else grant.attempt.token, self._acquisition)
+        process.leases[self] = deadline = tenure.deadline if tenure else grant.deadline
+        self._key = grant.attempt.spec.key
+        self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first)
+        super().__init__(process, NOWHERE, grant, None)
+
+    def _note(self, kind: str, **facts: Any) -> None:
+        self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
 
     def tell(self) -> None:
         """Write down a new deadline."""
         deadline = self._tenure.deadline
         if deadline != self._sim.leases[self]:
             self._sim.leases[self] = deadline
-            self._world.note("renewed", self._who, self.key, self._acquisition, until=self._sim.true(deadline))
+            self._note("renewed", until=self._sim.true(deadline))
 
     def notice_loss(self) -> None:
         if not self._first_to_tell():
             return
         self._sim.leases.pop(self, None)
-        self._world.note("lost", self._who, self.key, self._acquisition, fence=self.fence, note=self._tenure.lost)
+        self._note("lost", fence=self.fence, note=self._tenure.lost)
 
     def leave(self) -> None:
         """It is being given back."""
         self._sim.leases.pop(self, None)
-        self._world.note("release", self._who, self.key, self._acquisition, fence=self.fence)
+        self._note("release", fence=self.fence)
+
+    def left(self, note: str = "") -> None:
+        """It was given back."""
+        self._note("released", note=note or ("passed" if self._passed else ""))
 
 
 class Lock:
-    """A named lock, for one worker. What the faces do around the operations, it does too."""
+    """A named lock, for one worker. What the faces do around the operations, it does too. ``fair``: as FairLock."""
 
-    def __init__(self, worker: Worker, described: Spec) -> None:
+    def __init__(self, worker: Worker, described: Spec, *, fair: bool = False) -> None:
         self.worker = worker
         self.spec = described
+        self.gate = None if fair else worker.process.gate(described.keys[0])
         for server in worker.process.world.servers:
             server.locks[described.keys[0]] = described.keys[1]
 
@@ -80,12 +91,14 @@ class Lock:
         process = worker.process
         worker.acquisitions += 1
         worker.acquisition = f"{worker.name}#{worker.acquisitions}"
-        worker.asked_to_join = 0.0
+        worker.asked_to_join = worker.asked_first = 0.0
         self._note("ask", until=float("inf") if wait is None else process.true(process.clock() + wait))
-        attempt = Attempt(self.spec, slot=Slot(worker))
+        slot = Slot(worker)
+        attempt = slot.attempt = Attempt(self.spec, slot=slot, gate=self.gate)
         lease: Lease | None = None
         try:
-            result = await acquire(attempt, wait)
+            retaken = self.gate.retake(attempt) if self.gate is not None else None
+            result = retaken or await (acquire_shared if self.gate is not None else acquire)(attempt, wait)
             if isinstance(result, Busy):
                 self._note("busy")
                 return None
@@ -124,15 +137,25 @@ class Lock:
         try:
             if not lease._hand_on():  # noqa: SLF001
                 await lease._release()  # noqa: SLF001
-            self._note("released")
+            lease.left()
         except HoldfastError as error:
-            self._note("released", type(error).__name__)
+            lease.left(type(error).__name__)
         except Cancelled:
             try:
                 await abandoned(lease)
             finally:
-                self._note("released", "cancelled")
+                lease.left("cancelled")
             raise
+
+    async def release_again(self, lease: Lease) -> None:
+        """Give the same lease back once more, as another thread may do: that is refused."""
+        with self.worker.operation():
+            try:
+                if not lease._hand_on():  # noqa: SLF001
+                    await lease._release()  # noqa: SLF001
+            except HoldfastError:
+                return
+        lease.left("twice")
 
     def write(self, lease: Lease) -> None:
         """Write to what the lock protects, as production's guard does it: the script refuses lower fences than it has seen."""

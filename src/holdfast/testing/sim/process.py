@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast._core.gate import Gate
 from holdfast._core.node import Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import (
@@ -59,7 +61,10 @@ class Process:
         self._shared: dict[Server, Wire] = {}
         self.leases: dict[Lease, float] = {}
         """Those whose end is told to the history, each with the deadline that was told last."""
+        self.calls: deque[Callable[[], None]] = deque()
+        """What the keeper is to do in its next turn."""
         self.node = Node(self, server.name, self._line)
+        self._gates: dict[bytes, Gate] = {}
         world.processes.append(self)
 
     # Its clock
@@ -144,7 +149,24 @@ class Process:
         self.node.renewing.forget(tenure.token)
 
     def call(self, what: Callable[[], None]) -> None:
-        what()
+        self.calls.append(what)
+        if len(self.calls) == 1:
+            self.soon(self._do_calls)
+
+    def _do_calls(self) -> None:
+        while self.calls:
+            self.calls.popleft()()
+        self.plan()
+
+    def gate(self, key: bytes) -> Gate:
+        """Where those who want a lock come together: as in production, kept by the lock objects of the process."""
+        gate = self._gates.get(key)
+        if gate is None:
+            gate = self._gates[key] = self.node.gate(key)
+        return gate
+
+    def gates(self) -> list[Gate]:
+        return list(self._gates.values())
 
     def record(self) -> str:
         return "{}"
@@ -172,6 +194,13 @@ class Process:
         waiting = self.node.waiting
         waiting.joined(waiter, answer, self.clock())
         self.wake_by(min(waiting.round_at, waiter.refresh_at))
+
+    def warm_up(self) -> None:
+        """It has been there for a while: its inbox listens, and its record is written."""
+        node = self.node
+        node._record_at = EPOCH + 1e6  # noqa: SLF001
+        node._hear = True  # noqa: SLF001
+        node._tend_inbox(self.clock())  # noqa: SLF001
 
     def plan(self) -> None:
         """Something has happened to the keeper's books: it wakes when they say so."""

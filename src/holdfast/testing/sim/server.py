@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.mutex import BLOCK
+from holdfast._core.mutex import ACQUIRE, BLOCK
 from holdfast._core.requests import Call, Command, Refused, Run
 from holdfast.testing.keyspace import Keyspace, ReplyError
 from holdfast.testing.sim.wire import End, Push, Wire
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 WALL = 700_000_000.0
 """The server's clock shows so much more than true time: about what real ones do."""
+
+ASKS_FOR_NO_MORE = 3
+"""Arguments of an acquire that does not ask for more fences."""
 
 REMEMBERED = 200
 """States of the memory that are kept, for a restart that has lost the last of them."""
@@ -103,7 +106,7 @@ class Server:
         if self._past is not None:
             self._remember()
         if isinstance(call, Run) or call.args[0] not in {"PING", "SUBSCRIBE"}:
-            self.look()
+            self.look(more=isinstance(call, Run) and call.script is ACQUIRE and len(call.args) > ASKS_FOR_NO_MORE)
         if isinstance(raw, ReplyError):
             return [Refused(str(raw), self.name)]
         return [raw]
@@ -131,13 +134,21 @@ class Server:
             for wire in self.wires:
                 if channel in wire.channels and not self.deaf:
                     wire.down.send(Push(channel, payload))
+                    if payload.startswith(b"2 "):
+                        self._told(payload[2:])
 
-    def look(self) -> None:
-        """Tell the history who holds what, where that has changed."""
+    def _told(self, token: bytes) -> None:
+        """The process that has the lock hears that somebody else waits for it."""
+        for key in self.locks:
+            if self.keyspace.peek(key)[0] == token:
+                self.world.note("asked", self.name, key.decode(), self._whose(token))
+
+    def look(self, *, more: bool = False) -> None:
+        """Tell the history who holds what, where that has changed. ``more``: the holder has asked for more fences."""
         for key, state in self.locks.items():
             value, expires = self.keyspace.peek(key)
             before, ended = self._holders.get(key, (b"", None))
-            if (before, ended) == (value, expires):
+            if (before, ended) == (value, expires) and not more:
                 continue
             self._holders[key] = (value, expires)
             until = float("inf") if expires is None else self.true(expires)
@@ -147,12 +158,14 @@ class Server:
                 self.world.note("freed", self.name, lock, self._whose(before))
             if value:
                 kind = "extended" if before == value and not over else "granted"
-                fence = max(0, int(self.keyspace.execute("HGET", state, "fence") or 0) - BLOCK + 1)
-                self.world.note(kind, self.name, lock, self._whose(value), fence=fence, until=until)
+                last = int(self.keyspace.execute("HGET", state, "fence") or 0)
+                note = "more" if more and kind == "extended" else ""
+                self.world.note(
+                    kind, self.name, lock, self._whose(value), fence=max(0, last - BLOCK + 1), last=last, until=until, note=note
+                )
 
     def _whose(self, value: bytes) -> str:
-        token = value.decode("ascii", "replace")
-        return self.world.acquisitions.get(token, token)
+        return self.world.drawn_for(value.decode("ascii", "replace"))
 
     # Its life
 

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.mutex import Spec
-from holdfast._core.renewing import Tenure
+from holdfast._core.gate import KEEPER, Gate, Lead
+from holdfast._core.mutex import Attempt, Grant, Spec
+from holdfast._core.node import GiveBack
+from holdfast._core.renewing import Tenure, nobody
 from holdfast._core.waiting import Waiter
 from holdfast._lua import Script
 from holdfast.testing.keyspace import Status
@@ -38,6 +40,7 @@ nothing else may be as large.)"""
 _NUMBER = re.compile(rb"\d{12,}")
 
 WAITER = tuple(name for name in Waiter.__slots__ if name != "asked_under")
+ATTEMPT = tuple(name for name in Attempt.__slots__ if name not in {"spec", "gate"})
 TENURE = tuple(name for name in Tenure.__slots__ if name not in {"spec", "owner", "dropped"})
 
 
@@ -128,6 +131,7 @@ class Fingerprint:
         timers = [(round((entry[0] - world.now) * 1e6), entry_name(entry)) for entry in world.pending()]
         self._put(*sorted(timers))
         self._dict(world.register)
+        self._dict(world.places)
         self._dict(world.floors)
 
     def _process(self, process: Process) -> None:
@@ -149,21 +153,46 @@ class Fingerprint:
             self._put(waiter.asked_under == node.waiting.subscription)
         for tenure in sorted(node.renewing.tenures(), key=lambda tenure: tenure.token):
             self.add(tenure)
-        self._attributes(node, ("_inbox_at", "_record_at"))
+        self._attributes(node, ("_inbox_at", "_record_at", "_hear", "_asked_early", "_give_backs"))
         for line in (node.commands, node.inbox):
             self._line(line)  # type: ignore[arg-type]
+        for gate in process.gates():
+            self._gate(gate)
+            self.add(node._looked_after.get(gate, 0.0))  # noqa: SLF001
+        for call in process.calls:
+            self._promised(call)
 
     def _line(self, line: Line) -> None:
         self._put(line.wire is not None, line.opening)
-        self.add([call for call, _ in line.queued])
+        for call, then in line.queued:
+            self.add(call)
+            self._promised(then)
         self.add(line.retry_at)
         self.add(line.backoff)
+
+    def _gate(self, gate: Gate) -> None:
+        if gate.who is KEEPER:
+            self._put("keeper")
+        else:
+            self.add(gate.who)
+        self.add(gate.line)
+        self._put(gate.last - gate.fence)
+        self._attributes(gate, ("tenure", "fence", "passes", "taken", "asked", "linger_until", "heard"))
+
+    def _promised(self, then: Any) -> None:
+        """What is to be done with an answer, as far as that may differ between requests that look the same."""
+        for cell in getattr(then, "__closure__", None) or ():
+            if callable(cell.cell_contents):
+                self._promised(cell.cell_contents)
+            elif isinstance(cell.cell_contents, GiveBack):
+                self.add(cell.cell_contents)
 
     def _wire(self, wire: Wire) -> None:
         self._put(wire.label, wire.server.name, wire.open, wire.cut_off, wire.silent, *sorted(wire.channels))
         for request in wire.in_flight:
             self.add(request.call)
             self.add(request.sent)
+            self._promised(request.then)
         for pipe in (wire.up, wire.down):
             self._put(len(pipe.messages))
             for message in pipe.messages:
@@ -173,6 +202,7 @@ class Fingerprint:
         self._put(worker.name, worker.done, worker.thrown, worker.acquisition, worker.shielded)
         self.add(worker.asked)
         self.add(worker.asked_to_join)
+        self.add(worker.asked_first)
         coroutine: Any = worker.coroutine
         while coroutine is not None and not worker.done:
             frame = getattr(coroutine, "cr_frame", None)
@@ -191,9 +221,25 @@ class Fingerprint:
 
     def _tenure(self, tenure: Tenure) -> None:
         self._attributes(tenure, TENURE)
+        self._put(tenure.owner is nobody)
 
     def _lease(self, lease: Lease) -> None:
         self._tenure(lease._tenure)  # noqa: SLF001
+        self.add(lease._attempt)  # noqa: SLF001
+        self._put(lease._passed)  # noqa: SLF001
+
+    def _attempt(self, attempt: Attempt) -> None:
+        slot = attempt.slot
+        self._put(slot.whose if isinstance(slot, Slot) else "", attempt.gate is None)
+        self._attributes(attempt, ATTEMPT)
+
+    def _grant(self, grant: Grant) -> None:
+        self._text(grant.attempt.token)
+        self._put(grant.last - grant.fence)
+        self._attributes(grant, ("fence", "taken", "deadline", "claim", "queued", "tenure"))
+
+    def _lead(self, lead: Lead) -> None:
+        self._text(lead.place.attempt.token if lead.place is not None else "")
 
 
 def entry_name(entry: list[Any]) -> str:
@@ -228,10 +274,13 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     dict: Fingerprint._dict,  # noqa: SLF001
     Waiter: Fingerprint._waiter,  # noqa: SLF001
     Tenure: Fingerprint._tenure,  # noqa: SLF001
+    Attempt: Fingerprint._attempt,  # noqa: SLF001
+    Grant: Fingerprint._grant,  # noqa: SLF001
+    Lead: Fingerprint._lead,  # noqa: SLF001
     Slot: lambda fingerprint, slot: fingerprint.add(slot.outcomes),
     Lease: Fingerprint._lease,  # noqa: SLF001
     Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
     Status: Fingerprint._bytes,  # noqa: SLF001
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
 }
-same_in_all_states(type, Lock, Spec, Process, Worker, End)
+same_in_all_states(type, Lock, Spec, Process, Worker, End, Gate)

@@ -53,6 +53,8 @@ class Stepwise(World):
 
     def __init__(self, *, faults: Iterable[str] = (), budget: int = 0, ttl: float = 2.0, trace: bool = False) -> None:
         super().__init__(random.Random(0), trace=trace)
+        self.in_turn = False
+        """The tasks of a process go on in the order in which they were woken, as in an event loop."""
         self.faults = frozenset(faults)
         self.budget = budget
         self.ttl = ttl
@@ -70,7 +72,7 @@ class Stepwise(World):
         super().note(kind, who, lock, attempt, **facts)
         if kind == "ask":
             self.floors[who] = self._highest
-        elif kind == "taken":
+        elif kind == "taken" and not self.closed:
             self._highest = max(self._highest, self.history[-1].fence)
 
     def soon(self, what: Callable[..., object], *args: Any) -> Entry:
@@ -99,7 +101,8 @@ class Stepwise(World):
     def steps_now(self) -> list[Step]:
         """The steps that are possible without any time passing, faults apart."""
         self.ready = [entry for entry in self.ready if entry[2] is not None]
-        steps = [Step(entry_name(entry), lambda entry=entry: self._take(entry)) for entry in self.ready]  # type: ignore[misc]
+        ready = self._first_of_each() if self.in_turn else self.ready
+        steps = [Step(entry_name(entry), lambda entry=entry: self._take(entry)) for entry in ready]  # type: ignore[misc]
         self.pipes = [pipe for pipe in self.pipes if pipe.messages and not pipe.wire.silent]
         self.held = [(since, pipe) for since, pipe in self.held if pipe in self.pipes]
         held = {pipe for _, pipe in self.held}
@@ -111,6 +114,15 @@ class Stepwise(World):
         ]
         return steps + [Step(entry_name(entry), lambda entry=entry: self._fire(entry)) for entry in self.due()]  # type: ignore[misc]
 
+    def _first_of_each(self) -> list[Entry]:
+        """Of what is ready, what comes first in each event loop, and each keeper."""
+        first: dict[object, Entry] = {}
+        for entry in self.ready:
+            owner = getattr(entry[3][0] if entry[3] and callable(entry[3][0]) else entry[2], "__self__", entry[2])
+            process = getattr(owner, "process", None)
+            first.setdefault((process, type(owner).__name__) if process else owner, entry)
+        return list(first.values())
+
     def pending(self) -> list[Entry]:
         """What is planned for some moment."""
         self._heap = [entry for entry in self._heap if entry[2] is not None]
@@ -119,6 +131,10 @@ class Stepwise(World):
     def due(self) -> list[Entry]:
         """What is planned for this moment."""
         return sorted(entry for entry in self.pending() if entry[0] <= self.now + INSTANT)
+
+    def due_by(self, when: float) -> bool:
+        """Something can happen until then."""
+        return bool(self.steps_now()) or any(entry[0] <= when for entry in self.pending())
 
     def _pass_time(self) -> None:
         if not self.pending():

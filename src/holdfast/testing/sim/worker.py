@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.mutex import ACQUIRE, Attempt
+from holdfast._core.gate import Lead
+from holdfast._core.mutex import ACQUIRE, Attempt, Grant
 from holdfast._core.requests import (
     Answer,
     Call,
@@ -61,10 +62,12 @@ class Worker:
         "acquisition",
         "acquisitions",
         "asked",
+        "asked_first",
         "asked_to_join",
         "coroutine",
         "done",
         "inside",
+        "lined",
         "name",
         "process",
         "requests",
@@ -86,6 +89,10 @@ class Worker:
         """Which acquisition its tokens are drawn for."""
         self.asked_to_join = 0.0
         """When (true time) this acquisition asked for a place in line first: that counts, even if the answer was lost."""
+        self.asked_first = 0.0
+        """When this acquisition sent its first request."""
+        self.lined = ""
+        """The last acquisition that stood in the line of its process."""
         self.inside = False
         """It is in an operation, see `operation`."""
         self.shielded = False
@@ -191,8 +198,10 @@ class Worker:
         if wire is None or not wire.open:
             wire = self._wires[server] = process.connect(server, self.name)
         self._asked = asked = Ticket(self)
-        if isinstance(call, Run) and call.script is ACQUIRE and call.args[2] and not self.asked_to_join:
-            self.asked_to_join = process.world.now
+        if isinstance(call, Run) and call.script is ACQUIRE:
+            self.asked_first = self.asked_first or process.world.now
+            if call.args[2] and not self.asked_to_join:
+                self.asked_to_join = process.world.now
 
         def then(answer: Any, sent: float) -> None:
             if self._asked is not asked:
@@ -230,7 +239,10 @@ class Worker:
 
     def _park(self, request: Park) -> Any:
         attempt = request.attempt
-        return self._get(attempt, attempt.until, lambda _outcome: attempt.given is not None, None)
+        if self.lined != self.acquisition:
+            self.lined = self.acquisition
+            self.process.world.note("lined", self.name, attempt.spec.key, self.acquisition)
+        return self._get(attempt, attempt.until, lambda _outcome: True, park=True)
 
     def _enlist(self, request: Enlist) -> Any:
         waiter = request.waiter
@@ -241,16 +253,28 @@ class Worker:
     def _wait(self, request: Wait) -> Any:
         process, attempt = self.process, request.waiter.attempt
         if request.answer is not None:
-            process.world.note("queued", self.name, attempt.spec.key, self.acquisition, since=self.asked_to_join)
+            self._queued(attempt, self.asked_to_join)
             process.joined(request.waiter, request.answer)
         return self._get(attempt, request.until, lambda outcome: outcome is not None)
 
+    def _queued(self, attempt: Attempt, since: float) -> None:
+        world = self.process.world
+        lease = world.lease(attempt.token, self.acquisition)
+        world.places[lease or self.acquisition] = since
+        world.note("queued", self.name, attempt.spec.key, self.acquisition, since=since, lease=lease)
+
+    def given(self, attempt: Attempt) -> None:
+        """Another one of its process gives it something: the place in the queue at the server, or the lock."""
+        world, given = self.process.world, attempt.given
+        if isinstance(given, Lead) and given.place is not None:
+            lease = world.lease(attempt.token, self.acquisition)
+            self._queued(attempt, world.places[lease or self.acquisition])
+        elif isinstance(given, Grant) and given.tenure is not None:
+            lease = world.lease(given.tenure.token, self.acquisition)
+            world.note("passed", self.name, attempt.spec.key, self.acquisition, fence=given.fence, lease=lease)
+
     def _get(
-        self,
-        attempt: Attempt,
-        until: float | None,
-        enough: Callable[[Outcome | None], bool],
-        late: TimedOut | None = TimedOut(),  # noqa: B008 - it has no state
+        self, attempt: Attempt, until: float | None, enough: Callable[[Outcome | None], bool], *, park: bool = False
     ) -> Any:
         slot = attempt.slot
         assert isinstance(slot, Slot)
@@ -261,7 +285,7 @@ class Worker:
         slot.enough = enough
         self._slot = slot
         if until is not None:
-            self._set_timer(max(until, self.process.clock()), late)
+            self._set_timer(max(until, self.process.clock()), None if park else TimedOut())
         return LATER
 
     def woken(self, slot: Slot) -> None:
@@ -298,15 +322,22 @@ LATER = _Later()
 class Slot:
     """Where a worker waits for what becomes of its waiter."""
 
-    __slots__ = ("_worker", "enough", "outcomes")
+    __slots__ = ("_worker", "attempt", "enough", "outcomes")
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self.attempt: Attempt | None = None
         self.outcomes: list[Outcome | None] = []
         self.enough: Callable[[Outcome | None], bool] = bool
         """Whether that ends what the worker waits for just now."""
 
+    @property
+    def whose(self) -> str:
+        return self._worker.name
+
     def put(self, outcome: Outcome | None, /) -> bool:
         self.outcomes.append(outcome)
+        if outcome is None and self.attempt is not None:
+            self._worker.given(self.attempt)
         self._worker.process.soon(self._worker.woken, self)
         return True

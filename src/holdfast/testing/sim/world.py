@@ -67,6 +67,8 @@ class World:
         """What happens to single requests as they arrive, see `faults.mishaps`."""
         self.acquisitions: dict[str, str] = {}
         """For each token, which acquisition it was drawn for."""
+        self.places: dict[str, float] = {}
+        """For each lease that was queued for, when the request that joined the queue was sent."""
         self.resource = Keyspace()
         """What the locks protect: a server that forgets nothing, written to under `holdfast.guard`."""
         self.register: dict[str, int] = {}
@@ -75,6 +77,7 @@ class World:
         """Workers that have not come to their end."""
         self.processes: list[Process] = []
         self.servers: list[Server] = []
+        self.closed = False
         self.steps = 0
         self._planned: dict[int, list[Callable[[], object]]] = {}
         self._heap: list[Entry] = []
@@ -82,7 +85,18 @@ class World:
 
     def note(self, kind: str, who: str = "", lock: str = "", attempt: str = "", **facts: Any) -> None:
         """Write something into the history."""
+        if self.closed:
+            return
         self.history.append(Event(self.now, kind, who, lock, attempt, **facts))
+
+    def drawn_for(self, token: str) -> str:
+        """The acquisition that a token was drawn for: what the history calls its lease. A foreign one: its value."""
+        return self.acquisitions.get(token.removesuffix("~"), token)
+
+    def lease(self, token: str, acquisition: str) -> str:
+        """What the history says of whose lease it is, of one who has it in this acquisition: nothing if it is his own."""
+        lease = self.drawn_for(token)
+        return "" if lease == acquisition else lease
 
     # What is to happen
 
@@ -142,7 +156,8 @@ class World:
         self.now = until
 
     def close(self) -> None:
-        """End what is still going on in it."""
+        """End what is still going on in it. Nothing of that is told."""
+        self.closed = True
         for process in self.processes:
             for worker in process.workers:
                 worker.discard()
