@@ -33,13 +33,13 @@ def test_the_commands_named_are_all_that_is_needed() -> None:
 
 def use_everything(url: str) -> None:
     """Take, wait, hand over, time out, renew, ask, guard."""
-    lock, other = holdfast.Lock(url, "claims", ttl=3), holdfast.Lock(url, "claims", ttl=3, wait=10)
+    lock, other = holdfast.FairLock(url, "claims", ttl=3), holdfast.Lock(url, "claims", ttl=3, wait=10)
     taken = threading.Event()
     with lock as lease:
         waiter = threading.Thread(target=lambda: taken.set() if other.acquire() else None)
         waiter.start()
         with pytest.raises(holdfast.LockTimeout):
-            holdfast.Lock(url, "claims", wait=0.3).__enter__()
+            holdfast.FairLock(url, "claims", wait=0.3).__enter__()
         assert not taken.wait(1.2)
         lease.renew()
         assert lock.locked()

@@ -20,6 +20,7 @@ from faults.peer import Peer
 from faults.test_interrupts import at_every_line
 from holdfast._servers.process import PrivateServer
 from live.crowd import Crowd, Turn, in_order
+from live.witness import gate, waiting_here
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
 TTL = 0.45
-
-
-def waiting_here(lock: Any) -> int:
-    """How many stand in line for a lock in this process."""
-    driver = lock._home
-    return 0 if driver is None or driver._gate is None else len(driver._gate.line)
 
 
 def line_up(face: Face, url: str, name: str, count: int, **options: Any) -> tuple[Any, list[tuple[Any, Future[Any]]]]:
@@ -44,7 +39,7 @@ def line_up(face: Face, url: str, name: str, count: int, **options: Any) -> tupl
         lock = face.Lock(url, name, **options)
         waiters.append((lock, face.start(lock.acquire, timeout=8)))
         until(lambda: waiting_here(holder) == number + 1)  # noqa: B023
-    until(lambda: holder._home._gate.node.reachable)  # or nothing would be passed on
+    until(lambda: gate(holder).node.reachable)  # or nothing would be passed on
     return holder, waiters
 
 
@@ -110,7 +105,7 @@ def test_stopped_for_longer_than_the_lease_with_others_in_line(server: PrivateSe
         fence = peer.ask("lock.lease.fence")
         peer.ask(f"globals().update(other=holdfast.Lock(url, {name!r}, ttl={TTL}))")
         peer.ask("start(lambda: globals().update(got=other.acquire()))")
-        until(lambda: peer.ask("other._home is not None and len(other._home._gate.line)") == 1)
+        until(lambda: peer.ask("len(holdfast._drive.process.current().keeper.gate(other._endpoint, other._spec.keys[0]).line)") == 1)
         peer.stop()
         assert ours.acquire(timeout=5)
         peer.go_on()

@@ -1,4 +1,4 @@
-"""One contender per process: threads and tasks that want the same lock line up here, and the lease is passed along."""
+"""One contender per process: threads and tasks that want the same lock line up here, and it is passed on along the line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +17,7 @@ from holdfast import FairLock, Lock, aio
 from holdfast._core.gate import LIMIT
 from holdfast._servers.process import PrivateServer
 from live.crowd import Crowd
-from live.witness import Monitor, in_thread, queue_length, until, until_in_loop
+from live.witness import Monitor, in_thread, queue_length, until, until_in_loop, waiting_here
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -26,26 +25,19 @@ if TYPE_CHECKING:
 short_lease = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")
 
 
-def waiting_here(lock: Lock | aio.Lock) -> int:
-    """How many stand in line for a lock in this process."""
-    attempt = lock._new_attempt(lock._driver().process)
-    assert attempt.gate is not None
-    return len(attempt.gate.line)
-
-
-def stand_in_line(lock: Lock | aio.Lock, number: int) -> bool:
-    return waiting_here(lock) == number
-
-
 # In one process
 
 
 def test_threads_and_tasks_of_several_loops_take_turns(server: PrivateServer, monitor: Monitor, name: str) -> None:
     crowd = Crowd(lambda: Lock(server.url, name), lambda: aio.Lock(server.url, name))
-    crowd.threads(4, turns=25)
-    crowd.loop(4, turns=25)
-    crowd.loop(4, turns=25)
+    with Lock(server.url, name) as lease:
+        crowd.threads(4, turns=25)
+        crowd.loop(4, turns=25)
+        crowd.loop(4, turns=25)
+        until(lambda: waiting_here(Lock(server.url, name)) == 12)
+        monitor.commands()
     turns = crowd.done()
+    assert turns[0].fence > lease.fence
     assert len(turns) == 300
     assert len({turn.who for turn in turns}) == 12
     trips = [command for command in monitor.names(name) if command == "EVALSHA"]
@@ -123,9 +115,9 @@ def test_cancelled_in_line_at_any_moment(server: PrivateServer, name: str) -> No
             holder, lock, other = (aio.Lock(server.url, name) for _ in range(3))
             await holder.acquire()
             task = asyncio.create_task(lock.acquire())
-            await until_in_loop(partial(stand_in_line, holder, 1))
+            await until_in_loop(lambda: waiting_here(holder) == 1)  # noqa: B023
             taken = asyncio.create_task(other.acquire())
-            await until_in_loop(partial(stand_in_line, holder, 2))
+            await until_in_loop(lambda: waiting_here(holder) == 2)  # noqa: B023
             release = asyncio.create_task(holder.release())
             for _ in range(steps):
                 await asyncio.sleep(0)

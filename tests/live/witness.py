@@ -12,7 +12,10 @@ from uuid import uuid4
 
 import redis
 
+from holdfast._core.gate import Gate
 from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
+from holdfast._drive.process import current
+from holdfast._face import BaseLock
 from holdfast.guard import GUARD
 
 T = TypeVar("T")
@@ -96,6 +99,16 @@ class Monitor:
 def queue_length(look: redis.Redis, name: str) -> int:
     """How many stand in line for a lock."""
     return int(look.zcard(f"hf:{{{name}}}:queue"))
+
+
+def gate(lock: BaseLock) -> Gate:
+    """Where those of this process line up who want a lock."""
+    return current().keeper.gate(lock._endpoint, lock._spec.keys[0])
+
+
+def waiting_here(lock: BaseLock) -> int:
+    """How many stand in line for a lock in this process."""
+    return len(gate(lock).line)
 
 
 def connections(look: redis.Redis) -> set[str]:
