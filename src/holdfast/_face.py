@@ -11,10 +11,11 @@ from typing import Any, Literal, NoReturn
 
 from holdfast._core import acquire, sharing
 from holdfast._core.acquire import KeyConflict
+from holdfast._core.attempt import Attempt, Grant, Spec, answer_within
 from holdfast._core.gate import Gate
-from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, insist
+from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
-from holdfast._core.requests import Command, Refused, WireError
+from holdfast._core.requests import Command, Refused, WireError, insist
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
 from holdfast._wire.endpoint import Endpoint, resolve

@@ -8,9 +8,10 @@ import weakref
 from collections.abc import Callable
 from typing import Generic, NoReturn, Protocol, TypeVar
 
-from holdfast._core import mutex
+from holdfast._core import mutex, renewing
+from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.gate import Gate
-from holdfast._core.mutex import Attempt, Grant, give_up
+from holdfast._core.mutex import give_up
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import WireError
 from holdfast._face import MIN_TTL, seconds, server_error
@@ -157,7 +158,7 @@ class BaseLease:
         ttl = min(ttl, tenure.ends_at - now)
         made = tenure.asks(now, ttl)
         try:
-            kept, sent = await mutex.renew(tenure.spec, tenure.token, ttl, made)
+            kept, sent = await renewing.renew(tenure.spec, tenure.token, ttl, made)
         except WireError as error:
             raise server_error(tenure.spec, error) from error
         if not self._renewed(kept, made, sent, ttl):

@@ -11,7 +11,8 @@ from typing import Any, Never
 
 from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.mutex import Attempt, Busy, Grant
+from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.mutex import Busy
 from holdfast._core.requests import WireError
 from holdfast._core.sharing import abandon
 from holdfast._drive.aio import Driver, close, driver_for

@@ -10,7 +10,8 @@ from typing import Never
 
 from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.mutex import Attempt, Busy, Grant
+from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.mutex import Busy
 from holdfast._core.requests import WireError
 from holdfast._core.sharing import abandon
 from holdfast._drive.clock import clock

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from holdfast._core import mutex
-from holdfast._core.mutex import REFRESH, Attempt, Spec, milliseconds
+from holdfast._core.attempt import Attempt, Spec, milliseconds
+from holdfast._core.mutex import REFRESH
 from holdfast._core.requests import (
     Answer,
     Command,

@@ -6,8 +6,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.gate import Gate, Given, Lead
-from holdfast._core.mutex import BLOCK, Attempt, Busy, Grant, Held
+from holdfast._core.mutex import BLOCK, Busy, Held
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer
 from holdfast._core.waiting import Waiter

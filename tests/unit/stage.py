@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import _face, aio, locks
 from holdfast._core.gate import Gate
-from holdfast._core.mutex import RELEASE, renewal
-from holdfast._core.renewing import Renewing, Tenure
+from holdfast._core.mutex import RELEASE
+from holdfast._core.renewing import Renewing, Tenure, renewal
 from holdfast._core.requests import Run
 from holdfast._wire.endpoint import Endpoint
 from unit.driver import ME, Driver, Slot

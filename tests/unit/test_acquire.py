@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast._core.acquire import KeyConflict, acquire
-from holdfast._core.mutex import Attempt, Busy, Grant, milliseconds
+from holdfast._core.attempt import Attempt, Grant, milliseconds
+from holdfast._core.mutex import Busy
 from holdfast._core.requests import Command, NotSent, Refused, Request, Run, TimedOut, Unknown, WireError
 from unit.driver import OTHER, Driver, Fault, always, first, kind_of, some, spec
 from unit.scenarios import SCENARIOS, Scenario, freed, held, holder_releases, nothing

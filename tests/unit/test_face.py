@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import aio, locks
-from holdfast._core.mutex import Grant, margin
+from holdfast._core.attempt import Grant, margin
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import NotSent, Refused, Unknown
 from holdfast._lease import BaseLease

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from holdfast._core.attempt import Grant, margin
 from holdfast._core.gate import LIMIT, LOOK, MORE, USEFUL, Failed, Lead
-from holdfast._core.mutex import BLOCK, Grant, Held, margin
+from holdfast._core.mutex import BLOCK, Held
 from holdfast._core.requests import NotSent
 from unit.gates import OF_THE_SERVER, House, woken
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast._core import gate, waiting
+from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.gate import Failed, Lead
-from holdfast._core.mutex import Attempt, Grant
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import NotSent
 from unit.gates import House, woken

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast._core.acquire import start_over
-from holdfast._core.mutex import Attempt, Dead, give_up, margin, release, renew
+from holdfast._core.attempt import Attempt, margin
+from holdfast._core.mutex import Dead, give_up, release
+from holdfast._core.renewing import renew
 from holdfast._core.requests import NotSent, Refused, Run, Unknown, WireError
 from unit.driver import ME, OTHER, Driver, Fault, always, first, kind_of, never, some, spec
 from unit.server import Server

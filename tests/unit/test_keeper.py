@@ -14,10 +14,11 @@ from typing import Any
 import hiredis
 import pytest
 
+from holdfast._core.attempt import Attempt, Grant, margin
 from holdfast._core.gate import Gate, Lead
-from holdfast._core.mutex import CLAIM, RELEASE, RENEW, Attempt, Grant, margin, renewal
+from holdfast._core.mutex import CLAIM, RELEASE, RENEW
 from holdfast._core.node import EARLY, Node, Then
-from holdfast._core.renewing import Tenure
+from holdfast._core.renewing import Tenure, renewal
 from holdfast._core.requests import Answer, Call, Granted, NotSent, Refused, Run, Unknown
 from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint

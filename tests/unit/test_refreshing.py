@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._core.mutex import Busy, Held, margin
+from holdfast._core.attempt import margin
+from holdfast._core.mutex import Busy, Held
 from holdfast._core.requests import Conflict, Down, Gone, Granted, NotSent
 from holdfast._core.waiting import BATCH, REFRESH_EVERY, Waiting
 from unit.waiters import INFINITY, busy, enlisted, put, queued, sent_by, waiter

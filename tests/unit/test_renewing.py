@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast._core.mutex import CLAIM, SLOT, Attempt, Grant, margin
+from holdfast._core.attempt import SLOT, Attempt, Grant, margin
+from holdfast._core.mutex import CLAIM
 from holdfast._core.renewing import BATCH, CLAIM_AFTER, Renew, Renewing, Tenure, renewals
 from unit.driver import spec
 

@@ -11,7 +11,8 @@ import hiredis
 import pytest
 
 from holdfast import aio
-from holdfast._core.mutex import ACQUIRE, Attempt, Busy, Grant
+from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.mutex import ACQUIRE, Busy
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Enlist, NotSent, Refused, Run, Unknown, Wait
 from holdfast._core.waiting import Refresh, Waiter

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast._core.acquire import RECALL
+from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.gate import MORE, USEFUL, Gate
-from holdfast._core.mutex import ACQUIRE, BLOCK, RELEASE, Attempt, Busy, Grant
+from holdfast._core.mutex import ACQUIRE, BLOCK, RELEASE, Busy
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Gone, NotSent, Park, Request, Run, TimedOut, Unknown, Wait
 from holdfast._core.sharing import acquire

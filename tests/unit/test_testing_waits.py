@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast._core.mutex import Attempt, Held, Reply
+from holdfast._core.attempt import Attempt
+from holdfast._core.mutex import Held, Reply
 from holdfast._core.requests import Answer, TimedOut
 from holdfast._core.waiting import Waiting
 from holdfast._wire.endpoint import from_url, resolve

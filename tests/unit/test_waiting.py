@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._core.mutex import CLAIM, Held, margin
+from holdfast._core.attempt import margin
+from holdfast._core.mutex import CLAIM, Held
 from holdfast._core.requests import Answer, Down, Granted, NotSent, Refused, Run
 from holdfast._core.waiting import REMEMBERED, USABLE, Waiting
 from unit.waiters import busy, enlisted, put, queued, sent_by, waiter

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast._core.mutex import Attempt, Busy
+from holdfast._core.attempt import Attempt
+from holdfast._core.mutex import Busy
 from holdfast._core.requests import Answer, Outcome
 from holdfast._core.waiting import Waiter, Waiting
 from unit.driver import Slot, slot_of, spec

@@ -6,20 +6,8 @@ no hand-over can be missed; then nothing is sent but the refresh that `_core.wai
 
 from __future__ import annotations
 
-from holdfast._core.mutex import (
-    ACQUIRE,
-    BLOCK,
-    GRACE,
-    Attempt,
-    Busy,
-    Dead,
-    Grant,
-    Held,
-    Reply,
-    Spec,
-    give_up,
-    margin,
-)
+from holdfast._core.attempt import Attempt, Grant, Spec, margin
+from holdfast._core.mutex import ACQUIRE, BLOCK, GRACE, Busy, Dead, Held, Reply, give_up
 from holdfast._core.requests import (
     Answer,
     Conflict,

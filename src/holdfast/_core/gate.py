@@ -11,7 +11,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast._core.mutex import BLOCK, Attempt, Busy, Grant, Held, Spec, margin
+from holdfast._core.attempt import Attempt, Grant, Spec, margin
+from holdfast._core.mutex import BLOCK, Busy, Held
 from holdfast._core.renewing import nobody
 from holdfast._core.requests import TimedOut, WireError
 
@@ -27,8 +28,7 @@ USEFUL = 1.0
 """Seconds that are left at least of a lease that is passed on, or half of its length; what is shorter is renewed first."""
 
 LOOK = 0.0002
-"""Seconds after which who keeps the lock here looks for a sign that somebody outside wants it: a busy interpreter lets the
-keeper, who reads what has come, wait for 5 ms."""
+"""Seconds between looks for a sign that somebody outside wants it: a busy interpreter lets the keeper wait for 5 ms to read it."""
 
 MORE = 1000
 """Fences that are asked for when the block is used up and nobody waits outside."""

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
+from holdfast._core.attempt import milliseconds
 from holdfast._core.gate import Gate
-from holdfast._core.mutex import REFRESH, RELEASE, milliseconds
+from holdfast._core.mutex import REFRESH, RELEASE
 from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
 from holdfast._core.requests import Call, Command, NotSent, Refused, Run, WireError
 from holdfast._core.waiting import Refresh, Waiter, Waiting

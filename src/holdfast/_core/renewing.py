@@ -11,8 +11,9 @@ import heapq
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from holdfast._core.mutex import RENEW, SLOT, Grant, Spec, answer_within, margin, milliseconds
-from holdfast._core.requests import Run
+from holdfast._core.attempt import SLOT, Grant, Spec, answer_within, margin, milliseconds
+from holdfast._core.mutex import RENEW
+from holdfast._core.requests import Run, insist
 
 CLAIM_AFTER = 0.05
 """Seconds after a hand-over at which the claim window is turned into the full lease; a lock held for less saves the trip."""
@@ -122,6 +123,22 @@ class Tenure:
         if self.spec.renew:
             # The last lease that max_hold allows is not renewed again.
             self.renew_at = self.due_at(sent + ttl * self.spec.renew_part) if ttl >= self.ttl else self.deadline
+
+
+async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, float]:
+    """Set the lease to ``ttl`` seconds from now, local time ``made``: (still ours, when that was sent; minus infinity if a
+    later request counts). Raises as `release` does."""
+    answer = await insist(renewal(spec, token, ttl, made))
+    (state,) = answer.value
+    return state > 0, answer.sent if state == 1 else float("-inf")
+
+
+def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[list[int]]:
+    """The request for a lease of ``ttl`` seconds, made at local time ``made``, by hand or by the keeper.
+
+    Its time is its number: of two that overtake each other, or come late, the server goes by the one that was made later.
+    """
+    return Run(RENEW, spec.keys, (token, milliseconds(ttl), int(made * 1e6)), min(spec.timeout, answer_within(ttl)))
 
 
 class Renew(NamedTuple):

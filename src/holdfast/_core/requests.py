@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 if TYPE_CHECKING:
-    from holdfast._core.mutex import Attempt
+    from holdfast._core.attempt import Attempt
     from holdfast._core.waiting import Waiter
     from holdfast._lua import Script
 
@@ -175,3 +175,13 @@ class Delist(Request[None]):
     """The waiter waits no more, whatever came of it."""
 
     waiter: Waiter
+
+
+async def insist(call: Request[R]) -> R:
+    """Ask for something that does no harm when it is done twice: up to three times if there is no answer."""
+    for _ in range(2):
+        try:
+            return await call
+        except (NotSent, Unknown):
+            await Sleep(0.02)
+    return await call

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from holdfast._core.acquire import RECALL, ask_until, marked, take
+from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.gate import Failed, Gate, Given, Lead
-from holdfast._core.mutex import Attempt, Busy, Grant, Held, give_up
+from holdfast._core.mutex import Busy, Held, give_up
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Delist, Draw, Now, Park, WireError
 from holdfast._core.waiting import Waiter

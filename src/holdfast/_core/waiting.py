@@ -12,7 +12,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast._core.mutex import CLAIM, RELEASE, Attempt, Busy, Held, Reply, margin
+from holdfast._core.attempt import Attempt, margin
+from holdfast._core.mutex import CLAIM, RELEASE, Busy, Held, Reply
 from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, TimedOut, WireError
 
 INFINITY = float("inf")

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast._core.mutex import Attempt
+from holdfast._core.attempt import Attempt
 from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, TimedOut, Wait
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current

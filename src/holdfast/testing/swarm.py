@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from holdfast._core.mutex import CLAIM, Spec
+from holdfast._core.attempt import Spec
+from holdfast._core.mutex import CLAIM
 from holdfast._core.requests import Sleep
 from holdfast.testing import checkers
 from holdfast.testing.history import Event

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from holdfast._core.mutex import BLOCK, milliseconds
+from holdfast._core.attempt import milliseconds
+from holdfast._core.mutex import BLOCK
 from holdfast._core.names import lock_keys
 from holdfast._drive.process import describe
 from holdfast._face import MIN_TTL, BaseLock, seconds

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast._core.acquire import KeyConflict, acquire
-from holdfast._core.mutex import Attempt, Busy, Grant, Spec, answer_within, milliseconds
+from holdfast._core.attempt import Attempt, Grant, Spec, answer_within, milliseconds
+from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import WireError
 from holdfast._core.sharing import abandon

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.attempt import Attempt, Grant, Spec
 from holdfast._core.gate import KEEPER, Gate, Lead
-from holdfast._core.mutex import Attempt, Grant, Spec
 from holdfast._core.node import GiveBack
 from holdfast._core.renewing import Tenure, nobody
 from holdfast._core.waiting import Waiter

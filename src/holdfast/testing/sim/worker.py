@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.gate import Lead
-from holdfast._core.mutex import ACQUIRE, Attempt, Grant
+from holdfast._core.mutex import ACQUIRE
 from holdfast._core.requests import (
     Answer,
     Call,
