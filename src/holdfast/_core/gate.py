@@ -28,7 +28,7 @@ USEFUL = 1.0
 """Seconds that are left at least of a lease that is passed on, or half of its length; what is shorter is renewed first."""
 
 LOOK = 0.0002
-"""Seconds between looks for a sign that somebody outside wants it: a busy interpreter lets the keeper wait for 5 ms to read it."""
+"""Seconds between looks for a sign that somebody outside wants it: in a busy interpreter the keeper waits 5 ms to read it."""
 
 MORE = 1000
 """Fences that are asked for when the block is used up and nobody waits outside."""
