@@ -105,7 +105,11 @@ def test_stopped_for_longer_than_the_lease_with_others_in_line(server: PrivateSe
         fence = peer.ask("lock.lease.fence")
         peer.ask(f"globals().update(other=holdfast.Lock(url, {name!r}, ttl={TTL}))")
         peer.ask("start(lambda: globals().update(got=other.acquire()))")
-        until(lambda: peer.ask("len(holdfast._drive.process.current().keeper.gate(other._endpoint, other._spec.keys[0]).line)") == 1)
+        until(
+            lambda: (
+                peer.ask("len(holdfast._drive.process.current().keeper.gate(other._endpoint, other._spec.keys[0]).line)") == 1
+            )
+        )
         peer.stop()
         assert ours.acquire(timeout=5)
         peer.go_on()
