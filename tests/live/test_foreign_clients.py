@@ -14,7 +14,7 @@ import redis.asyncio
 import valkey
 
 import holdfast
-from holdfast import Lock, ServerError, aio, guard
+from holdfast import FairLock, Lock, ServerError, aio, guard
 from holdfast._core.requests import Refused
 from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
@@ -84,8 +84,8 @@ def client(request: pytest.FixtureRequest, server: PrivateServer) -> Iterator[An
 def test_a_lock_does_all_it_does(client: Any, look: redis.Redis, name: str) -> None:
     before = settings(client)["settings"]
     use(client, name)
-    other = Lock(client, name)
-    with Lock(client, name, ttl=2) as lease:
+    other = FairLock(client, name)
+    with FairLock(client, name, ttl=2) as lease:
         waiting = in_thread(other.acquire)
         until(lambda: queue_length(look, name) == 1)  # so the inbox listens
         lease.check()
@@ -110,8 +110,8 @@ def test_all_connections_are_the_clients_own(server: PrivateServer, look: redis.
     client = CLIENTS["connection"](server)
     holdfast.close()
     before, opened = connections(look), Tunnelled.opened
-    other = Lock(client, name)
-    with Lock(client, name):
+    other = FairLock(client, name)
+    with FairLock(client, name):
         waiting = in_thread(other.acquire)
         until(lambda: queue_length(look, name) == 1)
         assert len(connections(look) - before) == Tunnelled.opened - opened
@@ -139,8 +139,8 @@ def test_a_hand_over_missed_while_the_client_connects_anew(new_server: NewServer
     server = new_server(port=True)
     client: Any = CLIENTS["connection"](server)
     with redis.Redis.from_url(server.url, decode_responses=True) as look:
-        lock = Lock(client, name, ttl=30)
-        waiting = Lock(client, name, ttl=30)
+        lock = FairLock(client, name, ttl=30)
+        waiting = FairLock(client, name, ttl=30)
         with lock:
             future = in_thread(waiting.acquire, timeout=10)
             until(lambda: queue_length(look, name) == 1)
@@ -208,7 +208,7 @@ def in_loop(main: Callable[[Any], Coroutine[Any, Any, None]], server: PrivateSer
 
 def test_an_asyncio_lock_does_all_it_does(server: PrivateServer, look: redis.Redis, name: str) -> None:
     async def main(client: Any) -> None:
-        lock, other = aio.Lock(client, name), aio.Lock(client, name)
+        lock, other = aio.FairLock(client, name), aio.FairLock(client, name)
         async with lock as lease:
             assert await lock.locked()
             assert await other.acquire(False) is False

@@ -28,6 +28,9 @@ AGAIN = 0.05
 _closing = threading.RLock()  # a signal handler may put something in, too
 """Nobody writes to a pipe that is being closed: its number may be another file's by then."""
 
+LONGEST = 3_600_000.0
+"""Milliseconds of one look, at most: the system takes no more than 24 days."""
+
 
 class Slot(queue.SimpleQueue["Outcome | None"]):
     """Where a thread waits for what becomes of its attempt."""
@@ -81,7 +84,7 @@ def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
         slot.alarm = alarm
         if not slot.empty():
             return False
-        ready = poll.poll(None if until is None else max(0.0, 1000 * (until - clock()) + 1))
+        ready = poll.poll(None if until is None else min(LONGEST, max(0.0, 1000 * (until - clock()) + 1)))
         return bool(ready) and all(fd != here for fd, _ in ready)
     finally:
         with _closing:
