@@ -159,8 +159,11 @@ class Link:
             return
         self._out = self._out[sent:]
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
-        if self._lent is None and self._keeper.selector.get_key(self.sock).events != wanted:
-            self._keeper.selector.modify(self.sock, wanted, self)
+        with self._keeper.mutex:  # somebody may borrow the socket just now
+            if self._out:
+                self.take_back()
+            if self._lent is None and self._keeper.selector.get_key(self.sock).events != wanted:
+                self._keeper.selector.modify(self.sock, wanted, self)
 
     def on_readable(self) -> None:
         """Read all there is: what TLS has decrypted already would not wake the selector again."""
@@ -205,12 +208,13 @@ class Link:
         return self._due
 
     def fail(self, why: str) -> None:
-        sock, self.sock = self.sock, None
-        if sock is not None:
+        with self._keeper.mutex:  # or it would be borrowed, or given back, in the middle of this
+            sock, self.sock = self.sock, None
             lent, self._lent = self._lent, None
-            if lent is None:
+            if sock is not None and lent is None:
                 self._keeper.selector.unregister(sock)
-            else:
+        if sock is not None:
+            if lent is not None:
                 lent.put(None)
             sock.close()
             if self._on_closed is not None:
@@ -233,7 +237,8 @@ class Link:
             return False  # nothing; or closed just now
 
     def lend(self, waiter: Waiter) -> socket.socket | None:
-        """The socket, for a waiter to look at instead of the selector. None where that is not possible."""
+        """The socket, for a waiter to look at instead of the selector. None where that is not possible. The keeper's mutex is
+        held, as for `take_back`."""
         if self.sock is None or self._lent is not None or self._out or self._endpoint.tls is not None:
             return None
         self._lent, self.returned = waiter, False
