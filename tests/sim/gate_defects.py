@@ -76,6 +76,12 @@ PASSING = (
         file="_core/node.py",
     ),
     _gate(
+        "asked-while-asking",
+        "self.asked |= self.crowded",
+        "self.asked = self.crowded",
+        "what was heard while the lock was being asked for is forgotten when it is given",
+    ),
+    _gate(
         "last-in-line-first",
         "            self.line.append(attempt)\n",
         "            self.line.appendleft(attempt)\n",

@@ -437,6 +437,10 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         ),
         [],
     ),
+    "R12 taken when it was known to be lost": (
+        story(GRANTED, [ev._replace(note="gone") if ev.kind == "taken" else ev for ev in PASSED], FREED),
+        ["R12"],
+    ),
     "R13 passed on under a fence that was not issued": (
         story(e(0.9, "granted", "server", "a5", fence=5, last=5, until=60), GRANTED[1:], PASSED, FREED),
         ["R13", "R13"],

@@ -135,7 +135,7 @@ class Gate:
             if self.who is None:
                 tenure = self.tenure
                 if tenure is None or tenure.lost:
-                    self.who, self.tenure = attempt, None
+                    self.who, self.tenure, self.asked = attempt, None, False
                     return Lead()
                 if alike(attempt.spec, tenure):
                     self.who = attempt
@@ -192,23 +192,22 @@ class Gate:
         with self.mutex:
             if self.tenure is not None:
                 self.node.forget(self.tenure)
-            self.tenure = None
+            self.tenure, self.asked = None, False
             return Lead()
 
     def had(self, attempt: Attempt, tenure: Tenure) -> None:
         """The lease of what this one took."""
         if self.who is attempt:
             with self.mutex:
-                self.tenure = tenure
-                self.asked = self.asked or self.node.asked_for(tenure.token)
+                self.tenure, self.asked = tenure, self.asked or self.node.asked_for(tenure.token)
 
     def took(self, attempt: Attempt, grant: Grant) -> None:
         """Who leads was given the lock by the server."""
         with self.mutex:
-            self.fence, self.last = grant.fence, grant.last
-            self.taken, self.passes, self.trouble = grant.taken, 0, None
-            # Who stood in the queue there may have others behind it, who told an earlier holder.
-            self.crowded = self.asked = grant.queued or self.node.asked_for(attempt.token)
+            self.fence, self.last, self.taken, self.passes, self.trouble = grant.fence, grant.last, grant.taken, 0, None
+            # Others behind us in the queue have told an earlier holder. What was heard while we asked may be meant for us.
+            self.crowded = grant.queued or self.node.asked_for(attempt.token)
+            self.asked |= self.crowded
 
     # Going
 
@@ -372,6 +371,7 @@ class Gate:
         self.tenure = None
 
     def _lead(self, place: Waiter | None) -> None:
+        self.asked = False
         while self.line:
             heir = self.line[0]
             if place is not None:

@@ -61,6 +61,8 @@ class Scenario:
     together: int = 1
     ttl: float = TTL
     renew: bool = True
+    brisk: bool = False
+    """As in `Stepwise`."""
     warm: bool = False
     """Each process listens already, and has written its record."""
     fair: bool = False
@@ -80,6 +82,7 @@ class Scenario:
         """Its world, before anything has happened."""
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
         world.in_turn = self.face == "asyncio" and self.together > 1
+        world.brisk = self.brisk
         server = Server(world)
         sharing: dict[str, Any] = {"linger": self.linger, "max_passes": self.max_passes, "max_pass_time": self.max_pass_time}
         described = spec(ttl=self.ttl, renew=self.renew, **sharing)
@@ -122,6 +125,7 @@ class Scenario:
 
 ALL_FAULTS = ("lost-request", "lost-reply", "slow", "duplicate", "crash", "pause", "cancel", "deaf", "restart")
 
+TWICE = ("cancel", "lost-request", "lost-reply", "crash", "deaf")
 PAIR_FAULTS = ("cancel", "lost-request", "lost-reply", "crash", "pause", "deaf")
 
 BOTH = (once(), once())
@@ -129,6 +133,7 @@ LIMITED = (once(hold=1.5), once(wait=0.7))
 HELD = (once(hold=1.5), once())
 THREE = (once(), once(), once())
 FOUR = (once(), once(), once(), once())
+WAITING = (once(hold=1.5), once(wait=0.5), once(wait=0.7), once(hold=0.3))
 ASKED = (once(), once(wait=0.0))
 
 
@@ -153,7 +158,14 @@ QUICK: dict[str, Scenario] = {
         Scenario("two-together", "two threads of one process", BOTH, together=2),
         *_each("two", "two clients take the lock once", BOTH, ALL_FAULTS[:-1]),
         *_each("two-limited", "two clients, one gives up", LIMITED, ALL_FAULTS[:-1]),
-        Scenario("pair-and-one", "two tasks of one process, and another process", THREE, **PAIRS),
+        Scenario("pairs", "two processes, two tasks each", FOUR, brisk=True, **PAIRS),
+        *_each("pairs", "two processes, two tasks each", FOUR, ("pause",), brisk=True, **PAIRS),
+        *_each("pairs-kept", "the same; leases are kept", FOUR, ("pause",), brisk=True, linger=0.3, **PAIRS),
+        Scenario("pairs-kept", "two processes, two tasks each; leases are kept", FOUR, brisk=True, linger=0.3, **PAIRS),
+        Scenario("pairs-bound", "two processes, two tasks each; others go first", FOUR, brisk=True, max_passes=0, **PAIRS),
+        *_each("pairs-limited", "two processes, two tasks each, one gives up", WAITING, PAIR_FAULTS, brisk=True, **PAIRS),
+        *_each("pairs", "two processes, two tasks each", FOUR, TWICE, budget=2, brisk=True, **PAIRS),
+        *_each("pairs-kept", "the same; leases are kept", FOUR, TWICE, budget=2, brisk=True, linger=0.3, **PAIRS),
         Scenario("kept", "one keeps the lock for a while after use, one asks and does not wait", ASKED, **KEPT),
         *_each("pair", "two tasks of one process", BOTH, ("cancel", "lost-reply", "pause"), **PAIRS),
         *_each("kept", "one keeps the lock, one asks", ASKED, ("cancel", "lost-request", "crash", "pause"), **KEPT),
@@ -166,11 +178,7 @@ LONG: dict[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
         Scenario("three", "three clients take the lock once", THREE),
-        Scenario("pairs", "two processes, two tasks each", FOUR, **PAIRS),
-        Scenario("pairs-kept", "two processes, two tasks each; leases are kept for a while", FOUR, linger=0.3, **PAIRS),
-        Scenario(
-            "pairs-bound", "two processes, two tasks each; nothing is passed on to let others wait", FOUR, max_passes=0, **PAIRS
-        ),
+        Scenario("pair-and-one", "two tasks of one process, and another process", THREE, **PAIRS),
         *_each("pair-and-one", "two tasks of one process, and another process", THREE, PAIR_FAULTS, **PAIRS),
         *_each("pair-and-one-kept", "the same; leases are kept for a while", THREE, PAIR_FAULTS, linger=0.3, **PAIRS),
         Scenario("two-restart", "two clients take the lock once; restart", BOTH, ("restart",)),

@@ -179,13 +179,18 @@ def r9_nothing_left(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 def r12_over_is_over(case: Evidence, _: Limits) -> Iterator[Violation]:
     """What was released or lost is not revived: the holder renews it no more, and the server does not grant it again, nor
-    extend it after a release that succeeded. Who has passed it on inside his process renews it no more, either.
+    extend it after a release that succeeded. Who has passed it on inside his process renews it no more, either; and nobody
+    takes what his process knows to be lost.
 
     Excused for the server: amnesia (it remembers what was before), clock, foreign; and a grant, with what follows from it,
     after a duplicate of a request that its sender could not know of, or, after a loss, of which nobody has told the server,
     after any fault that the holder may have felt.
     """
     for hold in case.holds():
+        if hold.taken.note:
+            yield Violation(
+                "R12", f"{hold.who} took {hold.lock!r}, which was known to be lost: {hold.taken.note}", (hold.taken,)
+            )
         if hold.how in {"", "crashed"}:
             continue
         over = ""

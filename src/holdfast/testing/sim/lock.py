@@ -39,7 +39,8 @@ class Lease(BaseLease):
         self.lease = self._world.lease(tenure.token if tenure else grant.attempt.token, self._acquisition)
         process.leases[self] = deadline = tenure.deadline if tenure else grant.deadline
         self._key = grant.attempt.spec.key
-        self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first)
+        lost = tenure.lost if tenure else ""
+        self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
         super().__init__(process, NOWHERE, grant, None)
 
     def _note(self, kind: str, **facts: Any) -> None:
