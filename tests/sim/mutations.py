@@ -46,7 +46,7 @@ HOLDING = (
     ),
     _core(
         "by-hand-counted-from-answer",
-        "mutex",
+        "renewing",
         "return state > 0, answer.sent if",
         "return state > 0, answer.came if",
         "a lease that is renewed by hand counts from when the answer came",
@@ -77,7 +77,7 @@ ASKING = (
     ),
     _core(
         "no-margin",
-        "mutex",
+        "attempt",
         "return ttl * 0.01 + 0.002",
         "return 0.0",
         "there is no allowance for the drift of clocks",
@@ -202,7 +202,7 @@ MORE = (
     ),
     _core(
         "loss-by-hand-ignored",
-        "mutex",
+        "renewing",
         'return state > 0, answer.sent if state == 1 else float("-inf")',
         "return True, answer.sent",
         "who renews by hand does not look at what the server says",
