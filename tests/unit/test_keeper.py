@@ -48,6 +48,9 @@ class Line:
     def stirs(self) -> bool:
         return False
 
+    def take_back(self) -> None:
+        pass
+
     def fail(self, why: str) -> None:
         self.stage.failed.append(why)
 

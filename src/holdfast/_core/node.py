@@ -57,6 +57,9 @@ class Line(Protocol):
     def stirs(self) -> bool:
         """Something has come that nobody has read yet. Any thread may ask."""
 
+    def take_back(self) -> None:
+        """Read what comes: a waiter may have been listening instead. Any thread may say so; the keeper's mutex is held."""
+
 
 class Lines(Protocol):
     def __call__(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
@@ -211,6 +214,7 @@ class Node:
         return self.inbox.stirs()
 
     def be_reachable(self) -> None:
+        self.inbox.take_back()
         if not self._hear:
             self._hear = True
             self.keeper.wake_by(self.clock())
@@ -223,6 +227,7 @@ class Node:
 
     def look_at(self, gate: Gate, at: float) -> None:
         self._looked_after[gate] = min(at, self._looked_after.get(gate, at))
+        self.inbox.take_back()
         self.keeper.wake_by(at)
 
     def forget(self, tenure: Tenure) -> None:

@@ -236,7 +236,8 @@ class Keeper:
         for node in list(self._nodes.values()):
             inbox = self._inbox(node)
             if inbox is not None and inbox.returned:
-                inbox.take_back()
+                with self.mutex:
+                    inbox.take_back()
             node.turn(now)
         with self.mutex:
             # A wake-up once planned stays, even if its lease was given back meanwhile: or the next lease had to poke again.

@@ -247,6 +247,7 @@ class Link:
 
     def take_back(self) -> None:
         """Have the selector look at the socket again, if it is lent."""
+        self.returned = False
         if self._lent is not None and self.sock is not None:
             self._keeper.selector.register(self.sock, selectors.EVENT_READ, self)
             self._lent = None

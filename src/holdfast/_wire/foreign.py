@@ -202,6 +202,9 @@ class ForeignLine:
         """Nobody knows: the client has read it."""
         return False
 
+    def take_back(self) -> None:
+        """Nobody else can listen."""
+
     def overdue(self, now: float) -> None:
         """The client may take longer than we can wait."""
         for job in [job for job in self._pending if now >= job.deadline]:

@@ -335,6 +335,9 @@ class Line:
         """What comes is read at once here."""
         return False
 
+    def take_back(self) -> None:
+        """Nor does anybody else listen."""
+
     def fail(self, why: str) -> None:
         if self.wire is not None:
             self.wire.close(why)
