@@ -127,7 +127,7 @@ class Tenure:
 
 async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, float]:
     """Set the lease to ``ttl`` seconds from now, local time ``made``: (still ours, when that was sent; minus infinity if a
-    later request counts). Raises as `release` does."""
+    later request counts). Raises NotSent or Unknown when the server stays away, Refused when it refuses."""
     answer = await insist(renewal(spec, token, ttl, made))
     (state,) = answer.value
     return state > 0, answer.sent if state == 1 else float("-inf")
@@ -150,7 +150,7 @@ class Renew(NamedTuple):
 
 
 def renewals(batch: list[Renew]) -> Run[list[int]]:
-    """One request for all of these. As in `mutex.renewal`, the time at which each was made is its number."""
+    """One request for all of these. As in `renewal`, the time at which each was made is its number."""
     keys: list[bytes] = []
     args: list[str | int] = []
     for tenure, ttl, made in batch:

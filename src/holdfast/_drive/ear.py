@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 AGAIN = 0.05
 """Seconds after which the keeper has read what was not for us, and may lend the socket again."""
 
+LONGEST = 3_600_000.0
+"""Milliseconds of one look, at most: the system takes no more than 24 days."""
 
 _closing = threading.RLock()  # a signal handler may put something in, too
 """Nobody writes to a pipe that is being closed: its number may be another file's by then."""
-
-LONGEST = 3_600_000.0
-"""Milliseconds of one look, at most: the system takes no more than 24 days."""
 
 
 class Slot(queue.SimpleQueue["Outcome | None"]):

@@ -1,7 +1,7 @@
 """The keeper: one thread per process that renews leases, listens for hand-overs and refreshes waiters.
 
-It only carries out what the state objects `_core.renewing` and `_core.waiting` decide, and never waits for one server
-while another needs it. It depends on nobody's event loop, so a program that blocks its loop keeps its locks.
+What it does on a server, `_core.node` decides; here are the thread and its sockets. It never waits for one server while
+another needs it. It depends on nobody's event loop, so a program that blocks its loop keeps its locks.
 """
 
 from __future__ import annotations

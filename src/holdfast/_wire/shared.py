@@ -282,7 +282,8 @@ class Pool:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._main = threading.main_thread().ident
-        self._of_main = Stack(endpoint)  # without limit: a signal handler may ask while the thread is asking
+        # Without limit: a signal handler may ask while the thread is asking, and so may a finaliser, in any thread.
+        self._of_main = Stack(endpoint)
         self._of_few = Stack(endpoint, OWN)
         self._lane = _Lane(endpoint)
         self._mutex = threading.Lock()
