@@ -42,7 +42,6 @@ class Tenure:
         "doubt",
         "dropped",
         "ends_at",
-        "fence",
         "lost",
         "over",
         "owner",
@@ -57,7 +56,6 @@ class Tenure:
         self.spec: Spec = spec
         self.token = grant.attempt.token
         self.doubt = grant.attempt.doubt
-        self.fence = grant.fence
         self.ttl = spec.ttl
         self.deadline = grant.deadline
         self.asked_at = 0.0
