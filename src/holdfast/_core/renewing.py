@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from holdfast._core.attempt import SLOT, Grant, Spec, answer_within, margin, milliseconds
+from holdfast._core.attempt import GRID, Grant, Spec, answer_within, margin, milliseconds
 from holdfast._core.mutex import RENEW
 from holdfast._core.requests import Run, insist
 
@@ -182,7 +182,7 @@ class Renewing:
     def watch(self, tenure: Tenure) -> float:
         """Look after a lease, or look at it anew; answers when it wants attention (local seconds)."""
         token, at = tenure.token, tenure.wants_at
-        number = int(at * SLOT)
+        number = int(at * GRID)
         slot = self._slots.get(number)
         before = self._where.get(token)
         if before == number and slot and token in slot:

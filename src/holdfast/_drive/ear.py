@@ -66,7 +66,7 @@ def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None
                 if fence is not None:
                     keeper.heard(endpoint, waiter, fence)
         finally:
-            keeper.give_back(endpoint, soon=slot.empty())
+            keeper.returned(endpoint, soon=slot.empty())
         soon = clock() + AGAIN
         outcome = slot.take(soon if until is None else min(soon, until))
         if not isinstance(outcome, TimedOut) or (until is not None and until < soon):

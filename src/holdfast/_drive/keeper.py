@@ -106,7 +106,7 @@ class Keeper:
             only = len(node.waiting) == 1 and node.waiting.listening and node.waiting.stands(waiter)
             return inbox.lend(waiter) if only and inbox is not None else None
 
-    def give_back(self, endpoint: Endpoint, *, soon: bool) -> None:
+    def returned(self, endpoint: Endpoint, *, soon: bool) -> None:
         """The waiter looks at it no more. Not ``soon``: he has what he waited for, and is not to be disturbed by our waking up;
         the next time will do, and it will come within a second."""
         with self.mutex:
