@@ -94,7 +94,8 @@ class Lock(_face.BaseLock):
     """A named lock that at most one process, thread or task holds, anywhere.
 
     Taken, it is a lease: it ends ``ttl`` seconds after its holder stops renewing it, so a crashed holder blocks nobody for
-    longer. Waiters get it in the order in which they came, handed over directly. Fits wherever an asyncio.Lock does.
+    longer. It is handed over directly, to processes in the order in which they came; one that has it may pass it on inside
+    first, for a bounded time (`FairLock` never does). Fits wherever an asyncio.Lock does.
 
     If the lease is lost, the body of ``async with`` is cancelled and LeaseLost is raised. A lock belongs to an event loop
     while it is held or awaited, and is free to move when idle.

@@ -117,7 +117,7 @@ class House:
                 assert given.place.attempt is this
                 self.node.waiting.delist(given.place)
             tenure = self.taken(this)
-            fence = tenure.fence
+            fence = self.gate.fence
         self.is_done(this, tenure)
         return fence
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast._core.attempt import SLOT, Attempt, Grant, margin
+from holdfast._core.attempt import GRID, Attempt, Grant, margin
 from holdfast._core.mutex import CLAIM
 from holdfast._core.renewing import BATCH, CLAIM_AFTER, Renew, Renewing, Tenure, renewals
 from unit.driver import spec
@@ -57,7 +57,7 @@ def test_after_a_third_of_the_lease_or_a_little_less() -> None:
 def test_a_claim_is_made_a_full_lease_soon() -> None:
     renewing = watched(tenure(claim=True))
     assert renewing.due(100 + CLAIM_AFTER - 0.001) == ([], [])
-    assert one(renewing.due(100 + CLAIM_AFTER + 1 / SLOT)[0]).ttl == 30.0
+    assert one(renewing.due(100 + CLAIM_AFTER + 1 / GRID)[0]).ttl == 30.0
 
 
 def test_without_renewal_only_the_end_is_watched() -> None:
@@ -126,7 +126,7 @@ def test_renewals_due_in_the_same_moment_leave_together() -> None:
         for renewal in renewing.due(now)[0]:
             renewing.on_answer(renewal, 1, now, now)
         wakes += 1
-    assert wakes <= 2.5 * SLOT, "100 leases wake the keeper in each slot once at most"
+    assert wakes <= 2.5 * GRID, "100 leases wake the keeper in each slot once at most"
 
 
 def test_many_renewals_leave_in_batches_and_others_come_between() -> None:

@@ -63,7 +63,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
     busy = Busy(0.0, 0, "", lingers=False)
     if place is None:
         attempt.token = attempt.token or marked(await Draw(), attempt.spec)
-        result: Answer[Reply] | Grant | Busy = await ask_until(attempt, attempt.until, now, patient=attempt.waited)
+        result: Answer[Reply] | Grant | Busy = await ask(attempt, now, patient=attempt.waited)
     else:
         result = await _stand_in_line(attempt, place, patient=attempt.waited)
     while isinstance(result, Answer):
@@ -107,17 +107,15 @@ async def start_over(attempt: Attempt) -> None:
     attempt.pending = attempt.doubt = False
 
 
-async def ask_until(
-    attempt: Attempt, until: float | None, now: float, *, join: bool = False, patient: bool = False, more: int = 0
-) -> Answer[Reply]:
+async def ask(attempt: Attempt, now: float, *, join: bool = False, patient: bool = False, more: int = 0) -> Answer[Reply]:
     """Ask until there is an answer. A server that says "in a moment" is asked again as long as we mean to wait.
 
     ``patient``: it was there before, so an absence is ridden out as well; at the first contact it is an error at once, and a
     lost answer is asked for again twice.
     """
     spec = attempt.spec
-    give_up_at = until
-    silent_until = float("inf") if until is None else until + GRACE
+    give_up_at = attempt.until
+    silent_until = float("inf") if attempt.until is None else attempt.until + GRACE
     extra = (more,) if more else ()
     pause = 0.02
     failures = 0
@@ -151,12 +149,12 @@ async def ask_until(
 
 async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = True) -> Grant | Busy | Answer[Reply]:
     """Join the queue and wait for the hand-over; a place that was inherited is there already. An Answer, never Busy, is for the
-    caller to look at again. ``patient``: as in `ask_until`, until there was an answer."""
+    caller to look at again. ``patient``: as in `ask`, until there was an answer."""
     until = attempt.until
     try:
         outcome = await (Enlist(waiter, until) if waiter.told is None else Wait(waiter, None, until))
         while outcome is None:
-            answer = await ask_until(attempt, until, await Now(), join=True, patient=patient or waiter.told is not None)
+            answer = await ask(attempt, await Now(), join=True, patient=patient or waiter.told is not None)
             if not isinstance(answer.value, Busy):
                 return answer
             outcome = await Wait(waiter, answer, until)
@@ -169,7 +167,7 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
             if now >= deadline or (claim and not attempt.spec.renew):
                 # Read too late, or nobody will renew: ask for the full lease. The same token keeps the same fence. If the
                 # claim has ended meanwhile, somebody else has the lock, and we start over.
-                answer = await ask_until(attempt, until, now, patient=True)
+                answer = await ask(attempt, now, patient=True)
                 return answer if isinstance(answer.value, Held) else _AGAIN
             return Grant(attempt, fence, now, deadline, claim, queued=True, last=fence + BLOCK - 1)
         case Down(error):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast._core.gate import Gate, Given
     from holdfast._core.renewing import Tenure
 
-SLOT = 16
+GRID = 16
 """Renewals are looked up in slots of 1/16 second; of leases longer than 8 s, all in a slot are due together."""
 
 
@@ -50,7 +50,7 @@ class Spec:
     @functools.cached_property
     def renew_grid(self) -> int:
         """Renewals are due at multiples of 1/grid second, so that many leave together."""
-        return SLOT << int(8 / self.ttl).bit_length()
+        return GRID << int(8 / self.ttl).bit_length()
 
     @functools.cached_property
     def renew_part(self) -> float:

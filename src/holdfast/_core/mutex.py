@@ -15,10 +15,10 @@ from holdfast._core.requests import Conflict, Gone, NotSent, Refused, Run, Sleep
 from holdfast._lua import Script
 
 CLAIM = 2.0
-"""Seconds a waiter has to take up a lock that was handed to it. Part of the format: the same number stands in `_queue.lua`."""
+"""Seconds a waiter has to take up a lock that was handed to it. Part of the format: the same number stands in `_grant.lua`."""
 
 BLOCK = 33
-"""Fences of one grant: its own, and those with which this process may pass the lock on without a trip. As in `_queue.lua`."""
+"""Fences of one grant: its own, and those with which this process may pass the lock on without a trip. As in `_grant.lua`."""
 
 KEEP = 600.0
 """Seconds the side keys of a lock outlive its last use, at least."""

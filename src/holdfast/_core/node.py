@@ -1,4 +1,4 @@
-"""What a process's keeper does on one server: carries out what `waiting` and `renewing` decide.
+"""What a process's keeper does on one server: carries out what `waiting`, `renewing` and the gates decide.
 
 It is told what happens and sends requests over two lines, and does no more: the thread and its sockets are `_drive.keeper` and
 `_drive.link`, and the simulator has lines of its own.
@@ -30,10 +30,8 @@ ANSWER_WITHIN = 2.0
 PING_EVERY = 5.0
 """Seconds of silence after which the inbox is tested: a dropped connection gives no other sign."""
 
-
 EARLY = 100
 """Tokens remembered for which somebody outside has asked before we knew that they hold the lock."""
-
 
 Then = Callable[[Any, float], None]
 """What to do with the typed reply to a call (or the WireError instead of one) and the time at which the call was sent."""
@@ -79,7 +77,7 @@ class Keeper(Protocol):
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
-        """Guards `waiting` and `renewing`, which other threads use too."""
+        """Guards `waiting`, `renewing` and the gates, which other threads use too."""
 
     def clock(self) -> float:
         """Local time in seconds."""

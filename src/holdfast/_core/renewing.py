@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from holdfast._core.attempt import SLOT, Grant, Spec, answer_within, margin, milliseconds
+from holdfast._core.attempt import GRID, Grant, Spec, answer_within, margin, milliseconds
 from holdfast._core.mutex import RENEW
 from holdfast._core.requests import Run, insist
 
@@ -42,7 +42,6 @@ class Tenure:
         "doubt",
         "dropped",
         "ends_at",
-        "fence",
         "lost",
         "over",
         "owner",
@@ -57,7 +56,6 @@ class Tenure:
         self.spec: Spec = spec
         self.token = grant.attempt.token
         self.doubt = grant.attempt.doubt
-        self.fence = grant.fence
         self.ttl = spec.ttl
         self.deadline = grant.deadline
         self.asked_at = 0.0
@@ -127,7 +125,7 @@ class Tenure:
 
 async def renew(spec: Spec, token: str, ttl: float, made: float) -> tuple[bool, float]:
     """Set the lease to ``ttl`` seconds from now, local time ``made``: (still ours, when that was sent; minus infinity if a
-    later request counts). Raises as `release` does."""
+    later request counts). Raises NotSent or Unknown when the server stays away, Refused when it refuses."""
     answer = await insist(renewal(spec, token, ttl, made))
     (state,) = answer.value
     return state > 0, answer.sent if state == 1 else float("-inf")
@@ -150,7 +148,7 @@ class Renew(NamedTuple):
 
 
 def renewals(batch: list[Renew]) -> Run[list[int]]:
-    """One request for all of these. As in `mutex.renewal`, the time at which each was made is its number."""
+    """One request for all of these. As in `renewal`, the time at which each was made is its number."""
     keys: list[bytes] = []
     args: list[str | int] = []
     for tenure, ttl, made in batch:
@@ -184,7 +182,7 @@ class Renewing:
     def watch(self, tenure: Tenure) -> float:
         """Look after a lease, or look at it anew; answers when it wants attention (local seconds)."""
         token, at = tenure.token, tenure.wants_at
-        number = int(at * SLOT)
+        number = int(at * GRID)
         slot = self._slots.get(number)
         before = self._where.get(token)
         if before == number and slot and token in slot:

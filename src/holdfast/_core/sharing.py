@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._core.acquire import RECALL, ask_until, marked, take
+from holdfast._core.acquire import RECALL, ask, marked, take
 from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.gate import Failed, Gate, Given, Lead
 from holdfast._core.mutex import Busy, Held, give_up
@@ -94,9 +94,9 @@ def _look(attempt: Attempt) -> Given | Busy:
 async def _freshen(attempt: Attempt, tenure: Tenure) -> Given:
     """There are no fences left, or hardly any time: ask the server for more of both, under the token that has the lock."""
     gate = gate_of(attempt)
-    asking = Attempt(attempt.spec, tenure.token, doubt=tenure.doubt)
+    asking = Attempt(attempt.spec, tenure.token, doubt=tenure.doubt, until=attempt.until)
     try:
-        answer = await ask_until(asking, attempt.until, await Now(), patient=attempt.waited, more=gate.wanted())
+        answer = await ask(asking, await Now(), patient=attempt.waited, more=gate.wanted())
     finally:
         tenure.doubt = asking.doubt
     if isinstance(answer.value, Held) and not tenure.lost:

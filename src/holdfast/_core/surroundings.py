@@ -37,7 +37,7 @@ class Surroundings(Protocol):
         """Open the inbox; the mutex is held."""
 
     def asked_for(self, token: str) -> bool:
-        """Somebody outside has asked for what this token holds already; the mutex is held."""
+        """Somebody outside has asked for what this token holds before anybody here knew of it. Said once; the mutex is held."""
 
     def look_at(self, gate: Gate, at: float) -> None:
         """Call `Gate.on_time` at local time ``at``; the mutex is held."""

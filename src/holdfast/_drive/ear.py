@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 AGAIN = 0.05
 """Seconds after which the keeper has read what was not for us, and may lend the socket again."""
 
+LONGEST = 3_600_000.0
+"""Milliseconds of one look, at most: the system takes no more than 24 days."""
 
 _closing = threading.RLock()  # a signal handler may put something in, too
 """Nobody writes to a pipe that is being closed: its number may be another file's by then."""
-
-LONGEST = 3_600_000.0
-"""Milliseconds of one look, at most: the system takes no more than 24 days."""
 
 
 class Slot(queue.SimpleQueue["Outcome | None"]):
@@ -67,7 +66,7 @@ def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None
                 if fence is not None:
                     keeper.heard(endpoint, waiter, fence)
         finally:
-            keeper.give_back(endpoint, soon=slot.empty())
+            keeper.returned(endpoint, soon=slot.empty())
         soon = clock() + AGAIN
         outcome = slot.take(soon if until is None else min(soon, until))
         if not isinstance(outcome, TimedOut) or (until is not None and until < soon):

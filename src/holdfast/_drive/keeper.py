@@ -1,7 +1,7 @@
 """The keeper: one thread per process that renews leases, listens for hand-overs and refreshes waiters.
 
-It only carries out what the state objects `_core.renewing` and `_core.waiting` decide, and never waits for one server
-while another needs it. It depends on nobody's event loop, so a program that blocks its loop keeps its locks.
+What it does on a server, `_core.node` decides; here are the thread and its sockets. It never waits for one server while
+another needs it. It depends on nobody's event loop, so a program that blocks its loop keeps its locks.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Keeper:
             only = len(node.waiting) == 1 and node.waiting.listening and node.waiting.stands(waiter)
             return inbox.lend(waiter) if only and inbox is not None else None
 
-    def give_back(self, endpoint: Endpoint, *, soon: bool) -> None:
+    def returned(self, endpoint: Endpoint, *, soon: bool) -> None:
         """The waiter looks at it no more. Not ``soon``: he has what he waited for, and is not to be disturbed by our waking up;
         the next time will do, and it will come within a second."""
         with self.mutex:

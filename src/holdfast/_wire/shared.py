@@ -41,7 +41,7 @@ machine is otherwise, and two to four threads always less."""
 class _Request:
     """What one thread waits for."""
 
-    __slots__ = ("answered", "error", "gate", "left", "packed", "reply", "sent", "timeout")
+    __slots__ = ("answered", "bell", "error", "left", "packed", "reply", "sent", "timeout")
 
     def __init__(self, packed: bytes, timeout: float) -> None:
         self.packed = packed
@@ -52,8 +52,8 @@ class _Request:
         self.answered = False
         self.left = False
         """Its thread waits no more."""
-        self.gate = threading.Lock()
-        self.gate.acquire()
+        self.bell = threading.Lock()
+        self.bell.acquire()
 
     def settle(self, reply: Any, error: WireError | None = None) -> None:
         if not self.answered:
@@ -62,7 +62,7 @@ class _Request:
     def wake(self) -> None:
         """Have its thread look what there is: its answer, or the turn to be taken."""
         try:
-            self.gate.release()
+            self.bell.release()
         except RuntimeError:
             pass  # woken before, and not awake yet
 
@@ -123,7 +123,7 @@ class _Lane:
                 if self._turn.acquire(False):
                     self.busy = True
                     self._lead(mine)
-                elif not mine.gate.acquire(True, max(0.0, deadline - clock())):
+                elif not mine.bell.acquire(True, max(0.0, deadline - clock())):
                     deadline = max(deadline, mine.sent + mine.timeout)
                     if clock() >= deadline and not mine.answered:
                         raise self._too_late()
@@ -282,7 +282,8 @@ class Pool:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._main = threading.main_thread().ident
-        self._of_main = Stack(endpoint)  # without limit: a signal handler may ask while the thread is asking
+        # Without limit: a signal handler may ask while the thread is asking, and so may a finaliser, in any thread.
+        self._of_main = Stack(endpoint)
         self._of_few = Stack(endpoint, OWN)
         self._lane = _Lane(endpoint)
         self._mutex = threading.Lock()

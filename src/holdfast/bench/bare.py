@@ -83,6 +83,15 @@ class Bare:
         """A section of INFO."""
         return dict(line.split(":", 1) for line in self("INFO", section).decode().splitlines() if ":" in line)
 
+    def memory(self) -> int:
+        """Bytes that the server has in use."""
+        return int(self.info("memory")["used_memory"])
+
+    def cpu(self) -> float:
+        """Seconds of processor time that the server has used."""
+        used = self.info("cpu")
+        return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
+
     def close(self) -> None:
         self.sock.close()
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
 from holdfast._core.names import lock_keys
 from holdfast.bench.bare import Bare, loads, pack
-from holdfast.bench.leases import server_cpu
 from holdfast.bench.plan import PREFIX, Plan
 from holdfast.bench.report import Result, Row
 
@@ -70,16 +69,12 @@ def _send(server: Bare, requests: list[bytes]) -> list[object]:
     return answers
 
 
-def _used(server: Bare) -> int:
-    return int(server.info("memory")["used_memory"])
-
-
 def _held(server: Bare, count: int) -> tuple[float, float]:
     """Bytes per lock, in all and by the keys alone."""
     locks = [(_keys(f"held:{number:06d}"), _token()) for number in range(count)]
-    before = _used(server)
+    before = server.memory()
     _send(server, [_acquire(keys, token) for keys, token in locks])
-    taken = (_used(server) - before) / count
+    taken = (server.memory() - before) / count
     by_key = sum(server("MEMORY", "USAGE", key) or 0 for key in locks[0][0])
     _send(server, [_release(keys, token) for keys, token in locks])
     _send(server, [pack("DEL", *keys) for keys, _ in locks])
@@ -90,10 +85,10 @@ def _waiting(server: Bare, count: int, line: int = 100) -> tuple[float, float]:
     """Bytes per waiter, in lines of a hundred."""
     locks = [_keys(f"line:{number:06d}") for number in range(max(1, count // line))]
     _send(server, [_acquire(keys, _token()) for keys in locks])
-    before = _used(server)
+    before = server.memory()
     empty = _usage(server, locks[0])
     _send(server, [_acquire(keys, _token(), 1) for keys in locks for _ in range(line)])
-    taken, by_key = (_used(server) - before) / (len(locks) * line), (_usage(server, locks[0]) - empty) / line
+    taken, by_key = (server.memory() - before) / (len(locks) * line), (_usage(server, locks[0]) - empty) / line
     _send(server, [pack("DEL", *keys) for keys in locks])
     return taken, by_key
 
@@ -105,10 +100,10 @@ def _usage(server: Bare, keys: tuple[bytes, ...]) -> int:
 def _per_core_second(server: Bare, batches: int, make: Callable[[], list[bytes]], each: int) -> float:
     """``make`` gives the requests of a batch, in which ``each`` operations are done."""
     todo = [make() for _ in range(batches)]
-    before = server_cpu(server)
+    before = server.cpu()
     for requests in todo:
         _send(server, requests)
-    return batches * each / max(1e-6, server_cpu(server) - before)
+    return batches * each / max(1e-6, server.cpu() - before)
 
 
 def _pairs(server: Bare, batches: int) -> float:

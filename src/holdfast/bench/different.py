@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from statistics import median
 
 from holdfast.bench.bare import SCRIPTS, AsyncBare, AsyncBareLock, Bare, BareLock
-from holdfast.bench.plan import PREFIX, Plan, in_turns, turns
-from holdfast.bench.report import Result, Row
+from holdfast.bench.plan import PREFIX, Plan, in_turns, tasks_in_turns
+from holdfast.bench.report import Result, Row, rates
 from holdfast.bench.rivals import (
     OURS,
     OURS_AIO,
@@ -52,11 +51,6 @@ def measure_threads(plan: Plan) -> Result:
     return result
 
 
-def rates(name: str, rounds: list[float], group: str = "") -> Row:
-    """A row that says how often."""
-    return Row(name, {"per_second": median(rounds)}, group, rounds)
-
-
 def _judge(result: Result, ours: str, theirs: str, target: float) -> None:
     mine = result.value(ours, "per_second")
     result.compare(f"{ours} / {theirs}, per second", mine, result.value(theirs, "per_second"), "≥", target)
@@ -74,8 +68,6 @@ async def _tasks(plan: Plan, count: int) -> list[Row]:
         locks[SCRIPTS] = list(floor)
         for each in locks.values():
             await by_tasks(each, 0.05)
-        found: dict[str, list[float]] = {name: [] for name in locks}
-        for name in turns(list(locks), plan.rounds):
-            found[name].append(await by_tasks(locks[name], plan.slice))
+        found = await tasks_in_turns(list(locks), plan.rounds, lambda name: by_tasks(locks[name], plan.slice))
     bare.close()
     return [rates(name, each) for name, each in found.items()]

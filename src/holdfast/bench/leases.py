@@ -30,13 +30,13 @@ def measure(plan: Plan) -> Result:
     window = EVERY * max(1, round(4 * plan.seconds / EVERY)) if whole else plan.seconds
     result = Result(f"{count:,} leases held by one process, ttl {TTL:g} s", chart="core_share")
     server = Bare(plan.url)
-    memory = int(server.info("memory")["used_memory"])
+    memory = server.memory()
     with workers(1, _hold, plan.url, count) as (holder,):
         taking, grown = holder.hear()
-        memory = int(server.info("memory")["used_memory"]) - memory
-        busy, renewed = server_cpu(server), _renewals(server)
+        memory = server.memory() - memory
+        busy, renewed = server.cpu(), _renewals(server)
         share, lost = holder.ask(window)
-        busy, renewed = server_cpu(server) - busy, _renewals(server) - renewed
+        busy, renewed = server.cpu() - busy, _renewals(server) - renewed
         giving = holder.ask(None)
     server.close()
     values = {
@@ -64,12 +64,6 @@ def _renewals(server: Bare) -> int:
     """A renewal sets the expiry of the lock's key; nothing else does, while nobody comes or goes."""
     counted = re.match(r"calls=(\d+)", server.info("commandstats").get("cmdstat_pexpire", ""))
     return int(counted[1]) if counted else 0
-
-
-def server_cpu(server: Bare) -> float:
-    """Seconds of processor time that the server has used."""
-    used = server.info("cpu")
-    return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
 
 
 def _hold(pipe: Connection, url: str, count: int) -> None:

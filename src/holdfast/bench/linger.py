@@ -10,9 +10,8 @@ from multiprocessing.connection import Connection
 
 import holdfast
 import holdfast.aio
-from holdfast.bench.different import rates
-from holdfast.bench.plan import PREFIX, Plan, turns
-from holdfast.bench.report import Result, Row, times
+from holdfast.bench.plan import PREFIX, Plan, tasks_in_turns
+from holdfast.bench.report import Result, Row, rates, times
 from holdfast.bench.rivals import OURS_AIO, REDIS_AIO, TTL, AnyAsyncLock, Tasks
 from holdfast.bench.throughput import by_tasks
 from holdfast.bench.workers import Worker, workers
@@ -40,9 +39,7 @@ async def _loop(plan: Plan) -> list[Row]:
     async with Tasks(plan.url) as tasks:
         locks: dict[str, AnyAsyncLock] = {name: tasks.make[name](f"{PREFIX}loop:{name}") for name in (OURS_AIO, REDIS_AIO)}
         locks[LINGERING] = holdfast.aio.Lock(plan.url, f"{PREFIX}loop:linger", ttl=TTL, linger=LINGER)
-        found: dict[str, list[float]] = {name: [] for name in locks}
-        for name in turns(list(locks), plan.rounds):
-            found[name].append(await by_tasks([locks[name]], plan.slice))
+        found = await tasks_in_turns(list(locks), plan.rounds, lambda name: by_tasks([locks[name]], plan.slice))
         return [rates(name, each, LOOP) for name, each in found.items()]
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from holdfast.bench.different import rates
-from holdfast.bench.plan import PREFIX, Plan, in_turns, turns
-from holdfast.bench.report import Figure, Result, Row
+from holdfast.bench.plan import PREFIX, Plan, in_turns, tasks_in_turns
+from holdfast.bench.report import Figure, Result, Row, rates
 from holdfast.bench.rivals import OURS, OURS_AIO, REDIS_AIO, REDIS_PY, AnyAsyncLock, AnyLock, Tasks, Threads
 from holdfast.bench.throughput import Witness, by_tasks, by_threads
 
@@ -49,9 +48,7 @@ async def _tasks(plan: Plan) -> list[Row]:
         }
         locks[LOCAL_AIO] = [_Local()] * CROWD
         witnesses = {name: Witness() for name in locks}
-        found: dict[str, list[float]] = {name: [] for name in locks}
-        for name in turns(list(locks), plan.rounds):
-            found[name].append(await by_tasks(locks[name], plan.slice, witnesses[name]))
+        found = await tasks_in_turns(list(locks), plan.rounds, lambda name: by_tasks(locks[name], plan.slice, witnesses[name]))
     return [_row(name, each, witnesses[name], TASKS) for name, each in found.items()]
 
 

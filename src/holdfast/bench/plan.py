@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -63,4 +63,12 @@ def in_turns(contenders: Sequence[str], rounds: int, run: Callable[[str], T]) ->
     found: dict[str, list[T]] = {name: [] for name in contenders}
     for name in turns(contenders, rounds):
         found[name].append(run(name))
+    return found
+
+
+async def tasks_in_turns(contenders: Sequence[str], rounds: int, run: Callable[[str], Awaitable[T]]) -> dict[str, list[T]]:
+    """The same, where they run in an event loop."""
+    found: dict[str, list[T]] = {name: [] for name in contenders}
+    for name in turns(contenders, rounds):
+        found[name].append(await run(name))
     return found

@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, NamedTuple
 
 SCHEMA = 1
@@ -68,6 +69,11 @@ class Row:
     """Whom it is to be compared with: those of the same group."""
     rounds: list[float] = field(default_factory=list)
     """The first of the values in each round, where there were rounds."""
+
+
+def rates(contender: str, rounds: list[float], group: str = "") -> Row:
+    """A row that says how often."""
+    return Row(contender, {"per_second": median(rounds)}, group, rounds)
 
 
 def times(contender: str, seconds: Sequence[float], group: str = "") -> Row:

@@ -8,7 +8,7 @@ import time
 
 import holdfast
 from holdfast.bench.bare import SCRIPTS, SET_DELETE, AsyncBare, AsyncBareLock, Bare, BareLock
-from holdfast.bench.plan import PREFIX, Plan, in_turns, turns
+from holdfast.bench.plan import PREFIX, Plan, in_turns, tasks_in_turns
 from holdfast.bench.report import Figure, Result, Row, times
 from holdfast.bench.rivals import OURS, OURS_AIO, REDIS_AIO, REDIS_PY, TTL, AnyAsyncLock, AnyLock, Tasks, Threads
 from holdfast.bench.wiretap import Wiretap
@@ -82,8 +82,7 @@ async def _tasks(plan: Plan) -> list[Row]:
         for name in locks:
             await turn(name, WARM_UP)
         gc.collect()
-        for name in turns(list(locks), _rounds(plan)):
-            await turn(name)
+        await tasks_in_turns(list(locks), _rounds(plan), turn)
     bare.close()
     return [times(name, noted[WARM_UP:], "asyncio") for name, noted in found.items()]
 
