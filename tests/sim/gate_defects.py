@@ -94,10 +94,10 @@ PASSING = (
         "a lease that is made longer before it is passed on counts from when the answer came",
     ),
     _gate(
-        "freshened-fences-unread",
+        "freshened-fences-overlap",
         "self.fence, self.last = held.fence - 1, held.last",
-        "self.last = held.last",
-        "after more fences were asked for, the old ones are given once more",
+        "self.fence, self.last = held.fence - 2, held.last",
+        "after more fences were asked for, the last of the old ones is given once more",
     ),
 )
 
