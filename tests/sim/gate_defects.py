@@ -94,10 +94,10 @@ PASSING = (
         "a lease that is made longer before it is passed on counts from when the answer came",
     ),
     _gate(
-        "freshened-fences-unread",
+        "freshened-fences-overlap",
         "self.fence, self.last = held.fence - 1, held.last",
-        "self.last = held.last",
-        "after more fences were asked for, the old ones are given once more",
+        "self.fence, self.last = held.fence - 2, held.last",
+        "after more fences were asked for, the last of the old ones is given once more",
     ),
 )
 
@@ -122,12 +122,6 @@ LEAVING = (
         file="_core/acquire.py",
     ),
     _gate(
-        "timed-out-stays-in-line",
-        "            if given is None or isinstance(given, Failed) or",
-        "            if isinstance(given, Failed) or",
-        "who ran out of time is given the lock",
-    ),
-    _gate(
         "loss-not-told-to-the-line",
         "            self._attempt.gate.left(self._attempt)\n",
         "            pass\n",
@@ -139,12 +133,6 @@ LEAVING = (
         "                    self.line.remove(other)\n                self._lead(None)\n",
         "                    self.line.remove(other)\n                self.who = None\n",
         "when who asks for all has failed, nobody else asks",
-    ),
-    _sharing(
-        "freshening-leaves-no-doubt",
-        "        tenure.doubt = asking.doubt\n",
-        "        pass\n",
-        "a request for more fences without an answer is forgotten when the lock is given back",
     ),
 )
 

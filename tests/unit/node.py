@@ -48,7 +48,7 @@ class Node:
     def forget(self, tenure: Tenure) -> None:
         self.renewing.forget(tenure.token)
 
-    def give_back(self, gate: Gate, tenure: Tenure) -> None:
+    def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
         tenure.end()
         self.forget(tenure)
         self.given_back.append(tenure)

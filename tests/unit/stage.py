@@ -32,10 +32,11 @@ class StageNode(Node):
     def clock(self) -> float:
         return self._server.now
 
-    def give_back(self, gate: Gate, tenure: Tenure) -> None:
+    def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
         super().give_back(gate, tenure)
         self._server.perform(Run(RELEASE, tenure.spec.keys, (tenure.token, "release"), 1.0))
-        gate.left()
+        if gate is not None:
+            gate.left()
 
 
 class Keeper:

@@ -135,8 +135,8 @@ class Gate:
             if self.who is None:
                 tenure = self.tenure
                 if tenure is None or tenure.lost:
-                    self.who, self.tenure, self.asked = attempt, None, False
-                    return Lead()
+                    self.who, self.asked = attempt, False
+                    return self.lost()
                 if alike(attempt.spec, tenure):
                     self.who = attempt
                     return self._grant(attempt, tenure, self.clock())
@@ -188,10 +188,10 @@ class Gate:
             return self._grant(attempt, tenure, self.clock(), renewed=True)
 
     def lost(self) -> Lead:
-        """What was passed on is lost: ask the server anew."""
+        """What was passed on, or kept, is lost: ask the server anew. A late renewal may have made it longer there."""
         with self.mutex:
             if self.tenure is not None:
-                self.node.forget(self.tenure)
+                self.node.give_back(None, self.tenure)
             self.tenure, self.asked = None, False
             return Lead()
 

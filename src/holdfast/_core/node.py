@@ -231,7 +231,7 @@ class Node:
     def forget(self, tenure: Tenure) -> None:
         self.renewing.forget(tenure.token)
 
-    def give_back(self, gate: Gate, tenure: Tenure) -> None:
+    def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
         tenure.end()
         self.renewing.forget(tenure.token)
         self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), tenure, gate)))

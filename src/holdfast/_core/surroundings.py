@@ -42,5 +42,6 @@ class Surroundings(Protocol):
     def look_at(self, gate: Gate, at: float) -> None:
         """Call `Gate.on_time` at local time ``at``; the mutex is held."""
 
-    def give_back(self, gate: Gate, tenure: Tenure) -> None:
-        """Give back a lease that nobody holds, soon, and say so to `Gate.left`; the mutex is held."""
+    def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
+        """Give back a lease that nobody holds, soon, and say so to `Gate.left` of the gate that waits for it; the mutex is
+        held."""

@@ -52,7 +52,10 @@ def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 continue
             for event, ended in wanted:
                 waits, ends = max(since, event.at), min(until, ended)
-                if ends > case.due(waits, limits.handover, case.touching(process_of(event.who))) + ROUNDING:
+                process = process_of(event.who)
+                if any(hold.process == process and hold.since < ends and hold.end > waits for hold in scene.holds):
+                    continue  # one of his own process believes to have it: see R6
+                if ends > case.due(waits, limits.handover, case.touching(process)) + ROUNDING:
                     text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
                     yield Violation("R7", text, (event,))
                     break
@@ -176,11 +179,12 @@ def _left_to_nobody(case: Evidence, scene: Scene) -> Iterator[Violation]:
         if owner is None or owner.outcome not in {"busy", "cancelled"} or owner.event.until <= owner.event.at + ROUNDING:
             continue
         process = process_of(owner.event.who)
+        left = min([owner.ended, owner.event.until, *(f.at for f in case.faults if f.event.who == owner.event.who)])
         if any(fault.kind != "cancel" for fault in case.touching(process)):
             continue
         said = case.leases.get(lease, ())
         for event, ask in scene.lined:
-            stood = ask is not None and event.at < owner.ended < ask.ended and process_of(event.who) == process
+            stood = ask is not None and event.at < left and owner.ended < ask.ended and process_of(event.who) == process
             if stood and not any(e.kind == "granted" and e.at >= place.event.at for e in said):
                 text = f"{owner.event.who} gave its place up at {case.ms(owner.ended)}, when {event.who} could have had it"
                 yield Violation("R8", text, (place.event, event))
@@ -209,7 +213,8 @@ def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iter
             for place in scene.queued.values():
                 waits = place.event
                 known = lease in scene.queued or event.at > case.due(waits.at, limits.handover, case.touching(process))
-                if known and process_of(waits.who) != process and waits.at < event.at < place.ended:
+                there = waits.at < event.at < place.ended and not case.disturbed(waits.at, event.at, event.lock)
+                if known and there and process_of(waits.who) != process:
                     outside = waits
         if outside is not None or taken_for > LIMIT * DRIFT:
             what = f"{outside.who} waited since {case.ms(outside.at)}" if outside else "it had done so for long"

@@ -327,11 +327,13 @@ LATER = _Later()
 class Slot:
     """Where a worker waits for what becomes of its waiter."""
 
-    __slots__ = ("_worker", "attempt", "enough", "outcomes")
+    __slots__ = ("_told", "_worker", "attempt", "enough", "outcomes")
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self.attempt: Attempt | None = None
+        self._told: object = None
+        """What was given last, as the history knows already."""
         self.outcomes: list[Outcome | None] = []
         self.enough: Callable[[Outcome | None], bool] = bool
         """Whether that ends what the worker waits for just now."""
@@ -342,7 +344,9 @@ class Slot:
 
     def put(self, outcome: Outcome | None, /) -> bool:
         self.outcomes.append(outcome)
-        if outcome is None and self.attempt is not None:
-            self._worker.given(self.attempt)
+        attempt = self.attempt
+        if outcome is None and attempt is not None and attempt.given is not self._told:
+            self._told = attempt.given
+            self._worker.given(attempt)
         self._worker.process.soon(self._worker.woken, self)
         return True
