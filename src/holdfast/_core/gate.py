@@ -121,7 +121,7 @@ class Gate:
         if tenure is None or self.who is not None:
             return None
         with self.mutex:
-            if self.who is not None or self.tenure is not tenure or tenure.lost or not alike(attempt.spec, tenure):
+            if self.who is not None or self.tenure is not tenure or tenure.lost or not tenure.suits(attempt.spec):
                 return None
             grant = self._grant(attempt, tenure, self.clock())
             if not grant.fence:
@@ -137,7 +137,7 @@ class Gate:
                 if tenure is None or tenure.lost:
                     self.who, self.tenure, self.asked = attempt, None, False
                     return Lead()
-                if alike(attempt.spec, tenure):
+                if tenure.suits(attempt.spec):
                     self.who = attempt
                     return self._grant(attempt, tenure, self.clock())
                 self._give_back(tenure)
@@ -325,7 +325,7 @@ class Gate:
         if not self.node.reachable:
             self.node.be_reachable()
             return False
-        if now >= min(self.taken + LIMIT, tenure.deadline) or not alike(spec, tenure):
+        if now >= min(self.taken + LIMIT, tenure.deadline) or not tenure.suits(spec):
             return False
         if now >= self.next_look:
             self.next_look = now + LOOK
@@ -334,7 +334,7 @@ class Gate:
 
     def _pass(self, tenure: Tenure, now: float) -> bool:
         holder = self.who
-        while self.line and alike(self.line[0].spec, tenure):
+        while self.line and tenure.suits(self.line[0].spec):
             heir = self.line[0]
             self.passes += 1
             tenure.owner = nobody
@@ -391,10 +391,3 @@ class Gate:
     @staticmethod
     def _wake(attempt: Attempt) -> bool:
         return attempt.slot is None or attempt.slot.put(None) is not False
-
-
-def alike(spec: Spec, tenure: Tenure) -> bool:
-    """The lease can be passed on to somebody who asked for such a lock."""
-    mine = tenure.spec
-    fits = spec.renew and spec.max_hold is None and spec.ttl == tenure.ttl
-    return fits and (spec is mine or (mine.renew and mine.max_hold is None))
