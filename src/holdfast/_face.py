@@ -59,9 +59,9 @@ def make_spec(
     max_hold: float | None,
     prefix: str,
     key: str | bytes | None,
-    linger: float = 0.0,
-    max_passes: int = 32,
-    max_pass_time: float = 0.01,
+    linger: float,
+    max_passes: int,
+    max_pass_time: float,
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
@@ -116,10 +116,23 @@ class BaseLock:
         label: str | None,
         prefix: str,
         key: str | bytes | None,
-        **sharing: Any,
+        linger: float,
+        max_passes: int,
+        max_pass_time: float,
     ) -> None:
         self._endpoint = resolve(client, self._face)
-        self._spec = make_spec(name, self._endpoint, ttl=ttl, renew=renew, max_hold=max_hold, prefix=prefix, key=key, **sharing)
+        self._spec = make_spec(
+            name,
+            self._endpoint,
+            ttl=ttl,
+            renew=renew,
+            max_hold=max_hold,
+            prefix=prefix,
+            key=key,
+            linger=linger,
+            max_passes=max_passes,
+            max_pass_time=max_pass_time,
+        )
         self._wait = checked_wait(wait)
         self._keeper: Keeper | None = None
         self._gate: Gate | None = None
@@ -142,7 +155,8 @@ class BaseLock:
         return self._spec.key
 
     def __repr__(self) -> str:
-        return f"<holdfast.{'aio.' if self._face == 'asyncio' else ''}Lock {self.name!r} on {self._endpoint.address}>"
+        face = "aio." if self._face == "asyncio" else ""
+        return f"<holdfast.{face}{type(self).__name__} {self.name!r} on {self._endpoint.address}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

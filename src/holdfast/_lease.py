@@ -11,7 +11,6 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 from holdfast._core import mutex, renewing
 from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.gate import Gate
-from holdfast._core.mutex import give_up
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import WireError
 from holdfast._face import MIN_TTL, seconds, server_error
@@ -294,4 +293,4 @@ async def abandoned(lease: BaseLease) -> None:
         attempt.gate.withdraw(attempt)
     if tenure.over:
         lease._forget()  # noqa: SLF001
-        await give_up(Attempt(tenure.spec, tenure.token, pending=True, doubt=True))
+        await mutex.give_up(Attempt(tenure.spec, tenure.token, pending=True, doubt=True))

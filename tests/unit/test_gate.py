@@ -101,12 +101,24 @@ def test_a_block_that_the_server_names_again_goes_on_where_it_was(house: House) 
     assert house.gate.last == 2010
 
 
-@pytest.mark.parametrize(("left", "outside", "wanted"), [(1, False, 0), (1, True, 0), (0, True, BLOCK), (0, False, MORE)])
-def test_more_fences_are_wanted_when_there_are_none_and_many_when_nobody_waits(
-    house: House, left: int, outside: bool, wanted: int
+@pytest.mark.parametrize(
+    ("left", "used", "outside", "wanted"),
+    [
+        (1, 500, False, 0),
+        (1, 500, True, 0),
+        (0, 500, True, BLOCK),
+        (0, 0, False, BLOCK),
+        (0, 500, False, 500),
+        (0, 5000, False, MORE),
+    ],
+)
+def test_more_fences_are_wanted_when_there_are_none_as_many_as_were_used_unless_somebody_waits(
+    house: House, left: int, used: int, outside: bool, wanted: int
 ) -> None:
+    """So that what is drawn and not used never runs ahead of the server's clock."""
     house.holder()
     house.gate.fence = house.gate.last - left
+    house.gate.passes = used
     house.gate.asked = outside
     assert house.gate.wanted() == wanted
 

@@ -31,7 +31,8 @@ LOOK = 0.0002
 """Seconds between looks for a sign that somebody outside wants it: in a busy interpreter the keeper waits 5 ms to read it."""
 
 MORE = 1000
-"""Fences that are asked for when the block is used up and nobody waits outside."""
+"""Fences that are asked for at most when the block is used up and nobody waits outside: as many as were used since the lock was
+taken, or numbers that nobody uses would run ahead of the server's clock."""
 
 
 @dataclass(slots=True)
@@ -121,7 +122,7 @@ class Gate:
         if tenure is None or self.who is not None:
             return None
         with self.mutex:
-            if self.who is not None or self.tenure is not tenure or tenure.lost or not alike(attempt.spec, tenure):
+            if self.who is not None or self.tenure is not tenure or tenure.lost or not tenure.suits(attempt.spec):
                 return None
             grant = self._grant(attempt, tenure, self.clock())
             if not grant.fence:
@@ -137,7 +138,7 @@ class Gate:
                 if tenure is None or tenure.lost:
                     self.who, self.asked = attempt, False
                     return self.lost()
-                if alike(attempt.spec, tenure):
+                if tenure.suits(attempt.spec):
                     self.who = attempt
                     return self._grant(attempt, tenure, self.clock())
                 self._give_back(tenure)
@@ -177,7 +178,9 @@ class Gate:
 
     def wanted(self) -> int:
         """How many fences to ask for besides more time: none as long as there are some."""
-        return 0 if self.fence < self.last else BLOCK if self.asked else MORE
+        if self.fence < self.last:
+            return 0
+        return BLOCK if self.asked else min(MORE, max(BLOCK, self.passes))
 
     def freshened(self, attempt: Attempt, tenure: Tenure, held: Held, sent: float) -> Grant:
         """The server has given more fences and time to what was passed on."""
@@ -325,7 +328,7 @@ class Gate:
         if not self.node.reachable:
             self.node.be_reachable()
             return False
-        if now >= min(self.taken + LIMIT, tenure.deadline) or not alike(spec, tenure):
+        if now >= min(self.taken + LIMIT, tenure.deadline) or not tenure.suits(spec):
             return False
         if now >= self.next_look:
             self.next_look = now + LOOK
@@ -334,9 +337,8 @@ class Gate:
 
     def _pass(self, tenure: Tenure, now: float) -> bool:
         holder = self.who
-        while self.line and alike(self.line[0].spec, tenure):
+        while self.line and tenure.suits(self.line[0].spec):
             heir = self.line[0]
-            self.passes += 1
             tenure.owner = nobody
             given = self._give(heir, self._grant(heir, tenure, now))
             self.line.popleft()
@@ -361,6 +363,7 @@ class Gate:
         fence, left = 0, tenure.deadline - now
         if self.fence < self.last and (left >= min(USEFUL, tenure.ttl / 2) or (renewed and left > 0)):
             fence = self.fence = self.fence + 1
+            self.passes += 1
         self.tenure = tenure
         return Grant(attempt, fence, now, tenure.deadline, tenure=tenure)
 
@@ -391,10 +394,3 @@ class Gate:
     @staticmethod
     def _wake(attempt: Attempt) -> bool:
         return attempt.slot is None or attempt.slot.put(None) is not False
-
-
-def alike(spec: Spec, tenure: Tenure) -> bool:
-    """The lease can be passed on to somebody who asked for such a lock."""
-    mine = tenure.spec
-    fits = spec.renew and spec.max_hold is None and spec.ttl == tenure.ttl
-    return fits and (spec is mine or (mine.renew and mine.max_hold is None))

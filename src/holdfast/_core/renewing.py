@@ -94,6 +94,12 @@ class Tenure:
         bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
         return "max_hold has passed" if bounded else "its time ran out before a renewal was confirmed"
 
+    def suits(self, spec: Spec) -> bool:
+        """It can be passed on to somebody who asked for such a lock."""
+        mine = self.spec
+        fits = spec.renew and spec.max_hold is None and spec.ttl == self.ttl
+        return fits and (spec is mine or (mine.renew and mine.max_hold is None))
+
     def end(self) -> None:
         """It is being given back: nothing is to be watched or told any more."""
         self.over = True

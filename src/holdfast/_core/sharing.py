@@ -81,8 +81,9 @@ def _look(attempt: Attempt) -> Given | Busy:
     """What somebody in line was given; or what he is told, because his time is up."""
     gate = gate_of(attempt)
     attempt.waited = True
-    leader = gate.node.waiting.get(gate.who.token) if isinstance(gate.who, Attempt) else None
-    given = gate.received(attempt) or gate.busy(attempt)
+    with gate.mutex:
+        leader = gate.node.waiting.get(gate.who.token) if isinstance(gate.who, Attempt) else None
+        given = gate.received(attempt) or gate.busy(attempt)
     if given is not None:
         return given
     trouble = gate.trouble if leader is None else leader.down

@@ -17,7 +17,7 @@ import hiredis
 from holdfast._core.mutex import ACQUIRE, RELEASE
 from holdfast._core.names import lock_keys
 from holdfast._lua import Script
-from holdfast.bench.rivals import TTL
+from holdfast.bench.plan import TTL
 from holdfast.errors import ConfigError
 
 SCRIPTS = "bare, our two scripts"

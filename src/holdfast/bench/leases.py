@@ -11,9 +11,9 @@ from multiprocessing.connection import Connection
 import holdfast.aio
 from holdfast.bench.bare import Bare
 from holdfast.bench.machine import resident
-from holdfast.bench.plan import PREFIX, Plan
+from holdfast.bench.plan import PREFIX, TTL, Plan
 from holdfast.bench.report import Figure, Result, Row
-from holdfast.bench.rivals import OURS_AIO, TTL
+from holdfast.bench.rivals import OURS_AIO
 from holdfast.bench.workers import workers
 
 AT_ONCE = 500

@@ -10,9 +10,9 @@ from multiprocessing.connection import Connection
 
 import holdfast
 import holdfast.aio
-from holdfast.bench.plan import PREFIX, Plan, tasks_in_turns
+from holdfast.bench.plan import PREFIX, TTL, Plan, tasks_in_turns
 from holdfast.bench.report import Result, Row, rates, times
-from holdfast.bench.rivals import OURS_AIO, REDIS_AIO, TTL, AnyAsyncLock, Tasks
+from holdfast.bench.rivals import OURS_AIO, REDIS_AIO, AnyAsyncLock, Tasks
 from holdfast.bench.throughput import by_tasks
 from holdfast.bench.workers import Worker, workers
 

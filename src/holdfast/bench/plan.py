@@ -10,6 +10,9 @@ T = TypeVar("T")
 PREFIX = "holdfast-bench:"
 """Start of the name of every lock that is taken here."""
 
+TTL = 30.0
+"""Seconds of every lease: our default, and with renewal on."""
+
 SECONDS, QUICK_SECONDS = 5.0, 2.0
 """How long each contender is measured, unless ``--seconds`` says something else."""
 

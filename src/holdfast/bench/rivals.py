@@ -12,9 +12,7 @@ import redis.asyncio
 
 import holdfast
 import holdfast.aio
-
-TTL = 30.0
-"""Seconds of every lease: our default, and with renewal on."""
+from holdfast.bench.plan import TTL
 
 OURS, FAIR = "holdfast.Lock", "holdfast.FairLock"
 REDIS_PY, PYTHON_REDIS_LOCK = "redis-py Lock", "python-redis-lock"

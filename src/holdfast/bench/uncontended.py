@@ -8,9 +8,9 @@ import time
 
 import holdfast
 from holdfast.bench.bare import SCRIPTS, SET_DELETE, AsyncBare, AsyncBareLock, Bare, BareLock
-from holdfast.bench.plan import PREFIX, Plan, in_turns, tasks_in_turns
+from holdfast.bench.plan import PREFIX, TTL, Plan, in_turns, tasks_in_turns
 from holdfast.bench.report import Figure, Result, Row, times
-from holdfast.bench.rivals import OURS, OURS_AIO, REDIS_AIO, REDIS_PY, TTL, AnyAsyncLock, AnyLock, Tasks, Threads
+from holdfast.bench.rivals import OURS, OURS_AIO, REDIS_AIO, REDIS_PY, AnyAsyncLock, AnyLock, Tasks, Threads
 from holdfast.bench.wiretap import Wiretap
 
 WARM_UP, TURN = 50, 20
