@@ -201,13 +201,6 @@ MORE = (
         "of two renewals the server goes by the one that comes last, not the one that was made last",
     ),
     _core(
-        "loss-by-hand-ignored",
-        "renewing",
-        'return state > 0, answer.sent if state == 1 else float("-inf")',
-        "return True, answer.sent",
-        "who renews by hand does not look at what the server says",
-    ),
-    _core(
         "late-answer-accepted",
         "acquire",
         "if result.came < deadline:",

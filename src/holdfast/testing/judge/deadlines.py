@@ -185,7 +185,7 @@ def _left_to_nobody(case: Evidence, scene: Scene) -> Iterator[Violation]:
         said = case.leases.get(lease, ())
         for event, ask in scene.lined:
             stood = ask is not None and event.at < left and owner.ended < ask.ended and process_of(event.who) == process
-            if stood and not any(e.kind == "granted" and e.at >= place.event.at for e in said):
+            if stood and not any(e.kind == "granted" and e.at >= place.event.since for e in said):
                 text = f"{owner.event.who} gave its place up at {case.ms(owner.ended)}, when {event.who} could have had it"
                 yield Violation("R8", text, (place.event, event))
                 break
