@@ -170,9 +170,10 @@ class Supervisor:
         poll = select.poll()
         poll.register(self.signals.wake, select.POLLIN)
         poll.register(self.guard, select.POLLIN)
-        every = min(self.terms.ttl / 10, 0.25) * 1000
+        every = min(self.terms.ttl / 10, 0.25)
         while not self.over:
-            poll.poll(every)
+            due = self._second_line() - _guardian.clock()
+            poll.poll(1000 * min(every, max(due, 0.01)) + 1)
             self._forward(self.signals.take())
             while heard := self.guard.reports():
                 for word, number in heard:
@@ -296,13 +297,16 @@ class Supervisor:
         self.doom = min(self.doom, now + self.terms.kill_after)
         self.guard.term(self.terms.kill_after)
 
+    def _second_line(self) -> float:
+        """When to act in the guardian's place: should it not have done so, it is stopped or starved."""
+        return min(self.kill_at + self.terms.margin / 2, self.doom + 0.5)
+
     def _look_at_clock(self, now: float) -> None:
         if now >= self.overdue_at:
             self.overdue_at = math.inf
             self._end("max-runtime", f"still running after {self.terms.max_runtime:g} s: sent TERM")
             self._term(now)
-        # Second line: should the guardian not have acted, it is stopped or starved, and this process has to.
-        due = min(self.kill_at + self.terms.margin / 2, self.doom + 0.5)
+        due = self._second_line()
         if self.pid and now >= due:
             _guardian.send(self.pid, signal.SIGKILL)
             if now >= due + 1 and not _guardian.alive(self.pid):
