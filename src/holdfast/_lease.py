@@ -227,7 +227,9 @@ def _dropped(tenure: Tenure, gate: Gate | None, process: Home, endpoint: Endpoin
     if tenure.over or not process.here:
         return
     lost, tenure.over = tenure.lost, True
-    keeper = process.keeper
+    keeper = process.running_keeper
+    if keeper is None:
+        return  # all was given back when the process ended, and a thread that was started now would never run
 
     def forget() -> None:
         keeper.forget(endpoint, tenure)

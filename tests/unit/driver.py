@@ -89,6 +89,9 @@ class Slot:
 
     outcomes: list[Outcome | None] = field(default_factory=list)
 
+    def gone(self) -> bool:
+        return False
+
     def put(self, outcome: Outcome | None, /) -> bool:
         self.outcomes.append(outcome)
         return True

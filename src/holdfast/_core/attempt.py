@@ -78,6 +78,9 @@ class Slot(Protocol):
     def put(self, outcome: Outcome | None, /) -> bool | None:
         """Wake it; None: to look at what it was given in line, or because the inbox listens now. False: nobody is there."""
 
+    def gone(self) -> bool:
+        """Nobody is there any more: its event loop was closed without ending it."""
+
 
 @dataclass(slots=True, eq=False)
 class Attempt:

@@ -105,10 +105,9 @@ class Gate:
         """Somebody outside waits, as far as is known."""
         self.crowded = False
         """Others wanted it, too, when it was taken last."""
-        self.linger_until = 0.0
         self.late_at = float("inf")
         """When the first in line has waited long enough, or somebody who stands there no more."""
-        self.next_look = 0.0
+        self.linger_until = self.next_look = 0.0
         self.heard = Busy(0.0, 0, "", lingers=False)
         """What the server said last to one of us who had to wait."""
         self.trouble: WireError | None = None
@@ -143,6 +142,11 @@ class Gate:
                     return self._grant(attempt, tenure, self.clock())
                 self._give_back(tenure)
             self.line.append(attempt)
+            who = self.who
+            if isinstance(who, Attempt) and self.tenure is None and who.slot is not None and who.slot.gone():
+                place = self.node.waiting.get(who.token)  # who asks the server for all was left behind by a closed loop
+                if place is None or not self.bequeath(who, place):
+                    self._lead(None)
             self.node.be_reachable()
             if attempt.until is not None and attempt.until < self.late_at:
                 self.late_at = attempt.until

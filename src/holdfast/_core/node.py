@@ -7,15 +7,14 @@ It is told what happens and sends requests over two lines, and does no more: the
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from holdfast._core.attempt import milliseconds
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import REFRESH, RELEASE
 from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
 from holdfast._core.requests import Call, Command, NotSent, Refused, Run, WireError
+from holdfast._core.surroundings import Keeper, Lines
 from holdfast._core.waiting import Refresh, Waiter, Waiting
 
 RECORD_EVERY = 20.0
@@ -32,64 +31,6 @@ PING_EVERY = 5.0
 
 EARLY = 100
 """Tokens remembered for which somebody outside has asked before we knew that they hold the lock."""
-
-Then = Callable[[Any, float], None]
-"""What to do with the typed reply to a call (or the WireError instead of one) and the time at which the call was sent."""
-
-
-class Line(Protocol):
-    """A pipelined connection to one server, opened when it is first used and again after it was lost."""
-
-    def call(self, call: Call, then: Then) -> None:
-        """Send a call; ``then`` is called exactly once, by the keeper."""
-
-    def overdue(self, now: float) -> None:
-        """Close the connection if an answer is overdue: nobody knows what would come on it."""
-
-    def next_at(self) -> float:
-        """When `overdue` has something to do, at the latest (local seconds)."""
-
-    def fail(self, why: str) -> None:
-        """Close the connection; everything under way has an unknown outcome."""
-
-    def stirs(self) -> bool:
-        """Something has come that nobody has read yet. Any thread may ask."""
-
-    def take_back(self) -> None:
-        """Read what comes: a waiter may have been listening instead. Any thread may say so; the keeper's mutex is held."""
-
-
-class Lines(Protocol):
-    def __call__(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
-        """A line to the server. ``on_push``: gets the published messages. ``on_closed``: called when the line is lost."""
-
-
-class Keeper(Protocol):
-    """The keeper, as its nodes see it."""
-
-    process_id: str
-
-    def call(self, what: Callable[[], None]) -> None:
-        """Have the keeper do this soon; any thread may."""
-
-    def wake_by(self, at: float) -> None:
-        """Have `Node.turn` called at local time ``at``; the mutex is held."""
-
-    @property
-    def mutex(self) -> AbstractContextManager[object]:
-        """Guards `waiting`, `renewing` and the gates, which other threads use too."""
-
-    def clock(self) -> float:
-        """Local time in seconds."""
-
-    def record(self) -> str:
-        """What others may know about this process."""
-
-    def report(self, tenure: Tenure) -> None:
-        """Tell the owner that his lease is lost; the mutex is not held."""
-
-    def safely(self, action: Callable[..., object], *args: Any) -> bool:
-        """Do something of which nobody else's lease may depend. False if it failed."""
 
 
 class GiveBack(NamedTuple):
@@ -144,6 +85,8 @@ class Node:
             refreshes = self.waiting.due(now)
             timeout = self.waiting.timeout
             self._look_after(now)
+            for waiter in self.waiting.abandoned() if refreshes else []:
+                self._clear_away(waiter)
             again = [give_back for give_back in self._give_backs if give_back.at <= now]
             self._give_backs = [give_back for give_back in self._give_backs if give_back.at > now]
             listen = self._wants_inbox()
@@ -153,8 +96,7 @@ class Node:
         safely = self.keeper.safely
         for tenure in lost:
             safely(self.keeper.report, tenure)
-        if due:
-            self._renew_safely(due, now)
+        self._renew_safely(due, now)
         for give_back in again:
             safely(self._give_back, give_back)
         for refresh in refreshes:
@@ -165,6 +107,18 @@ class Node:
             safely(self._write_record)
         if listen and now >= self._inbox_at:
             safely(self._tend_inbox, now)
+
+    def _clear_away(self, waiter: Waiter) -> None:
+        """Its event loop was closed without ending it: the next one of this process has its place, or nobody."""
+        attempt, gate = waiter.attempt, waiter.attempt.gate
+        if gate is not None and gate.bequeath(attempt, waiter):
+            return
+        self.waiting.delist(waiter)
+        leave = Run(RELEASE, attempt.spec.keys, (attempt.token, "bury"), attempt.spec.timeout)
+        self.keeper.call(lambda: self.commands.call(leave, lambda _answer, _sent: None))
+        attempt.pending = False
+        if gate is not None:
+            gate.withdraw(attempt)
 
     def _look_after(self, now: float) -> None:
         """Let the gates do what is due in them."""
@@ -256,7 +210,7 @@ class Node:
     # Renewal
 
     def _renew_safely(self, batch: list[Renew], now: float) -> None:
-        if not self.keeper.safely(self._renew, batch):
+        if batch and not self.keeper.safely(self._renew, batch):
             with self.mutex:
                 for renew in batch:
                     self.renewing.on_failed(renew, now)

@@ -1,14 +1,21 @@
-"""What a gate (`_core.gate`) needs of the node it belongs to (`_core.node`)."""
+"""What a gate (`_core.gate`) needs of the node it belongs to (`_core.node`), and a node of its keeper."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast._core.requests import Call
 
 if TYPE_CHECKING:
     from holdfast._core.gate import Gate
     from holdfast._core.renewing import Tenure
     from holdfast._core.waiting import Waiting
+
+
+Then = Callable[[Any, float], None]
+"""What to do with the typed reply to a call (or the WireError instead of one) and the time at which the call was sent."""
 
 
 class Surroundings(Protocol):
@@ -45,3 +52,58 @@ class Surroundings(Protocol):
     def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
         """Give back a lease that nobody holds, soon, and say so to `Gate.left` of the gate that waits for it; the mutex is
         held."""
+
+
+class Line(Protocol):
+    """A pipelined connection to one server, opened when it is first used and again after it was lost."""
+
+    def call(self, call: Call, then: Then) -> None:
+        """Send a call; ``then`` is called exactly once, by the keeper."""
+
+    def overdue(self, now: float) -> None:
+        """Close the connection if an answer is overdue: nobody knows what would come on it."""
+
+    def next_at(self) -> float:
+        """When `overdue` has something to do, at the latest (local seconds)."""
+
+    def fail(self, why: str) -> None:
+        """Close the connection; everything under way has an unknown outcome."""
+
+    def stirs(self) -> bool:
+        """Something has come that nobody has read yet. Any thread may ask."""
+
+    def take_back(self) -> None:
+        """Read what comes: a waiter may have been listening instead. Any thread may say so; the keeper's mutex is held."""
+
+
+class Lines(Protocol):
+    def __call__(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
+        """A line to the server. ``on_push``: gets the published messages. ``on_closed``: called when the line is lost."""
+
+
+class Keeper(Protocol):
+    """The keeper, as its nodes see it."""
+
+    process_id: str
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Have the keeper do this soon; any thread may."""
+
+    def wake_by(self, at: float) -> None:
+        """Have `Node.turn` called at local time ``at``; the mutex is held."""
+
+    @property
+    def mutex(self) -> AbstractContextManager[object]:
+        """Guards `waiting`, `renewing` and the gates, which other threads use too."""
+
+    def clock(self) -> float:
+        """Local time in seconds."""
+
+    def record(self) -> str:
+        """What others may know about this process."""
+
+    def report(self, tenure: Tenure) -> None:
+        """Tell the owner that his lease is lost; the mutex is not held."""
+
+    def safely(self, action: Callable[..., object], *args: Any) -> bool:
+        """Do something of which nobody else's lease may depend. False if it failed."""

@@ -106,6 +106,10 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._waiters)
 
+    def abandoned(self) -> list[Waiter]:
+        """Those behind whom nobody is any more."""
+        return [w for w in self._waiters.values() if w.attempt.slot is not None and w.attempt.slot.gone()]
+
     def stands(self, waiter: Waiter) -> bool:
         """It waits still: nothing has become of it."""
         return self._waiters.get(waiter.attempt.token) is waiter and waiter.told is not None

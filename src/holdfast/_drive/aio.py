@@ -48,6 +48,10 @@ class AioSlot:
             return False
         return True
 
+    def gone(self) -> bool:
+        """The loop is closed."""
+        return self._loop.is_closed()
+
     def _wake(self) -> None:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)

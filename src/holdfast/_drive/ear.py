@@ -44,6 +44,10 @@ class Slot(queue.SimpleQueue["Outcome | None"]):
                 if self.alarm >= 0:
                     os.write(self.alarm, b"x")
 
+    def gone(self) -> bool:
+        """A thread ends its wait itself."""
+        return False
+
     def take(self, until: float | None) -> Outcome | None:
         """What was put in first; TimedOut if there is nothing before local time ``until`` (None: for ever)."""
         try:
@@ -57,16 +61,16 @@ def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None
     slot = waiter.attempt.slot
     assert isinstance(slot, Slot)
     while True:
-        sock = keeper.lend(endpoint, waiter)
-        if sock is None:
-            return slot.take(until)
         try:
+            sock = keeper.lend(endpoint, waiter)
+            if sock is None:
+                return slot.take(until)
             if _listen(slot, sock, until):
                 fence = _seen(waiter.attempt.token, sock)
                 if fence is not None:
                     keeper.heard(endpoint, waiter, fence)
         finally:
-            keeper.returned(endpoint, soon=slot.empty())
+            keeper.returned(endpoint, waiter, soon=slot.empty())
         soon = clock() + AGAIN
         outcome = slot.take(soon if until is None else min(soon, until))
         if not isinstance(outcome, TimedOut) or (until is not None and until < soon):

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.gate import Gate
-from holdfast._core.node import RECORD_AFTER, Line, Node
+from holdfast._core.node import RECORD_AFTER, Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, NotSent
+from holdfast._core.surroundings import Line
 from holdfast._core.waiting import Waiter
 from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
@@ -106,15 +107,15 @@ class Keeper:
             only = len(node.waiting) == 1 and node.waiting.listening and node.waiting.stands(waiter)
             return inbox.lend(waiter) if only and inbox is not None else None
 
-    def returned(self, endpoint: Endpoint, *, soon: bool) -> None:
-        """The waiter looks at it no more. Not ``soon``: he has what he waited for, and is not to be disturbed by our waking up;
-        the next time will do, and it will come within a second."""
+    def returned(self, endpoint: Endpoint, waiter: Waiter, *, soon: bool) -> None:
+        """The waiter looks at it no more, if he ever did. Not ``soon``: he has what he waited for, and is not to be disturbed
+        by our waking up; the next time will do, and it will come within a second."""
         with self.mutex:
             inbox = self._inbox(self._node(endpoint))
-            assert inbox is not None
-            inbox.returned = True
-            if soon:
-                inbox.take_back()
+            if inbox is not None and inbox.lent_to(waiter):
+                inbox.returned = True
+                if soon:
+                    inbox.take_back()
 
     def heard(self, endpoint: Endpoint, waiter: Waiter, fence: int) -> None:
         """The waiter has seen the message of its hand-over; the keeper will read it, too."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hiredis
 
-from holdfast._core.node import Then
 from holdfast._core.requests import Call, NotSent, Unknown, WireError
+from holdfast._core.surroundings import Then
 from holdfast._core.waiting import Waiter
 from holdfast._drive.clock import clock
 from holdfast._log import logger
@@ -162,7 +162,8 @@ class Link:
         with self._keeper.mutex:  # somebody may borrow the socket just now
             if self._out:
                 self.take_back()
-            if self._lent is None and self._keeper.selector.get_key(self.sock).events != wanted:
+            key = self._keeper.selector.get_map().get(self.sock)
+            if self._lent is None and key is not None and key.events != wanted:
                 self._keeper.selector.modify(self.sock, wanted, self)
 
     def on_readable(self) -> None:
@@ -211,7 +212,7 @@ class Link:
         with self._keeper.mutex:  # or it would be borrowed, or given back, in the middle of this
             sock, self.sock = self.sock, None
             lent, self._lent = self._lent, None
-            if sock is not None and lent is None:
+            if sock is not None and sock in self._keeper.selector.get_map():
                 self._keeper.selector.unregister(sock)
         if sock is not None:
             if lent is not None:
@@ -245,11 +246,20 @@ class Link:
         self._keeper.selector.unregister(self.sock)
         return self.sock
 
+    def lent_to(self, waiter: Waiter) -> bool:
+        """This one looks at it."""
+        return self._lent is waiter
+
     def take_back(self) -> None:
         """Have the selector look at the socket again, if it is lent."""
         self.returned = False
         if self._lent is not None and self.sock is not None:
-            self._keeper.selector.register(self.sock, selectors.EVENT_READ, self)
+            try:
+                self._keeper.selector.register(self.sock, selectors.EVENT_READ, self)
+            except KeyError:
+                pass  # an interrupt had hit just before this was noted
+            except OSError:  # or in the middle of the selector's own books: a new socket sets them right
+                self._keeper.call(lambda: self.fail("the selector has lost it"))
             self._lent = None
 
     def close(self) -> None:

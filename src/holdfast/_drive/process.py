@@ -106,6 +106,7 @@ class Process:
             keeper.stop(0.5)
         for pool in pools:
             pool.clear()
+        self.drivers = {loop: drivers for loop, drivers in self.drivers.items() if not loop.is_closed()}
 
     def let_go(self) -> None:
         """In a forked child: put /dev/null in the place of every inherited socket.

@@ -83,14 +83,23 @@ class Driver:
         if keeper is not None:
             keeper.delist(self.endpoint, request.waiter)
 
-    @staticmethod
-    def _park(request: Park) -> None:
+    def _park(self, request: Park) -> None:
+        self._may_wait()
         slot = request.attempt.slot
         assert isinstance(slot, Slot)
         slot.take(request.attempt.until)
 
+    def _may_wait(self) -> None:
+        """Refuse what could never end."""
+        if self.process.keeper.mutex._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
+            raise RuntimeError(
+                "a signal handler cannot wait for a lock just now: it has interrupted holdfast itself, which could hand over "
+                "nothing meanwhile; in a signal handler, ask with wait=0, or leave the work to another thread"
+            )
+
     def _enlist(self, request: Enlist) -> Outcome | None:
         waiter = request.waiter
+        self._may_wait()
         if self.process.keeper.enlist(self.endpoint, request.waiter):
             return None
         slot = waiter.attempt.slot

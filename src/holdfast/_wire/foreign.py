@@ -21,8 +21,8 @@ from typing import Any, Protocol
 
 import hiredis
 
-from holdfast._core.node import Then
 from holdfast._core.requests import Call, Command, Unknown, WireError
+from holdfast._core.surroundings import Then
 from holdfast._drive.clock import clock
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.multiplex import Multiplex

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._core.node import Then
 from holdfast._core.requests import Call, Command, NotSent, Run, Unknown, WireError
+from holdfast._core.surroundings import Then
 
 if TYPE_CHECKING:
     from holdfast.testing.sim.process import Process

@@ -342,6 +342,10 @@ class Slot:
     def whose(self) -> str:
         return self._worker.name
 
+    def gone(self) -> bool:
+        """There are no loops to be closed here."""
+        return False
+
     def put(self, outcome: Outcome | None, /) -> bool:
         self.outcomes.append(outcome)
         attempt = self.attempt

@@ -1,0 +1,71 @@
+"""What nobody ends: a lock that is held to the last line, a loop that is closed while tasks wait, a handler that waits."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+
+import pytest
+import redis
+
+import holdfast
+from holdfast import aio
+from holdfast._drive.process import current
+from holdfast._servers.process import PrivateServer
+from live.witness import in_thread, queue_length, until
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+
+HOLDS_TO_THE_END = """
+import sys, time, holdfast
+LOCK = holdfast.Lock(sys.argv[1], sys.argv[2])
+LOCK.acquire()
+time.sleep(float(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("after", ["0", "0.5"])
+def test_a_program_that_holds_a_lock_at_its_end_ends(server: PrivateServer, look: redis.Redis, name: str, after: str) -> None:
+    """Its lease is collected when no thread can be started any more."""
+    subprocess.run([sys.executable, "-c", HOLDS_TO_THE_END, server.url, name, after], timeout=10, check=True)
+    assert not look.exists(f"hf:{{{name}}}")
+
+
+@pytest.mark.parametrize("face", [aio.Lock, aio.FairLock])
+def test_a_loop_is_closed_whose_task_stands_in_the_servers_queue(
+    face: type[aio.Lock], server: PrivateServer, look: redis.Redis, name: str
+) -> None:
+    """Its place is the next one's of this process, or given up: nobody is handed a lock that nobody takes up."""
+    with holdfast.FairLock(server.url, name):
+        loop = asyncio.new_event_loop()
+        left = [face(server.url, name) for _ in range(3)]
+        tasks = [loop.create_task(lock.acquire()) for lock in left]
+        places = 3 if face is aio.FairLock else 1
+
+        async def stand_in_line() -> None:
+            while queue_length(look, name) != places:
+                await asyncio.sleep(0.01)
+
+        loop.run_until_complete(stand_in_line())
+        loop.close()
+        ours = holdfast.Lock(server.url, name)
+        waiting = in_thread(ours.acquire)
+        until(lambda: ours._new_attempt(current()).gate.who.slot.gone() is False, 5.0)  # type: ignore[union-attr]
+        until(lambda: queue_length(look, name) == 1, 5.0)
+    started = time.monotonic()
+    assert waiting.result(5)
+    assert time.monotonic() - started < 1.0
+    ours.release()
+    assert all(not task.done() for task in tasks)
+    del tasks, left, loop
+
+
+def test_a_handler_that_would_wait_in_the_middle_of_holdfast_is_refused(server: PrivateServer, name: str) -> None:
+    """It has interrupted who holds the keeper's mutex: nothing could be handed over while it waits."""
+    with holdfast.FairLock(server.url, name):
+        for lock in (holdfast.Lock(server.url, name), holdfast.FairLock(server.url, name)):
+            with current().keeper.mutex, pytest.raises(RuntimeError, match="signal handler"):
+                lock.acquire(timeout=1)
+            assert not lock.acquire(blocking=False)
