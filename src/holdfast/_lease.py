@@ -247,7 +247,7 @@ def _dropped(tenure: Tenure, gate: Gate | None, process: Home, endpoint: Endpoin
 
 
 def disown(attempt: Attempt, lease: BaseLease | None) -> None:
-    """An acquisition was interrupted before its lease reached the caller: what it has got is `_core.acquire.abandon`'s."""
+    """An acquisition was interrupted before its lease reached the caller: what it has got is `_core.sharing.abandon`'s."""
     if lease is not None and lease._attempt is attempt:  # noqa: SLF001
         lease._passed = True  # noqa: SLF001
         if attempt.gate is None or not attempt.gate.has_lease(attempt):

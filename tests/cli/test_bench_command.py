@@ -70,7 +70,6 @@ def test_without_url_a_server_is_started_and_the_named_one_is_left_alone(tmp_pat
 
 
 def test_charts_are_drawings_that_fetch_nothing(server: PrivateServer, tmp_path: Path) -> None:
-    pytest.importorskip("pygal")
     done = bench("threads", "capacity", "--seconds", "0.05", "--url", server.url, "--charts", str(tmp_path / "charts"))
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(path.name for path in (tmp_path / "charts").iterdir()) == ["capacity.svg", "threads.svg"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import time
@@ -15,8 +16,6 @@ from holdfast import aio
 from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
 from live.witness import in_thread, queue_length, until
-
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 
 HOLDS_TO_THE_END = """
 import sys, time, holdfast
@@ -33,6 +32,8 @@ def test_a_program_that_holds_a_lock_at_its_end_ends(server: PrivateServer, look
     assert not look.exists(f"hf:{{{name}}}")
 
 
+# A loop that is closed like that leaves its sockets and tasks to the collector, which says so.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("face", [aio.Lock, aio.FairLock])
 def test_a_loop_is_closed_whose_task_stands_in_the_servers_queue(
     face: type[aio.Lock], server: PrivateServer, look: redis.Redis, name: str
@@ -60,6 +61,8 @@ def test_a_loop_is_closed_whose_task_stands_in_the_servers_queue(
     ours.release()
     assert all(not task.done() for task in tasks)
     del tasks, left, loop
+    holdfast.close()
+    gc.collect()
 
 
 def test_a_handler_that_would_wait_in_the_middle_of_holdfast_is_refused(server: PrivateServer, name: str) -> None:

@@ -119,6 +119,7 @@ class Node:
         attempt.pending = False
         if gate is not None:
             gate.withdraw(attempt)
+        attempt.slot = None  # it would keep the task, and its loop, for as long as the attempt is remembered
 
     def _look_after(self, now: float) -> None:
         """Let the gates do what is due in them."""
@@ -181,9 +182,6 @@ class Node:
         self._looked_after[gate] = min(at, self._looked_after.get(gate, at))
         self.inbox.take_back()
         self.keeper.wake_by(at)
-
-    def forget(self, tenure: Tenure) -> None:
-        self.renewing.forget(tenure.token)
 
     def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
         tenure.end()

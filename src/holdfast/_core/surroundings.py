@@ -23,9 +23,6 @@ class Surroundings(Protocol):
 
     waiting: Waiting
 
-    def forget(self, tenure: Tenure) -> None:
-        """Renew this lease no more; the mutex is held."""
-
     @property
     def mutex(self) -> AbstractContextManager[object]:
         """Guards the gate, and the books of the keeper."""
