@@ -20,7 +20,7 @@ import redis
 import holdfast
 import holdfast.aio
 from holdfast._drive.process import current
-from holdfast._wire.endpoint import from_url
+from holdfast._wire.url import from_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable

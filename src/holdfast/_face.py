@@ -18,7 +18,8 @@ from holdfast._core.names import lock_keys
 from holdfast._core.requests import Command, Refused, WireError, insist
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
-from holdfast._wire.endpoint import Endpoint, resolve
+from holdfast._wire.client import resolve
+from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTimeout, NotHeld, ServerError
 
 MIN_TTL = 0.05

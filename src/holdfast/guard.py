@@ -16,7 +16,7 @@ from holdfast._core.requests import Run, WireError, insist
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
 from holdfast._lua import Script
-from holdfast._wire.endpoint import resolve
+from holdfast._wire.client import resolve
 from holdfast.errors import ConfigError, ServerError
 
 __all__ = ["KEEP_FENCE", "SQL", "accept", "guarded_set"]

@@ -18,9 +18,9 @@ from holdfast._core.requests import NotSent, Refused, Unknown
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
-from holdfast._wire.endpoint import from_url
 from holdfast._wire.multiplex import MAX_IN_FLIGHT, Multiplex
 from holdfast._wire.resp import command
+from holdfast._wire.url import from_url
 
 if TYPE_CHECKING:
     from conftest import NewServer

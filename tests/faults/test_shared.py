@@ -19,9 +19,9 @@ from faults.test_interrupts import HOME, at_every_line
 from holdfast._core.requests import NotSent, Refused, Unknown, WireError
 from holdfast._servers.process import PrivateServer
 from holdfast._wire.blocking import Connection
-from holdfast._wire.endpoint import from_url
 from holdfast._wire.resp import command
 from holdfast._wire.shared import OWN, Pool, _Lane
+from holdfast._wire.url import from_url
 
 if TYPE_CHECKING:
     from conftest import NewServer

@@ -18,7 +18,7 @@ from holdfast import FairLock, Lock, ServerError, aio, guard
 from holdfast._core.requests import Refused
 from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
-from holdfast._wire.endpoint import from_client
+from holdfast._wire.client import from_client
 from holdfast._wire.resp import command
 from live.test_clients import settings, use
 from live.witness import connections, in_thread, queue_length, until, until_in_loop

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast._wire.endpoint import DEFAULT_TIMEOUT, Endpoint, from_client, from_url, resolve
+from holdfast._wire.client import from_client, resolve
+from holdfast._wire.endpoint import DEFAULT_TIMEOUT, Endpoint
+from holdfast._wire.url import from_url
 from holdfast.errors import ConfigError
 
 CANARY = "canary"

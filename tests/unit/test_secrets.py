@@ -17,7 +17,8 @@ from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Enlist, NotSent, Refused, Run, Unknown, Wait
 from holdfast._core.waiting import Refresh, Waiter
 from holdfast._wire import resp
-from holdfast._wire.endpoint import Endpoint, from_url
+from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.url import from_url
 from holdfast.errors import LeaseLost, LockTimeout, NotHeld, ServerError
 from holdfast.locks import Lock
 from unit.driver import Fault, always, spec

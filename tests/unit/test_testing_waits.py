@@ -10,7 +10,8 @@ from holdfast._core.attempt import Attempt
 from holdfast._core.mutex import Held, Reply
 from holdfast._core.requests import Answer, TimedOut
 from holdfast._core.waiting import Waiting
-from holdfast._wire.endpoint import from_url, resolve
+from holdfast._wire.client import resolve
+from holdfast._wire.url import from_url
 from holdfast.errors import ConfigError
 from unit.driver import Slot, slot_of
 from unit.waiters import busy, enlisted, put, queued, waiter

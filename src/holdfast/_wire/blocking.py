@@ -22,6 +22,8 @@ READ_SIZE = 16384
 def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
     """A connected socket, logged in. Raises NotSent or Refused."""
     timeout = min(timeout, endpoint.timeout)
+    if endpoint.finder is not None:
+        endpoint = endpoint.finder.find(timeout)
     try:
         sock = _dial(endpoint, timeout)
     except (OSError, ServerError) as error:  # ServerError: this machine's own server did not start

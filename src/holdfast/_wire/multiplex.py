@@ -248,10 +248,12 @@ class Multiplex:
 
     async def _connect(self, timeout: float) -> _Protocol:
         endpoint = self.endpoint
+        if endpoint.finder is not None:
+            endpoint = await asyncio.get_running_loop().run_in_executor(None, endpoint.finder.find, timeout)
         protocol = _Protocol(endpoint, self._drain, self._lost)
         try:
             async with asyncio.timeout(timeout):
-                await self._dial(protocol)
+                await _dial(endpoint, protocol)
                 commands = endpoint.handshake()
                 replies = [protocol.send(resp.command(*parts), timeout) for parts in commands]
                 for reply in await asyncio.gather(*replies):
@@ -263,28 +265,6 @@ class Multiplex:
                 raise NotSent(f"no server at {endpoint.address}: {error or 'no answer in time'}", endpoint.address) from error
             raise
         return protocol
-
-    async def _dial(self, protocol: _Protocol) -> None:
-        endpoint = self.endpoint
-        loop = protocol.loop
-        if endpoint.path is None:
-            await loop.create_connection(
-                lambda: protocol,
-                endpoint.host,
-                endpoint.port,
-                ssl=endpoint.ssl_context(),
-            )
-            return
-        if endpoint.local is None:
-            await loop.create_unix_connection(lambda: protocol, endpoint.path)
-            return
-        from holdfast._servers import local
-
-        try:
-            await loop.create_unix_connection(lambda: protocol, local.socket_path(endpoint.local))
-        except (FileNotFoundError, ConnectionRefusedError):
-            path = await loop.run_in_executor(None, local.ensure, endpoint.local)
-            await loop.create_unix_connection(lambda: protocol, path)
 
     async def close(self) -> None:
         """Close, and let the loop finish doing so."""
@@ -301,6 +281,28 @@ class Multiplex:
         if protocol is None or protocol.transport is None:
             return []
         return [protocol.transport.get_extra_info("socket")]
+
+
+async def _dial(endpoint: Endpoint, protocol: _Protocol) -> None:
+    loop = protocol.loop
+    if endpoint.path is None:
+        await loop.create_connection(
+            lambda: protocol,
+            endpoint.host,
+            endpoint.port,
+            ssl=endpoint.ssl_context(),
+        )
+        return
+    if endpoint.local is None:
+        await loop.create_unix_connection(lambda: protocol, endpoint.path)
+        return
+    from holdfast._servers import local
+
+    try:
+        await loop.create_unix_connection(lambda: protocol, local.socket_path(endpoint.local))
+    except (FileNotFoundError, ConnectionRefusedError):
+        path = await loop.run_in_executor(None, local.ensure, endpoint.local)
+        await loop.create_unix_connection(lambda: protocol, path)
 
 
 def stream_to(endpoint: Endpoint) -> Multiplex:

@@ -18,7 +18,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdfast._wire.endpoint import from_url
+from holdfast._wire.url import from_url
 from holdfast.errors import ServerError
 
 PATIENCE = 15.0

@@ -18,7 +18,8 @@ from holdfast._core.names import lock_keys
 from holdfast._drive.process import describe
 from holdfast._face import MIN_TTL, BaseLock, seconds
 from holdfast._lease import BaseLease
-from holdfast._wire.endpoint import Endpoint, from_url
+from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.url import from_url
 from holdfast.testing.inmemory import inside
 from holdfast.testing.inmemory.serving import Serving
 from holdfast.testing.keyspace import ReplyError
