@@ -1,0 +1,95 @@
+"""The server that a user means: by a URL, or by the client that he already has."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from holdfast._log import logger
+from holdfast._wire.endpoint import DEFAULT_TIMEOUT, TLS_OPTIONS, Endpoint, endpoints, interned
+from holdfast._wire.url import from_url
+from holdfast.errors import ConfigError
+
+log = logger("holdfast.wire")
+
+
+def _of_foreign(client: Any, what: str) -> Endpoint:
+    """One whose every call is the client's; the same for all clients that share a pool."""
+    key = ("client", id(client.connection_pool))
+    endpoint = endpoints.get(key)
+    if endpoint is None:
+        options = client.connection_pool.connection_kwargs
+        endpoint = endpoints[key] = Endpoint(
+            host=str(options.get("host") or type(client).__name__),
+            port=int(options.get("port") or 0),
+            path=options.get("path"),
+            db=int(options.get("db") or 0),
+            client=client,
+        )
+        import inspect  # here: the command line does without
+
+        log.info(
+            "%s: holdfast cannot open connections of %s itself and uses the client's own calls: locks compete for its "
+            "connections, each request takes longer, and %s",
+            endpoint.address,
+            what,
+            "leases are renewed only while its event loop runs"
+            if inspect.iscoroutinefunction(client.execute_command)
+            else "time limits are the client's",
+        )
+    return endpoint
+
+
+def _is_foreign(thing: type) -> bool:
+    """What was subclassed may connect in a way of its own."""
+    return thing.__module__.split(".")[0] not in {"redis", "valkey"}
+
+
+def from_client(client: Any) -> Endpoint:
+    """Of a ``redis.Redis``, ``redis.asyncio.Redis`` or their namesakes of valkey-py."""
+    pool = getattr(client, "connection_pool", None)
+    options = getattr(pool, "connection_kwargs", None)
+    if not isinstance(options, dict) or hasattr(client, "nodes_manager"):
+        raise ConfigError(
+            f"client must be a redis.Redis, redis.asyncio.Redis, valkey.Valkey, valkey.asyncio.Valkey or a URL, "
+            f"not {type(client).__module__}.{type(client).__name__}",
+            parameter="client",
+        )
+    if hasattr(pool, "service_name"):
+        raise ConfigError("client: Sentinel clients are not supported yet", parameter="client")
+    opens: type = pool.connection_class  # type: ignore[union-attr]
+    kinds = {cls.__name__ for cls in opens.__mro__}
+    known = kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"} and not _is_foreign(opens)
+    if not known or _is_foreign(type(pool)) or options.get("redis_connect_func"):
+        return _of_foreign(client, f"{opens.__name__} and {type(pool).__name__}")
+    is_tls = "SSLConnection" in kinds
+    timeout = options.get("socket_timeout")
+    return interned(
+        host=options.get("host") or "localhost",
+        port=int(options.get("port") or 6379),
+        path=options.get("path"),
+        db=int(options.get("db") or 0),
+        username=options.get("username"),
+        password=options.get("password"),
+        credentials=options.get("credential_provider"),
+        tls=tuple(sorted((k, v) for k, v in options.items() if k in TLS_OPTIONS and v is not None)) if is_tls else None,
+        timeout=float(timeout or DEFAULT_TIMEOUT),
+    )
+
+
+def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:
+    """The server meant by ``client`` (a client, a URL, or something that has one, as a server of `holdfast.testing`), for a
+    lock of the given face."""
+    url = getattr(client, "url", client)
+    if isinstance(url, str):
+        return from_url(url)
+    import inspect  # here: the command line, which has a URL, does without
+
+    call = getattr(client, "execute_command", None)
+    is_async = inspect.iscoroutinefunction(call)
+    if call is not None and is_async != (face == "asyncio"):
+        here, there = ("holdfast", "holdfast.aio") if face == "sync" else ("holdfast.aio", "holdfast")
+        raise ConfigError(
+            f"client: {here} takes {'an asyncio' if face == 'asyncio' else 'a synchronous'} client; for this one use {there}",
+            parameter="client",
+        )
+    return from_client(client)
