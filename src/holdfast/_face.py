@@ -7,7 +7,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from holdfast._core import acquire, sharing
 from holdfast._core.acquire import KeyConflict
@@ -20,7 +20,11 @@ from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
 from holdfast._wire.client import resolve
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.slots import PROCESS, slot_of
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTimeout, NotHeld, ServerError
+
+if TYPE_CHECKING:
+    from holdfast._wire.cluster import Cluster
 
 MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
@@ -122,6 +126,7 @@ class BaseLock:
         max_pass_time: float,
     ) -> None:
         self._endpoint = resolve(client, self._face)
+        self._cluster = self._endpoint.cluster
         self._spec = make_spec(
             name,
             self._endpoint,
@@ -200,6 +205,12 @@ class BaseLock:
         """A lease that lingers in this process, for a retake that costs as little as possible."""
         return attempt.gate.retake(attempt) if attempt.gate is not None else None
 
+    def _settle(self, cluster: Cluster) -> None:
+        """Who of a Cluster, of which something is known, looks after this lock now."""
+        shard = cluster.shard(slot_of(self._spec.keys[0]))
+        if shard is not self._endpoint:
+            self._endpoint, self._keeper = shard, None  # the gate is another one, too
+
     def _new_attempt(self, process: Process) -> Attempt:
         attempt = Attempt(self._spec)
         if self._shared:
@@ -229,10 +240,11 @@ class BaseLock:
         """The record of the holder's process, for a message; None where it cannot be had."""
         import json  # here: a command hardly ever needs it
 
-        if busy.process == current().id:
+        process = busy.process[:PROCESS]
+        if process == current().id:
             return json.dumps(current().facts()).encode()
         try:
-            return (await Command(("GET", f"hf:proc:{busy.process}"), 0.25)).value if busy.process else None
+            return (await Command(("GET", f"hf:proc:{process}"), 0.25)).value if process else None
         except WireError:
             return None
 
@@ -240,4 +252,8 @@ class BaseLock:
 def server_error(spec: Spec, error: WireError) -> ServerError:
     """The user's error for an internal one."""
     what = "refused" if isinstance(error, Refused) else "failed"
+    if isinstance(error, Refused) and error.code in {"MOVED", "ASK"}:
+        what = (
+            "refused by one server of a Cluster; give holdfast all of it: redis+cluster://host:port, or a RedisCluster client"
+        )
     return ServerError(f"lock {spec.name!r}: {what}: {error}", address=error.address, name=spec.name, key=spec.key)

@@ -7,7 +7,7 @@ import inspect
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Never
+from typing import TYPE_CHECKING, Any, Never
 
 from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
@@ -20,6 +20,9 @@ from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast.decorator import locked
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, ServerError
+
+if TYPE_CHECKING:
+    from holdfast._wire.cluster import Cluster
 
 __all__ = ["FairLock", "Lease", "Lock", "close", "locked"]
 
@@ -172,6 +175,8 @@ class Lock(_face.BaseLock):
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
         wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        if self._cluster is not None:
+            await self._locate(self._cluster)
         driver = self._driver()
         attempt = self._new_attempt(driver.process)
         try:
@@ -195,11 +200,15 @@ class Lock(_face.BaseLock):
 
     async def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
+        if self._cluster is not None:
+            await self._locate(self._cluster)
         return await self._driver().run(self._is_locked())
 
     async def __aenter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
         started = clock()
+        if self._cluster is not None:
+            await self._locate(self._cluster)
         driver = self._driver()
         attempt = self._new_attempt(driver.process)
         try:
@@ -247,11 +256,26 @@ class Lock(_face.BaseLock):
         except ServerError as unreachable:
             warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
 
+    async def _locate(self, cluster: Cluster) -> None:
+        """Before each use: slots move."""
+        if not cluster.known:
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, self._endpoint.timeout)
+            except WireError as error:
+                raise self._user_error(error) from error
+        self._settle(cluster)
+
     def _driver(self) -> Driver:
         driver = self._home
         loop = asyncio.get_running_loop()
-        if driver is None or driver.process is not current() or driver.loop is not loop:
-            if driver is not None and driver.process is current() and (self._users or self.lease is not None):
+        if (
+            driver is None
+            or driver.process is not current()
+            or driver.loop is not loop
+            or driver.endpoint is not self._endpoint
+        ):
+            elsewhere = driver is not None and driver.process is current() and driver.loop is not loop
+            if elsewhere and (self._users or self.lease is not None):
                 raise RuntimeError(f"lock {self.name!r} is held or awaited in another event loop")
             driver = self._home = driver_for(current(), self._endpoint)
         return driver

@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import Never
+from typing import TYPE_CHECKING, Never
 
 from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
@@ -16,9 +16,12 @@ from holdfast._core.requests import WireError
 from holdfast._core.sharing import abandon
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
-from holdfast._drive.sync import Driver
+from holdfast._drive.sync import Driver, driver_for
 from holdfast._log import logger
 from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, ServerError
+
+if TYPE_CHECKING:
+    from holdfast._wire.cluster import Cluster
 
 log = logger("holdfast")
 
@@ -167,6 +170,8 @@ class Lock(_face.BaseLock):
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
         wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        if self._cluster is not None:
+            self._locate(self._cluster)
         driver = self._driver()
         attempt = self._new_attempt(driver.process)
         try:
@@ -188,11 +193,15 @@ class Lock(_face.BaseLock):
 
     def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
+        if self._cluster is not None:
+            self._locate(self._cluster)
         return self._driver().run(self._is_locked())
 
     def __enter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
         started = clock()
+        if self._cluster is not None:
+            self._locate(self._cluster)
         driver = self._driver()
         attempt = self._new_attempt(driver.process)
         try:
@@ -236,10 +245,19 @@ class Lock(_face.BaseLock):
         except ServerError as unreachable:
             warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
 
+    def _locate(self, cluster: Cluster) -> None:
+        """Before each use: slots move."""
+        if not cluster.known:
+            try:
+                cluster.refresh(self._endpoint.timeout)
+            except WireError as error:
+                raise self._user_error(error) from error
+        self._settle(cluster)
+
     def _driver(self) -> Driver:
         driver = self._home
-        if driver is None or driver.process is not current():
-            driver = self._home = Driver(current(), self._endpoint)
+        if driver is None or driver.process is not current() or driver.endpoint is not self._endpoint:
+            driver = self._home = driver_for(current(), self._endpoint)
         return driver
 
     def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:

@@ -7,15 +7,18 @@ It is told what happens and sends requests over two lines, and does no more: the
 from __future__ import annotations
 
 import weakref
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast._core.attempt import milliseconds
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import REFRESH, RELEASE
 from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
 from holdfast._core.requests import Call, Command, NotSent, Refused, Run, WireError
-from holdfast._core.surroundings import Keeper, Lines
-from holdfast._core.waiting import Refresh, Waiter, Waiting
+from holdfast._core.surroundings import Keeper, Lines, Place
+from holdfast._core.waiting import Waiter, Waiting
+
+T = TypeVar("T")
 
 RECORD_EVERY = 20.0
 """Seconds between two writings of the process record, which expires after three times that."""
@@ -47,7 +50,7 @@ class GiveBack(NamedTuple):
 class Node:
     """What the keeper does on one server. Its methods run in the keeper thread, except where they say otherwise."""
 
-    def __init__(self, keeper: Keeper, address: str, lines: Lines) -> None:
+    def __init__(self, keeper: Keeper, address: str, lines: Lines, place: Place | None = None) -> None:
         self.keeper = keeper
         self.mutex = keeper.mutex
         self.clock = keeper.clock
@@ -56,7 +59,8 @@ class Node:
         self.renewing = Renewing()
         self.commands = lines()
         self.inbox = lines(self._on_push, self._on_silence)
-        self.channel = f"hf:inbox:{keeper.process_id}"
+        self._place = place or Place(keeper.process_id)
+        self.channel = f"hf:inbox:{self._place.inbox}"
         self._gates: weakref.WeakValueDictionary[bytes, Gate] = weakref.WeakValueDictionary()
         self._looked_after: dict[Gate, float] = {}
         """When to call their `on_time`."""
@@ -64,7 +68,7 @@ class Node:
         self._asked_early: dict[str, None] = {}
         self._hear = False
         """The inbox is to be open even if nobody waits at the server."""
-        self._inbox_at = 0.0
+        self._inbox_at = self._deaf_until = 0.0
         self._record_at = float("inf")
         self._record_written = False
 
@@ -100,13 +104,21 @@ class Node:
         for give_back in again:
             safely(self._give_back, give_back)
         for refresh in refreshes:
-            if not safely(self._refresh, refresh, timeout):
-                with self.mutex:
-                    self.waiting.on_failed(refresh.batch, NotSent("the keeper stumbled", self.address), now)
+            self._refresh_safely(refresh.batch, timeout, now)
         if record:
             safely(self._write_record)
         if listen and now >= self._inbox_at:
             safely(self._tend_inbox, now)
+
+    def _together(self, batch: list[T], key: Callable[[T], bytes]) -> Iterable[list[T]]:
+        """What can be asked in one request each: in a Cluster, all its keys are in one slot."""
+        slot_of = self._place.slot_of
+        if slot_of is None:
+            return [batch]
+        parts: dict[int, list[T]] = {}
+        for one in batch:
+            parts.setdefault(slot_of(key(one)), []).append(one)
+        return parts.values()
 
     def _clear_away(self, waiter: Waiter) -> None:
         """Its event loop was closed without ending it: the next one of this process has its place, or nobody."""
@@ -207,15 +219,17 @@ class Node:
 
     # Renewal
 
-    def _renew_safely(self, batch: list[Renew], now: float) -> None:
-        if batch and not self.keeper.safely(self._renew, batch):
-            with self.mutex:
-                for renew in batch:
-                    self.renewing.on_failed(renew, now)
+    def _renew_safely(self, due: list[Renew], now: float) -> None:
+        for batch in self._together(due, lambda renew: renew.tenure.spec.keys[0]) if due else ():
+            if not self.keeper.safely(self._renew, batch):
+                with self.mutex:
+                    for renew in batch:
+                        self.renewing.on_failed(renew, now)
 
     def _renew(self, batch: list[Renew]) -> None:
         def then(answers: list[int] | WireError, sent: float) -> None:
-            if isinstance(answers, Refused) and not answers.transient and len(batch) > 1:
+            alone = isinstance(answers, Refused) and (not answers.transient or answers.code == "TRYAGAIN")
+            if alone and len(batch) > 1:
                 for renew in batch:  # perhaps it is one lock that is refused, and all others with it
                     self._renew([renew])
                 return
@@ -236,8 +250,13 @@ class Node:
 
     # Waiting
 
-    def _refresh(self, refresh: Refresh, timeout: float) -> None:
-        batch = refresh.batch
+    def _refresh_safely(self, due: list[Waiter], timeout: float, now: float) -> None:
+        for batch in self._together(due, lambda waiter: waiter.attempt.spec.keys[0]):
+            if not self.keeper.safely(self._refresh, batch, timeout):
+                with self.mutex:
+                    self.waiting.on_failed(batch, NotSent("the keeper stumbled", self.address), now)
+
+    def _refresh(self, batch: list[Waiter], timeout: float) -> None:
         keys = tuple(key for waiter in batch for key in waiter.attempt.spec.keys)
         args: list[str | int] = [self.channel]
         for waiter in batch:
@@ -250,7 +269,9 @@ class Node:
                     self.waiting.on_failed(batch, answer, now)
                     return
                 self.waiting.on_refreshed(batch, answer[1], sent, now)
-                deaf = self.waiting.listening and not answer[0]
+                deaf = self.waiting.listening and not answer[0] and now >= self._deaf_until
+                if deaf:
+                    self._deaf_until = now + PING_EVERY  # in a Cluster another server may have answered: no reason to hurry
             if deaf:
                 self.inbox.fail("the server does not know this listener any more")
 
@@ -260,7 +281,7 @@ class Node:
         """Subscribe, or test that the subscription is alive."""
         self._inbox_at = now + (PING_EVERY if self.waiting.listening else 1.0)
         if not self.waiting.listening:
-            self.inbox.call(Command(("SUBSCRIBE", self.channel), ANSWER_WITHIN), self._on_subscribed)
+            self.inbox.call(Command((self._place.subscribe, self.channel), ANSWER_WITHIN), self._on_subscribed)
         else:
             self._hear = self._hear and self.active()
             self.inbox.call(Command(("PING",), ANSWER_WITHIN), lambda _reply, _sent: None)

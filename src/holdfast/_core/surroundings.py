@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast._core.requests import Call
 
@@ -76,6 +76,15 @@ class Line(Protocol):
 class Lines(Protocol):
     def __call__(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
         """A line to the server. ``on_push``: gets the published messages. ``on_closed``: called when the line is lost."""
+
+
+class Place(NamedTuple):
+    """Where a node listens; and, in a Cluster, which keys can be in one request."""
+
+    inbox: str
+    """The id under which it does."""
+    subscribe: str = "SUBSCRIBE"
+    slot_of: Callable[[bytes], int] | None = None
 
 
 class Keeper(Protocol):

@@ -200,7 +200,13 @@ def driver_for(process: Process, endpoint: Endpoint) -> Driver:
         _close_with_loop(loop)
     driver = drivers.get(endpoint)
     if driver is None:
-        driver = drivers[endpoint] = Driver(process, endpoint)
+        if endpoint.cluster is None:
+            driver = Driver(process, endpoint)
+        else:
+            from holdfast._drive.aioshards import ShardDriver
+
+            driver = ShardDriver(process, endpoint)
+        drivers[endpoint] = driver
     return driver
 
 

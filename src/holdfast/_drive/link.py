@@ -187,9 +187,12 @@ class Link:
     def _dispatch(self) -> None:
         try:
             while (reply := self._reader.gets()) is not False:
-                if self._on_push is not None and isinstance(reply, list) and reply[0] == b"message":
+                if self._on_push is not None and isinstance(reply, list) and reply[0] in {b"message", b"smessage"}:
                     self._keeper.safely(self._on_push, reply)
                     continue
+                if isinstance(reply, list) and reply[:1] == [b"sunsubscribe"]:
+                    self.fail("the slot of the inbox was moved to another server")
+                    return
                 if not self._sent:
                     self.fail("an answer to nothing")
                     return

@@ -1,5 +1,8 @@
 -- Shared by the scripts of a lock: its state, its queue, and the direct hand-over.
 --
+-- inbox of a process: the channel hf:inbox:<process>. In a Cluster whose servers know sharded pub/sub a process has one on each
+--                primary, and there an id of 18 digits, so made that its channel is in a slot of that primary.
+--
 -- state (hash):  v = format version, fence = last of the numbers issued, dead = tokens declared dead (newest last),
 --                renewed = token and number of the last renewal,
 --                keep = until when (server ms) the expiry of state and queue is set at least,
@@ -58,6 +61,13 @@ local function extend(lock, ttl)
   if left == -1 or left < ttl then redis.call('PEXPIRE', lock, ttl) end
 end
 
+-- Answers how many listen, or an error.
+local function publish(process, message)
+  local inbox = 'hf:inbox:' .. process
+  if #process == 18 then return redis.pcall('SPUBLISH', inbox, message) end
+  return redis.pcall('PUBLISH', inbox, message)
+end
+
 -- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last number issued.
 -- `me` (the caller, or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen
 -- just now (PUBLISH answers 0) is passed over, and with it all others of that process, but they keep their places until
@@ -75,7 +85,7 @@ local function hand_over(lock, state, queue, now, me, last)
           local first
           first, last = take(lock, state, token, CLAIM, now, last)
           granted = true
-          local heard = redis.pcall('PUBLISH', 'hf:inbox:' .. process, '1 ' .. token .. ' ' .. integer(first))
+          local heard = publish(process, '1 ' .. token .. ' ' .. integer(first))
           if type(heard) == 'number' and heard > 0 then
             leave(state, queue, token)
             return token, last

@@ -10,7 +10,7 @@
 -- MODEL    models/handover.pml
 -- INCLUDE  _grant
 -- INCLUDE  _queue
-local listening = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1])
+local listening = redis.pcall('PUBSUB', #ARGV[1] == 27 and 'SHARDNUMSUB' or 'NUMSUB', ARGV[1])  -- see publish()
 local answers = {listening.err and 1 or math.min(1, listening[2])}
 local now = now_us()
 

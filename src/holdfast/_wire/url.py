@@ -9,7 +9,8 @@ from typing import Any
 from holdfast._wire.endpoint import DEFAULT_TIMEOUT, TLS_OPTIONS, Endpoint, interned
 from holdfast.errors import ConfigError
 
-_SCHEMES = {"redis", "rediss", "valkey", "valkeys", "unix", "local"}
+_CLUSTERS = {"redis+cluster", "rediss+cluster", "valkey+cluster", "valkeys+cluster"}
+_SCHEMES = {"redis", "rediss", "valkey", "valkeys", "unix", "local", *_CLUSTERS}
 _URL_OPTIONS = {
     "db",
     "username",
@@ -37,7 +38,8 @@ def _number(text: str, what: str, kind: type[int | float]) -> Any:
 
 
 def from_url(url: str) -> Endpoint:
-    """``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS), ``unix://[user:password@]/path[?db=n]``, ``local://``."""
+    """``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS), ``unix://[user:password@]/path[?db=n]``, ``local://``;
+    ``redis+cluster://[user:password@]host:port[,host:port...]``: some servers of a Cluster."""
     scheme, found, rest = url.partition("://")
     if not found or scheme not in _SCHEMES:
         raise _bad_url(f"it must start with one of {', '.join(sorted(s + '://' for s in _SCHEMES))}")
@@ -54,7 +56,6 @@ def from_url(url: str) -> Endpoint:
     user, _, password = credentials.partition(":")
     place, _, query = place.partition("?")
     place, _, path = place.partition("/")
-    host, port = _host_and_port(place)
     options = _options(query) if query else {}
     unknown = set(options) - _URL_OPTIONS
     if unknown:
@@ -71,10 +72,25 @@ def from_url(url: str) -> Endpoint:
         return interned(path="/" + _unquoted(path), **common)
     if path.strip("/"):
         common["db"] = _number(path.strip("/"), "the database after the host", int)
-    tls = None
-    if scheme in {"rediss", "valkeys"}:
-        tls = tuple(sorted((k, v) for k, v in options.items() if k in TLS_OPTIONS))
-    return interned(host=host or "localhost", port=port or 6379, tls=tls, **common)
+    if scheme.partition("+")[0] in {"rediss", "valkeys"}:
+        common["tls"] = tuple(sorted((k, v) for k, v in options.items() if k in TLS_OPTIONS))
+    return _endpoint(scheme, _places(place, scheme), **common)
+
+
+def _endpoint(scheme: str, places: list[tuple[str, int]], **common: Any) -> Endpoint:
+    if scheme not in _CLUSTERS:
+        return interned(host=places[0][0], port=places[0][1], **common)
+    if common.pop("db"):
+        raise _bad_url("a Cluster has no other database than 0")
+    from holdfast._wire.cluster import cluster_at
+
+    return cluster_at(places, **common)
+
+
+def _places(text: str, scheme: str) -> list[tuple[str, int]]:
+    """Host and port of each server; there is one, except for a Cluster."""
+    found = [_host_and_port(part) for part in (text.split(",") if scheme in _CLUSTERS else [text])]
+    return [(host or "localhost", port or 6379) for host, port in found]
 
 
 def _host_and_port(place: str) -> tuple[str, int]:

@@ -1,0 +1,34 @@
+"""A lock whose slot is on its way from one server of a Cluster to another: what can be done for it meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast._core.mutex import RELEASE, RENEW
+from holdfast._core.requests import Call, Run
+from holdfast._lua import Script
+
+
+def _read(raw: object) -> int:
+    assert isinstance(raw, int)
+    return raw
+
+
+def _read_renew(raw: object) -> list[int]:
+    return [_read(raw)]
+
+
+_MOVING_RELEASE: Script[int] = Script("moving", _read)
+_MOVING_RENEW: Script[list[int]] = Script("moving", _read_renew)
+
+
+def alone(call: Call) -> Run[Any] | None:
+    """The same for a lock's own key alone, where that is possible: its renewal, or its release. The others have to wait."""
+    if type(call) is not Run or len(call.keys) != 3:
+        return None
+    token = call.args[0]
+    if call.script is RENEW:
+        return Run(_MOVING_RENEW, call.keys[:1], (token, call.args[1]), call.timeout)
+    if call.script is RELEASE:
+        return Run(_MOVING_RELEASE, call.keys[:1], (token, 0), call.timeout)
+    return None
