@@ -30,6 +30,8 @@ EVERY = 0.1
 ASK_WITHIN = 0.5
 """Seconds for one server's answer to that."""
 
+_HALF_MOVED = "access a non local key"
+
 HOPS = 8
 """So often a request is sent on, at most."""
 
@@ -287,6 +289,8 @@ class Cluster:
             if failure.code == "MOVED":
                 self._owners[slot] = there
             return Step(there, step.call, failure.code == "ASK")
+        if _HALF_MOVED in str(failure):  # said of a script, after it has deleted a key
+            failure.code = "TRYAGAIN"
         if failure.code == "TRYAGAIN" and step.call is call:
             less = alone(call)
             return self._home(slot, less) if less is not None else None
