@@ -212,7 +212,16 @@ class BaseLock:
             self._endpoint, self._keeper = shard, None  # the gate is another one, too
 
     def _new_attempt(self, process: Process) -> Attempt:
-        attempt = Attempt(self._spec)
+        return self._with_gate(Attempt(self._spec), process)
+
+    def _moved(self, attempt: Attempt, process: Process, wait: float | None) -> float | None:
+        """An attempt that went astray begins again: how long it may wait."""
+        left = None if wait is None or attempt.until is None else max(0.0, attempt.until - process.clock())
+        attempt.token, attempt.until, attempt.given = "", None, None
+        self._with_gate(attempt, process)
+        return left
+
+    def _with_gate(self, attempt: Attempt, process: Process) -> Attempt:
         if self._shared:
             keeper = process.keeper
             if keeper is not self._keeper:

@@ -13,7 +13,7 @@ from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.mutex import Busy
-from holdfast._core.requests import WireError
+from holdfast._core.requests import Astray, WireError
 from holdfast._core.sharing import abandon
 from holdfast._drive.aio import Driver, close, driver_for
 from holdfast._drive.clock import clock
@@ -287,6 +287,11 @@ class Lock(_face.BaseLock):
             self._users += 1
             try:
                 result = await driver.run(self._try(attempt, wait))
+            except Astray:
+                assert self._cluster is not None
+                await self._locate(self._cluster)
+                driver = self._driver()
+                return await self._take(driver, attempt, self._moved(attempt, driver.process, wait))
             except (WireError, KeyConflict) as error:
                 raise self._user_error(error) from error
             finally:

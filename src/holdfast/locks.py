@@ -12,7 +12,7 @@ from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.mutex import Busy
-from holdfast._core.requests import WireError
+from holdfast._core.requests import Astray, WireError
 from holdfast._core.sharing import abandon
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
@@ -266,6 +266,11 @@ class Lock(_face.BaseLock):
             attempt.slot = driver.slot()
             try:
                 result = driver.run(self._try(attempt, wait))
+            except Astray:
+                assert self._cluster is not None
+                self._locate(self._cluster)
+                driver = self._driver()
+                return self._take(driver, attempt, self._moved(attempt, driver.process, wait))
             except (WireError, KeyConflict) as error:
                 raise self._user_error(error) from error
         if isinstance(result, Busy):

@@ -14,7 +14,7 @@ from holdfast._core.attempt import milliseconds
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import REFRESH, RELEASE
 from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
-from holdfast._core.requests import Call, Command, NotSent, Refused, Run, WireError
+from holdfast._core.requests import Astray, Call, Command, Down, NotSent, Refused, Run, WireError
 from holdfast._core.surroundings import Keeper, Lines, Place
 from holdfast._core.waiting import Waiter, Waiting
 
@@ -154,6 +154,10 @@ class Node:
         self.want_record(now)
         if waiter.attempt.gate is None:
             self._ask(waiter.attempt.spec.keys[0])  # one of us, and still an outsider to those who share the lock
+        if self._strays(waiter.attempt.spec.keys[0]):
+            waiter.awaits_inbox = True
+            waiter.put(Down(Astray("its slot was moved", self.address)))
+            return False
         return self.waiting.enlist(waiter, now)
 
     def close(self, error: WireError) -> None:
@@ -220,6 +224,10 @@ class Node:
     # Renewal
 
     def _renew_safely(self, due: list[Renew], now: float) -> None:
+        for key in [renew.tenure.spec.keys[0] for renew in due]:
+            if self._strays(key):
+                with self.mutex:
+                    self._ask(key)  # somebody outside may want it: he cannot say so
         for batch in self._together(due, lambda renew: renew.tenure.spec.keys[0]) if due else ():
             if not self.keeper.safely(self._renew, batch):
                 with self.mutex:
@@ -250,7 +258,16 @@ class Node:
 
     # Waiting
 
+    def _strays(self, key: bytes) -> bool:
+        """A lock whose slot has left the server of our inbox: nobody there can tell us anything."""
+        return self._place.near is not None and not self._place.near(key)
+
     def _refresh_safely(self, due: list[Waiter], timeout: float, now: float) -> None:
+        strays = [waiter for waiter in due if self._strays(waiter.attempt.spec.keys[0])]
+        if strays:
+            with self.mutex:
+                self.waiting.close(Astray("its slot was moved", self.address), strays)
+            due = [waiter for waiter in due if waiter not in strays]
         for batch in self._together(due, lambda waiter: waiter.attempt.spec.keys[0]):
             if not self.keeper.safely(self._refresh, batch, timeout):
                 with self.mutex:

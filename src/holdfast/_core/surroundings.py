@@ -85,6 +85,8 @@ class Place(NamedTuple):
     """The id under which it does."""
     subscribe: str = "SUBSCRIBE"
     slot_of: Callable[[bytes], int] | None = None
+    near: Callable[[bytes], bool] | None = None
+    """The inbox is on the server that has this key."""
 
 
 class Keeper(Protocol):

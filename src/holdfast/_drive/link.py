@@ -119,6 +119,8 @@ class Link:
         except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting commands must be answered
             result = NotSent(f"{self._endpoint.address}: {error!r}", self._endpoint.address)
         self._keeper.call(lambda: self._opened(result))
+        if self._closed and isinstance(result, socket.socket):
+            result.close()  # the keeper may have ended, and looks at nothing any more
 
     def _opened(self, result: socket.socket | WireError) -> None:
         self._opening = False

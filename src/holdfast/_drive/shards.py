@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def place_of(shard: Endpoint, process_id: str) -> Place:
     """Where the node of a shard listens."""
     assert isinstance(shard, Shard)
-    return Place(shard.identity(process_id), "SSUBSCRIBE" if shard.sharded else "SUBSCRIBE", slot_of)
+    return Place(shard.identity(process_id), "SSUBSCRIBE" if shard.sharded else "SUBSCRIBE", slot_of, shard.near)
 
 
 def token_in(process: Process, shard: Endpoint) -> str:

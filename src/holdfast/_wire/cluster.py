@@ -78,6 +78,11 @@ class Shard(Part):
             raise NotSent(f"{self.cluster.address}: nobody serves slot {self.anchor}", self.cluster.address)
         return owner
 
+    def near(self, key: bytes) -> bool:
+        """The inbox is on the server that has this key; as far as is known."""
+        cluster = self.cluster
+        return cluster.stale or cluster.owner(slot_of(key)) is cluster.owner(self.anchor)
+
     def identity(self, process_id: str) -> str:
         """The id under which a process listens here."""
         return id_within(process_id, self.anchor) if self.sharded and len(process_id) == PROCESS else process_id
@@ -138,7 +143,7 @@ class Cluster:
     def shard(self, slot: int) -> Shard:
         """Who looks after the locks of a slot: as long as it can, the same."""
         owners, shard = self._owners, self._shard_of.get(slot)
-        if shard is not None and owners[shard.anchor] is owners[slot]:
+        if shard is not None and (self.stale or owners[shard.anchor] is owners[slot]):
             return shard
         with self._mutex:
             near = [shard for shard in self._shards if owners[shard.anchor] is owners[slot]]
@@ -288,6 +293,7 @@ class Cluster:
             there = self._endpoint(self._address(host.encode(), int(port), step.endpoint))
             if failure.code == "MOVED":
                 self._owners[slot] = there
+                self.stale = True  # hardly the only one
             return Step(there, step.call, failure.code == "ASK")
         if _HALF_MOVED in str(failure):  # said of a script, after it has deleted a key
             failure.code = "TRYAGAIN"
