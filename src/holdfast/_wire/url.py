@@ -104,7 +104,7 @@ def _host_and_port(place: str) -> tuple[str, int]:
     digits = len(port) <= 5 and port.isascii() and port.isdecimal()
     number = int(port) if digits else 0
     understood = closed and colon in {"", ":"} and (digits or not port) and number <= 65535
-    if not understood or not host.isprintable() or any(c in host for c in "[]"):
+    if not understood or not host.isprintable() or any(c in host for c in "[],"):
         raise _bad_url("host or port cannot be read")
     name, percent, interface = host.partition("%")  # [fe80::1%eth0]
     return name.lower() + percent + interface, number
