@@ -25,8 +25,8 @@ TRYAGAIN = Refused("TRYAGAIN Multiple keys request during rehashing of slot")
     ("key", "slot"),
     # From the specification, and computed by CLUSTER KEYSLOT.
     [
-        (b"123456789", 0x31C3), (b"foo", 12182), (b"", 0), (b"hf:{foo}", 12182), (b"foo{}{bar}", 8363), (b"foo{{bar}}zap", 4015),
-        (b"foo{bar}{zap}", 5061), (b"{foo", 13308),
+        (b"123456789", 0x31C3), (b"foo", 12182), (b"", 0), (b"hf:{foo}", 12182), (b"foo{}{bar}", 8363),
+        (b"foo{{bar}}zap", 4015), (b"foo{bar}{zap}", 5061), (b"{foo", 13308),
     ],
 )  # fmt: skip
 def test_the_slot_of_a_key(key: bytes, slot: int) -> None:
