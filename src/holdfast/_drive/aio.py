@@ -9,12 +9,27 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._core.attempt import Attempt
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, TimedOut, Wait
+from holdfast._core.requests import (
+    Answer,
+    Call,
+    Command,
+    Delist,
+    Draw,
+    Enlist,
+    Now,
+    Outcome,
+    Park,
+    Refused,
+    Run,
+    Sleep,
+    TimedOut,
+    Wait,
+)
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.multiplex import stream_to
-from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
+from holdfast._wire.resp import ReplyError, check, demoted, forgotten, pack, parsed
 
 T = TypeVar("T")
 
@@ -157,7 +172,12 @@ class Driver:
         if type(reply) is ReplyError:
             if forgotten(reply):
                 reply, sent = await self.stream.exchange(pack(call, whole=True), call.timeout)
-            check(reply, self.endpoint)
+            try:
+                check(reply, self.endpoint)
+            except Refused as error:
+                if demoted(error, self.endpoint):
+                    self.stream.drop("it is not the primary any more")
+                raise
         return Answer(parsed(call, reply), sent, clock())
 
     def _delist(self, request: Delist) -> None:

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, Wait
+from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Refused, Run, Sleep, Wait
 from holdfast._drive import ear
 from holdfast._drive.clock import clock
 from holdfast._drive.ear import Slot
 from holdfast._drive.process import Process
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
+from holdfast._wire.resp import ReplyError, check, demoted, forgotten, pack, parsed
 
 T = TypeVar("T")
 
@@ -75,7 +75,12 @@ class Driver:
         if type(reply) is ReplyError:
             if forgotten(reply):
                 reply = self._pool.exchange(pack(call, whole=True), call.timeout)
-            check(reply, self.endpoint)
+            try:
+                check(reply, self.endpoint)
+            except Refused as error:
+                if demoted(error, self.endpoint):
+                    self._pool.clear()
+                raise
         return Answer(parsed(call, reply), sent, clock())
 
     def _delist(self, request: Delist) -> None:

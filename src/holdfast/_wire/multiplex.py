@@ -266,6 +266,11 @@ class Multiplex:
             raise
         return protocol
 
+    def drop(self, why: str) -> None:
+        """Close the connection: the next request goes over a new one."""
+        if self._protocol is not None:
+            self._protocol.abort(why)
+
     async def close(self) -> None:
         """Close, and let the loop finish doing so."""
         if self._opening is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import hiredis
 from hiredis import ReplyError as ReplyError  # noqa: PLC0414 - the drivers look for it, too
 
-from holdfast._core.requests import Call, Command, Refused, Run
+from holdfast._core.requests import Call, Command, Refused, Run, WireError
 from holdfast._lua import Script
 from holdfast._wire.endpoint import Endpoint
 
@@ -44,6 +44,11 @@ def pack(call: Call, *, whole: bool = False) -> bytes:
 def forgotten(reply: object) -> bool:
     """The server does not know the script: it restarted, or somebody flushed its scripts. Send it whole."""
     return type(reply) is ReplyError and str(reply).startswith("NOSCRIPT")
+
+
+def demoted(error: WireError, endpoint: Endpoint) -> bool:
+    """The server is not the one that is wanted (any more), and the finder knows which is: the connection is to be dropped."""
+    return endpoint.finder is not None and isinstance(error, Refused) and error.code in {"READONLY", "MASTERDOWN", "LOADING"}
 
 
 def check(reply: object, endpoint: Endpoint) -> None:
