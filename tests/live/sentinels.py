@@ -16,7 +16,9 @@ HASTE = {
     "info-period": 500,
     "ping-period": 100,
     "ask-period": 100,
-    "publish-period": 300,  # four times that is what the others may take to hear of a new primary, or they demote it again
+    # Four times that is what the others may take to hear of a new primary, or they make it a replica again. Whether it was
+    # promoted is looked up once a second, which cannot be changed.
+    "publish-period": 500,
     "min-link-reconnect-period": 100,
     "election-timeout": 1000,
 }
