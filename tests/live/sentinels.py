@@ -86,13 +86,11 @@ class Sentinels:
         """Have a Sentinel (one that was restarted, say) look after the service."""
         for parameter, value in HASTE.items():
             self.command(watcher, "SENTINEL", "DEBUG", parameter, str(value))
-        self.command(
-            watcher, "SENTINEL", "MONITOR", self.service, "127.0.0.1", str(primary.port), str(len(self.watchers) // 2 + 1)
-        )
-        options = {
-            "down-after-milliseconds": str(int(1000 * self.down_after)),
-            "failover-timeout": "800",
-        }  # after twice that, a vote that was split is held again
+        quorum = str(len(self.watchers) // 2 + 1)
+        self.command(watcher, "SENTINEL", "MONITOR", self.service, "127.0.0.1", str(primary.port), quorum)
+        # Not all at the same moment: of several that stand for election then, none may win, and it is repeated seconds later.
+        later = 0.15 * (self.watchers.index(watcher) - len(self.watchers) // 2)
+        options = {"down-after-milliseconds": str(int(1000 * (self.down_after + later))), "failover-timeout": "3000"}
         if self.password:
             options["auth-pass"] = self.password
         for option, wanted in options.items():
