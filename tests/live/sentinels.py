@@ -14,7 +14,7 @@ from holdfast._servers.supervisor import Connection
 
 HASTE = {
     "info-period": 500,
-    "ping-period": 100,
+    "ping-period": 300,  # who has told nothing for five times as long is not elected, and in trouble one is asked each second
     "ask-period": 100,
     # Four times that is what the others may take to hear of a new primary, or they make it a replica again. Whether it was
     # promoted is looked up once a second, which cannot be changed.
