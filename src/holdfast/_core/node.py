@@ -10,7 +10,7 @@ import weakref
 from typing import Any, NamedTuple
 
 from holdfast._core.attempt import milliseconds
-from holdfast._core.ballot import YIELD, Candidate
+from holdfast._core.ballot import Candidate
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import REFRESH, RELEASE
 from holdfast._core.renewing import Renew, Renewing, Tenure, renewals

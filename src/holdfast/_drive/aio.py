@@ -20,6 +20,7 @@ from holdfast._core.requests import (
     Outcome,
     Park,
     Refused,
+    Replicate,
     Run,
     Sleep,
     TimedOut,
@@ -27,9 +28,11 @@ from holdfast._core.requests import (
 )
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current
+from holdfast._wire.dedicated import outcome
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.multiplex import stream_to
 from holdfast._wire.resp import ReplyError, check, demoted, forgotten, pack, parsed
+from holdfast._wire.shared import Pool
 
 T = TypeVar("T")
 
@@ -104,6 +107,7 @@ class Driver:
         self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Run: self._call,
             Command: self._call,
+            Replicate: self._replicate,
             Sleep: lambda request: asyncio.sleep(request.seconds),
             Park: lambda request: request.attempt.slot.park(request.attempt.until),
             Enlist: self._enlist,
@@ -179,6 +183,16 @@ class Driver:
                     self.stream.drop("it is not the primary any more")
                 raise
         return Answer(parsed(call, reply), sent, clock())
+
+    async def _replicate(self, request: Replicate) -> Answer[Any]:
+        """In a thread, which such a lock can afford. If the task is cancelled, that goes on to its end: the script only renews,
+        and finds nothing to renew when the lock was given up meanwhile."""
+        sent = clock()
+        pool = self.process.pool(self.endpoint)
+        assert isinstance(pool, Pool)
+        ask = pool.dedicated.replicate
+        replies = await self.loop.run_in_executor(None, ask, request.run, request.replicas, request.timeout)
+        return Answer(outcome(request.run, replies, self.endpoint), sent, clock())
 
     def _delist(self, request: Delist) -> None:
         keeper = self.process.running_keeper

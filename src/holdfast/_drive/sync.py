@@ -6,13 +6,30 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Refused, Run, Sleep, Wait
+from holdfast._core.requests import (
+    Answer,
+    Call,
+    Command,
+    Delist,
+    Draw,
+    Enlist,
+    Now,
+    Outcome,
+    Park,
+    Refused,
+    Replicate,
+    Run,
+    Sleep,
+    Wait,
+)
 from holdfast._drive import ear
 from holdfast._drive.clock import clock
 from holdfast._drive.ear import Slot
 from holdfast._drive.process import Process
+from holdfast._wire.dedicated import outcome
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import ReplyError, check, demoted, forgotten, pack, parsed
+from holdfast._wire.shared import Pool
 
 T = TypeVar("T")
 
@@ -27,6 +44,7 @@ class Driver:
         self._do: dict[type, Callable[[Any], Any]] = {
             Run: self._call,
             Command: self._call,
+            Replicate: self._replicate,
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
             Sleep: lambda request: time.sleep(request.seconds),
@@ -82,6 +100,12 @@ class Driver:
                     self._pool.clear()
                 raise
         return Answer(parsed(call, reply), sent, clock())
+
+    def _replicate(self, request: Replicate) -> Answer[Any]:
+        sent = clock()
+        assert isinstance(self._pool, Pool)
+        replies = self._pool.dedicated.replicate(request.run, request.replicas, request.timeout)
+        return Answer(outcome(request.run, replies, self.endpoint), sent, clock())
 
     def _delist(self, request: Delist) -> None:
         keeper = self.process.running_keeper
