@@ -19,7 +19,6 @@ from holdfast._core.requests import (
     Now,
     Outcome,
     Park,
-    Refused,
     Replicate,
     Run,
     Sleep,
@@ -28,11 +27,10 @@ from holdfast._core.requests import (
 )
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current
-from holdfast._wire.dedicated import outcome
+from holdfast._drive.replicas import Replicas
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.multiplex import stream_to
-from holdfast._wire.resp import ReplyError, check, demoted, forgotten, pack, parsed
-from holdfast._wire.shared import Pool
+from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
 
 T = TypeVar("T")
 
@@ -107,7 +105,7 @@ class Driver:
         self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Run: self._call,
             Command: self._call,
-            Replicate: self._replicate,
+            Replicate: Replicas(process, endpoint).ask_in_thread,
             Sleep: lambda request: asyncio.sleep(request.seconds),
             Park: lambda request: request.attempt.slot.park(request.attempt.until),
             Enlist: self._enlist,
@@ -176,23 +174,8 @@ class Driver:
         if type(reply) is ReplyError:
             if forgotten(reply):
                 reply, sent = await self.stream.exchange(pack(call, whole=True), call.timeout)
-            try:
-                check(reply, self.endpoint)
-            except Refused as error:
-                if demoted(error, self.endpoint):
-                    self.stream.drop("it is not the primary any more")
-                raise
+            check(reply, self.endpoint, self.stream.drop)
         return Answer(parsed(call, reply), sent, clock())
-
-    async def _replicate(self, request: Replicate) -> Answer[Any]:
-        """In a thread, which such a lock can afford. If the task is cancelled, that goes on to its end: the script only renews,
-        and finds nothing to renew when the lock was given up meanwhile."""
-        sent = clock()
-        pool = self.process.pool(self.endpoint)
-        assert isinstance(pool, Pool)
-        ask = pool.dedicated.replicate
-        replies = await self.loop.run_in_executor(None, ask, request.run, request.replicas, request.timeout)
-        return Answer(outcome(request.run, replies, self.endpoint), sent, clock())
 
     def _delist(self, request: Delist) -> None:
         keeper = self.process.running_keeper

@@ -16,7 +16,6 @@ from holdfast._core.requests import (
     Now,
     Outcome,
     Park,
-    Refused,
     Replicate,
     Run,
     Sleep,
@@ -26,10 +25,9 @@ from holdfast._drive import ear
 from holdfast._drive.clock import clock
 from holdfast._drive.ear import Slot
 from holdfast._drive.process import Process
-from holdfast._wire.dedicated import outcome
+from holdfast._drive.replicas import Replicas
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.resp import ReplyError, check, demoted, forgotten, pack, parsed
-from holdfast._wire.shared import Pool
+from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
 
 T = TypeVar("T")
 
@@ -44,7 +42,7 @@ class Driver:
         self._do: dict[type, Callable[[Any], Any]] = {
             Run: self._call,
             Command: self._call,
-            Replicate: self._replicate,
+            Replicate: Replicas(process, endpoint).ask,
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
             Sleep: lambda request: time.sleep(request.seconds),
@@ -93,19 +91,8 @@ class Driver:
         if type(reply) is ReplyError:
             if forgotten(reply):
                 reply = self._pool.exchange(pack(call, whole=True), call.timeout)
-            try:
-                check(reply, self.endpoint)
-            except Refused as error:
-                if demoted(error, self.endpoint):
-                    self._pool.clear()
-                raise
+            check(reply, self.endpoint, self._pool.clear)
         return Answer(parsed(call, reply), sent, clock())
-
-    def _replicate(self, request: Replicate) -> Answer[Any]:
-        sent = clock()
-        assert isinstance(self._pool, Pool)
-        replies = self._pool.dedicated.replicate(request.run, request.replicas, request.timeout)
-        return Answer(outcome(request.run, replies, self.endpoint), sent, clock())
 
     def _delist(self, request: Delist) -> None:
         keeper = self.process.running_keeper

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import hiredis
@@ -51,10 +52,13 @@ def demoted(error: WireError, endpoint: Endpoint) -> bool:
     return endpoint.finder is not None and isinstance(error, Refused) and error.code in {"READONLY", "MASTERDOWN", "LOADING"}
 
 
-def check(reply: object, endpoint: Endpoint) -> None:
-    """Raises Refused for an error reply."""
+def check(reply: object, endpoint: Endpoint, drop: Callable[[], None] = lambda: None) -> None:
+    """Raises Refused for an error reply. ``drop``: leaves a server that is not the one that is wanted."""
     if type(reply) is ReplyError:
-        raise Refused(str(reply), endpoint.address)
+        error = Refused(str(reply), endpoint.address)
+        if demoted(error, endpoint):
+            drop()
+        raise error
 
 
 def parsed(call: Call, reply: object) -> Any:
