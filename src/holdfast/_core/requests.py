@@ -124,6 +124,17 @@ Call = Run[Any] | Command
 
 
 @dataclass(slots=True)
+class Replicate(Request[Answer[tuple[Any, int]]]):
+    """Run a script that writes, and wait for ``replicas`` to acknowledge that, for ``timeout`` seconds: its reply, and how many
+    have. On a connection that nobody else uses: WAIT holds up what is behind it, and counts what was written on the same one.
+    Raises NotSent, Unknown or Refused."""
+
+    run: Run[Any]
+    replicas: int
+    timeout: float
+
+
+@dataclass(slots=True)
 class Now(Request[float]):
     """Local time in seconds: monotonic, and counting while the machine sleeps."""
 

@@ -19,7 +19,7 @@ from holdfast._drive.clock import clock
 from holdfast._log import logger
 from holdfast._wire.blocking import CONNECT_TIMEOUT, open_socket
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.resp import forgotten, pack, value
+from holdfast._wire.resp import demoted, forgotten, pack, value
 
 log = logger("holdfast.keeper")
 
@@ -42,6 +42,9 @@ class Keeper(Protocol):
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
         """Do something of which nobody else's lease may depend."""
+
+    def moved(self, endpoint: Endpoint, where: object) -> None:
+        """A connection was opened to this one of the servers that the endpoint may mean."""
 
 
 class _Sent(NamedTuple):
@@ -110,6 +113,8 @@ class Link:
                 except WireError as error:
                     reply = error
             then(reply, sent)
+            if isinstance(reply, WireError) and demoted(reply, self._endpoint):
+                self.fail("it is not the primary any more")
 
         self._send(pack(call), call.timeout, on_reply)
 
@@ -165,6 +170,8 @@ class Link:
         self.sock = result
         self._reader = hiredis.Reader()
         self._keeper.selector.register(result, selectors.EVENT_READ, self)
+        if self._endpoint.finder is not None:
+            self._keeper.moved(self._endpoint, result.getpeername())
         for request in queued:
             self._write(request.packed, request.timeout, request.then)
 
@@ -254,6 +261,19 @@ class Link:
         for request in sent:
             error = Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address)
             self._keeper.safely(request.then, error, request.sent)
+
+    def serves(self, endpoint: Endpoint) -> bool:
+        return self._endpoint is endpoint
+
+    def leave_for(self, place: Any) -> None:
+        """The server is at ``place`` now, another line has found out. Elsewhere one would listen to a server to which nobody
+        speaks any more."""
+        try:
+            elsewhere = self.sock is not None and self.sock.getpeername() != place
+        except OSError:
+            elsewhere = True
+        if elsewhere:
+            self.fail("the primary is another server now")
 
     def stirs(self) -> bool:
         """Something has come that nobody has read yet. Any thread may ask."""

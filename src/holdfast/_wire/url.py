@@ -9,7 +9,10 @@ from typing import Any
 from holdfast._wire.endpoint import DEFAULT_TIMEOUT, TLS_OPTIONS, Endpoint, interned
 from holdfast.errors import ConfigError
 
-_SCHEMES = {"redis", "rediss", "valkey", "valkeys", "unix", "local"}
+_BY_SENTINEL = "+sentinel"
+
+_SCHEMES = {"redis", "rediss", "valkey", "valkeys", "unix", "local", "redis+sentinel", "rediss+sentinel"}
+_SCHEMES |= {"valkey+sentinel", "valkeys+sentinel"}
 _URL_OPTIONS = {
     "db",
     "username",
@@ -20,6 +23,10 @@ _URL_OPTIONS = {
     "ssl_certfile",
     "ssl_keyfile",
 }
+
+
+_SENTINEL_OPTIONS = {"sentinel_username", "sentinel_password"}
+"""To log in to the Sentinels themselves."""
 
 
 def _bad_url(why: str) -> ConfigError:
@@ -37,7 +44,8 @@ def _number(text: str, what: str, kind: type[int | float]) -> Any:
 
 
 def from_url(url: str) -> Endpoint:
-    """``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS), ``unix://[user:password@]/path[?db=n]``, ``local://``."""
+    """``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS), ``unix://[user:password@]/path[?db=n]``, ``local://``;
+    ``redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]``, ``rediss+sentinel://``."""
     scheme, found, rest = url.partition("://")
     if not found or scheme not in _SCHEMES:
         raise _bad_url(f"it must start with one of {', '.join(sorted(s + '://' for s in _SCHEMES))}")
@@ -54,11 +62,9 @@ def from_url(url: str) -> Endpoint:
     user, _, password = credentials.partition(":")
     place, _, query = place.partition("?")
     place, _, path = place.partition("/")
-    host, port = _host_and_port(place)
-    options = _options(query) if query else {}
-    unknown = set(options) - _URL_OPTIONS
-    if unknown:
-        raise _bad_url(f"unknown option {min(unknown)!r}; known are {', '.join(sorted(_URL_OPTIONS))}")
+    watched = scheme.endswith(_BY_SENTINEL)
+    places = [_host_and_port(one) for one in (place.split(",") if watched else [place])]
+    options = _options(query, _URL_OPTIONS | _SENTINEL_OPTIONS if watched else _URL_OPTIONS) if query else {}
     common: dict[str, Any] = {
         "username": _unquoted(user) or options.get("username"),
         "password": _unquoted(password) or options.get("password"),
@@ -69,12 +75,27 @@ def from_url(url: str) -> Endpoint:
         if not path:
             raise _bad_url("unix:// needs a path")
         return interned(path="/" + _unquoted(path), **common)
+    common["tls"] = None
+    if scheme.removesuffix(_BY_SENTINEL) in {"rediss", "valkeys"}:
+        common["tls"] = tuple(sorted((k, v) for k, v in options.items() if k in TLS_OPTIONS))
+    if watched:
+        return _by_sentinel(path, places, common, options)
     if path.strip("/"):
         common["db"] = _number(path.strip("/"), "the database after the host", int)
-    tls = None
-    if scheme in {"rediss", "valkeys"}:
-        tls = tuple(sorted((k, v) for k, v in options.items() if k in TLS_OPTIONS))
-    return interned(host=host or "localhost", port=port or 6379, tls=tls, **common)
+    ((host, port),) = places
+    return interned(host=host or "localhost", port=port or 6379, **common)
+
+
+def _by_sentinel(path: str, places: list[tuple[str, int]], common: dict[str, Any], options: dict[str, str]) -> Endpoint:
+    from holdfast._wire import sentinel  # here: most have none
+
+    service, _, db = path.partition("/")
+    if not service:
+        raise _bad_url("the name of the service, as the Sentinels call it, stands behind their addresses: host,host/service")
+    if db:
+        common["db"] = _number(db, "the database after the service", int)
+    login = {what: options.get(f"sentinel_{what}") for what in ("username", "password")}
+    return sentinel.of_url(_unquoted(service), places, {"credentials": None, **common}, login)
 
 
 def _host_and_port(place: str) -> tuple[str, int]:
@@ -94,10 +115,14 @@ def _host_and_port(place: str) -> tuple[str, int]:
     return name.lower() + percent + interface, number
 
 
-def _options(query: str) -> dict[str, str]:
+def _options(query: str, known: set[str]) -> dict[str, str]:
     from urllib.parse import parse_qsl  # here: most URLs have none, and the import takes longer than a lock
 
-    return dict(parse_qsl(query, keep_blank_values=True))
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = set(options) - known
+    if unknown:
+        raise _bad_url(f"unknown option {min(unknown)!r}; known are {', '.join(sorted(known))}")
+    return options
 
 
 def _unquoted(text: str) -> str:
