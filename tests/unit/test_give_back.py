@@ -100,6 +100,7 @@ def test_release_of_what_was_lost() -> None:
         assert driver.server.current() == holder
 
 
+@pytest.mark.fault(17)
 def test_a_resent_release_that_finds_another_value_is_success_only_before_the_deadline() -> None:
     """Row 17."""
     for in_time in (True, False):
