@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
 TTL = 0.5
-NOTICED = TTL / 3 + 0.15
+NOTICED = TTL / 3 + 0.3
 """Seconds within which the next renewal finds out."""
 
 
