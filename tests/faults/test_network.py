@@ -287,6 +287,12 @@ class Vault(redis.CredentialProvider):
         return (self.password,)
 
 
+def renewed(*leases: Any) -> None:
+    """Returns when all of them have been renewed once more."""
+    before = [lease._tenure.deadline for lease in leases]
+    until(lambda: all(lease._tenure.deadline > old for lease, old in zip(leases, before, strict=True)), 1)
+
+
 @pytest.mark.fault(50)
 def test_the_password_is_changed(both_faces: tuple[Sync, Aio], new_server: NewServer, name: str) -> None:
     """Who is connected stays so, until the connection is cut. Whose client asks for the password at each connection goes on
@@ -304,11 +310,10 @@ def test_the_password_is_changed(both_faces: tuple[Sync, Aio], new_server: NewSe
     assert all(face.call(lock.acquire) for face, lock in [*knows, *fixed])
     leases = [lock.lease for _, lock in fixed]
     keys = [lock.key for _, lock in knows]
-    until(lambda: admin.keys("hf:proc:*"))  # the keeper is connected
+    renewed(*leases, *(lock.lease for _, lock in knows))  # the keeper is connected
     admin.config_set("requirepass", "new")
     vault.password = "new"
-    before = [lease._tenure.deadline for lease in leases]
-    until(lambda: all(lease._tenure.deadline > old for lease, old in zip(leases, before, strict=True)), 0.6)
+    renewed(*leases)
     admin.client_kill_filter(skipme=True, _type="normal")
     until(lambda: all(lease.lost.is_set() for lease in leases), 1.1)
     assert not any(lock.lease.lost.is_set() for _, lock in knows)
