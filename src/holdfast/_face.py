@@ -240,4 +240,6 @@ class BaseLock:
 def server_error(spec: Spec, error: WireError) -> ServerError:
     """The user's error for an internal one."""
     what = "refused" if isinstance(error, Refused) else "failed"
-    return ServerError(f"lock {spec.name!r}: {what}: {error}", address=error.address, name=spec.name, key=spec.key)
+    return ServerError(
+        f"lock {spec.name!r}: {what}: {error}{error.advice}", address=error.address, name=spec.name, key=spec.key
+    )
