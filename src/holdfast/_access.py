@@ -32,6 +32,12 @@ FEATURES = {
         keys=("<prefix>{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
+    "redlock": Feature(
+        scripts=("declare", "vote", "confirm", "yield", "renew"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
+        keys=("<prefix>{*", "hf:proc:*", "hf:marker"),
+        channels=("hf:inbox:*",),
+    ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
 }
 """A test holds this against the sources: each script is here, and each command, key and channel that they name."""

@@ -7,7 +7,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import redis
@@ -16,7 +16,7 @@ from redis.exceptions import NoPermissionError
 import holdfast
 import holdfast.aio
 from cli.commands import Holdfast
-from conformance.box import KEYS, LOCK, Box, token
+from conformance.box import KEYS, LOCK, QUEUE, STATE, Box, token
 from conformance.test_scripts_everywhere import CASES, arguments
 from holdfast import _access, _lua, guard
 from holdfast._lua import source
@@ -47,26 +47,66 @@ def shape(reply: object) -> object:
     return "number" if isinstance(reply, int) and abs(reply) > 4 else reply
 
 
-SCRIPT_CASES = [*CASES, ("acquire", lambda box: box.redis.rpush(LOCK, "data")), ("refresh", lambda box: box.deafen("b"))]
 A, B = token("a"), token("b")
+HOPE = f"{'b' * 12}.hope"
+MARKED = (*KEYS, "hf:marker")
 
 
-def outcomes(box: Box, client: Any) -> Iterator[object]:
-    """What each script answers in each situation to this client, and who has the lock then."""
-    scripts: dict[str, Any] = {}
-    for name, prepare in SCRIPT_CASES:
+class Case(NamedTuple):
+    """A script in a situation."""
+
+    script: str
+    keys: tuple[str, ...]
+    args: tuple[object, ...]
+    prepare: Callable[[Box], object]
+
+
+def vote(box: Box, who: str, hope: str = "") -> object:
+    box.redis.eval(source("declare"), 1, "hf:marker", 30_000, "digest", 0)
+    return box.redis.eval(source("vote"), 4, *MARKED, who, 30_000, 0, 30_000, "digest", hope, 0)
+
+
+def told(box: Box) -> None:
+    """The lock was given back, and who hopes for it was told so."""
+    vote(box, A)
+    vote(box, B, HOPE)
+    box.redis.eval(source("yield"), 3, *KEYS, A, "release", "")
+
+
+LOCK_CASES = [
+    Case(name, ("data", "{data}:fence:raw") if name == "guard" else KEYS, arguments(name), prepare)
+    for name, prepare in [
+        *CASES,
+        ("acquire", lambda box: box.redis.rpush(LOCK, "data")),
+        ("refresh", lambda box: box.deafen("b")),
+    ]
+]
+VOTE = (B, 30_000, 0, 30_000, "digest", HOPE, 10)
+REDLOCK_CASES = [
+    Case("declare", ("hf:marker",), (30_000, "digest", 1), lambda box: vote(box, A)),
+    Case("vote", MARKED, VOTE, lambda box: box.redis.eval(source("declare"), 1, "hf:marker", 30_000, "digest", 0)),
+    Case("vote", MARKED, VOTE, lambda box: vote(box, A)),
+    Case("vote", MARKED, VOTE, told),
+    Case("confirm", KEYS[:2], (A, 2**52), lambda box: vote(box, A)),
+    Case("yield", KEYS, (A, "release", ""), lambda box: (vote(box, A), vote(box, B, HOPE))),
+    Case("yield", KEYS, (B, "bury", HOPE), told),
+    Case("renew", KEYS, (A, 30_000, 1), lambda box: vote(box, A)),
+]
+
+
+def outcomes(box: Box, client: Any, cases: list[Case]) -> Iterator[object]:
+    """What each script answers in each situation to this client, and what it leaves behind."""
+    for case in cases:
         box.clear_keys()
         if "b" not in box._inboxes:
             box.listen("b")
-        prepare(box)
-        text = source(name)
-        run = scripts.setdefault(name, lambda *args, text=text: client.eval(text, *args))
-        keys = ("data", "{data}:fence:raw") if name == "guard" else KEYS
+        case.prepare(box)
         try:
-            reply = shape(run(len(keys), *keys, *arguments(name)))
+            reply = shape(client.eval(source(case.script), len(case.keys), *case.keys, *case.args))
         except redis.ResponseError as error:
             reply = type(error)
-        yield name, reply, box.redis.get(LOCK) if box.redis.type(LOCK) == b"string" else None
+        holder = box.redis.get(LOCK) if box.redis.type(LOCK) == b"string" else None
+        yield case.script, reply, holder, sorted(box.redis.hkeys(STATE)), box.redis.zcard(QUEUE)
 
 
 def plain_commands() -> dict[str, Callable[[Any], object]]:
@@ -93,23 +133,30 @@ def subscribe(client: Any) -> None:
         inbox.close()
 
 
-def test_the_rights_are_enough_and_none_is_too_much(box: Box, limited: Any) -> None:
+@pytest.mark.parametrize(("features", "cases"), [(("lock", "guard"), LOCK_CASES), (("redlock",), REDLOCK_CASES)])
+def test_the_rights_are_enough_and_none_is_too_much(
+    box: Box, limited: Any, features: tuple[str, ...], cases: list[Case]
+) -> None:
+    rights = _access.rule(features, guarded=["data"] if "guard" in features else [])
+    box.redis.execute_command("ACL SETUSER", USER, *rights, ">secret")
+    assert {case.script for case in cases} == {script for name in features for script in _access.FEATURES[name].scripts}
     direct = plain_commands()
     assert set(direct) == {name for feature in _access.FEATURES.values() for name in feature.commands}
     for ask in direct.values():
         ask(limited)
-    expected = list(outcomes(box, box.redis))
-    assert list(outcomes(box, limited)) == expected
-    for command in _access.commands(("lock", "guard")):
+    expected = list(outcomes(box, box.redis, cases))
+    assert list(outcomes(box, limited, cases)) == expected
+    for command in _access.commands(features):
         name = command.lower()
         box.redis.execute_command("ACL SETUSER", USER, f"-{name.partition('|')[0]}")
         if command in direct:
             with pytest.raises(NoPermissionError):
                 direct[command](limited)
         if command not in {"EVAL", "EVALSHA", "PING", "SUBSCRIBE"}:
-            pairs = zip(outcomes(box, limited), expected, strict=True)
+            pairs = zip(outcomes(box, limited, cases), expected, strict=True)
             assert any(found != wanted for found, wanted in pairs), f"{command}: nobody misses it"
         box.redis.execute_command("ACL SETUSER", USER, f"+{name}")
+    box.clear_keys()
 
 
 @pytest.mark.parametrize("what", [word for word in RULE if word[0] in "~&" and word != "~data"])

@@ -19,6 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--user", default="holdfast", metavar="NAME", help="of the user (default: holdfast)")
     add("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
     add("--key", action="append", default=[], metavar="PATTERN", help="keys of locks that have key=; may be repeated")
+    add("--redlock", action="store_true", help="the server is one of several that hold a lock together")
     add("--guard", action="append", default=[], metavar="PATTERN", help="keys that holdfast.guard writes; may be repeated")
     add("--select", action="store_true", help="the locks are in another database than 0")
     add("--server-version", type=_version, metavar="N.N", help="leave out what a server of this version does not know (6.2)")
@@ -37,7 +38,7 @@ def main(args: argparse.Namespace) -> int:
         args.parser.error("--user: a name without spaces")
     try:
         words = _access.rule(
-            ("lock", "guard") if args.guard else ("lock",),
+            ["lock", *(["redlock"] if args.redlock else []), *(["guard"] if args.guard else [])],
             prefix=args.prefix,
             raw_keys=args.key,
             guarded=args.guard,
