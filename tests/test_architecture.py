@@ -194,6 +194,7 @@ PUBLIC = {
         close guard locked
     """,
     "holdfast.aio": "FairLock Lease Lock close locked",
+    "holdfast.doctor": "Finding Report examine",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.testing": "Clock Memory clock memory server",
     "holdfast.testing.checkers": "RULES Coverage Limits Violation capacity check main",
