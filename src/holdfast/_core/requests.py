@@ -202,6 +202,8 @@ class Poll(Request[None]):
     calls: list[Call | None]
     tally: Tally
     within: float
+    begins: bool = False
+    """These begin something, and take nothing back: a server that owes an answer for longer than ``within`` is not asked."""
 
 
 @dataclass(slots=True)
@@ -230,12 +232,11 @@ class Withdraw(Request[None]):
 
 @dataclass(slots=True)
 class GiveBack(Request[None]):
-    """Have a server told to give back what it may have granted (``mode`` as in `_lua/yield.lua`), again and again until it
-    answers or local time ``until``. Waits for nothing."""
+    """Have the keeper send this to one of the servers, again and again until it answers or local time ``until``. Waits for
+    nothing."""
 
-    candidate: Candidate
+    call: Run[int]
     server: int
-    mode: str
     until: float
 
 
