@@ -34,6 +34,8 @@ class _Protocol(asyncio.BufferedProtocol):
 
     def __init__(self, endpoint: Endpoint, on_room: Callable[[], None], on_lost: Callable[[_Protocol], None]) -> None:
         self.address = endpoint.address
+        self.why: Callable[[BaseException], str] = endpoint.why
+        """What the loss of the connection means."""
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.in_flight: deque[tuple[asyncio.Future[Any], float]] = deque()
@@ -128,7 +130,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._fail(why)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(str(exc or "the connection was closed"))
+        self._fail(self.why(exc or ConnectionResetError("the connection was closed")))
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -207,7 +209,8 @@ class Multiplex:
 
     def _too_late(self, future: asyncio.Future[Any]) -> None:
         if not future.done():
-            future.set_exception(NotSent(f"{self.endpoint.address}: no connection in time", self.endpoint.address))
+            why = self.endpoint.why(TimeoutError("no connection in time"))
+            future.set_exception(NotSent(f"{self.endpoint.address}: {why}", self.endpoint.address))
 
     def _drain(self) -> None:
         """Send what waits, as far as there is room."""
@@ -273,10 +276,12 @@ class Multiplex:
                 for reply in await asyncio.gather(*replies):
                     if isinstance(reply, hiredis.ReplyError):
                         raise Refused(str(reply), endpoint.address)
+                protocol.why = str
         except BaseException as error:
             protocol.abort("closed")
             if isinstance(error, OSError | TimeoutError | Unknown | ServerError):
-                raise NotSent(f"no server at {endpoint.address}: {error or 'no answer in time'}", endpoint.address) from error
+                why = endpoint.why(error) or "no answer in time"
+                raise NotSent(f"no server at {endpoint.address}: {why}", endpoint.address) from error
             raise
         return protocol
 
