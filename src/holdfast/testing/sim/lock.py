@@ -17,7 +17,8 @@ from holdfast.errors import HoldfastError
 from holdfast.guard import GUARD, KEEP_FENCE
 from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 
-NOWHERE = Endpoint()
+NOWHERE = Endpoint(port=0)
+"""The only server of a process, or the first of several: others have their number in place of a port."""
 
 
 def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: float | None = None, **sharing: Any) -> Spec:

@@ -113,8 +113,8 @@ class Wire:
         self.world = process.world
         self.process = process
         self.server = server
-        self.label = label
-        """Whose it is."""
+        self.label = label if len(self.world.servers) == 1 else f"{label} {server.name}"
+        """Whose it is, and to which server, if there are several."""
         self.number = server.opened = server.opened + 1
         self.on_lost = on_lost
         self.on_push = on_push
