@@ -7,12 +7,12 @@ in order, is in `deadlines`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.testing.history import Event, process_of
-from holdfast.testing.judge.evidence import Evidence, Hold, Scene
+from holdfast.testing.judge.evidence import UNSETTLING, Evidence, Hold, Scene
 
 ROUNDING = 1e-6
 """Seconds by which two reckonings of the same time may differ."""
@@ -46,30 +46,34 @@ class Limits:
     """As long, from when it was taken, it may then be passed on."""
     recall: bool = False
     """Even who does not wait gets a lock that is only kept: messages are quick here."""
+    quorum: int = 1
+    """So many servers have to keep a lock for its holder: more than one where it is had from a majority."""
+    excuses: frozenset[str] = UNSETTLING
+    """Faults of a server after which there may be two holders: not amnesia, where servers guard against that."""
 
 
 USUAL = Limits()
 
 
-def r1_exclusion(case: Evidence, _: Limits) -> Iterator[Violation]:
+def r1_exclusion(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """Of one lock, never two believe at the same time to hold it. A belief begins with ``taken`` and ends with what comes
     first of ``release``, ``lost``, a crash, and its ``until``, as last renewed.
 
-    Excused: an overlap of which the earlier was granted before a server's fault of kind amnesia, clock or foreign and the
-    later one after it (or both while it lasted).
+    Excused: an overlap of which the earlier was granted before a server's fault of kind amnesia, clock or foreign
+    (``limits.excuses``) and the later one after it (or both while it lasted).
     """
     for scene in case.scenes.values():
-        yield from crowd("R1", case, scene, 1)
+        yield from crowd("R1", case, scene, 1, limits.excuses)
 
 
-def crowd(rule: str, case: Evidence, scene: Scene, permits: int) -> Iterator[Violation]:
+def crowd(rule: str, case: Evidence, scene: Scene, permits: int, excuses: Collection[str] = UNSETTLING) -> Iterator[Violation]:
     believers: list[Hold] = []
     for hold in scene.holds:
         since = hold.since
         if believers:
             believers = [other for other in believers if other.end > since]
         if len(believers) >= permits and hold.end > since:
-            others = [b for b in believers if not case.unsettled(b, hold) and not case.unsettled(hold, b)]
+            others = [b for b in believers if not (case.unsettled(b, hold, excuses) or case.unsettled(hold, b, excuses))]
             if len(others) >= permits:
                 told = " and ".join(f"{b.who} (fence {b.fence}) believes to hold it until {case.ms(b.end)}" for b in others)
                 text = f"{hold.lock!r} is taken by {hold.who} (fence {hold.fence}) at {case.ms(since)}, while {told}"
@@ -132,8 +136,9 @@ def r4_register(case: Evidence, _: Limits) -> Iterator[Violation]:
                 top = write
 
 
-def r5_within_the_lease(case: Evidence, _: Limits) -> Iterator[Violation]:
-    """Nobody believes to hold a lock for longer than the server keeps it for him, after each thing that either says.
+def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
+    """Nobody believes to hold a lock for longer than the server (or ``limits.quorum`` of several) keeps it for him, after each
+    thing that either says.
 
     Excused: what comes after a server's fault of kind amnesia, clock or foreign that came after the grant.
     """
@@ -144,26 +149,26 @@ def r5_within_the_lease(case: Evidence, _: Limits) -> Iterator[Violation]:
             if hold.taken.until <= hold.since:
                 text = f"{hold.who} took {hold.lock!r} at {case.ms(hold.since)}, when the lease was over"
                 yield Violation("R5", text, (hold.taken,))
-            broken = _beyond(case, hold)
+            broken = _beyond(case, hold, limits.quorum)
             if broken is not None:
                 yield broken
 
 
-def _beyond(case: Evidence, hold: Hold) -> Violation | None:
-    kept, believed = float("-inf"), float("-inf")
+def _beyond(case: Evidence, hold: Hold, quorum: int) -> Violation | None:
+    kept = believed = never = float("-inf")
+    each = {str(number): never for number in range(quorum)}  # by server; these have said nothing yet
     for event in case.said(hold):
         kind = event.kind
-        if kind in {"granted", "extended"}:
-            kept = event.until
-        elif kind == "freed":
-            kept = min(kept, event.at)
+        if kind in {"granted", "extended", "freed"}:
+            each[event.who] = event.until if kind != "freed" else min(each.get(event.who, never), event.at)
+            kept = sorted(each.values())[-quorum]
         elif event.at > hold.ended or kind in {"release", "lost"}:
             return None
         elif kind in {"taken", "renewed"}:
             believed = event.until
         if believed > kept + ROUNDING and event.at < min(believed, hold.ended):
-            since = case.granted(hold)
-            if case.disturbed(hold.since if since is None else since, event.at, hold.lock):
+            since = case.granted(hold) or (hold.ask.event.at if quorum > 1 and hold.ask else hold.since)
+            if case.disturbed(since, event.at, hold.lock):
                 return None
             until = "nothing" if kept == float("-inf") else f"it until {case.ms(kept)}"
             text = f"{hold.who} believes to hold {hold.lock!r} until {case.ms(believed)}, but the server keeps {until} for him"

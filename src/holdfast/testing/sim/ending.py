@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from holdfast.testing.sim.world import World
 
-
 MARKER = b"hf:marker"
 """What a server knows of itself: the one key of ours without an expiry."""
 

@@ -56,6 +56,8 @@ class Process:
         self.is_paused = False
         self.parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         """What it does when it goes on."""
+        self.cut_off_from: set[Server] = set()
+        """Servers that it does not reach: nothing comes through, and nobody is told."""
         self._base = EPOCH + offset
         self._rate = rate
         self._wake_at = INFINITY

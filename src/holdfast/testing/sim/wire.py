@@ -130,6 +130,7 @@ class Wire:
         self.down = Pipe(self, self._receive)
         self._alarm: Entry | None = None
         server.wires.append(self)
+        self.silent = server in process.cut_off_from
 
     # The process's end
 
@@ -225,6 +226,13 @@ class Wire:
         self.channels.clear()
         if self in self.server.wires:
             self.server.wires.remove(self)
+
+    def mend(self) -> None:
+        """What got stuck in silence arrives after all, as TCP sends it again, even if its sender has closed meanwhile."""
+        self.silent = False
+        for pipe in (self.up, self.down):
+            for _ in pipe.messages:
+                self.world.soon(pipe.deliver)
 
     def cut(self, *, requests_arrive: bool = False) -> None:
         """The connection breaks: replies under way are lost; requests too, unless they arrive before the server notices."""
