@@ -104,7 +104,7 @@ TAKING = (
     ),
     _lua(
         "state-without-expiry",
-        "_queue",
+        "_state",
         "    redis.call('PEXPIRE', state, 2 * ms)\n",
         "",
         "the state of a lock nobody uses any more stays for ever",

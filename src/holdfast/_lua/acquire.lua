@@ -30,6 +30,7 @@ if redis.call('EXISTS', lock, queue) == 0 then
   end
 end
 
+-- INCLUDE  _state
 -- INCLUDE  _queue
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end

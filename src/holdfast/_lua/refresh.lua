@@ -9,6 +9,7 @@
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
 -- INCLUDE  _grant
+-- INCLUDE  _state
 -- INCLUDE  _queue
 local listening = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1])
 local answers = {listening.err and 1 or math.min(1, listening[2])}
