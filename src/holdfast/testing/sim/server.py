@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
@@ -213,7 +214,7 @@ class Server:
     def _run_anew(self) -> None:
         """Another run of the same server has another id."""
         self.runs += 1
-        self.keyspace.run_id = f"{self.name}.{self.runs}".encode()
+        self.keyspace.run_id = f"{zlib.crc32(self.name.encode()):08x}{self.runs:032x}".encode()
 
     def hang(self) -> None:
         self.hung = True
