@@ -26,7 +26,7 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
             said = [event for event in case.said(hold) if event.at > hold.since]
             freed = next((event for event in said if event.kind == "freed" and event.at < hold.end), None)
             # A copy of the request, made by somebody in between, may get the lock back for the one who believes to have it.
-            if freed is not None and not any(event.kind == "granted" for event in said):
+            if freed is not None and limits.quorum == 1 and not any(event.kind == "granted" for event in said):
                 due = case.due(freed.at, limits.notice, case.touching(hold.process))
                 if hold.end > due + ROUNDING:
                     text = f"{hold.who} lost {hold.lock!r} at {case.ms(freed.at)}, and believed until {case.ms(hold.end)}"
@@ -43,7 +43,9 @@ def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
     process. Each ``ask`` comes to an end, and not later than ``limits.lag`` after the end of its wait. Time counts without
     faults; who crashes need not end."""
     for lock, scene in case.scenes.items():
-        if not scene.server:
+        if limits.quorum > 1:
+            yield from _idle(case, limits, lock, scene)
+        if not scene.server or limits.quorum > 1:
             continue
         wanted = [(place.event, place.ended) for place in scene.queued.values()]
         wanted += [(event, ask.ended) for event, ask in scene.lined if ask is not None]
@@ -62,6 +64,21 @@ def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
     for ask in case.asks:
         if ask.ended > ask.event.until + limits.lag or ask.ended == INFINITY:
             yield from _overdue(case, ask, limits.lag)
+
+
+def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
+    """Where several servers have to agree: nobody has the lock, as far as clients know, and somebody asks for it."""
+    since = case.start
+    holds = sorted(scene.holds, key=attrgetter("since"))
+    for upto, kept in [(hold.since, hold.end if hold.how == "release" else hold.until) for hold in holds] + [(case.last, 0.0)]:
+        for ask in case.asks:
+            waits, ends = max(since, ask.event.at), min(upto, ask.ended, ask.event.until)
+            due = case.due(waits, limits.handover, case.touching(process_of(ask.event.who)))
+            if ask.event.lock == lock and ends > due + ROUNDING:
+                text = f"nobody had {lock!r} from {case.ms(since)}, and {ask.event.who} asked for it until {case.ms(ends)}"
+                yield Violation("R7", text, (ask.event,))
+                break
+        since = max(since, kept)
 
 
 def _free(case: Evidence, lock: str, scene: Scene) -> Iterator[tuple[float, float]]:

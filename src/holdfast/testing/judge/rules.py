@@ -50,6 +50,8 @@ class Limits:
     """So many servers have to keep a lock for its holder: more than one where it is had from a majority."""
     excuses: frozenset[str] = UNSETTLING
     """Faults of a server after which there may be two holders: not amnesia, where servers guard against that."""
+    rewinds: str = "clock back"
+    """How a fault begins after which fences may fall, if it comes with amnesia: a clock that is behind what was issued."""
 
 
 USUAL = Limits()
@@ -81,14 +83,14 @@ def crowd(rule: str, case: Evidence, scene: Scene, permits: int, excuses: Collec
         believers.append(hold)
 
 
-def _forgot(case: Evidence, earlier: Hold, later: Hold) -> bool:
+def _forgot(case: Evidence, earlier: Hold, later: Hold, limits: Limits) -> bool:
     """The server lost its counter between the two, and its clock has been set back before the later."""
     return case.unsettled(earlier, later, ("amnesia",)) and any(
-        fault.event.note.startswith("clock back") and fault.at <= later.since for fault in case.faults
+        fault.event.note.startswith(limits.rewinds) and fault.at <= later.since for fault in case.faults
     )
 
 
-def r2_unique_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
+def r2_unique_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """No fence is given to two holders. Excused: amnesia between them, together with a clock that was set back."""
     for scene in case.scenes.values():
         seen: dict[int, Hold] = {}
@@ -96,11 +98,11 @@ def r2_unique_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
             if not hold.fence:
                 continue
             other = seen.setdefault(hold.fence, hold)
-            if other is not hold and other.attempt != hold.attempt and not _forgot(case, other, hold):
+            if other is not hold and other.attempt != hold.attempt and not _forgot(case, other, hold, limits):
                 yield Violation("R2", f"{other.who} and {hold.who} have the same fence {hold.fence}", (other.taken, hold.taken))
 
 
-def r3_order_of_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
+def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """Who asks after somebody has taken the lock gets a greater fence. Compared with the highest fence of those taken before
     the question; the order of two answers that were both under way says nothing. Excused as in R2; and what was passed on in a
     process when the server had forgotten its lock, or given it to somebody else, by a fault as in R1."""
@@ -112,7 +114,7 @@ def r3_order_of_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
             assert hold.ask is not None
             asked = hold.ask.event.at
             for other in scene.holds:  # the highest may be excused, and another not
-                if other.since > asked or other is hold or other.fence < hold.fence or _forgot(case, other, hold):
+                if other.since > asked or other is hold or other.fence < hold.fence or _forgot(case, other, hold, limits):
                     continue
                 if not (hold.received and case.unsettled(hold, other)):
                     text = (
@@ -182,7 +184,7 @@ def r9_nothing_left(case: Evidence, _: Limits) -> Iterator[Violation]:
         yield Violation("R9", f"left behind: {event.note}", (event,))
 
 
-def r12_over_is_over(case: Evidence, _: Limits) -> Iterator[Violation]:
+def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """What was released or lost is not revived: the holder renews it no more, and the server does not grant it again, nor
     extend it after a release that succeeded. Who has passed it on inside his process renews it no more, either; and nobody
     takes what his process knows to be lost.
@@ -205,6 +207,8 @@ def r12_over_is_over(case: Evidence, _: Limits) -> Iterator[Violation]:
                 yield Violation("R12", f"{hold.who} renewed {hold.lock!r} at {case.ms(event.at)}, when it was {over}", (event,))
             elif kind in {"release", "lost"} or (kind == "released" and not event.note):
                 over = kind
+            elif limits.quorum > 1:
+                continue  # the vote of a slow server may come after all is over, with what takes it back right behind
             elif (kind == "granted" and over in {"released", "lost"}) or (kind == "extended" and over == "released"):
                 if case.disturbed(hold.since, event.at, hold.lock):
                     continue
