@@ -45,25 +45,28 @@ def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
     for lock, scene in case.scenes.items():
         if limits.quorum > 1:
             yield from _idle(case, limits, lock, scene)
-        if not scene.server or limits.quorum > 1:
-            continue
-        wanted = [(place.event, place.ended) for place in scene.queued.values()]
-        wanted += [(event, ask.ended) for event, ask in scene.lined if ask is not None]
-        for since, until in _free(case, lock, scene) if wanted else ():
-            if until - since <= limits.handover:
-                continue
-            for event, ended in wanted:
-                waits, ends = max(since, event.at), min(until, ended)
-                process = process_of(event.who)
-                if any(hold.process == process and hold.since < ends and hold.end > waits for hold in scene.holds):
-                    continue  # one of his own process believes to have it: see R6
-                if ends > case.due(waits, limits.handover, case.touching(process)) + ROUNDING:
-                    text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
-                    yield Violation("R7", text, (event,))
-                    break
+        elif scene.server:
+            yield from _left_free(case, limits, lock, scene)
     for ask in case.asks:
         if ask.ended > ask.event.until + limits.lag or ask.ended == INFINITY:
             yield from _overdue(case, ask, limits.lag)
+
+
+def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
+    wanted = [(place.event, place.ended) for place in scene.queued.values()]
+    wanted += [(event, ask.ended) for event, ask in scene.lined if ask is not None]
+    for since, until in _free(case, lock, scene) if wanted else ():
+        if until - since <= limits.handover:
+            continue
+        for event, ended in wanted:
+            waits, ends = max(since, event.at), min(until, ended)
+            process = process_of(event.who)
+            if any(hold.process == process and hold.since < ends and hold.end > waits for hold in scene.holds):
+                continue  # one of his own process believes to have it: see R6
+            if ends > case.due(waits, limits.handover, case.touching(process)) + ROUNDING:
+                text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
+                yield Violation("R7", text, (event,))
+                break
 
 
 def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.testing.history import Event, process_of
-from holdfast.testing.judge.evidence import UNSETTLING, Evidence, Hold, Scene
+from holdfast.testing.judge.evidence import SERVER, UNSETTLING, Evidence, Hold, Scene
 
 ROUNDING = 1e-6
 """Seconds by which two reckonings of the same time may differ."""
@@ -198,28 +198,30 @@ def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
             yield Violation(
                 "R12", f"{hold.who} took {hold.lock!r}, which was known to be lost: {hold.taken.note}", (hold.taken,)
             )
-        if hold.how in {"", "crashed"}:
-            continue
-        over = ""
-        for event in case.said(hold):
-            kind = event.kind
-            if kind == "renewed" and over:
-                yield Violation("R12", f"{hold.who} renewed {hold.lock!r} at {case.ms(event.at)}, when it was {over}", (event,))
-            elif kind in {"release", "lost"} or (kind == "released" and not event.note):
-                over = kind
-            elif limits.quorum > 1:
-                continue  # the vote of a slow server may come after all is over, with what takes it back right behind
-            elif (kind == "granted" and over in {"released", "lost"}) or (kind == "extended" and over == "released"):
-                if case.disturbed(hold.since, event.at, hold.lock):
-                    continue
-                felt = case.touching(hold.process)
-                if kind == "granted" and any(
-                    fault.at <= event.at and (over == "lost" or fault.kind == "duplicate") for fault in felt
-                ):
-                    over = "over"  # and what follows from that grant is excused with it
-                    continue
-                text = f"the server {kind} {hold.lock!r} to {hold.who} at {case.ms(event.at)}, when it was {over}"
-                yield Violation("R12", text, (hold.taken, event))
+        if hold.how not in {"", "crashed"}:
+            # Where there are several servers, the vote of a slow one may come when all is over, with what takes it back behind.
+            yield from _revived(case, hold, [e for e in case.said(hold) if limits.quorum == 1 or e.kind not in SERVER])
+
+
+def _revived(case: Evidence, hold: Hold, said: list[Event]) -> Iterator[Violation]:
+    over = ""
+    for event in said:
+        kind = event.kind
+        if kind == "renewed" and over:
+            yield Violation("R12", f"{hold.who} renewed {hold.lock!r} at {case.ms(event.at)}, when it was {over}", (event,))
+        elif kind in {"release", "lost"} or (kind == "released" and not event.note):
+            over = kind
+        elif (kind == "granted" and over in {"released", "lost"}) or (kind == "extended" and over == "released"):
+            if case.disturbed(hold.since, event.at, hold.lock):
+                continue
+            felt = case.touching(hold.process)
+            if kind == "granted" and any(
+                fault.at <= event.at and (over == "lost" or fault.kind == "duplicate") for fault in felt
+            ):
+                over = "over"  # and what follows from that grant is excused with it
+                continue
+            text = f"the server {kind} {hold.lock!r} to {hold.who} at {case.ms(event.at)}, when it was {over}"
+            yield Violation("R12", text, (hold.taken, event))
 
 
 def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
