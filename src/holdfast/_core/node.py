@@ -10,6 +10,7 @@ import weakref
 from typing import Any, NamedTuple
 
 from holdfast._core.attempt import milliseconds
+from holdfast._core.ballot import YIELD, Candidate
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import REFRESH, RELEASE
 from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
@@ -62,6 +63,8 @@ class Node:
         """When to call their `on_time`."""
         self._give_backs: list[GiveBack] = []
         self._asked_early: dict[str, None] = {}
+        self.hopes: dict[str, Candidate] = {}
+        """Who waits for a lock on this server and others, under the name that the servers know."""
         self._hear = False
         """The inbox is to be open even if nobody waits at the server."""
         self._inbox_at = 0.0
@@ -74,7 +77,7 @@ class Node:
         return bool(len(self.waiting) or len(self.renewing))
 
     def _wants_inbox(self) -> bool:
-        return len(self.waiting) > 0 or self._hear
+        return len(self.waiting) > 0 or self._hear or bool(self.hopes)
 
     def turn(self, now: float) -> None:
         """Send what is due."""
@@ -275,6 +278,8 @@ class Node:
                 self.waiting.on_listening(now)
                 for gate in list(self._gates.values()):
                     gate.on_asked()  # somebody may have said so while nobody listened
+                for candidate in self.hopes.values():
+                    candidate.wake()
                 self._inbox_at = now + PING_EVERY
 
     def _on_silence(self) -> None:
@@ -287,9 +292,9 @@ class Node:
         """A message: only a hint, so whatever cannot be read is dropped."""
         payload = reply[2] if len(reply) == 3 else None
         fields = payload.split(b" ") if isinstance(payload, bytes) and len(payload) <= 256 else []
-        if len(fields) == 2 and fields[0] == b"2":
+        if len(fields) == 2:
             with self.mutex:
-                self._on_asked(fields[1].decode("ascii", "replace"))
+                self._on_told(fields[0], fields[1].decode("ascii", "replace"))
         if len(fields) != 3 or fields[0] != b"1" or not fields[2].isdigit():
             return
         token, fence = fields[1].decode("ascii", "replace"), int(fields[2])
@@ -298,8 +303,15 @@ class Node:
         if leave is not None:
             self.commands.call(leave, lambda _answer, _sent: None)
 
+    def _on_told(self, what: bytes, whom: str) -> None:
+        """Somebody outside waits for the lock that this token holds; or a lock that is hoped for is free on this server."""
+        if what == b"2":
+            self._on_asked(whom)
+        elif what == b"3" and whom in self.hopes:
+            self.hopes[whom].hints.add(self)
+            self.hopes[whom].wake()
+
     def _on_asked(self, token: str) -> None:
-        """Somebody outside waits for the lock that this token holds."""
         tenure = self.renewing.get(token)
         if tenure is not None:
             self._ask(tenure.spec.keys[0])

@@ -27,7 +27,7 @@ if fields.err or (fields[2] and fields[2] ~= '1') then return answer end
 if type(redis.pcall('ZCARD', hopefuls)) == 'table' then return answer end
 
 local gone = false
-if mode ~= 'release' and hope ~= '' then
+if hope ~= '' then
   redis.call('ZREM', hopefuls, hope)
   gone = fields[4] and string.match(fields[4], '^%S+') == hope
   if gone then redis.call('HDEL', state, 'next') end

@@ -1,0 +1,272 @@
+"""A lock on several servers that know nothing of each other: it is whose a majority of them says.
+
+All are asked at the same time, and nobody waits for the slow once it is decided. Sources: redis.io "Distributed Locks with
+Redis" (Redlock) for the majority, the validity and the undo; for the fence, models/quorum_fence.pml: the highest answer alone
+is no fence, a majority has to confirm it; for servers that forget, models/amnesia.pml. There is no queue, as clients at the
+heads of different servers' queues would block each other: who waits is given a hint when the lock may be free
+(`_lua/vote.lua`).
+"""
+
+from __future__ import annotations
+
+from holdfast._core.attempt import Grant, Spec, margin, milliseconds
+from holdfast._core.ballot import (
+    CONFIRM,
+    MARKER,
+    VOTE,
+    YIELD,
+    Ballot,
+    Candidate,
+    Count,
+    Heard,
+    Panel,
+    Renewals,
+    Taken,
+    TooFew,
+    Waits,
+    Yes,
+    verdict,
+)
+from holdfast._core.mutex import Busy
+from holdfast._core.renewing import renewal
+from holdfast._core.requests import Answer, Call, Draw, Enroll, GiveBack, Hark, Now, Poll, Run, Unknown, WireError, Withdraw
+from holdfast._core.votes import Mandate, Vote
+
+LOOK_EVERY = 1.0
+"""Seconds after which one who waits looks for himself, on the average: a hint may be lost."""
+
+SPREAD = 0.004
+"""Seconds over which those are spread who got in each other's way, at first; twice as many each time."""
+
+SPREAD_MOST = 0.5
+
+
+async def acquire(candidate: Candidate, wait: float | None) -> Grant | Busy:
+    """Get a majority of the servers within ``wait`` seconds (None: for ever; 0: one round). Busy when time ran out.
+
+    Raises TooFew when there are not enough servers to vote, Disagreement when they do not go together, KeyConflict when
+    somebody else's data is in the way. Whatever ends it other than a Grant, cancellation included, leaves nothing behind.
+    """
+    started = await Now()
+    if wait is not None:
+        candidate.until = started + wait
+    try:
+        return await _campaign(candidate, wait == 0, started)
+    except BaseException:
+        await give_up(candidate)
+        raise
+
+
+async def _campaign(candidate: Candidate, at_once: bool, started: float) -> Grant | Busy:
+    panel, tries, splits, contact = candidate.panel, 0, 0, started
+    while True:
+        ballot = await _vote(candidate, started)
+        grant = await _settle(candidate, ballot) if ballot.reached else None
+        if grant is not None:
+            return grant
+        now = await Now()
+        over = at_once or (candidate.until is not None and now >= candidate.until)
+        await (give_up(candidate) if over else _undo(candidate))
+        ballot.check()
+        voters = ballot.yes + len(ballot.replies(Taken))
+        if voters >= panel.majority:
+            if over:
+                return ballot.busy()
+            splits = 0 if ballot.holder()[1] >= panel.majority else splits + 1
+            contact, pause = now, _until_it_is_free(candidate, ballot, splits)
+        else:
+            pause = _until_there_are_more(candidate, ballot, voters, tries)
+            end = candidate.until if candidate.until is not None else max(contact + candidate.patience, now + pause)
+            known = candidate.waited or ballot.replies(Waits)  # they are there, and have said how long it takes
+            if over or not known or now + pause > end:
+                raise TooFew(ballot.verdicts(candidate.spec.timeout))
+        if candidate.hope or voters < panel.majority:
+            await _await_a_chance(candidate, now + pause)
+        else:
+            candidate.hope = await Draw()
+            await Enroll(candidate, now + candidate.spec.timeout)
+        candidate.waited = True
+        tries += 1
+
+
+async def _vote(candidate: Candidate, started: float) -> Ballot:
+    """One round, under a new token."""
+    panel, spec = candidate.panel, candidate.spec
+    candidate.token = await Draw()
+    candidate.hints.clear()
+    candidate.pending = True
+    candidate.voted = ["bury"] * len(panel.names)  # until we know better
+    ballot = Ballot(panel)
+    now = await Now()
+    call: Call = Run(
+        VOTE,
+        (*spec.keys, MARKER),
+        (
+            candidate.token,
+            spec.first_ms,
+            candidate.horizon.hint(now, candidate.seen),
+            milliseconds(panel.longest),
+            panel.digest,
+            candidate.hope,
+            int((now - started) * 1000),
+        ),
+        spec.timeout,
+    )
+    await Poll([call] * len(panel.names), ballot, spec.timeout)
+    times = []
+    for number, answer in ballot.answers.items():
+        if isinstance(answer, Answer):
+            reply = answer.value
+            candidate.voted[number] = "leave" if isinstance(reply, Yes) else ""
+            if isinstance(reply, Yes | Taken):
+                times.append((reply.time, answer.came))
+                candidate.seen = max(candidate.seen, reply.fence)
+        elif not isinstance(answer, Unknown):
+            candidate.voted[number] = ""
+    candidate.horizon.learn(times)
+    return ballot
+
+
+async def _settle(candidate: Candidate, ballot: Ballot) -> Grant | None:
+    """A majority has granted: make it a lease with one fence. None if that came too late, or somebody has a higher one."""
+    ballot.check()
+    spec, panel = candidate.spec, candidate.panel
+    granted = ballot.granted()
+    fences = [answer.value.fence for answer in granted.values()]
+    fence = max(fences)
+    length = spec.first_ttl - margin(spec.first_ttl)
+    deadline = sorted((answer.sent for answer in granted.values()), reverse=True)[panel.majority - 1] + length
+    if fences.count(fence) < panel.majority:
+        confirmed = Count(len(granted), panel.majority)
+        confirm = Run(CONFIRM, spec.keys[:2], (candidate.token, fence), spec.timeout)
+        calls: list[Call | None] = [confirm if number in granted else None for number in range(len(panel.names))]
+        await Poll(calls, confirmed, min(spec.timeout, max(0.0, deadline - await Now())))
+        if not confirmed.reached:
+            return None
+    now = await Now()
+    if now >= deadline:
+        return None
+    grant = Grant(candidate, fence, now, deadline)
+    mandate = grant.tenure = Mandate(grant, panel.majority)
+    for number, name in enumerate(panel.names):
+        if candidate.voted[number]:  # or it has said no
+            end = granted[number].sent + length if number in granted else now + length
+            mandate.add(number, Vote(Grant(candidate, fence, now, end), name, number in granted))
+    await Withdraw(candidate)
+    return grant
+
+
+async def _undo(candidate: Candidate, *, for_good: bool = False) -> None:
+    """Take the last round back. Waits for those who have answered before; the others' undo is behind what it undoes.
+
+    ``for_good``: the candidate waits no more, either."""
+    hope = candidate.hope if for_good else ""
+    modes = [mode or ("leave" if hope else "") for mode in candidate.voted]
+    if not any(modes):
+        return
+    keys, token, timeout = candidate.spec.keys, candidate.token, candidate.spec.timeout
+    heard = Heard({number for number, mode in enumerate(modes) if mode == "leave"})
+    await Poll([Run(YIELD, keys, (token, mode, hope), timeout) if mode else None for mode in modes], heard, timeout)
+    until = await Now() + candidate.spec.first_ttl
+    for number, mode in enumerate(candidate.voted):
+        if mode and isinstance(heard.answers.get(number), WireError):
+            await GiveBack(candidate, number, "bury", until)
+    candidate.pending, candidate.voted = False, [""] * len(modes)
+
+
+async def give_up(candidate: Candidate) -> None:
+    """Leave nothing of a candidate behind. Never raises a WireError."""
+    try:
+        if candidate.pending or candidate.hope:
+            await _undo(candidate, for_good=True)
+    finally:
+        await Withdraw(candidate)
+    candidate.hope = ""
+
+
+def _jitter(candidate: Candidate) -> float:
+    """From 0 to 1, another one in each round."""
+    return int(candidate.token[-4:], 16) / 0xFFFF
+
+
+def _until_it_is_free(candidate: Candidate, ballot: Ballot, splits: int) -> float:
+    """Seconds to wait for a hint. Where nobody has a majority, those who share the votes must not all ask at the same time."""
+    jitter = _jitter(candidate)
+    if ballot.holder()[1] < candidate.panel.majority:
+        return min(SPREAD * 2.0 ** min(splits, 10), SPREAD_MOST) * jitter
+    remaining, pause = ballot.remaining(), LOOK_EVERY * (0.75 + jitter / 2)
+    return pause if remaining is None else min(pause, remaining + 0.002 + SPREAD * jitter)
+
+
+def _until_there_are_more(candidate: Candidate, ballot: Ballot, voters: int, tries: int) -> float:
+    """Seconds to wait where too few servers can vote."""
+    waits = sorted(reply.seconds for reply in ballot.replies(Waits))
+    missing = candidate.panel.majority - voters
+    if len(waits) >= missing:
+        return float(waits[missing - 1]) + SPREAD * _jitter(candidate)
+    return min(0.05 * 2.0 ** min(tries, 10), LOOK_EVERY) * (0.5 + _jitter(candidate))
+
+
+async def _await_a_chance(candidate: Candidate, until: float) -> None:
+    """Until a majority says that the lock is free, or some have said so and the others had the time to; or ``until``."""
+    if candidate.until is not None:
+        until = min(until, candidate.until)
+    shortened = False
+    while len(candidate.hints) < candidate.panel.majority and (now := await Now()) < until:
+        if candidate.hints and not shortened:
+            shortened, until = True, min(until, now + SPREAD * (0.5 + _jitter(candidate)))
+        await Hark(candidate, until)
+
+
+async def renew(spec: Spec, panel: Panel, mandate: Mandate, ttl: float, made: float) -> None:
+    """Have all servers that have granted set the lease to ``ttl`` seconds from now. Raises TooFew if too few answer;
+    `Mandate.notice_loss` finds out if a majority has said no."""
+    votes = {number: vote for number, vote in mandate.votes.items() if not vote.lost}
+    count = Renewals(len(votes), panel.majority)
+    call = renewal(spec, mandate.token, ttl, made)
+    await Poll([call if number in votes else None for number in range(len(panel.names))], count, spec.timeout)
+    for number, answer in count.answers.items():
+        if not isinstance(answer, Answer):
+            continue
+        (state,) = answer.value
+        if state == 1:
+            votes[number].renewed(made, answer.sent, ttl)
+        elif state != 2:
+            votes[number].lose("its key is gone or somebody else's")
+    mandate.notice_loss()
+    if not count.reached and not mandate.lost:
+        raise TooFew({name: _said(count, number, spec.timeout, "renewed") for number, name in enumerate(panel.names)})
+
+
+async def release(spec: Spec, candidate: Candidate, mandate: Mandate) -> bool:
+    """Give the lock back on all servers, and return when a majority has said that it did. False if it was not ours any more.
+
+    Who does not answer is told again until its vote ends. Raises TooFew when nobody can say whether it was ours."""
+    panel, votes = candidate.panel, mandate.votes
+    calls: list[Call | None] = []
+    for number in range(len(panel.names)):
+        sure = number not in votes or votes[number].believed
+        calls.append(Run(YIELD, spec.keys, (mandate.token, "release" if sure else "bury", candidate.hope), spec.timeout))
+    count = Count(len(calls), panel.majority)
+    try:
+        await Poll(calls, count, spec.timeout)
+    finally:  # even if it was ended in the middle, and nobody knows how far that had come
+        for number, vote in votes.items():
+            if not isinstance(count.answers.get(number), Answer) and not (count.reached and number not in count.answers):
+                await GiveBack(candidate, number, "bury", vote.deadline)
+    if count.reached:
+        return True
+    if len(panel.names) - len(count.answers) + count.yes >= panel.majority or _errors(count):
+        raise TooFew({name: _said(count, number, spec.timeout, "given back") for number, name in enumerate(panel.names)})
+    return False
+
+
+def _errors(count: Count) -> bool:
+    return any(isinstance(answer, WireError) for answer in count.answers.values())
+
+
+def _said(count: Count, number: int, limit: float, yes: str) -> str:
+    answer = count.answers.get(number)
+    if isinstance(answer, Answer):
+        return yes if count.says_yes(answer) else "it is not ours there any more"
+    return verdict(answer, limit)
