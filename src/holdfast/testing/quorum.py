@@ -13,9 +13,10 @@ from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.rules import Limits, Violation
 from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import QUORUM_FAULTS, mishaps
-from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.quorum import Company, QuorumLock
 from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.voter import Voter
 from holdfast.testing.sim.worker import Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 from holdfast.testing.swarm import HORIZON, PROMPT, SET_BACK, STEPS, Round, waiting, work
@@ -132,7 +133,7 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Company]:
         if profile.slow_share:
             world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
     for number, (of, rounds) in enumerate(profile.workers):
-        worker = Worker(world.processes[of], str(number + 1))
+        worker = Voter(world.processes[of], str(number + 1))
         worker.start(work(rounds, partial(_lock, worker, company, profile)))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: QUORUM_FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
@@ -141,7 +142,7 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Company]:
 
 def _process(world: World, name: str, rng: random.Random) -> Process:
     rate = 1 + rng.choice((0.0, 0.002, -0.002))
-    face = rng.choice(("threads", "asyncio"))
+    face: Face = rng.choice(("threads", "asyncio"))
     return Process(world, world.servers[0], name, face=face, offset=1000 * rng.random(), rate=rate)
 
 
@@ -191,7 +192,7 @@ def settle(world: World, profile: Profile, company: Company) -> list[Violation]:
     found = []
     for name in sorted({planned.lock for _, rounds in profile.workers for planned in rounds}):
         process = Process(world, world.servers[0], f"f{ord(name):x}")
-        worker = Worker(process, "1")
+        worker = Voter(process, "1")
         got: list[bool] = []
         worker.start(_probe(QuorumLock(worker, company, name, ttl=profile.ttl, renew=False), got))
         world.work(world.now + 2 * PROBE, 2 * STEPS)
