@@ -184,7 +184,7 @@ def limits(profile: Profile) -> Limits:
 def settle(world: World, profile: Profile, company: Company) -> list[Violation]:
     """Everybody has come to an end: after one more lease, nothing of it may be left; and if nothing went wrong but
     cancellations, at once. Then anybody gets any lock."""
-    world.mishap = None
+    world.calm_down()
     world.pass_time(PROMPT * profile.latency)
     told_at_once(world)
     healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
@@ -194,8 +194,9 @@ def settle(world: World, profile: Profile, company: Company) -> list[Violation]:
         process = Process(world, world.servers[0], f"f{ord(name):x}")
         worker = Voter(process, "1")
         got: list[bool] = []
-        worker.start(_probe(QuorumLock(worker, company, name, ttl=profile.ttl, renew=False), got))
-        world.work(world.now + 2 * PROBE, 2 * STEPS)
+        patience = PROBE + 1.02 * profile.longest
+        worker.start(_probe(QuorumLock(worker, company, name, ttl=profile.ttl, renew=False), patience, got))
+        world.work(world.now + patience + PROBE, 2 * STEPS)
         if got != [True]:
             found.append(Violation("R7", f"all is over, and still nobody could take {name!r}"))
     world.pass_time(profile.longest)
@@ -203,8 +204,8 @@ def settle(world: World, profile: Profile, company: Company) -> list[Violation]:
     return found
 
 
-async def _probe(lock: QuorumLock, got: list[bool]) -> None:
-    lease = await lock.acquire(PROBE)
+async def _probe(lock: QuorumLock, wait: float, got: list[bool]) -> None:
+    lease = await lock.acquire(wait)
     if lease is not None:
         await Sleep(0.01)
         await lock.release(lease)

@@ -115,6 +115,12 @@ class World:
         """Have something happen after so many steps, besides what happens by itself."""
         self._planned.setdefault(step, []).append(what)
 
+    def calm_down(self) -> None:
+        """From now on nothing goes wrong any more."""
+        self.mishap = None
+        self.weather.slow_share = 0.0
+        self._planned.clear()
+
     def post(self, pipe: Pipe) -> None:
         """A message was put into a pipe: it will arrive, behind those before it."""
         due = self.now + self.weather.delay()
