@@ -21,11 +21,14 @@ from holdfast.testing.sim.worker import Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 from holdfast.testing.swarm import HORIZON, PROMPT, SET_BACK, STEPS, Round, waiting, work
 
-RULES = ("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12")
+RULES = ("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12", "R14")
 """Those that can be judged where no single server knows who has the lock."""
 
 SHORTEST = 0.3
 """The shortest of all leases: as long a server that has forgotten does not vote, at least."""
+
+FAR = 0.04
+"""Seconds that a message takes at most, where nothing slows it down: an answer has to come within the time-out."""
 
 PROBE = 5.0
 """Seconds within which anybody gets a lock that nobody has, when all faults are over."""
@@ -45,6 +48,10 @@ class Profile:
     mishaps: float
     declared: bool
     """The servers were declared new; or they have to wait for the longest lease first."""
+    far: float
+    """The share of pairs of a process and a server that are far from each other,"""
+    distance: float
+    """and how far: messages take so many times longer."""
     skews: list[float] = field(default_factory=list)
     """By which the servers' clocks are ahead."""
     faults: list[tuple[int, str, float]] = field(default_factory=list)
@@ -62,16 +69,19 @@ def draw(rng: random.Random) -> Profile:
     choice, uniform = rng.choice, rng.random
     ttl = choice((SHORTEST, 1.0, 2.0, 2.0, 10.0))
     servers = choice((3, 3, 5))
-    skew = choice((0.0, 0.0, 0.05, 0.05, 1.5))
+    latency = choice((0.0003, 0.0003, 0.003, 0.02))
+    skew = choice((0.0, 0.0, 0.05, 0.05, 1.5, 1.5))
     profile = Profile(
         servers=servers,
         ttl=ttl,
         longest=ttl * choice((1.0, 1.0, 3.0)),
         renew=uniform() < 0.8,
-        latency=choice((0.0003, 0.0003, 0.003, 0.02)),
+        latency=latency,
         slow_share=choice((0.0, 0.0, 0.02, 0.2)),
         mishaps=choice((0.0, 0.0, 0.01, 0.05, 0.2)),
         declared=uniform() < 0.9,
+        far=choice((0.0, 0.0, 0.2, 0.5)),
+        distance=min(choice((5.0, 30.0, 100.0)), FAR / latency),
         skews=[skew * uniform() for _ in range(servers)],
     )
     names = choice(("x", "x", "x", "x", "x", "xy"))
@@ -129,7 +139,7 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Company]:
     if profile.declared:
         company.declare()
     for number in range(1 + max(process for process, _ in profile.workers)):
-        _process(world, f"c{number + 1}", rng)
+        _process(world, f"c{number + 1}", rng, profile.far, profile.distance)
         if profile.slow_share:
             world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
     for number, (of, rounds) in enumerate(profile.workers):
@@ -140,10 +150,12 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Company]:
     return world, profile, company
 
 
-def _process(world: World, name: str, rng: random.Random) -> Process:
+def _process(world: World, name: str, rng: random.Random, far: float, distance: float) -> Process:
     rate = 1 + rng.choice((0.0, 0.002, -0.002))
     face: Face = rng.choice(("threads", "asyncio"))
-    return Process(world, world.servers[0], name, face=face, offset=1000 * rng.random(), rate=rate)
+    process = Process(world, world.servers[0], name, face=face, offset=1000 * rng.random(), rate=rate)
+    process.far = {server: distance for server in world.servers if rng.random() < far}
+    return process
 
 
 def _lock(worker: Worker, company: Company, profile: Profile, name: str) -> QuorumLock:
@@ -171,9 +183,12 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 def limits(profile: Profile) -> Limits:
     """By when things have to be noticed and done, in such a world."""
     slow = profile.slow_share > 0
+    trip = profile.latency * (profile.distance if profile.far else 1)
+    calm = not (slow or profile.mishaps or profile.faults or profile.far)
     waits = 0.0 if profile.declared and not profile.has("amnesia", "flush", "clock", "restart") else 1.02 * profile.longest
     return Limits(
-        handover=waits + (10.0 + profile.ttl if slow or profile.mishaps or profile.faults else 1.0 + 20 * profile.latency),
+        notice=profile.ttl / 3 + 1.0 if profile.renew and not slow and trip < 0.02 else float("inf"),
+        handover=waits + (0.6 + 20 * trip if calm else 10.0 + profile.ttl + 20 * trip),
         lag=5.0 if slow else 1.2,
         quorum=profile.servers // 2 + 1,
         excuses=frozenset(("clock", "foreign")),
@@ -185,7 +200,7 @@ def settle(world: World, profile: Profile, company: Company) -> list[Violation]:
     """Everybody has come to an end: after one more lease, nothing of it may be left; and if nothing went wrong but
     cancellations, at once. Then anybody gets any lock."""
     world.calm_down()
-    world.pass_time(PROMPT * profile.latency)
+    world.pass_time(PROMPT * profile.latency * (profile.distance if profile.far else 1))
     told_at_once(world)
     healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
     world.pass_time(healed + 2.1 * profile.longest + 3.0 + SET_BACK)

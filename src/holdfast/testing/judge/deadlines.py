@@ -23,10 +23,8 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
         if not scene.server:
             continue
         for hold in scene.holds:
-            said = [event for event in case.said(hold) if event.at > hold.since]
-            freed = next((event for event in said if event.kind == "freed" and event.at < hold.end), None)
-            # A copy of the request, made by somebody in between, may get the lock back for the one who believes to have it.
-            if freed is not None and limits.quorum == 1 and not any(event.kind == "granted" for event in said):
+            freed = _freed(case, hold, limits.quorum)
+            if freed is not None:
                 due = case.due(freed.at, limits.notice, case.touching(hold.process))
                 if hold.end > due + ROUNDING:
                     text = f"{hold.who} lost {hold.lock!r} at {case.ms(freed.at)}, and believed until {case.ms(hold.end)}"
@@ -36,6 +34,23 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 if min(hold.ended, case.last) > due + ROUNDING:
                     text = f"{hold.who} was not told that its lease of {hold.lock!r} had ended at {case.ms(hold.until)}"
                     yield Violation("R6", text, (hold.taken,))
+
+
+def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
+    """When the server, or too many of them, did not have a lock any more that somebody believed to hold."""
+    keeps: set[str] = set()
+    freed = None
+    for event in case.said(hold):
+        if event.kind in {"granted", "extended"}:
+            keeps.add(event.who)
+        elif event.kind == "freed":
+            keeps.discard(event.who)
+            if len(keeps) < quorum and freed is None and hold.since < event.at < hold.end:
+                freed = event
+        if event.kind == "granted" and event.at > hold.since:
+            # A copy of the request, made by somebody in between, may get the lock back for the one who believes to have it.
+            return None
+    return freed
 
 
 def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:

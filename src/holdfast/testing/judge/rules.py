@@ -105,16 +105,18 @@ def r2_unique_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
 def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """Who asks after somebody has taken the lock gets a greater fence. Compared with the highest fence of those taken before
     the question; the order of two answers that were both under way says nothing. Excused as in R2; and what was passed on in a
-    process when the server had forgotten its lock, or given it to somebody else, by a fault as in R1."""
+    process when the server had forgotten its lock, or given it to somebody else, by a fault as in R1. Where several
+    servers have to agree, who takes the lock after another one had it gets a greater fence, whoever has asked first."""
     for scene in case.scenes.values():
         for hold in scene.holds:
             top = hold.ask.top if hold.ask else None
-            if top is None or not hold.fence or top.fence < hold.fence:
+            if not hold.fence or (limits.quorum == 1 and (top is None or top.fence < hold.fence)):
                 continue
             assert hold.ask is not None
             asked = hold.ask.event.at
             for other in scene.holds:  # the highest may be excused, and another not
-                if other.since > asked or other is hold or other.fence < hold.fence or _forgot(case, other, hold, limits):
+                after = other.since <= asked or (limits.quorum > 1 and other.end <= hold.since)
+                if not after or other is hold or other.fence < hold.fence or _forgot(case, other, hold, limits):
                     continue
                 if not (hold.received and case.unsettled(hold, other)):
                     text = (
@@ -260,9 +262,9 @@ def _one_answer(case: Evidence, lease: str, said: list[Event]) -> Iterator[Viola
             yield Violation("R13", text, (event,))
 
 
-def r14_given_up(case: Evidence, _: Limits) -> Iterator[Violation]:
+def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """Who has given up, for whatever reason, is not given the lock afterwards, unless another one of his process has his place.
-    Excused: any fault that he may have felt."""
+    (Of several servers, a slow one may give it, and has to take it back at once.) Excused: any fault that he may have felt."""
     for ask in case.asks:
         event = ask.event
         if ask.outcome not in {"busy", "failed", "cancelled"} or event.attempt not in case.leases:
@@ -272,9 +274,18 @@ def r14_given_up(case: Evidence, _: Limits) -> Iterator[Violation]:
         place = case.scenes[event.lock].queued.get(event.attempt)
         ended = max([ask.ended, *(heir.ended for heir in place.owners if heir is not None)] if place else [ask.ended])
         for granted in case.leases[event.attempt]:
-            if granted.kind == "granted" and granted.at > ended:
+            if (
+                granted.kind == "granted"
+                and granted.at > ended
+                and not (limits.quorum > 1 and _taken_back(case, granted, limits))
+            ):
                 text = f"{event.who} gave up at {case.ms(ask.ended)}, and was given {event.lock!r} at {case.ms(granted.at)}"
                 yield Violation("R14", text, (event, granted))
+
+
+def _taken_back(case: Evidence, granted: Event, limits: Limits) -> bool:
+    said = [event for event in case.leases[granted.attempt] if event.who == granted.who and event.kind == "freed"]
+    return any(granted.at <= event.at <= granted.at + limits.lag for event in said) or granted.at + limits.lag > case.last
 
 
 def r15_released(case: Evidence, _: Limits) -> Iterator[Violation]:

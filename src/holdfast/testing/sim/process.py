@@ -58,6 +58,8 @@ class Process:
         """What it does when it goes on."""
         self.cut_off_from: set[Server] = set()
         """Servers that it does not reach: nothing comes through, and nobody is told."""
+        self.far: dict[Server, float] = {}
+        """Servers to which messages take so many times longer."""
         self._base = EPOCH + offset
         self._rate = rate
         self._wake_at = INFINITY

@@ -88,6 +88,7 @@ class Wire:
         "_alarm",
         "channels",
         "cut_off",
+        "distance",
         "down",
         "in_flight",
         "label",
@@ -131,6 +132,8 @@ class Wire:
         self._alarm: Entry | None = None
         server.wires.append(self)
         self.silent = server in process.cut_off_from
+        self.distance = process.far.get(server, 1.0)
+        """So many times longer messages take on it."""
 
     # The process's end
 
