@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn
 from holdfast._core import acquire, sharing
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant, Spec, answer_within
+from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
@@ -19,8 +20,10 @@ from holdfast._core.requests import Command, Refused, WireError, insist
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
 from holdfast._wire.client import resolve
-from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTimeout, NotHeld, ServerError
+
+Trouble = WireError | KeyConflict | TooFew | Disagreement
+"""What may come of taking a lock, as the core says it."""
 
 MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
@@ -53,7 +56,7 @@ def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
 
 def make_spec(
     name: str | bytes,
-    endpoint: Endpoint,
+    timeout: float,
     *,
     ttl: float,
     renew: bool,
@@ -86,7 +89,7 @@ def make_spec(
         ttl=ttl,
         renew=renew,
         max_hold=max_hold,
-        timeout=min(endpoint.timeout, answer_within(ttl)),
+        timeout=min(timeout, answer_within(ttl)),
         linger=linger,
         max_passes=max_passes,
         max_pass_time=seconds(max_pass_time, "max_pass_time", 0.0),
@@ -121,10 +124,10 @@ class BaseLock:
         max_passes: int,
         max_pass_time: float,
     ) -> None:
-        self._endpoint = resolve(client, self._face)
-        self._spec = make_spec(
+        self._endpoint: Any = resolve(client, self._face)
+        spec = make_spec(
             name,
-            self._endpoint,
+            self._endpoint.timeout,
             ttl=ttl,
             renew=renew,
             max_hold=max_hold,
@@ -134,6 +137,10 @@ class BaseLock:
             max_passes=max_passes,
             max_pass_time=max_pass_time,
         )
+        self._set_up(spec, wait, on_lost, label)
+
+    def _set_up(self, spec: Spec, wait: object, on_lost: Callable[..., object] | None, label: str | None) -> None:
+        self._spec = spec
         self._wait = checked_wait(wait)
         self._keeper: Keeper | None = None
         self._gate: Gate | None = None
@@ -157,7 +164,12 @@ class BaseLock:
 
     def __repr__(self) -> str:
         face = "aio." if self._face == "asyncio" else ""
-        return f"<holdfast.{face}{type(self).__name__} {self.name!r} on {self._endpoint.address}>"
+        return f"<holdfast.{face}{type(self).__name__} {self.name!r} on {self._where}>"
+
+    @property
+    def _where(self) -> str:
+        """Of which server or servers, for messages."""
+        return str(self._endpoint.address)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -213,9 +225,17 @@ class BaseLock:
         """Operation behind `acquire` and ``with``; for what it raises see `_user_error`."""
         return sharing.acquire(attempt, wait) if self._shared else acquire.acquire(attempt, wait)
 
-    def _user_error(self, error: WireError | KeyConflict) -> HoldfastError:
+    @staticmethod
+    def _abandon(attempt: Attempt) -> Coroutine[Any, Any, None]:
+        """Operation that leaves nothing of an attempt behind."""
+        return sharing.abandon(attempt)
+
+    def _user_error(self, error: Trouble) -> HoldfastError:
         if isinstance(error, WireError):
             return server_error(self._spec, error)
+        return self._conflict(error)
+
+    def _conflict(self, error: Trouble) -> HoldfastError:
         return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
 
     async def _is_locked(self) -> bool:

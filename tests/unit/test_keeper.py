@@ -197,7 +197,7 @@ def test_a_script_that_the_server_has_forgotten_is_sent_whole(monkeypatch: pytes
     """Row 41."""
     sent: list[tuple[bytes, Callable[[Any, float], None]]] = []
     answers: list[Any] = []
-    link = Link(SimpleNamespace(), Endpoint())  # type: ignore[arg-type]
+    link = Link(SimpleNamespace(), Endpoint())
     monkeypatch.setattr(link, "_send", lambda packed, _timeout, then: sent.append((packed, then)))
     link.call(renewal(spec(), TOKEN, 30.0, 100.0), lambda answer, _sent: answers.append(answer))
     assert sent[0][0].split(b"\r\n")[2] == b"EVALSHA"

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 if TYPE_CHECKING:
     from holdfast._core.attempt import Attempt
-    from holdfast._core.ballot import Candidate, Tally
     from holdfast._core.waiting import Waiter
     from holdfast._lua import Script
 
@@ -176,55 +175,6 @@ class Delist(Request[None]):
     """The waiter waits no more, whatever came of it."""
 
     waiter: Waiter
-
-
-@dataclass(slots=True)
-class Poll(Request[None]):
-    """Send a call to each of several servers, all at the same time (None: that one is not asked). Whatever comes, answer or
-    WireError, is told to ``tally``, until it says that it has heard enough, all have answered, or ``within`` seconds are over.
-
-    Who has not answered by then stays under way: the next call to that server goes behind it, on the same connection. Errors
-    are told, never raised.
-    """
-
-    calls: list[Call | None]
-    tally: Tally
-    within: float
-
-
-@dataclass(slots=True)
-class Enroll(Request[None]):
-    """Have a candidate told when the lock may be free (`Candidate.hints`): returns when the inboxes of a majority listen, at
-    local time ``until`` at the latest."""
-
-    candidate: Candidate
-    until: float
-
-
-@dataclass(slots=True)
-class Hark(Request[None]):
-    """Wait for a hint, until local time ``until`` at the latest."""
-
-    candidate: Candidate
-    until: float
-
-
-@dataclass(slots=True)
-class Withdraw(Request[None]):
-    """The candidate wants no hints any more."""
-
-    candidate: Candidate
-
-
-@dataclass(slots=True)
-class GiveBack(Request[None]):
-    """Have a server told to give back what it may have granted (``mode`` as in `_lua/yield.lua`), again and again until it
-    answers or local time ``until``. Waits for nothing."""
-
-    candidate: Candidate
-    server: int
-    mode: str
-    until: float
 
 
 async def insist(call: Request[R]) -> R:

@@ -7,7 +7,8 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
 
 import hiredis
 
@@ -20,18 +21,41 @@ from holdfast._wire.blocking import CONNECT_TIMEOUT, open_socket
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import forgotten, pack, value
 
-if TYPE_CHECKING:
-    from holdfast._drive.keeper import Keeper
-
 log = logger("holdfast.keeper")
 
 READ_SIZE = 65536
+
+
+class Keeper(Protocol):
+    """Who looks after connections, as they see him: the keeper, or a thread that asks several servers itself."""
+
+    @property
+    def selector(self) -> selectors.BaseSelector:
+        """Tells when there is something to read."""
+
+    @property
+    def mutex(self) -> AbstractContextManager[object]:
+        """Held while somebody else may use a connection."""
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Call this soon, in the thread that looks after the connection."""
+
+    def safely(self, action: Callable[..., object], *args: Any) -> bool:
+        """Do something of which nobody else's lease may depend."""
 
 
 class _Sent(NamedTuple):
     then: Then
     sent: float
     deadline: float
+
+
+class _Queued(NamedTuple):
+    packed: bytes
+    timeout: float
+    then: Then
+    sent: float
+    """When it was to be."""
 
 
 class Link:
@@ -64,7 +88,7 @@ class Link:
         self.returned = False
         """He does so no more: it can be taken back."""
         self._out = b""
-        self._queued: list[tuple[bytes, float, Then]] = []
+        self._queued: list[_Queued] = []
         self._sent: deque[_Sent] = deque()
         self._due = float("inf")
         """No later than the first deadline of what was sent and not answered."""
@@ -89,6 +113,10 @@ class Link:
 
         self._send(pack(call), call.timeout, on_reply)
 
+    def owes_since(self) -> float:
+        """Since when the server has owed an answer, or a connection (local seconds); infinity if it owes nothing."""
+        return self._sent[0].sent if self._sent else self._queued[0].sent if self._queued else float("inf")
+
     @property
     def busy(self) -> bool:
         """Whether an answer is awaited."""
@@ -102,7 +130,7 @@ class Link:
         if self._closed or (not self._opening and now < self._retry_at):
             then(NotSent(f"no connection to {self._endpoint.address}", self._endpoint.address), now)
             return
-        self._queued.append((packed, timeout, then))
+        self._queued.append(_Queued(packed, timeout, then, now))
         if not self._opening:
             self._opening = True
             try:
@@ -129,16 +157,16 @@ class Link:
             error = result if isinstance(result, WireError) else NotSent("closed", self._endpoint.address)
             if not isinstance(result, WireError):
                 result.close()
-            for _, _, then in queued:
-                self._keeper.safely(then, error, clock())
+            for request in queued:
+                self._keeper.safely(request.then, error, clock())
             return
         self._backoff = 0.0
         result.setblocking(False)
         self.sock = result
         self._reader = hiredis.Reader()
         self._keeper.selector.register(result, selectors.EVENT_READ, self)
-        for packed, timeout, then in queued:
-            self._write(packed, timeout, then)
+        for request in queued:
+            self._write(request.packed, request.timeout, request.then)
 
     def _write(self, packed: bytes, timeout: float, then: Then) -> None:
         now = clock()

@@ -45,6 +45,8 @@ class _Protocol(asyncio.BufferedProtocol):
         self._buffer = bytearray(READ_SIZE)
         self._out: list[bytes] = []
         self._flushing = False
+        self.quiet_since = 0.0
+        """When the last answer came, or the first request after all were answered was sent (monotonic)."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
 
@@ -57,7 +59,8 @@ class _Protocol(asyncio.BufferedProtocol):
         assert self.transport is not None
         if future is None:
             future = self.loop.create_future()
-        deadline = monotonic() + timeout
+        now = monotonic()
+        deadline = now + timeout
         if deadline < self._timer_at:
             self._set_timer(deadline)
         if self._flushing:
@@ -66,6 +69,7 @@ class _Protocol(asyncio.BufferedProtocol):
             self._out.append(packed)
             self._flush_soon()
         else:
+            self.quiet_since = now
             self.transport.write(packed)  # nobody else is here whose request could share this write
         self.in_flight.append((future, deadline))
         return future
@@ -90,6 +94,7 @@ class _Protocol(asyncio.BufferedProtocol):
         if not self._flushing:
             # Behind the tasks that are woken now, in the same turn of the loop: what they ask next leaves together.
             self._flush_soon()
+        self.quiet_since = monotonic()
         gets, next_one = reader.gets, self.in_flight.popleft
         try:
             while (reply := gets()) is not False:
@@ -161,6 +166,7 @@ class Multiplex:
         self.endpoint = endpoint
         self._protocol: _Protocol | None = None
         self._opening: asyncio.Task[_Protocol] | None = None
+        self._opening_since = 0.0
         self._waiting: deque[_Waiting] = deque()
 
     def send(self, packed: bytes, timeout: float) -> asyncio.Future[Any] | None:
@@ -170,6 +176,13 @@ class Multiplex:
         if protocol is None or self._waiting or len(protocol.in_flight) >= MAX_IN_FLIGHT:
             return None
         return protocol.send(packed, timeout)
+
+    def silent_for(self) -> float:
+        """Seconds for which the server has owed an answer, or a connection."""
+        if self._opening is not None:
+            return monotonic() - self._opening_since
+        protocol = self._protocol
+        return 0.0 if protocol is None or not protocol.in_flight else monotonic() - protocol.quiet_since
 
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
         """Send one command, in its turn: its reply (an error reply is returned, not raised) and the time it was sent.
@@ -219,6 +232,7 @@ class Multiplex:
     def _open(self) -> None:
         """Open the connection, once for all who want it. Nobody's cancellation ends it for the others."""
         if self._protocol is None and self._opening is None:
+            self._opening_since = monotonic()
             self._opening = asyncio.create_task(self._connect(min(CONNECT_TIMEOUT, self.endpoint.timeout)))
             self._opening.add_done_callback(self._opened)
 

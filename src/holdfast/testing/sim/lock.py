@@ -11,7 +11,7 @@ from holdfast._core.names import lock_keys
 from holdfast._core.requests import WireError
 from holdfast._core.sharing import abandon
 from holdfast._core.sharing import acquire as acquire_shared
-from holdfast._lease import BaseLease, abandoned, disown
+from holdfast._lease import BaseLease, disown
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError
 from holdfast.guard import GUARD, KEEP_FENCE
@@ -145,7 +145,7 @@ class Lock:
             lease.left(type(error).__name__)
         except Cancelled:
             try:
-                await abandoned(lease)
+                await lease._abandoned()  # noqa: SLF001
             finally:
                 lease.left("cancelled")
             raise
