@@ -20,6 +20,7 @@ from holdfast.testing.sim.wire import END, Line, Wire
 from holdfast.testing.sim.world import EPOCH
 
 if TYPE_CHECKING:
+    from holdfast._core.ballot import Candidate
     from holdfast._wire.endpoint import Endpoint
     from holdfast.testing.sim.lock import Lease
     from holdfast.testing.sim.server import Server
@@ -193,7 +194,8 @@ class Process:
         return "{}"
 
     def report(self, tenure: Tenure) -> None:
-        owner = tenure.owner()
+        whole = tenure.lost_with_it()
+        owner = whole.owner() if whole is not None else None
         if owner is not None:
             owner.notice_loss()
 
@@ -215,6 +217,14 @@ class Process:
         if not ready:
             self.wake_by(now)
         return ready
+
+    def hope(self, server: Server, candidate: Candidate) -> bool:
+        """Tell a candidate when the lock may be free on this server. True if the inbox listens."""
+        node = self.node_on(server)
+        node.want_record(self.clock())
+        node.hopes[candidate.hope] = candidate
+        self.wake_by(self.clock())
+        return node.reachable
 
     def joined(self, waiter: Waiter, answer: Answer[Any]) -> None:
         waiting = self.node.waiting

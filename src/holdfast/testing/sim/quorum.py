@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast._core import quorum
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.attempt import Grant, milliseconds
-from holdfast._core.ballot import MARKER, Candidate, Disagreement, Horizon, Panel, TooFew
+from holdfast._core.attempt import Grant, Spec, milliseconds
+from holdfast._core.ballot import DECLARE, MARKER, Candidate, Disagreement, Horizon, Panel, TooFew
 from holdfast._core.mutex import Busy
+from holdfast._core.names import side_key
 from holdfast._core.requests import WireError
-from holdfast._core.votes import Mandate
-from holdfast._lua import Script
+from holdfast._redlock import BaseQuorumLease
 from holdfast._wire.endpoint import Endpoint
-from holdfast.errors import HoldfastError, QuorumError
 from holdfast.testing.sim.lock import Lease, Lock, spec
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 from holdfast.testing.sim.world import World
 
-DECLARE: Script[object] = Script("declare", lambda raw: raw)
+ANSWER_WITHIN = 0.2
+"""Seconds for which a server is waited for in one round: the default of the faces."""
 
 
 class Company:
@@ -39,59 +41,26 @@ class Company:
         return self._horizons.setdefault(process, Horizon())
 
 
-class QuorumLease(Lease):
-    """Production's lease, on several servers."""
+class QuorumLease(BaseQuorumLease, Lease):
+    """Production's lease on several servers, whose owner writes down its loss."""
 
-    def __init__(self, worker: Worker, grant: Grant, candidate: Candidate) -> None:
-        super().__init__(worker, grant)
-        assert isinstance(self._tenure, Mandate)
-        self.mandate = self._tenure
-        self.candidate = candidate
-        self._watch()
+    def __init__(self, worker: Worker, grant: Grant) -> None:
+        endpoints = tuple(Endpoint(port=number) for number in range(len(worker.process.world.servers)))
+        super().__init__(worker, grant, endpoints)
 
-    def _watch(self) -> None:
-        for number, vote in self.mandate.votes.items():
-            if not vote.lost:
-                self._sim.watch(Endpoint(port=number), vote)
 
-    def _forget(self) -> None:
-        for number, vote in self.mandate.votes.items():
-            self._sim.forget(Endpoint(port=number), vote)
-
-    async def _renew(self, ttl: float | None) -> None:
-        self.check()
-        mandate, candidate = self.mandate, self.candidate
-        ttl = min(mandate.ttl if ttl is None else ttl, candidate.panel.longest)
-        made = mandate.asks(self._sim.clock(), ttl)
-        try:
-            await quorum.renew(mandate.spec, candidate.panel, mandate, ttl, made)
-        except TooFew as error:
-            raise QuorumError(str(error)) from error
-        for vote in mandate.votes.values():
-            vote.ttl = ttl
-        if not self._expired():
-            self._watch()
-
-    async def _release(self) -> None:
-        mandate = self.mandate
-        mandate.end()
-        try:
-            if not await quorum.release(mandate.spec, self.candidate, mandate):
-                mandate.lost = mandate.lost or "no majority of its servers had it"
-        except TooFew as error:
-            if not mandate.lost:
-                raise QuorumError(str(error)) from error
-        finally:
-            self._forget()
-        if mandate.lost:
-            raise self._lease_lost()
+def described(name: str, *, ttl: float, renew: bool) -> Spec:
+    """What a lock on several servers is."""
+    described = spec(name, ttl=ttl, renew=renew)
+    lock, state, _ = described.keys
+    return replace(described, keys=(lock, state, side_key(lock, b"hopefuls")), timeout=ANSWER_WITHIN)
 
 
 class QuorumLock(Lock):
     """A named lock on all servers of its world, for one worker."""
 
     def __init__(self, worker: Worker, company: Company, name: str, *, ttl: float, renew: bool) -> None:
-        super().__init__(worker, spec(name, ttl=ttl, renew=renew), fair=True)
+        super().__init__(worker, described(name, ttl=ttl, renew=renew), fair=True)
         self._company = company
 
     async def _acquire(self, wait: float | None) -> Lease | None:
@@ -108,7 +77,7 @@ class QuorumLock(Lock):
             if isinstance(result, Busy):
                 self._note("busy")
                 return None
-            return QuorumLease(worker, result, candidate)
+            return QuorumLease(worker, result)
         except (TooFew, Disagreement, KeyConflict, WireError) as error:
             self._note("failed", f"{type(error).__name__}: {error}")
             return None
@@ -117,16 +86,4 @@ class QuorumLock(Lock):
                 await quorum.give_up(candidate)
             finally:
                 self._note("cancelled")
-            raise
-
-    async def _release(self, lease: Lease) -> None:
-        lease.leave()
-        try:
-            if not lease._hand_on():  # noqa: SLF001
-                await lease._release()  # noqa: SLF001
-            lease.left()
-        except HoldfastError as error:
-            lease.left(type(error).__name__)
-        except Cancelled:
-            lease.left("cancelled")
             raise

@@ -5,28 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.ballot import YIELD
-from holdfast._core.requests import (
-    Answer,
-    Call,
-    Enroll,
-    GiveBack,
-    Hark,
-    NotSent,
-    Poll,
-    Refused,
-    Run,
-    WireError,
-    Withdraw,
-)
+from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
+from holdfast._core.requests import Answer, NotSent, WireError
 from holdfast.testing.sim.worker import LATER, Ticket, Worker
 
 if TYPE_CHECKING:
     from holdfast.testing.sim.process import Process
     from holdfast.testing.sim.wire import Wire
-
-PAUSE = 0.02
-"""Seconds until a server that did not answer is told again to give something back; twice as many each time, up to one."""
 
 
 class Voter(Worker):
@@ -52,7 +37,7 @@ class Voter(Worker):
         for number, call in enumerate(poll.calls):
             if call is not None:
                 try:
-                    wires[number] = self._wire_to(process.world.servers[number])
+                    wires[number] = self._ready(number, poll)
                 except NotSent as error:
                     round_.told(number, error)
         for number, wire in wires.items():
@@ -66,6 +51,14 @@ class Voter(Worker):
         self._timer = process.at(process.clock() + poll.within, self._on_timer, asked, None)
         return LATER
 
+    def _ready(self, number: int, poll: Poll) -> Wire:
+        """A connection to ask on. Raises NotSent, also where a server owes an answer for long."""
+        server = self.process.world.servers[number]
+        wire = self._wire_to(server)
+        if poll.begins and wire.in_flight and wire.in_flight[0].sent < self.process.clock() - poll.within:
+            raise NotSent("has not answered for long", server.name)
+        return wire
+
     def polled(self) -> None:
         """What it waited for is decided."""
         self._asked = None
@@ -74,13 +67,10 @@ class Voter(Worker):
 
     def _enroll(self, request: Enroll) -> Any:
         candidate, process = request.candidate, self.process
-        nodes = [process.node_on(server) for server in process.world.servers]
-        for node in nodes:
-            node.hopes[candidate.hope] = candidate
-        process.wake_by(process.clock())
 
         def enough(_outcome: object = None) -> bool:
-            return sum(node.waiting.listening for node in nodes) >= candidate.panel.majority
+            listening = [process.hope(server, candidate) for server in process.world.servers]
+            return bool(sum(listening) >= candidate.panel.majority)
 
         return None if enough() else self._get(candidate, request.until, enough, None)
 
@@ -92,9 +82,8 @@ class Voter(Worker):
             node.hopes.pop(request.candidate.hope, None)
 
     def _give_back(self, request: GiveBack) -> None:
-        candidate = request.candidate
-        call = Run(YIELD, candidate.spec.keys, (candidate.token, request.mode, candidate.hope), candidate.spec.timeout)
-        Return(self.process, request.server, call, request.until).send()
+        node = self.process.node_on(self.process.world.servers[request.server])
+        node.insist(request.call, request.until)
 
 
 class Round:
@@ -124,28 +113,3 @@ class Round:
         if self._asked.counts:
             clock = self._worker.process.clock
             self.told(number, answer if isinstance(answer, WireError) else Answer(answer, sent, clock()))
-
-
-class Return:
-    """What a server is told until it has answered."""
-
-    __slots__ = ("_call", "_failures", "_process", "_server", "_until")
-
-    def __init__(self, process: Process, server: int, call: Call, until: float) -> None:
-        self._process = process
-        self._server = server
-        self._call = call
-        self._until = until
-        self._failures = 0
-
-    def send(self) -> None:
-        node = self._process.node_on(self._process.world.servers[self._server])
-        node.commands.call(self._call, self._answered)
-
-    def _answered(self, answer: Any, _sent: float) -> None:
-        process = self._process
-        if isinstance(answer, WireError) and not (isinstance(answer, Refused) and not answer.transient):
-            pause = min(1.0, PAUSE * 2**self._failures)
-            self._failures += 1
-            if process.clock() + pause < self._until:
-                process.at(process.clock() + pause, self.send)
