@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from chaos.replicated import OverCluster, OverSentinel
 from chaos.run import Run, Size
 from chaos.topologies import Single, Topology
 from chaos.verdict import judge
@@ -15,6 +16,8 @@ from chaos.verdict import judge
 TOPOLOGIES: dict[str, Topology] = {
     "single": Single(remembers=False),
     "single-aof": Single(remembers=True),
+    "sentinel": OverSentinel(),
+    "cluster": OverCluster(),
 }
 
 

@@ -13,13 +13,9 @@ from typing import NamedTuple
 
 from chaos.plan import plan
 from chaos.register import Keeping
-from chaos.topologies import MAX_TTL, Fault, Topology, left_behind
+from chaos.topologies import MAX_TTL, NAMES, Fault, Topology, left_behind
 from chaos.worker import LAST_WAIT, Options, Worker
 from holdfast.testing.history import Event, write
-
-NAMES = 6
-"""Locks, all wanted by everybody."""
-
 
 class Struck(NamedTuple):
     """A fault that has happened."""
@@ -46,7 +42,6 @@ class Run:
     def __init__(self, topology: Topology, size: Size, seed: int, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.topology, self.size, self.seed, self.folder = topology, size, seed, folder
-        self.names = [f"chaos-{number}" for number in range(NAMES)]
         self.struck: list[Struck] = []
         self.complaints: list[str] = []
         self.began = self.healed = 0.0
@@ -58,7 +53,8 @@ class Run:
         try:
             with self.topology, Keeping(self.folder):
                 try:
-                    self._workers += [self._new_worker(number) for number in range(self.size.processes)]
+                    for number in range(self.size.processes):
+                        self._workers.append(self._new_worker(number))
                     self.began = time.monotonic()
                     self._strike_until(self.began + self.size.seconds)
                     self.healed = time.monotonic()
@@ -77,8 +73,7 @@ class Run:
             self.seed + next(self._numbers),
             self.topology.where(place),
             self.topology.kind,
-            self.topology.more(),
-            self.names,
+            NAMES,
         )
         return Worker(options)
 
@@ -136,7 +131,7 @@ class Run:
             complaint = worker.ended(max(0.1, deadline - time.monotonic()))
             if complaint:
                 self.complaints.append(complaint)
-        left = left_behind(self.topology, self.names, MAX_TTL + 2)
+        left = left_behind(self.topology, MAX_TTL + 2)
         self.complaints += [f"left behind: {what}" for what in left]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
-from typing import Any, NamedTuple, Protocol, Self
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from typing import NamedTuple, Protocol, Self
 
 import redis
 from redis.backoff import NoBackoff
@@ -16,10 +16,16 @@ from chaos.middle import Middle
 from holdfast._servers import private
 from holdfast._servers.process import PrivateServer
 
+NAMES = [f"chaos-{number}" for number in range(8)]
+"""The locks, all wanted by everybody."""
+
 MAX_TTL = 2.0
 """Longest lease of any worker."""
 
 Strike = Callable[[random.Random], AbstractContextManager[None]]
+
+Choose = Callable[[random.Random], Sequence[PrivateServer]]
+"""Whom a fault hits."""
 
 
 class Fault(NamedTuple):
@@ -47,84 +53,109 @@ class Topology(Protocol):
     def where(self, process: int) -> str | list[str]:
         """The first argument of the locks of one of the processes."""
 
-    def more(self) -> dict[str, Any]:
-        """Options that all locks have."""
-
     def faults(self) -> list[Fault]: ...
 
-    def clients(self) -> list[redis.Redis]:
-        """One for each server that has locks, to look for what was left behind."""
+    def servers(self, key: str) -> Sequence[PrivateServer]:
+        """Those that may have a key."""
 
 
 def client_of(server: PrivateServer) -> redis.Redis:
     return redis.Redis(unix_socket_path=server.socket, socket_timeout=5, retry=Retry(NoBackoff(), 0))
 
 
-def faults_of(server: PrivateServer, *, forgets: str) -> list[Fault]:
-    """What can happen to a server. ``forgets``: kind of fault that it is when its memory is lost."""
+def command(choose: Choose, *words: str) -> Strike:
+    """Has a command carried out."""
 
     @contextmanager
-    def stopped(_: random.Random) -> Iterator[None]:
-        server.pause()
-        try:
-            yield
-        finally:
-            server.resume()
-
-    @contextmanager
-    def killed(_: random.Random) -> Iterator[None]:
-        server.kill()
-        try:
-            yield
-        finally:
-            server.restart()
-
-    def command(*words: str) -> Strike:
-        @contextmanager
-        def strike(_: random.Random) -> Iterator[None]:
-            with closing(client_of(server)) as client, suppress(redis.ResponseError):
+    def strike(rng: random.Random) -> Iterator[None]:
+        for server in choose(rng):
+            with closing(client_of(server)) as client:
                 client.execute_command(*words)
+        yield
+
+    return strike
+
+
+def stopped(choose: Choose) -> Strike:
+    """SIGSTOP."""
+
+    @contextmanager
+    def strike(rng: random.Random) -> Iterator[None]:
+        servers = choose(rng)
+        for server in servers:
+            server.pause()
+        try:
             yield
+        finally:
+            for server in servers:
+                server.resume()
 
-        return strike
+    return strike
 
-    remembers = "--appendfsync" in server._args
+
+def killed(choose: Choose) -> Strike:
+    """SIGKILL, and a new start."""
+
+    @contextmanager
+    def strike(rng: random.Random) -> Iterator[None]:
+        servers = choose(rng)
+        for server in servers:
+            server.kill()
+        try:
+            yield
+        finally:
+            for server in servers:
+                server.restart()
+
+    return strike
+
+
+def disturbances(choose: Choose) -> list[Fault]:
+    """What can happen to servers without harm to what they know."""
     return [
-        Fault("server stopped", "silence", (0.1, 2.5), stopped),
-        Fault("server killed", "restart" if remembers else forgets, (0.0, 1.0), killed),
-        Fault("FLUSHALL", forgets, (0.0, 0.0), command("FLUSHALL")),
-        Fault("SCRIPT FLUSH", "refused", (0.0, 0.0), command("SCRIPT", "FLUSH")),
-        Fault("connections killed", "cut", (0.0, 0.0), command("CLIENT", "KILL", "TYPE", "normal")),
-        Fault("subscribers killed", "cut", (0.0, 0.0), command("CLIENT", "KILL", "TYPE", "pubsub")),
-        Fault("clients paused", "silence", (0.8, 0.8), command("CLIENT", "PAUSE", "800")),
+        Fault("SCRIPT FLUSH", "refused", (0.0, 0.0), command(choose, "SCRIPT", "FLUSH")),
+        Fault("connections killed", "cut", (0.0, 0.0), command(choose, "CLIENT", "KILL", "TYPE", "normal")),
+        Fault("subscribers killed", "cut", (0.0, 0.0), command(choose, "CLIENT", "KILL", "TYPE", "pubsub")),
+        Fault("clients paused", "silence", (0.8, 0.8), command(choose, "CLIENT", "PAUSE", "800")),
     ]
 
 
-def faults_between(middle: Middle) -> list[Fault]:
-    """What can happen on the way to a server."""
+def on_the_way(choose: Callable[[random.Random], Sequence[Middle]]) -> list[Fault]:
+    """What can happen on the way to servers."""
 
     @contextmanager
-    def cut(_: random.Random) -> Iterator[None]:
-        middle.cut()
+    def cut(rng: random.Random) -> Iterator[None]:
+        for middle in choose(rng):
+            middle.cut()
         yield
 
+    def each(how: Callable[[Middle, random.Random], AbstractContextManager[None]]) -> Strike:
+        @contextmanager
+        def strike(rng: random.Random) -> Iterator[None]:
+            with ExitStack() as stack:
+                for middle in choose(rng):
+                    stack.enter_context(how(middle, rng))
+                yield
+
+        return strike
+
     return [
-        Fault("slow network", "slow", (1.0, 2.0), lambda rng: middle.slow(rng.choice([0.005, 0.05, 0.3, 1.0]))),
+        Fault("slow network", "slow", (1.0, 2.0), each(lambda middle, rng: middle.slow(rng.choice([0.005, 0.05, 0.3, 1.0])))),
         Fault("network cut", "cut", (0.0, 0.0), cut),
-        Fault("half-open connections", "silence", (0.3, 2.0), lambda rng: middle.frozen(rng.random() < 0.5)),
-        Fault("replies lost", "silence", (0.3, 1.5), middle.deaf),
+        Fault("half-open connections", "silence", (0.3, 2.0), each(lambda middle, rng: middle.frozen(rng.random() < 0.5))),
+        Fault("replies lost", "silence", (0.3, 1.5), each(lambda middle, rng: middle.deaf(rng))),
     ]
 
 
 class Single:
-    """One server. Every other process reaches it through a network of which the faults know. ``remembers``: it has an
+    """One server. Half of the processes reach it through a network of which the faults know. ``remembers``: it has an
     append-only file, synced always; else a restart is amnesia, which the judge excuses (two may hold), with the fences still
     to be in order."""
 
     kind = "Lock"
 
     def __init__(self, *, remembers: bool) -> None:
-        self.name = "single with append-only file" if remembers else "single"
+        self.name = "one server with append-only file" if remembers else "one server"
         self._remembers = remembers
         self._stack = ExitStack()
 
@@ -140,32 +171,34 @@ class Single:
     def where(self, process: int) -> str:
         return self.server.url if process % 4 < 2 else self.middle.url
 
-    def more(self) -> dict[str, Any]:
-        return {}
-
     def faults(self) -> list[Fault]:
-        return [*faults_of(self.server, forgets="amnesia"), *faults_between(self.middle)]
+        def it(_: random.Random) -> list[PrivateServer]:
+            return [self.server]
 
-    def clients(self) -> list[redis.Redis]:
-        return [client_of(self.server)]
+        return [
+            Fault("server stopped", "silence", (0.1, 2.5), stopped(it)),
+            Fault("server killed", "restart" if self._remembers else "amnesia", (0.0, 1.0), killed(it)),
+            Fault("FLUSHALL", "amnesia", (0.0, 0.0), command(it, "FLUSHALL")),
+            *disturbances(it),
+            *on_the_way(lambda _: [self.middle]),
+        ]
+
+    def servers(self, key: str) -> list[PrivateServer]:
+        return [self.server]
 
 
-def left_behind(topology: Topology, names: list[str], seconds: float) -> list[str]:
-    """Keys of these locks that are still there after so long, though nobody wants them: held, or in line."""
+def left_behind(topology: Topology, seconds: float) -> list[str]:
+    """Keys of the locks that are still there after so long, though nobody wants them: held, or in line."""
     deadline = time.monotonic() + seconds
-    clients = topology.clients()
-    try:
-        while True:
-            found = []
-            for number, client in enumerate(clients):
-                for name in names:
-                    key = f"hf:{{{name}}}"
-                    for left in (key, f"{key}:queue"):
-                        if client.exists(left):
-                            found.append(f"{left} on server {number}")
-            if not found or time.monotonic() > deadline:
-                return found
-            time.sleep(0.05)
-    finally:
-        for client in clients:
-            client.close()
+    while True:
+        found = []
+        for name in NAMES:
+            for key in (f"hf:{{{name}}}", f"hf:{{{name}}}:queue"):
+                for server in topology.servers(key):
+                    with closing(client_of(server)) as client:
+                        found += [f"{key} on {server}"] if client.exists(key) else []
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.05)
+
+

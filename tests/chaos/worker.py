@@ -43,8 +43,6 @@ class Options(NamedTuple):
     """The first argument of a lock."""
     kind: str
     """Which one: the name of its class."""
-    more: dict[str, Any]
-    """Options that all locks of this topology have."""
     names: list[str]
     workers: int = 4
 
@@ -63,19 +61,19 @@ class Turn(NamedTuple):
 
 def draw(rng: random.Random, options: Options) -> Turn:
     kind = "FairLock" if options.kind == "Lock" and rng.random() < 0.15 else options.kind
-    late = rng.random() < 0.03
+    late = rng.random() < 0.015
     ttl = 0.5 if late else rng.choice([0.5, 1.0, 1.0, 2.0])
-    holds = rng.choice([0.0, 0.002, 0.005, 0.02, rng.uniform(0, 0.06)]) if rng.random() < 0.95 else rng.uniform(0.1, 0.6)
+    holds = rng.choice([0.0, 0.002, 0.005, 0.02, rng.uniform(0, 0.06)]) if rng.random() < 0.97 else rng.uniform(0.1, 0.6)
     if late:
         holds = ttl + rng.uniform(0.05, 0.6)
     linger = {"linger": 0.2} if kind == "Lock" and not late and rng.random() < 0.1 else {}
     waits = rng.choice([0.0, 0.3, 1.0, 1.0, 2.0, 3.0])
-    extra = {"ttl": ttl, "wait": waits, "renew": not late, **linger, **options.more}
+    extra = {"ttl": ttl, "wait": waits, "renew": not late, **linger}
     return Turn(kind, rng.choice(options.names), extra, holds, late, rng.uniform(0, 0.02))
 
 
 def last(options: Options) -> list[Turn]:
-    extra = {"ttl": 2.0, "wait": LAST_WAIT, **options.more}
+    extra = {"ttl": 2.0, "wait": LAST_WAIT}
     return [Turn(options.kind, name, extra, 0.0, False, 0.0) for name in options.names]
 
 
