@@ -53,7 +53,7 @@ class Middle:
 
     def cut(self) -> None:
         """Break all connections."""
-        self._do(lambda: [link.cut() for link in self._links])
+        self._do(self._cut)
 
     @contextmanager
     def slow(self, seconds: float) -> Iterator[None]:
@@ -87,12 +87,19 @@ class Middle:
         try:
             yield
         finally:
-            self._do(lambda: [link.cut() for link in self._links if link.heard is not None])
+            self.cut()
+
+    def _cut(self) -> None:
+        for link in self._links:
+            link.cut()
 
     def _do(self, what: Callable[[], object]) -> None:
-        done = threading.Event()
-        self._loop.call_soon_threadsafe(lambda: (what(), done.set()))
-        done.wait(5)
+        """Have it done in the loop; returns when it is."""
+
+        async def done() -> None:
+            what()
+
+        asyncio.run_coroutine_threadsafe(done(), self._loop).result(5)
 
     async def _listen(self) -> asyncio.Server:
         self._thawed = asyncio.Event()
@@ -129,7 +136,7 @@ class Middle:
                     await asyncio.sleep(random.uniform(0, self._delay))
                 await self._thawed.wait()
                 if replies and link.heard is not None:
-                    data = data[: link.heard]  # noqa: PLW2901
+                    data = data[: link.heard]
                     link.heard -= len(data)
                 writer.write(data)
         link.cut()  # one side has gone: nothing here is worth half a connection

@@ -18,11 +18,11 @@ class Planned(NamedTuple):
 
 def plan(seed: int, kinds: Sequence[tuple[str, tuple[float, float]]], every: tuple[float, float]) -> Iterator[Planned]:
     """Faults without end, ``kinds`` being their names and how long they last. Each comes once before any comes again; from
-    the start of one to that of the next it is ``every`` seconds, or as long as it lasts."""
+    the start of one to that of the next it is ``every`` seconds; longer, if it lasts so long."""
     rng = random.Random(seed)
     before = 0.0
     while True:
         for name, lasts in rng.sample(list(kinds), len(kinds)):
             seconds = rng.uniform(*lasts)
-            yield Planned(max(0.0, rng.uniform(*every) - before), name, rng.randrange(1 << 32), seconds)
+            yield Planned(max(every[0] / 4, rng.uniform(*every) - before), name, rng.randrange(1 << 32), seconds)
             before = seconds

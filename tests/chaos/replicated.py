@@ -90,8 +90,9 @@ class OverSentinel:
         watcher = rng.choice(self.sentinels.watchers)
         watcher.kill()
         yield
+        primary = self.sentinels.await_primary()  # by the others: this one has forgotten whom it watches
         watcher.restart()
-        self.sentinels.watch(watcher, self.sentinels.await_primary())
+        self.sentinels.watch(watcher, primary)
         self.sentinels.rejoined()
 
 

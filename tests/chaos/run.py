@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from chaos.register import Keeping
 from chaos.topologies import MAX_TTL, NAMES, Fault, Topology, left_behind
 from chaos.worker import LAST_WAIT, Options, Worker
 from holdfast.testing.history import Event, write
+
 
 class Struck(NamedTuple):
     """A fault that has happened."""
@@ -43,6 +44,8 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         self.topology, self.size, self.seed, self.folder = topology, size, seed, folder
         self.struck: list[Struck] = []
+        self.possible: list[str] = []
+        """Names of all faults that may happen."""
         self.complaints: list[str] = []
         self.began = self.healed = 0.0
         self._events: list[Event] = []
@@ -79,6 +82,7 @@ class Run:
 
     def _strike_until(self, end: float) -> None:
         faults = {fault.name: fault for fault in (*self.topology.faults(), *self._of_clients())}
+        self.possible = list(faults)
         for planned in plan(self.seed, [(fault.name, fault.lasts) for fault in faults.values()], self.size.every):
             if time.monotonic() + planned.pause + planned.seconds > end:
                 break

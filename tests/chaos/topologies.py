@@ -70,7 +70,7 @@ def command(choose: Choose, *words: str) -> Strike:
     def strike(rng: random.Random) -> Iterator[None]:
         for server in choose(rng):
             with closing(client_of(server)) as client:
-                client.execute_command(*words)
+                client.execute_command(*words)  # type: ignore[no-untyped-call]
         yield
 
     return strike
@@ -200,5 +200,3 @@ def left_behind(topology: Topology, seconds: float) -> list[str]:
         if not found or time.monotonic() > deadline:
             return found
         time.sleep(0.05)
-
-

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Self
 
 from chaos.run import Run, Struck
 from holdfast.testing import history
 from holdfast.testing.checkers import RULES, Coverage, Violation
-from holdfast.testing.history import Event, process_of
+from holdfast.testing.history import process_of
 from holdfast.testing.judge.evidence import INFINITY, Ask, Evidence, Hold
 from holdfast.testing.judge.rules import USUAL
 
@@ -40,7 +40,7 @@ class Report:
     found: list[str] = field(default_factory=list)
     """Violations, each with all that is needed to look into it."""
 
-    def __iadd__(self, other: Report) -> Report:
+    def __iadd__(self, other: Report) -> Self:
         self.acquisitions += other.acquisitions
         self.faults += other.faults
         self.while_held += other.while_held
@@ -78,7 +78,7 @@ def judge(run: Run) -> Report:
     report = Report(
         acquisitions=coverage.taken,
         faults=len(run.struck),
-        while_held=Counter(struck.name for struck in run.struck if _held(holds, struck.at)),
+        while_held=Counter(struck.name for struck in run.struck if _held(holds, struck)),
         contended=coverage.contended,
         expired=coverage.expired,
         refused=coverage.refused,
@@ -115,8 +115,8 @@ def _unanswered(case: Evidence) -> list[Violation]:
     return found
 
 
-def _held(holds: list[Hold], at: float) -> bool:
-    return any(hold.since <= at < hold.end for hold in holds)
+def _held(holds: list[Hold], struck: Struck) -> bool:
+    return any(hold.since <= struck.at < hold.end for hold in holds)
 
 
 def _longest_gap(case: Evidence, healed: float) -> float:

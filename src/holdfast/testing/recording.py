@@ -23,8 +23,8 @@ from types import TracebackType
 from typing import Any, Self, overload
 
 from holdfast import aio, locks
-from holdfast._drive.clock import clock
 from holdfast._core.renewing import Tenure
+from holdfast._drive.clock import clock
 from holdfast._face import BaseLock
 from holdfast._lease import BaseLease
 from holdfast.errors import LockTimeout
