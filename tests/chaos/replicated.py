@@ -56,7 +56,7 @@ class OverSentinel:
             Fault("replica killed", "restart", (0.1, 1.0), killed(replica)),
             Fault("Sentinel killed", "restart", (0.1, 1.0), self._sentinel_killed),
             Fault("FLUSHALL", "amnesia", (0.0, 0.0), command(primary, "FLUSHALL")),
-            *disturbances(primary),
+            *disturbances(primary, watched=True),
         ]
 
     @contextmanager
@@ -134,7 +134,7 @@ class OverCluster:
             Fault("primary stopped", "silence", (0.05, 0.2), stopped(primary)),
             Fault("replica killed", "restart", (0.1, 1.0), self._replica_killed(replica)),
             Fault("FLUSHALL", "amnesia", (0.0, 0.0), command(primary, "FLUSHALL")),
-            *disturbances(primary),
+            *disturbances(primary, watched=True),
         ]
 
     def _whole(self) -> None:

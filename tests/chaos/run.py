@@ -88,6 +88,7 @@ class Run:
                 break
             time.sleep(planned.pause)
             self._strike(faults[planned.name], random.Random(planned.seed), planned.seconds)
+        time.sleep(max(0.0, end - time.monotonic()))
 
     def _strike(self, fault: Fault, rng: random.Random, seconds: float) -> None:
         at = time.monotonic()
@@ -107,8 +108,8 @@ class Run:
             try:
                 yield
             finally:
+                self._events.append(Event(time.monotonic(), "resumed", worker.name))  # before it can have an answer
                 worker.go_on()
-                self._events.append(Event(time.monotonic(), "resumed", worker.name))
 
         @contextmanager
         def killed(rng: random.Random) -> Iterator[None]:

@@ -110,13 +110,15 @@ def killed(choose: Choose) -> Strike:
     return strike
 
 
-def disturbances(choose: Choose) -> list[Fault]:
-    """What can happen to servers without harm to what they know."""
+def disturbances(choose: Choose, *, watched: bool = False) -> list[Fault]:
+    """What can happen to servers without harm to what they know. ``watched``: somebody would replace one that does not answer
+    to PING."""
+    pause = ["800", "WRITE"] if watched else ["800"]
     return [
         Fault("SCRIPT FLUSH", "refused", (0.0, 0.0), command(choose, "SCRIPT", "FLUSH")),
         Fault("connections killed", "cut", (0.0, 0.0), command(choose, "CLIENT", "KILL", "TYPE", "normal")),
         Fault("subscribers killed", "cut", (0.0, 0.0), command(choose, "CLIENT", "KILL", "TYPE", "pubsub")),
-        Fault("clients paused", "silence", (0.8, 0.8), command(choose, "CLIENT", "PAUSE", "800")),
+        Fault("clients paused", "silence", (0.8, 0.8), command(choose, "CLIENT", "PAUSE", *pause)),
     ]
 
 

@@ -83,7 +83,7 @@ def judge(run: Run) -> Report:
         expired=coverage.expired,
         refused=coverage.refused,
         gap=_longest_gap(case, run.healed),
-        overrun=max((late(case, ask) for ask in case.asks if ask.outcome != "crashed"), default=0.0),
+        overrun=max((late(case, ask) for ask in case.asks), default=0.0),
         errors=Counter(event.note.partition(":")[0] for event in events if event.kind == "failed"),
     )
     texts = [_told(case, violation) for violation in violations[:20]] + run.complaints
@@ -101,7 +101,7 @@ def late(case: Evidence, ask: Ask) -> float:
     if ask.ended == INFINITY:
         return INFINITY
     own = [fault for fault in case.faults if fault.kind == "pause" and fault.process == process_of(ask.event.who)]
-    return ask.ended - max([ask.event.until, *(fault.end for fault in own if fault.at <= ask.ended and fault.end <= ask.ended)])
+    return ask.ended - max([ask.event.until, *(fault.end for fault in own if fault.end <= ask.ended)])
 
 
 def _unanswered(case: Evidence) -> list[Violation]:
@@ -109,7 +109,7 @@ def _unanswered(case: Evidence) -> list[Violation]:
     found = []
     for ask in case.asks:
         over = late(case, ask)
-        if ask.outcome != "crashed" and over > OVERRUN:
+        if over > OVERRUN:
             text = f"{ask.event.who} had its answer {over:.3f} s after the end of its wait: {ask.outcome or 'none'}"
             found.append(Violation("R7", text, (ask.event,)))
     return found
