@@ -9,12 +9,6 @@ local function leave(state, queue, token)
   redis.call('HDEL', state, 'at:' .. token)
 end
 
--- The lock is the caller's already: at least `ttl` from now. Never less, because this may be a late copy of a request.
-local function extend(lock, ttl)
-  local left = redis.call('PTTL', lock)
-  if left == -1 or left < ttl then redis.call('PEXPIRE', lock, ttl) end
-end
-
 -- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last number issued.
 -- `me` (the caller, or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen
 -- just now (PUBLISH answers 0) is passed over, and with it all others of that process, but they keep their places until
