@@ -84,6 +84,14 @@ def rule(
     return list(dict.fromkeys(words)) + [f"+{name.lower()}" for name in allowed]
 
 
+def advice(error: Exception) -> str:
+    """What to do if this is the reason, as the end of a sentence, or nothing."""
+    # What a script may not do, only the text says: that of Redis 7 and Valkey, and that of 6.2.
+    signs = ("NOPERM", "ACL failure in script", "The user executing the script can't")
+    forbidden = any(sign in str(error) for sign in signs)
+    return "; `holdfast acl` prints the rights that the user of the server needs" if forbidden else ""
+
+
 def _escaped(text: str) -> str:
     return re.sub(r"([*?\[\]\\])", r"\\\1", text)
 
