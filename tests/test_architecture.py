@@ -108,7 +108,8 @@ def test_the_core_awaits_requests_and_nothing_else() -> None:
     operations = {node.name for path in CORE for node in ast.walk(parse(path)) if isinstance(node, ast.AsyncFunctionDef)}
     requests = {
         node.name
-        for node in ast.walk(parse(ROOT / "_core" / "requests.py"))
+        for module in ("requests", "polling")
+        for node in ast.walk(parse(ROOT / "_core" / f"{module}.py"))
         if isinstance(node, ast.ClassDef) and any("Request" in ast.unparse(base) for base in node.bases)
     }
     for path in CORE:
@@ -409,7 +410,9 @@ def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
     assert re.findall(r"'v', '(\d+)'", text) == ["1"]
     assert re.findall(r"'(\d+) ' \.\. (\w+)", text) == [("1", "token"), ("2", "holder")], "the format of messages"
     assert "format 1" in inspect.getsource(mutex)
-    assert re.findall(r'fields\[0\] [!=]= b"(\d)"', (ROOT / "_core" / "node.py").read_text()) == ["2", "1"]
+    node = (ROOT / "_core" / "node.py").read_text()
+    assert re.findall(r'(?:fields\[0\]|what) [!=]= b"(\d)"', node) == ["1", "2", "3"]
+    assert re.findall(r"'(\d+) ' \.\.", source("yield")) == ["3"]
     assert names.MAX_NAME == 512
 
 

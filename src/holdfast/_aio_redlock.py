@@ -45,7 +45,7 @@ class Redlock(BaseRedlock, aio.Lock):
         ttl: float = 30.0,
         wait: float | None = None,
         renew: bool = True,
-        on_lost: Callable[[aio.Lease], object] | None = None,
+        on_lost: Callable[[Lease], object] | None = None,
         max_hold: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",

@@ -14,8 +14,9 @@ from holdfast._core.attempt import Attempt, Grant, milliseconds
 from holdfast._core.ballot import DECLARE, MARKER, Candidate, Count, Disagreement, Heard, Panel, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.names import side_key
+from holdfast._core.polling import GiveBack, Poll
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, Command, GiveBack, Poll, Run
+from holdfast._core.requests import Answer, Command, Run
 from holdfast._core.votes import Mandate
 from holdfast._drive.process import Process, current
 from holdfast._face import MIN_TTL, seconds

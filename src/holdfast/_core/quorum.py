@@ -28,8 +28,9 @@ from holdfast._core.ballot import (
     verdict,
 )
 from holdfast._core.mutex import Busy
+from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
 from holdfast._core.renewing import renewal
-from holdfast._core.requests import Answer, Call, Draw, Enroll, GiveBack, Hark, Now, Poll, Run, Unknown, WireError, Withdraw
+from holdfast._core.requests import Answer, Call, Draw, Now, Run, Unknown, WireError
 from holdfast._core.votes import Mandate, Vote
 
 LOOK_EVERY = 1.0

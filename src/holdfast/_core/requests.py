@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 if TYPE_CHECKING:
     from holdfast._core.attempt import Attempt
-    from holdfast._core.ballot import Candidate, Tally
     from holdfast._core.waiting import Waiter
     from holdfast._lua import Script
 
@@ -60,8 +59,13 @@ class Refused(WireError):
     def __init__(self, message: str, address: str = "") -> None:
         # "unknown command 'EVALSHA', with args beginning with: ..." repeats what it was sent: a token, or a password.
         message = message.partition(", with args beginning with")[0]
+        if message.startswith("ERR Error running script"):
+            # Redis 6 wraps what a script ran into: "... (call to f_1c): @user_script:90: @user_script: 90: -READONLY ..."
+            message = message.split(": ", 4)[-1].removeprefix("-")
         super().__init__(message, address)
         self.code = message.split(" ", 1)[0].split(":", 1)[0]
+        if "ACL failure in script" in message or "executing the script can't" in message:
+            self.code = "NOPERM"
 
     @property
     def transient(self) -> bool:
@@ -125,6 +129,17 @@ Call = Run[Any] | Command
 
 
 @dataclass(slots=True)
+class Replicate(Request[Answer[tuple[Any, int]]]):
+    """Run a script that writes, and wait for ``replicas`` to acknowledge that, for ``timeout`` seconds: its reply, and how many
+    have. On a connection that nobody else uses: WAIT holds up what is behind it, and counts what was written on the same one.
+    Raises NotSent, Unknown or Refused."""
+
+    run: Run[Any]
+    replicas: int
+    timeout: float
+
+
+@dataclass(slots=True)
 class Now(Request[float]):
     """Local time in seconds: monotonic, and counting while the machine sleeps."""
 
@@ -176,56 +191,6 @@ class Delist(Request[None]):
     """The waiter waits no more, whatever came of it."""
 
     waiter: Waiter
-
-
-@dataclass(slots=True)
-class Poll(Request[None]):
-    """Send a call to each of several servers, all at the same time (None: that one is not asked). Whatever comes, answer or
-    WireError, is told to ``tally``, until it says that it has heard enough, all have answered, or ``within`` seconds are over.
-
-    Who has not answered by then stays under way: the next call to that server goes behind it, on the same connection. Errors
-    are told, never raised.
-    """
-
-    calls: list[Call | None]
-    tally: Tally
-    within: float
-    begins: bool = False
-    """These begin something, and take nothing back: a server that owes an answer for longer than ``within`` is not asked."""
-
-
-@dataclass(slots=True)
-class Enroll(Request[None]):
-    """Have a candidate told when the lock may be free (`Candidate.hints`): returns when the inboxes of a majority listen, at
-    local time ``until`` at the latest."""
-
-    candidate: Candidate
-    until: float
-
-
-@dataclass(slots=True)
-class Hark(Request[None]):
-    """Wait for a hint, until local time ``until`` at the latest."""
-
-    candidate: Candidate
-    until: float
-
-
-@dataclass(slots=True)
-class Withdraw(Request[None]):
-    """The candidate wants no hints any more."""
-
-    candidate: Candidate
-
-
-@dataclass(slots=True)
-class GiveBack(Request[None]):
-    """Have the keeper send this to one of the servers, again and again until it answers or local time ``until``. Waits for
-    nothing."""
-
-    call: Run[int]
-    server: int
-    until: float
 
 
 async def insist(call: Request[R]) -> R:

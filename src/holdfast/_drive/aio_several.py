@@ -7,7 +7,8 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast._core.requests import Answer, Call, Draw, Enroll, GiveBack, Hark, NotSent, Now, Poll, Sleep, WireError, Withdraw
+from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
+from holdfast._core.requests import Answer, Call, Draw, NotSent, Now, Sleep, WireError
 from holdfast._drive import aio
 from holdfast._drive.aio import AioSlot, driver_for
 from holdfast._drive.clock import clock

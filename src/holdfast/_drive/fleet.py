@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast._core.ballot import Horizon, Tally
-from holdfast._core.requests import Answer, NotSent, Poll, WireError
+from holdfast._core.polling import Poll
+from holdfast._core.requests import Answer, NotSent, WireError
 from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
@@ -52,6 +53,9 @@ class Fleet:
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
         action(*args)
         return True
+
+    def moved(self, endpoint: Endpoint, where: object) -> None:
+        """Each connection is on its own."""
 
     def poll(self, poll: Poll) -> None:
         """Do what is asked. Interrupted, the fleet is not to be used any more."""

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast._core.ballot import Candidate
-from holdfast._core.requests import Draw, Enroll, GiveBack, Hark, Now, Poll, Sleep, Withdraw
+from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
+from holdfast._core.requests import Draw, Now, Sleep
 from holdfast._drive import sync
 from holdfast._drive.clock import clock
 from holdfast._drive.ear import Slot

@@ -14,8 +14,12 @@ DEFAULT_TIMEOUT = 5.0
 class Finder(Protocol):
     """Knows which server is meant, where that changes: the primary behind Sentinel, the owner of a slot."""
 
+    @property
+    def address(self) -> str:
+        """For messages: never with a password."""
+
     def find(self, timeout: float) -> Endpoint:
-        """The server to connect to now; may ask others, and block, for ``timeout`` seconds at most. Raises NotSent."""
+        """The server to connect to now; may ask others, and block, for ``timeout`` seconds at most. Raises NotSent, Refused."""
 
 
 class Endpoint:
@@ -76,6 +80,8 @@ class Endpoint:
     @property
     def address(self) -> str:
         """For messages: never with a password."""
+        if self.finder is not None:
+            return self.finder.address
         where = self.local or (f"unix:{self.path}" if self.path else f"{self.host}:{self.port}")
         return f"{where}/{self.db}" if self.db else where
 

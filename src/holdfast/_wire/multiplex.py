@@ -285,6 +285,11 @@ class Multiplex:
             raise
         return protocol
 
+    def drop(self) -> None:
+        """Close the connection, to a server that is not the one we want any more: the next request goes over a new one."""
+        if self._protocol is not None:
+            self._protocol.abort("it is not the primary any more")
+
     async def close(self) -> None:
         """Close, and let the loop finish doing so."""
         if self._opening is not None:

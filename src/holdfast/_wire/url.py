@@ -10,7 +10,10 @@ from typing import Any
 from holdfast._wire.endpoint import DEFAULT_TIMEOUT, TLS_OPTIONS, Endpoint, interned
 from holdfast.errors import ConfigError, HoldfastWarning
 
-_SCHEMES = {"redis", "rediss", "valkey", "valkeys", "unix", "local"}
+_BY_SENTINEL = "+sentinel"
+
+_SCHEMES = {"redis", "rediss", "valkey", "valkeys", "unix", "local", "redis+sentinel", "rediss+sentinel"}
+_SCHEMES |= {"valkey+sentinel", "valkeys+sentinel"}
 _URL_OPTIONS = {
     "db",
     "username",
@@ -26,6 +29,8 @@ _CHOICES: dict[str, dict[str, Any]] = {
     "ssl_cert_reqs": {"required": "required", "optional": "optional", "none": "none"},
     "ssl_check_hostname": {"true": True, "false": False},
 }
+_SENTINEL_OPTIONS = {"sentinel_username", "sentinel_password"}
+"""To log in to the Sentinels themselves."""
 
 
 def _bad_url(why: str) -> ConfigError:
@@ -45,7 +50,8 @@ def _seconds(text: str, what: str) -> float:
 
 
 def from_url(url: str) -> Endpoint:
-    """``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS), ``unix://[user:password@]/path[?db=n]``, ``local://``."""
+    """``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS), ``unix://[user:password@]/path[?db=n]``, ``local://``;
+    ``redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]``, ``rediss+sentinel://``."""
     scheme, found, rest = url.partition("://")
     if not found or scheme not in _SCHEMES:
         raise _bad_url(f"it must start with one of {', '.join(sorted(s + '://' for s in _SCHEMES))}")
@@ -62,31 +68,36 @@ def from_url(url: str) -> Endpoint:
     user, _, password = credentials.partition(":")
     place, _, query = place.partition("?")
     place, _, path = place.partition("/")
-    host, port = _host_and_port(place)
-    options = _options(query) if query else {}
-    database = path.strip("/") if scheme != "unix" else ""
+    watched = scheme.endswith(_BY_SENTINEL)
+    places = [_host_and_port(one) for one in (place.split(",") if watched else [place])]
+    options = _options(query, _URL_OPTIONS | _SENTINEL_OPTIONS if watched else _URL_OPTIONS) if query else {}
+    service, _, database = path.partition("/") if watched else ("", "", "" if scheme == "unix" else path.strip("/"))
     for option, before in {"username": user, "password": password, "db": database}.items():
         if before and option in options:
             raise _bad_url(f"{option} is given twice, before and after the ?")
-    is_tls = scheme in {"rediss", "valkeys"}
     common: dict[str, Any] = {
         "username": _unquoted(user) or options.get("username"),
         "password": _unquoted(password) or options.get("password"),
         "db": _number(database or options.get("db", "0"), "db", int),
         "timeout": _seconds(options.get("socket_timeout", str(DEFAULT_TIMEOUT)), "socket_timeout"),
+        "tls": _tls(options, scheme.removesuffix(_BY_SENTINEL) in {"rediss", "valkeys"}),
     }
-    tls = _tls(options, is_tls)
     if scheme == "unix":
         if not path:
             raise _bad_url("unix:// needs a path")
         return interned(path="/" + _unquoted(path), **common)
-    return interned(host=host or "localhost", port=port or 6379, tls=tls if is_tls else None, **common)
+    if watched:
+        return _by_sentinel(service, places, common, options)
+    ((host, port),) = places
+    return interned(host=host or "localhost", port=port or 6379, **common)
 
 
-def _tls(options: dict[str, str], is_tls: bool) -> tuple[tuple[str, Any], ...]:
+def _tls(options: dict[str, str], is_tls: bool) -> tuple[tuple[str, Any], ...] | None:
     found: dict[str, Any] = {name: value for name, value in options.items() if name in TLS_OPTIONS}
-    if found and not is_tls:
-        raise _bad_url(f"{min(found)} is for rediss:// and valkeys://, which speak TLS")
+    if not is_tls:
+        if found:
+            raise _bad_url(f"{min(found)} is for rediss:// and valkeys://, which speak TLS")
+        return None
     for name, choices in _CHOICES.items():
         if name in found:
             if found[name] not in choices:
@@ -100,6 +111,15 @@ def _tls(options: dict[str, str], is_tls: bool) -> tuple[tuple[str, Any], ...]:
             stacklevel=2,
         )
     return tuple(sorted(found.items()))
+
+
+def _by_sentinel(service: str, places: list[tuple[str, int]], common: dict[str, Any], options: dict[str, str]) -> Endpoint:
+    from holdfast._wire import sentinel  # here: most have none
+
+    if not service:
+        raise _bad_url("the name of the service, as the Sentinels call it, stands behind their addresses: host,host/service")
+    login = {what: options.get(f"sentinel_{what}") for what in ("username", "password")}
+    return sentinel.of_url(_unquoted(service), places, {"credentials": None, **common}, login)
 
 
 def _host_and_port(place: str) -> tuple[str, int]:
@@ -119,18 +139,19 @@ def _host_and_port(place: str) -> tuple[str, int]:
     return name.lower() + percent + interface, number
 
 
-def _options(query: str) -> dict[str, str]:
+def _options(query: str, known: set[str]) -> dict[str, str]:
     from urllib.parse import parse_qsl  # here: most URLs have none, and the import takes longer than a lock
 
     pairs = parse_qsl(_checked(query), keep_blank_values=True)
     options = dict(pairs)
     if len(options) < len(pairs):
         raise _bad_url("an option is given twice")
-    unknown = set(options) - _URL_OPTIONS
+    unknown = set(options) - known
     if unknown:
         # Behind a password, it may be the rest of it, after an & that should have been %26.
-        which = "; an & in a password is written %26" if "password" in options else f" {min(unknown)!r}"
-        raise _bad_url(f"unknown option{which}; known are {', '.join(sorted(_URL_OPTIONS))}")
+        hidden = any(name.endswith("password") for name in options)
+        which = "; an & in a password is written %26" if hidden else f" {min(unknown)!r}"
+        raise _bad_url(f"unknown option{which}; known are {', '.join(sorted(known))}")
     return options
 
 
