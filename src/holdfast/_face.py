@@ -73,7 +73,7 @@ def make_spec(
     linger: float,
     max_passes: int,
     max_pass_time: float,
-    replicas: int,
+    replicas: int = 0,
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
@@ -83,10 +83,6 @@ def make_spec(
     linger = seconds(linger, "linger", 0.0)
     if linger and not (renew and max_hold is None):
         raise ConfigError("linger needs a lease that is renewed, and no max_hold", parameter="linger")
-    if replicas and endpoint.client is not None:
-        raise ConfigError(
-            "replicas needs connections that holdfast can open itself: use a plain client, or a URL", parameter="replicas"
-        )
     if renew and ttl < 2 and (max_hold is None or max_hold > ttl):
         warnings.warn(
             f"ttl={ttl:g}: a lease of less than 2 s may be lost when the machine is busy for a moment",
@@ -137,6 +133,10 @@ class BaseLock:
         replicas: int,
     ) -> None:
         self._endpoint: Any = resolve(client, self._face)
+        if replicas and self._endpoint.client is not None:
+            raise ConfigError(
+                "replicas needs connections that holdfast can open itself: use a plain client, or a URL", parameter="replicas"
+            )
         spec = make_spec(
             name,
             self._endpoint.timeout,

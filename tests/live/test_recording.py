@@ -181,6 +181,7 @@ def test_tasks(server: PrivateServer, name: str, tmp_path: Path) -> None:
     assert violations == []
     assert (coverage.taken, coverage.written, coverage.gave_up) == (21, 20, 1)
     assert coverage.contended > 10
+    assert coverage.passed > 10, "what is passed on inside a process names the acquisition that it came from"
 
 
 def test_a_lock_that_excludes_nobody_is_found_out(server: PrivateServer, name: str, tmp_path: Path) -> None:

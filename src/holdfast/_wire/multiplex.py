@@ -151,13 +151,15 @@ class _Protocol(asyncio.BufferedProtocol):
 class _Waiting:
     """A request that could not be sent at once."""
 
-    __slots__ = ("future", "limit", "packed", "sent", "timeout")
+    __slots__ = ("connects", "future", "limit", "packed", "sent", "timeout")
 
-    def __init__(self, packed: bytes, timeout: float, future: asyncio.Future[Any], limit: asyncio.TimerHandle) -> None:
+    def __init__(self, packed: bytes, timeout: float, future: asyncio.Future[Any], connects: bool) -> None:
         self.packed = packed
         self.timeout = timeout
         self.future = future
-        self.limit = limit
+        self.connects = connects
+        """There was no connection when it came: the time that takes is part of its own."""
+        self.limit: asyncio.TimerHandle | None = None
         self.sent = 0.0
 
 
@@ -189,8 +191,8 @@ class Multiplex:
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
         """Send one command, in its turn: its reply (an error reply is returned, not raised) and the time it was sent.
 
-        Raises Unknown if there is no answer within ``timeout`` seconds after that, NotSent if it cannot be sent within them,
-        Refused if the server does not let us in.
+        Raises Unknown if there is no answer within ``timeout`` seconds after that (or after the call, where a connection was
+        to be opened first), NotSent if it cannot be sent within them, Refused if the server does not let us in.
         """
         sent = clock()
         future = self.send(packed, timeout)
@@ -198,8 +200,8 @@ class Multiplex:
             return await future, sent
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        limit = loop.call_later(max(timeout, 0.05), self._too_late, future)
-        request = _Waiting(packed, timeout, future, limit)
+        request = _Waiting(packed, timeout, future, connects=self._protocol is None)
+        limit = request.limit = loop.call_later(max(timeout, 0.05), self._too_late, request)
         self._waiting.append(request)
         self._open()
         try:
@@ -207,10 +209,13 @@ class Multiplex:
         finally:
             limit.cancel()
 
-    def _too_late(self, future: asyncio.Future[Any]) -> None:
-        if not future.done():
+    def _too_late(self, request: _Waiting) -> None:
+        # If it was sent, the connection stays, and is given the whole time to answer: it has cost enough to get it.
+        address = self.endpoint.address
+        if not request.future.done():
             why = self.endpoint.why(TimeoutError("no connection in time"))
-            future.set_exception(NotSent(f"{self.endpoint.address}: {why}", self.endpoint.address))
+            error = Unknown(f"{address}: no answer in time", address) if request.sent else None
+            request.future.set_exception(error or NotSent(f"{address}: {why}", address))
 
     def _drain(self) -> None:
         """Send what waits, as far as there is room."""
@@ -221,7 +226,8 @@ class Multiplex:
         while waiting and len(protocol.in_flight) < MAX_IN_FLIGHT:
             request = waiting.popleft()
             if not request.future.done():
-                request.limit.cancel()
+                if request.limit is not None and not request.connects:
+                    request.limit.cancel()
                 request.sent = sent
                 protocol.send(request.packed, request.timeout, request.future)
 

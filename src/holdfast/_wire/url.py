@@ -29,6 +29,8 @@ _CHOICES: dict[str, dict[str, Any]] = {
     "ssl_cert_reqs": {"required": "required", "optional": "optional", "none": "none"},
     "ssl_check_hostname": {"true": True, "false": False},
 }
+
+
 _SENTINEL_OPTIONS = {"sentinel_username", "sentinel_password"}
 """To log in to the Sentinels themselves."""
 
@@ -71,33 +73,43 @@ def from_url(url: str) -> Endpoint:
     watched = scheme.endswith(_BY_SENTINEL)
     places = [_host_and_port(one) for one in (place.split(",") if watched else [place])]
     options = _options(query, _URL_OPTIONS | _SENTINEL_OPTIONS if watched else _URL_OPTIONS) if query else {}
-    service, _, database = path.partition("/") if watched else ("", "", "" if scheme == "unix" else path.strip("/"))
+    database = "" if scheme == "unix" else path.partition("/")[2] if watched else path.strip("/")
     for option, before in {"username": user, "password": password, "db": database}.items():
         if before and option in options:
             raise _bad_url(f"{option} is given twice, before and after the ?")
+    is_tls = scheme.removesuffix(_BY_SENTINEL) in {"rediss", "valkeys"}
     common: dict[str, Any] = {
         "username": _unquoted(user) or options.get("username"),
         "password": _unquoted(password) or options.get("password"),
         "db": _number(database or options.get("db", "0"), "db", int),
         "timeout": _seconds(options.get("socket_timeout", str(DEFAULT_TIMEOUT)), "socket_timeout"),
-        "tls": _tls(options, scheme.removesuffix(_BY_SENTINEL) in {"rediss", "valkeys"}),
     }
+    tls = _tls(options, is_tls)
     if scheme == "unix":
         if not path:
             raise _bad_url("unix:// needs a path")
         return interned(path="/" + _unquoted(path), **common)
+    common["tls"] = tls if is_tls else None
     if watched:
-        return _by_sentinel(service, places, common, options)
+        return _by_sentinel(path, places, common, options)
     ((host, port),) = places
     return interned(host=host or "localhost", port=port or 6379, **common)
 
 
-def _tls(options: dict[str, str], is_tls: bool) -> tuple[tuple[str, Any], ...] | None:
+def _by_sentinel(path: str, places: list[tuple[str, int]], common: dict[str, Any], options: dict[str, str]) -> Endpoint:
+    from holdfast._wire import sentinel  # here: most have none
+
+    service, _, _ = path.partition("/")
+    if not service:
+        raise _bad_url("the name of the service, as the Sentinels call it, stands behind their addresses: host,host/service")
+    login = {what: options.get(f"sentinel_{what}") for what in ("username", "password")}
+    return sentinel.of_url(_unquoted(service), places, {"credentials": None, **common}, login)
+
+
+def _tls(options: dict[str, str], is_tls: bool) -> tuple[tuple[str, Any], ...]:
     found: dict[str, Any] = {name: value for name, value in options.items() if name in TLS_OPTIONS}
-    if not is_tls:
-        if found:
-            raise _bad_url(f"{min(found)} is for rediss:// and valkeys://, which speak TLS")
-        return None
+    if found and not is_tls:
+        raise _bad_url(f"{min(found)} is for rediss:// and valkeys://, which speak TLS")
     for name, choices in _CHOICES.items():
         if name in found:
             if found[name] not in choices:
@@ -111,15 +123,6 @@ def _tls(options: dict[str, str], is_tls: bool) -> tuple[tuple[str, Any], ...] |
             stacklevel=2,
         )
     return tuple(sorted(found.items()))
-
-
-def _by_sentinel(service: str, places: list[tuple[str, int]], common: dict[str, Any], options: dict[str, str]) -> Endpoint:
-    from holdfast._wire import sentinel  # here: most have none
-
-    if not service:
-        raise _bad_url("the name of the service, as the Sentinels call it, stands behind their addresses: host,host/service")
-    login = {what: options.get(f"sentinel_{what}") for what in ("username", "password")}
-    return sentinel.of_url(_unquoted(service), places, {"credentials": None, **common}, login)
 
 
 def _host_and_port(place: str) -> tuple[str, int]:
@@ -149,7 +152,7 @@ def _options(query: str, known: set[str]) -> dict[str, str]:
     unknown = set(options) - known
     if unknown:
         # Behind a password, it may be the rest of it, after an & that should have been %26.
-        hidden = any(name.endswith("password") for name in options)
+        hidden = "password" in options or "sentinel_password" in options
         which = "; an & in a password is written %26" if hidden else f" {min(unknown)!r}"
         raise _bad_url(f"unknown option{which}; known are {', '.join(sorted(known))}")
     return options
