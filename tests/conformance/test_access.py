@@ -256,6 +256,7 @@ def test_no_call_in_a_script_is_overlooked() -> None:
 def test_what_is_sent_as_it_is_stands_in_the_table() -> None:
     allowed = {name for feature in _access.FEATURES.values() for name in feature.commands} | {"AUTH", "HELLO", "SELECT"}
     keys = [pattern for feature in _access.FEATURES.values() for pattern in (*feature.keys, *feature.channels)]
+    sent = set()
     for path in ROOT.rglob("*.py"):
         if path.relative_to(ROOT).parts[0] in APART:
             continue
@@ -265,9 +266,11 @@ def test_what_is_sent_as_it_is_stands_in_the_table() -> None:
                 first = node.args[0].elts[0] if isinstance(node.args[0], ast.Tuple) else node.args[0]
                 if isinstance(first, ast.Constant):
                     assert first.value in allowed, f"{path.name}: {ast.unparse(node)}"
+                    sent.add(first.value)
         if path.name != "_access.py":
             for key in re.findall(r'f?"(hf:\w[^"{]*)', text):
                 assert any(pattern.startswith(key) for pattern in keys), f"{path.name}: {key}"
+    assert allowed - sent <= {"AUTH", "HELLO", "SELECT"}, "nobody sends these"
 
 
 def test_a_rule_for_an_old_server_names_nothing_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
