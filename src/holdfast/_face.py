@@ -273,6 +273,7 @@ class BaseLock:
 def server_error(spec: Spec, error: WireError) -> ServerError:
     """The user's error for an internal one."""
     what = "refused" if isinstance(error, Refused) else "failed"
-    return ServerError(
-        f"lock {spec.name!r}: {what}: {error}{error.advice}", address=error.address, name=spec.name, key=spec.key
-    )
+    from holdfast import _access  # here: most never need it
+
+    said = f"{error}{_access.advice(error)}"
+    return ServerError(f"lock {spec.name!r}: {what}: {said}", address=error.address, name=spec.name, key=spec.key)

@@ -109,6 +109,7 @@ UNESCAPED = [
     f"redis://h?password={CANARY}&db=x",
     f"redis://h?password=1&{CANARY}=2",
     f"redis://h?password=1&{CANARY}",
+    f"redis+sentinel://h/main?sentinel_password=1&{CANARY}",
     f"redis://h?password={CANARY}%",
     f"redis://u:{CANARY}%@h",
     f"redis://u:{CANARY}%ff@h",

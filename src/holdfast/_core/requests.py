@@ -44,11 +44,6 @@ class WireError(Exception):
         super().__init__(message)
         self.address = address
 
-    @property
-    def advice(self) -> str:
-        """What to do, where that is known, as the end of a sentence."""
-        return ""
-
 
 class NotSent(WireError):
     """No connection: the server has not seen the request."""
@@ -71,13 +66,6 @@ class Refused(WireError):
         self.code = message.split(" ", 1)[0].split(":", 1)[0]
         if "ACL failure in script" in message or "executing the script can't" in message:
             self.code = "NOPERM"
-
-    @property
-    def advice(self) -> str:
-        text = str(self)
-        # What a script may not do, only the text says: first that of Redis 7 and Valkey, then that of 6.2.
-        forbidden = self.code == "NOPERM" or "ACL failure in script" in text or "The user executing the script can't" in text
-        return "; `holdfast acl` prints the rights that the user of the server needs" if forbidden else ""
 
     @property
     def transient(self) -> bool:
