@@ -195,6 +195,7 @@ PUBLIC = {
         ServerError close declare_new guard locked
     """,
     "holdfast.aio": "FairLock Lease Lock Redlock close locked",
+    "holdfast.doctor": "Finding Report examine",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.testing": "Clock Memory clock memory server",
     "holdfast.testing.checkers": "RULES Coverage Limits Violation capacity check main",

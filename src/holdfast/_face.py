@@ -38,6 +38,13 @@ def seconds(value: object, parameter: str, least: float, most: float = MAX_TTL) 
     return float(value)
 
 
+def whole_number(value: object, parameter: str) -> int:
+    """A checked whole number from 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"{parameter} must be a whole number from 0, not {value!r}", parameter=parameter)
+    return value
+
+
 def checked_wait(wait: object) -> float | None:
     """A checked ``wait``: None for ever, otherwise seconds."""
     return None if wait is None or wait == math.inf else seconds(wait, "wait", 0, threading.TIMEOUT_MAX)
@@ -66,6 +73,7 @@ def make_spec(
     linger: float,
     max_passes: int,
     max_pass_time: float,
+    replicas: int = 0,
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
@@ -75,8 +83,6 @@ def make_spec(
     linger = seconds(linger, "linger", 0.0)
     if linger and not (renew and max_hold is None):
         raise ConfigError("linger needs a lease that is renewed, and no max_hold", parameter="linger")
-    if isinstance(max_passes, bool) or not isinstance(max_passes, int) or max_passes < 0:
-        raise ConfigError(f"max_passes must be a whole number from 0, not {max_passes!r}", parameter="max_passes")
     if renew and ttl < 2 and (max_hold is None or max_hold > ttl):
         warnings.warn(
             f"ttl={ttl:g}: a lease of less than 2 s may be lost when the machine is busy for a moment",
@@ -91,8 +97,9 @@ def make_spec(
         max_hold=max_hold,
         timeout=min(timeout, answer_within(ttl)),
         linger=linger,
-        max_passes=max_passes,
+        max_passes=whole_number(max_passes, "max_passes"),
         max_pass_time=seconds(max_pass_time, "max_pass_time", 0.0),
+        replicas=whole_number(replicas, "replicas"),
     )
 
 
@@ -123,8 +130,13 @@ class BaseLock:
         linger: float,
         max_passes: int,
         max_pass_time: float,
+        replicas: int,
     ) -> None:
         self._endpoint: Any = resolve(client, self._face)
+        if replicas and self._endpoint.client is not None:
+            raise ConfigError(
+                "replicas needs connections that holdfast can open itself: use a plain client, or a URL", parameter="replicas"
+            )
         spec = make_spec(
             name,
             self._endpoint.timeout,
@@ -136,6 +148,7 @@ class BaseLock:
             linger=linger,
             max_passes=max_passes,
             max_pass_time=max_pass_time,
+            replicas=replicas,
         )
         self._set_up(spec, wait, on_lost, label)
 
@@ -260,4 +273,6 @@ class BaseLock:
 def server_error(spec: Spec, error: WireError) -> ServerError:
     """The user's error for an internal one."""
     what = "refused" if isinstance(error, Refused) else "failed"
-    return ServerError(f"lock {spec.name!r}: {what}: {error}", address=error.address, name=spec.name, key=spec.key)
+    return ServerError(
+        f"lock {spec.name!r}: {what}: {error}{error.advice}", address=error.address, name=spec.name, key=spec.key
+    )

@@ -112,6 +112,8 @@ class Lock(_face.BaseLock):
             back at once when another process asks.
         max_passes: how often at most the lock is passed on inside this process while another process waits.
         max_pass_time: seconds after which it is passed on no more, from when it was taken, while another process waits.
+        replicas: how many replicas of the server must have the lock before it counts as taken; with fewer it is given back, and
+            ServerError says so.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -136,6 +138,7 @@ class Lock(_face.BaseLock):
         linger: float = 0.0,
         max_passes: int = 32,
         max_pass_time: float = 0.01,
+        replicas: int = 0,
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
@@ -153,6 +156,7 @@ class Lock(_face.BaseLock):
             linger=linger,
             max_passes=max_passes,
             max_pass_time=max_pass_time,
+            replicas=replicas,
         )
         self._start()
 
@@ -289,6 +293,7 @@ class FairLock(Lock):
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
+        replicas: int = 0,
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
@@ -303,4 +308,5 @@ class FairLock(Lock):
             label=label,
             prefix=prefix,
             key=key,
+            replicas=replicas,
         )

@@ -1,10 +1,11 @@
 """Every python and every console block of the documentation is run, on a server of its page's own.
 
 ``redis://localhost:6379``, ``redis.Redis()`` and ``redis.asyncio.Redis()`` stand for the reader's server, ``local://`` and
-``--local`` for that of his machine: here they are made to mean the page's; ``redis://lock-1:6379`` to ``lock-3`` for three more. The blocks of a page run in the order in which
-they stand, python in one namespace, in a directory in which there is a ``backup.sh``. A line of a console block that starts
-with ``$`` is a command, given to bash (all commands of a block to the same one); what follows is its output, if it says
-anything, where ``...`` stands for anything. ``pip install`` is not run, but what it installs must exist in pyproject.toml.
+``--local`` for that of his machine: here they are made to mean the page's; ``redis://lock-1:6379`` to ``lock-3`` for three
+more. The blocks of a page run in the order in which they stand, python in one namespace, in a directory in which there is a
+``backup.sh``. A line of a console block that starts with ``$`` is a command, given to bash (all commands of a block to the
+same one); what follows is its output, if it says anything, where ``...`` stands for anything. ``pip install`` is not run,
+but what it installs must exist in pyproject.toml.
 """
 
 from __future__ import annotations

@@ -105,6 +105,7 @@ def test_only_so_many_are_in_flight_and_an_undo_waits_behind_its_do(proxy: Proxy
     asyncio.run(main())
 
 
+@pytest.mark.fault(10)
 def test_a_cancelled_request_takes_nobodys_reply(proxy: Proxy) -> None:
     async def main() -> None:
         async with stream(proxy.url) as wire:

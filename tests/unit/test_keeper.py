@@ -130,6 +130,7 @@ def test_the_inbox_is_opened_for_the_first_who_waits(stage: Stage) -> None:
     assert put(this) == [None]
 
 
+@pytest.mark.fault(25)
 def test_a_deaf_inbox_is_closed_and_opened_again(stage: Stage) -> None:
     """Row 25: the server has no such listener any more, though nothing was heard of the connection."""
     stage.queued()
@@ -155,6 +156,7 @@ def test_a_message_hands_the_lock_over(stage: Stage) -> None:
     assert put(this) == [Granted(6, stage.now + CLAIM - margin(CLAIM), claim=True)]
 
 
+@pytest.mark.fault(28)
 @pytest.mark.parametrize(
     "payload",
     [

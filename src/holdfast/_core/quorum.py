@@ -209,9 +209,12 @@ def _until_there_are_more(candidate: Candidate, ballot: Ballot, voters: int, tri
     """Seconds to wait where too few servers can vote."""
     waits = sorted(reply.seconds for reply in ballot.replies(Waits))
     missing = candidate.panel.majority - voters
-    if len(waits) >= missing:
-        return float(waits[missing - 1]) + SPREAD * _jitter(candidate)
-    return min(0.05 * 2.0 ** min(tries, 10), LOOK_EVERY) * (0.5 + _jitter(candidate))
+    pause = min(0.05 * 2.0 ** min(tries, 10), LOOK_EVERY) * (0.5 + _jitter(candidate))
+    if len(waits) < missing:
+        return pause
+    told = float(waits[missing - 1]) + SPREAD * _jitter(candidate)
+    # Who has said nothing may be back at any time, and has forgotten since when it waits if nobody asks.
+    return told if voters + len(waits) == len(candidate.panel.names) else min(told, pause)
 
 
 async def _await_a_chance(candidate: Candidate, until: float) -> None:

@@ -97,7 +97,7 @@ class Tenure:
     def suits(self, spec: Spec) -> bool:
         """It can be passed on to somebody who asked for such a lock."""
         mine = self.spec
-        fits = spec.renew and spec.max_hold is None and spec.ttl == self.ttl
+        fits = spec.renew and spec.max_hold is None and spec.ttl == self.ttl and spec.replicas <= mine.replicas
         return fits and (spec is mine or (mine.renew and mine.max_hold is None))
 
     def end(self) -> None:

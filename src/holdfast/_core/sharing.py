@@ -7,6 +7,7 @@ from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.gate import Failed, Gate, Given, Lead
 from holdfast._core.mutex import Busy, Held, give_up
 from holdfast._core.renewing import Tenure
+from holdfast._core.replicas import acknowledged
 from holdfast._core.requests import Delist, Draw, Now, Park, WireError
 from holdfast._core.waiting import Waiter
 
@@ -111,7 +112,7 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float) -> Gran
     """Ask the server, for all of this process who want the lock."""
     gate = attempt.gate
     if gate is None:
-        return await take(attempt, at_once, now)
+        return await acknowledged(await take(attempt, at_once, now))
     place = lead.place
     # Not where the inbox is still to be opened: with the server away one would wait for that, instead of being told at once.
     if place is None and gate.crowded and gate.node.reachable and not at_once:
@@ -122,6 +123,7 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float) -> Gran
     except WireError as error:
         gate.failed(attempt, error)
         raise
+    result = await acknowledged(result)
     if isinstance(result, Grant):
         gate.took(attempt, result)
     else:

@@ -54,6 +54,9 @@ class Fleet:
         action(*args)
         return True
 
+    def moved(self, endpoint: Endpoint, where: object) -> None:
+        """Each connection is on its own."""
+
     def poll(self, poll: Poll) -> None:
         """Do what is asked. Interrupted, the fleet is not to be used any more."""
         start = clock()

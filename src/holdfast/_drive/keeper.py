@@ -193,6 +193,12 @@ class Keeper:
             self._links.append(ForeignLine(self, endpoint, on_push, on_closed))
         return self._links[-1]
 
+    def moved(self, endpoint: Endpoint, place: Any) -> None:
+        """A line to this endpoint was connected to ``place``: so must be the other one. In the keeper's thread."""
+        for link in self._links:
+            if isinstance(link, Link) and link.serves(endpoint):
+                link.leave_for(place)
+
     def wake_by(self, at: float) -> None:
         """Wake the thread if it means to sleep longer; the mutex is held. An uncontended acquire hardly ever has to: its lease
         is due later than the wake-up that an earlier one has caused."""

@@ -19,11 +19,14 @@ from holdfast._drive.clock import clock
 from holdfast._log import logger
 from holdfast._wire.blocking import CONNECT_TIMEOUT, open_socket
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.resp import forgotten, pack, value
+from holdfast._wire.resp import demoted, forgotten, pack, value
 
 log = logger("holdfast.keeper")
 
 READ_SIZE = 65536
+
+CONNECTED_WITHIN = 0.2
+"""Seconds that a connection may take at least, however soon an answer is wanted."""
 
 
 class Keeper(Protocol):
@@ -42,6 +45,9 @@ class Keeper(Protocol):
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
         """Do something of which nobody else's lease may depend."""
+
+    def moved(self, endpoint: Endpoint, where: object) -> None:
+        """A connection was opened to this one of the servers that the endpoint may mean."""
 
 
 class _Sent(NamedTuple):
@@ -74,6 +80,8 @@ class Link:
         self._on_closed = on_closed
         self.sock: socket.socket | None = None
         self._opening = False
+        self._tries = 0
+        """At opening it: what becomes of another one than the latest does not count."""
         self._closed = False
         self._retry_at = 0.0
         self._backoff = 0.0
@@ -91,7 +99,7 @@ class Link:
         self._queued: list[_Queued] = []
         self._sent: deque[_Sent] = deque()
         self._due = float("inf")
-        """No later than the first deadline of what was sent and not answered."""
+        """No later than the first deadline of what was sent and not answered, or waits for the connection."""
 
     def call(self, call: Call, then: Then) -> None:
         """Send a call, opening the connection if need be. ``then`` is called exactly once, by the keeper thread, with the typed
@@ -110,6 +118,8 @@ class Link:
                 except WireError as error:
                     reply = error
             then(reply, sent)
+            if isinstance(reply, WireError) and demoted(reply, self._endpoint):
+                self.fail("it is not the primary any more")
 
         self._send(pack(call), call.timeout, on_reply)
 
@@ -131,14 +141,17 @@ class Link:
             then(NotSent(f"no connection to {self._endpoint.address}", self._endpoint.address), now)
             return
         self._queued.append(_Queued(packed, timeout, then, now))
+        # Where packets vanish, the kernel asks again after a second, and a short lease would end meanwhile: we try anew.
+        self._due = min(self._due, now + max(timeout, CONNECTED_WITHIN))
         if not self._opening:
             self._opening = True
+            self._tries += 1
             try:
-                threading.Thread(target=self._open, name="holdfast-connect", daemon=True).start()
+                threading.Thread(target=self._open, args=(self._tries,), name="holdfast-connect", daemon=True).start()
             except (RuntimeError, MemoryError) as error:  # no more threads, or the interpreter is shutting down
-                self._opened(NotSent(str(error), self._endpoint.address))
+                self._opened(NotSent(str(error), self._endpoint.address), self._tries)
 
-    def _open(self) -> None:
+    def _open(self, number: int) -> None:
         """In a thread of its own: a server that hangs must not hold up the renewals on others."""
         try:
             result: socket.socket | WireError = open_socket(self._endpoint, CONNECT_TIMEOUT)
@@ -146,10 +159,14 @@ class Link:
             result = error
         except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting commands must be answered
             result = NotSent(f"{self._endpoint.address}: {error!r}", self._endpoint.address)
-        self._keeper.call(lambda: self._opened(result))
+        self._keeper.call(lambda: self._opened(result, number))
 
-    def _opened(self, result: socket.socket | WireError) -> None:
-        self._opening = False
+    def _opened(self, result: socket.socket | WireError, number: int) -> None:
+        if number != self._tries or not self._opening:
+            if not isinstance(result, WireError):
+                result.close()
+            return
+        self._opening, self._due = False, float("inf")
         queued, self._queued = self._queued, []
         if isinstance(result, WireError) or self._closed:
             self._backoff = min(1.0, max(0.05, 2 * self._backoff))
@@ -165,6 +182,8 @@ class Link:
         self.sock = result
         self._reader = hiredis.Reader()
         self._keeper.selector.register(result, selectors.EVENT_READ, self)
+        if self._endpoint.finder is not None:
+            self._keeper.moved(self._endpoint, result.getpeername())
         for request in queued:
             self._write(request.packed, request.timeout, request.then)
 
@@ -229,6 +248,10 @@ class Link:
     def overdue(self, now: float) -> None:
         if now < self._due:
             return
+        if self._opening:
+            address = self._endpoint.address
+            self._opened(NotSent(f"no answer from {address}: not connected in time", address), self._tries)
+            return
         self._due = min((request.deadline for request in self._sent), default=float("inf"))
         if now >= self._due:
             self.fail("no answer in time")
@@ -254,6 +277,19 @@ class Link:
         for request in sent:
             error = Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address)
             self._keeper.safely(request.then, error, request.sent)
+
+    def serves(self, endpoint: Endpoint) -> bool:
+        return self._endpoint is endpoint
+
+    def leave_for(self, place: Any) -> None:
+        """The server is at ``place`` now, another line has found out. Elsewhere one would listen to a server to which nobody
+        speaks any more."""
+        try:
+            elsewhere = self.sock is not None and self.sock.getpeername() != place
+        except OSError:
+            elsewhere = True
+        if elsewhere:
+            self.fail("the primary is another server now")
 
     def stirs(self) -> bool:
         """Something has come that nobody has read yet. Any thread may ask."""

@@ -54,8 +54,6 @@ def from_client(client: Any) -> Endpoint:
             f"not {type(client).__module__}.{type(client).__name__}",
             parameter="client",
         )
-    if hasattr(pool, "service_name"):
-        raise ConfigError("client: Sentinel clients are not supported yet", parameter="client")
     opens: type = pool.connection_class  # type: ignore[union-attr]
     kinds = {cls.__name__ for cls in opens.__mro__}
     known = kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"} and not _is_foreign(opens)
@@ -63,17 +61,32 @@ def from_client(client: Any) -> Endpoint:
         return _of_foreign(client, f"{opens.__name__} and {type(pool).__name__}")
     is_tls = "SSLConnection" in kinds
     timeout = options.get("socket_timeout")
+    facts: dict[str, Any] = {
+        "db": int(options.get("db") or 0),
+        "username": options.get("username"),
+        "password": options.get("password"),
+        "credentials": options.get("credential_provider"),
+        "tls": tuple(sorted((k, v) for k, v in options.items() if k in TLS_OPTIONS and v is not None)) if is_tls else None,
+        "timeout": float(timeout or DEFAULT_TIMEOUT),
+    }
+    if hasattr(pool, "sentinel_manager"):
+        return _of_sentinel(client, facts)
     return interned(
-        host=options.get("host") or "localhost",
-        port=int(options.get("port") or 6379),
-        path=options.get("path"),
-        db=int(options.get("db") or 0),
-        username=options.get("username"),
-        password=options.get("password"),
-        credentials=options.get("credential_provider"),
-        tls=tuple(sorted((k, v) for k, v in options.items() if k in TLS_OPTIONS and v is not None)) if is_tls else None,
-        timeout=float(timeout or DEFAULT_TIMEOUT),
+        host=options.get("host") or "localhost", port=int(options.get("port") or 6379), path=options.get("path"), **facts
     )
+
+
+def _of_sentinel(client: Any, facts: dict[str, Any]) -> Endpoint:
+    """Of a client made by ``Sentinel.master_for``."""
+    from holdfast._wire import sentinel  # here: most have none
+
+    pool = client.connection_pool
+    if not pool.is_master:
+        raise ConfigError(
+            "client: it reads from replicas, which may not know yet who holds a lock; use the Sentinel's master_for",
+            parameter="client",
+        )
+    return sentinel.of_client(client, facts, from_client)
 
 
 def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:

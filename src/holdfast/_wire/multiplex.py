@@ -34,6 +34,8 @@ class _Protocol(asyncio.BufferedProtocol):
 
     def __init__(self, endpoint: Endpoint, on_room: Callable[[], None], on_lost: Callable[[_Protocol], None]) -> None:
         self.address = endpoint.address
+        self.why: Callable[[BaseException], str] = endpoint.why
+        """What the loss of the connection means."""
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.in_flight: deque[tuple[asyncio.Future[Any], float]] = deque()
@@ -128,7 +130,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._fail(why)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(str(exc or "the connection was closed"))
+        self._fail(self.why(exc or ConnectionResetError("the connection was closed")))
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -211,8 +213,9 @@ class Multiplex:
         # If it was sent, the connection stays, and is given the whole time to answer: it has cost enough to get it.
         address = self.endpoint.address
         if not request.future.done():
+            why = self.endpoint.why(TimeoutError("no connection in time"))
             error = Unknown(f"{address}: no answer in time", address) if request.sent else None
-            request.future.set_exception(error or NotSent(f"{address}: no connection in time", address))
+            request.future.set_exception(error or NotSent(f"{address}: {why}", address))
 
     def _drain(self) -> None:
         """Send what waits, as far as there is room."""
@@ -279,12 +282,19 @@ class Multiplex:
                 for reply in await asyncio.gather(*replies):
                     if isinstance(reply, hiredis.ReplyError):
                         raise Refused(str(reply), endpoint.address)
+                protocol.why = str
         except BaseException as error:
             protocol.abort("closed")
             if isinstance(error, OSError | TimeoutError | Unknown | ServerError):
-                raise NotSent(f"no server at {endpoint.address}: {error or 'no answer in time'}", endpoint.address) from error
+                why = endpoint.why(error) or "no answer in time"
+                raise NotSent(f"no server at {endpoint.address}: {why}", endpoint.address) from error
             raise
         return protocol
+
+    def drop(self) -> None:
+        """Close the connection, to a server that is not the one we want any more: the next request goes over a new one."""
+        if self._protocol is not None:
+            self._protocol.abort("it is not the primary any more")
 
     async def close(self) -> None:
         """Close, and let the loop finish doing so."""

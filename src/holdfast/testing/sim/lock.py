@@ -17,7 +17,8 @@ from holdfast.errors import HoldfastError
 from holdfast.guard import GUARD, KEEP_FENCE
 from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 
-NOWHERE = Endpoint()
+NOWHERE = Endpoint(port=0)
+"""The only server of a process, or the first of several: others have their number in place of a port."""
 
 
 def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: float | None = None, **sharing: Any) -> Spec:
@@ -29,7 +30,7 @@ def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: flo
 class Lease(BaseLease):
     """Production's lease, whose owner writes down its loss."""
 
-    def __init__(self, worker: Worker, grant: Grant) -> None:
+    def __init__(self, worker: Worker, grant: Grant, endpoint: Any = NOWHERE) -> None:
         process = worker.process
         self._world = process.world
         self._who = worker.name
@@ -41,7 +42,7 @@ class Lease(BaseLease):
         self._key = grant.attempt.spec.key
         lost = tenure.lost if tenure else ""
         self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
-        super().__init__(process, NOWHERE, grant, None)
+        super().__init__(process, endpoint, grant, None)
 
     def _note(self, kind: str, **facts: Any) -> None:
         self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
