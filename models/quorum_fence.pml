@@ -1,8 +1,7 @@
 /*
  * One fence for a lock that stands on three servers, each with a counter of its own.
  *
- * SPEAKS OF  _lua/_queue.lua _lua/acquire.lua _lua/release.lua
- * AHEAD OF   the lock over several servers, which is not written yet: this is the protocol that it is to follow
+ * SPEAKS OF  _lua/vote.lua _lua/confirm.lua _lua/yield.lua _core/quorum.py
  *
  * A client asks all servers for the lock. Each that grants raises its counter and answers with it. With the answers of a
  * majority the client draws its fence f, the highest of them; unless they are equal, it asks the servers to confirm f, and

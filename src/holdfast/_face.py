@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from holdfast._core import acquire, sharing
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant, Spec, answer_within
+from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
@@ -19,12 +20,14 @@ from holdfast._core.requests import Command, Refused, WireError, insist
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
 from holdfast._wire.client import resolve
-from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.slots import PROCESS, slot_of
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTimeout, NotHeld, ServerError
 
 if TYPE_CHECKING:
     from holdfast._wire.cluster import Cluster
+
+Trouble = WireError | KeyConflict | TooFew | Disagreement
+"""What may come of taking a lock, as the core says it."""
 
 MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
@@ -37,6 +40,13 @@ def seconds(value: object, parameter: str, least: float, most: float = MAX_TTL) 
     if math.isnan(value) or not least <= value <= most:
         raise ConfigError(f"{parameter} must be between {least:g} and {most:g} seconds, not {value!r}", parameter=parameter)
     return float(value)
+
+
+def whole_number(value: object, parameter: str) -> int:
+    """A checked whole number from 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"{parameter} must be a whole number from 0, not {value!r}", parameter=parameter)
+    return value
 
 
 def checked_wait(wait: object) -> float | None:
@@ -57,7 +67,7 @@ def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
 
 def make_spec(
     name: str | bytes,
-    endpoint: Endpoint,
+    timeout: float,
     *,
     ttl: float,
     renew: bool,
@@ -67,6 +77,7 @@ def make_spec(
     linger: float,
     max_passes: int,
     max_pass_time: float,
+    replicas: int = 0,
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
@@ -76,8 +87,6 @@ def make_spec(
     linger = seconds(linger, "linger", 0.0)
     if linger and not (renew and max_hold is None):
         raise ConfigError("linger needs a lease that is renewed, and no max_hold", parameter="linger")
-    if isinstance(max_passes, bool) or not isinstance(max_passes, int) or max_passes < 0:
-        raise ConfigError(f"max_passes must be a whole number from 0, not {max_passes!r}", parameter="max_passes")
     if renew and ttl < 2 and (max_hold is None or max_hold > ttl):
         warnings.warn(
             f"ttl={ttl:g}: a lease of less than 2 s may be lost when the machine is busy for a moment",
@@ -90,10 +99,11 @@ def make_spec(
         ttl=ttl,
         renew=renew,
         max_hold=max_hold,
-        timeout=min(endpoint.timeout, answer_within(ttl)),
+        timeout=min(timeout, answer_within(ttl)),
         linger=linger,
-        max_passes=max_passes,
+        max_passes=whole_number(max_passes, "max_passes"),
         max_pass_time=seconds(max_pass_time, "max_pass_time", 0.0),
+        replicas=whole_number(replicas, "replicas"),
     )
 
 
@@ -105,6 +115,9 @@ class BaseLock:
     """Options and state of a lock object, for both faces."""
 
     _face: Literal["sync", "asyncio"]
+    _home: Any
+    """The driver that was used last."""
+    _cluster: Cluster | None = None
     _shared = True
     """What one gets of this process is passed on to others of it."""
 
@@ -124,12 +137,18 @@ class BaseLock:
         linger: float,
         max_passes: int,
         max_pass_time: float,
+        replicas: int,
     ) -> None:
-        self._endpoint = resolve(client, self._face)
+        self._endpoint: Any = resolve(client, self._face)
         self._cluster = self._endpoint.cluster
-        self._spec = make_spec(
+        if replicas and (self._endpoint.client is not None or self._cluster is not None):
+            raise ConfigError(
+                "replicas needs connections that holdfast can open itself, to one server: use a plain client, or a URL",
+                parameter="replicas",
+            )
+        spec = make_spec(
             name,
-            self._endpoint,
+            self._endpoint.timeout,
             ttl=ttl,
             renew=renew,
             max_hold=max_hold,
@@ -138,7 +157,12 @@ class BaseLock:
             linger=linger,
             max_passes=max_passes,
             max_pass_time=max_pass_time,
+            replicas=replicas,
         )
+        self._set_up(spec, wait, on_lost, label)
+
+    def _set_up(self, spec: Spec, wait: object, on_lost: Callable[..., object] | None, label: str | None) -> None:
+        self._spec = spec
         self._wait = checked_wait(wait)
         self._keeper: Keeper | None = None
         self._gate: Gate | None = None
@@ -162,7 +186,12 @@ class BaseLock:
 
     def __repr__(self) -> str:
         face = "aio." if self._face == "asyncio" else ""
-        return f"<holdfast.{face}{type(self).__name__} {self.name!r} on {self._endpoint.address}>"
+        return f"<holdfast.{face}{type(self).__name__} {self.name!r} on {self._where}>"
+
+    @property
+    def _where(self) -> str:
+        """Of which server or servers, for messages."""
+        return str(self._endpoint.address)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -209,7 +238,7 @@ class BaseLock:
         """Who of a Cluster, of which something is known, looks after this lock now."""
         shard = cluster.shard(slot_of(self._spec.keys[0]))
         if shard is not self._endpoint:
-            self._endpoint, self._keeper = shard, None  # the gate is another one, too
+            self._endpoint, self._keeper, self._home = shard, None, None  # the gate is another one, too
 
     def _new_attempt(self, process: Process) -> Attempt:
         return self._with_gate(Attempt(self._spec), process)
@@ -233,9 +262,17 @@ class BaseLock:
         """Operation behind `acquire` and ``with``; for what it raises see `_user_error`."""
         return sharing.acquire(attempt, wait) if self._shared else acquire.acquire(attempt, wait)
 
-    def _user_error(self, error: WireError | KeyConflict) -> HoldfastError:
+    @staticmethod
+    def _abandon(attempt: Attempt) -> Coroutine[Any, Any, None]:
+        """Operation that leaves nothing of an attempt behind."""
+        return sharing.abandon(attempt)
+
+    def _user_error(self, error: Trouble) -> HoldfastError:
         if isinstance(error, WireError):
             return server_error(self._spec, error)
+        return self._conflict(error)
+
+    def _conflict(self, error: Trouble) -> HoldfastError:
         return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
 
     async def _is_locked(self) -> bool:
@@ -265,4 +302,7 @@ def server_error(spec: Spec, error: WireError) -> ServerError:
         what = (
             "refused by one server of a Cluster; give holdfast all of it: redis+cluster://host:port, or a RedisCluster client"
         )
-    return ServerError(f"lock {spec.name!r}: {what}: {error}", address=error.address, name=spec.name, key=spec.key)
+    from holdfast import _access  # here: most never need it
+
+    said = f"{error}{_access.advice(error)}"
+    return ServerError(f"lock {spec.name!r}: {what}: {said}", address=error.address, name=spec.name, key=spec.key)

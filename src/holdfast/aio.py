@@ -12,19 +12,30 @@ from typing import TYPE_CHECKING, Any, Never
 from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.requests import Astray, WireError
-from holdfast._core.sharing import abandon
 from holdfast._drive.aio import Driver, close, driver_for
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast.decorator import locked
-from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, ServerError
+from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._aio_redlock import Redlock
     from holdfast._wire.cluster import Cluster
 
-__all__ = ["FairLock", "Lease", "Lock", "close", "locked"]
+__all__ = ["FairLock", "Lease", "Lock", "Redlock", "close", "locked"]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name != "Redlock":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from holdfast._aio_redlock import Redlock  # it builds on this module
+
+        globals()["Redlock"] = Redlock
+        return Redlock
 
 
 class _Lost(asyncio.Event):
@@ -119,12 +130,15 @@ class Lock(_face.BaseLock):
             back at once when another process asks.
         max_passes: how often at most the lock is passed on inside this process while another process waits.
         max_pass_time: seconds after which it is passed on no more, from when it was taken, while another process waits.
+        replicas: how many replicas of the server must have the lock before it counts as taken; with fewer it is given back, and
+            ServerError says so.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
     """
 
     _face = "asyncio"
+    _lease_type = Lease
 
     def __init__(
         self,
@@ -142,6 +156,7 @@ class Lock(_face.BaseLock):
         linger: float = 0.0,
         max_passes: int = 32,
         max_pass_time: float = 0.01,
+        replicas: int = 0,
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
@@ -159,7 +174,11 @@ class Lock(_face.BaseLock):
             linger=linger,
             max_passes=max_passes,
             max_pass_time=max_pass_time,
+            replicas=replicas,
         )
+        self._start()
+
+    def _start(self) -> None:
         self._current: Lease | None = None
         self._entered: _lease.Entered[Lease] = _lease.Entered()
         self._home: Driver | None = None
@@ -253,7 +272,7 @@ class Lock(_face.BaseLock):
             if error is None:
                 raise
             error.add_note(str(lost))
-        except ServerError as unreachable:
+        except (ServerError, QuorumError) as unreachable:
             warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
 
     async def _locate(self, cluster: Cluster) -> None:
@@ -268,17 +287,14 @@ class Lock(_face.BaseLock):
     def _driver(self) -> Driver:
         driver = self._home
         loop = asyncio.get_running_loop()
-        if (
-            driver is None
-            or driver.process is not current()
-            or driver.loop is not loop
-            or driver.endpoint is not self._endpoint
-        ):
-            elsewhere = driver is not None and driver.process is current() and driver.loop is not loop
-            if elsewhere and (self._users or self.lease is not None):
+        if driver is None or driver.process is not current() or driver.loop is not loop:
+            if driver is not None and driver.process is current() and (self._users or self.lease is not None):
                 raise RuntimeError(f"lock {self.name!r} is held or awaited in another event loop")
-            driver = self._home = driver_for(current(), self._endpoint)
+            driver = self._home = self._new_driver()
         return driver
+
+    def _new_driver(self) -> Driver:
+        return driver_for(current(), self._endpoint)
 
     async def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
         result = self._at_once(attempt)
@@ -292,18 +308,18 @@ class Lock(_face.BaseLock):
                 await self._locate(self._cluster)
                 driver = self._driver()
                 return await self._take(driver, attempt, self._moved(attempt, driver.process, wait))
-            except (WireError, KeyConflict) as error:
+            except (WireError, KeyConflict, TooFew, Disagreement) as error:
                 raise self._user_error(error) from error
             finally:
                 self._users -= 1
         if isinstance(result, Busy):
             return result
-        self._current = lease = Lease(self, driver, result)
+        self._current = lease = self._lease_type(self, driver, result)
         return lease
 
     async def _undo(self, attempt: Attempt) -> None:
         _lease.disown(attempt, self._current)
-        await self._driver().run(abandon(attempt))
+        await self._driver().run(self._abandon(attempt))
 
 
 class FairLock(Lock):
@@ -328,6 +344,7 @@ class FairLock(Lock):
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
+        replicas: int = 0,
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
@@ -342,4 +359,5 @@ class FairLock(Lock):
             label=label,
             prefix=prefix,
             key=key,
+            replicas=replicas,
         )

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Never
 from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.requests import Astray, WireError
-from holdfast._core.sharing import abandon
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver, driver_for
 from holdfast._log import logger
-from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, ServerError
+from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
     from holdfast._wire.cluster import Cluster
@@ -77,7 +77,7 @@ class Lease(_lease.BaseLease):
             raise
         except BaseException:
             # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
-            self._driver.run(_lease.abandoned(self))
+            self._driver.run(self._abandoned())
             raise
 
     def notice_loss(self) -> None:
@@ -115,12 +115,15 @@ class Lock(_face.BaseLock):
             back at once when another process asks.
         max_passes: how often at most the lock is passed on inside this process while another process waits.
         max_pass_time: seconds after which it is passed on no more, from when it was taken, while another process waits.
+        replicas: how many replicas of the server must have the lock before it counts as taken; with fewer it is given back, and
+            ServerError says so.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
     """
 
     _face = "sync"
+    _lease_type = Lease
 
     def __init__(
         self,
@@ -138,6 +141,7 @@ class Lock(_face.BaseLock):
         linger: float = 0.0,
         max_passes: int = 32,
         max_pass_time: float = 0.01,
+        replicas: int = 0,
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
@@ -155,7 +159,11 @@ class Lock(_face.BaseLock):
             linger=linger,
             max_passes=max_passes,
             max_pass_time=max_pass_time,
+            replicas=replicas,
         )
+        self._start()
+
+    def _start(self) -> None:
         self._current: Lease | None = None
         self._entered: _lease.Entered[Lease] = _lease.Entered()
         self._home: Driver | None = None
@@ -224,7 +232,7 @@ class Lock(_face.BaseLock):
             raise
         except BaseException:
             # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
-            self._driver().run(_lease.abandoned(self._entered.innermost(threading.get_ident())))
+            self._driver().run(self._entered.innermost(threading.get_ident())._abandoned())  # noqa: SLF001
             raise
         finally:
             self._entered.remove(self._entered.innermost(threading.get_ident()))
@@ -242,7 +250,7 @@ class Lock(_face.BaseLock):
             if error is None:
                 raise
             error.add_note(str(lost))
-        except ServerError as unreachable:
+        except (ServerError, QuorumError) as unreachable:
             warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
 
     def _locate(self, cluster: Cluster) -> None:
@@ -256,9 +264,12 @@ class Lock(_face.BaseLock):
 
     def _driver(self) -> Driver:
         driver = self._home
-        if driver is None or driver.process is not current() or driver.endpoint is not self._endpoint:
-            driver = self._home = driver_for(current(), self._endpoint)
+        if driver is None or driver.process is not current():
+            driver = self._home = self._new_driver()
         return driver
+
+    def _new_driver(self) -> Driver:
+        return driver_for(current(), self._endpoint)
 
     def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
         result = self._at_once(attempt)
@@ -271,16 +282,16 @@ class Lock(_face.BaseLock):
                 self._locate(self._cluster)
                 driver = self._driver()
                 return self._take(driver, attempt, self._moved(attempt, driver.process, wait))
-            except (WireError, KeyConflict) as error:
+            except (WireError, KeyConflict, TooFew, Disagreement) as error:
                 raise self._user_error(error) from error
         if isinstance(result, Busy):
             return result
-        self._current = lease = Lease(self, driver, result)
+        self._current = lease = self._lease_type(self, driver, result)
         return lease
 
     def _undo(self, attempt: Attempt) -> None:
         _lease.disown(attempt, self._current)
-        self._driver().run(abandon(attempt))
+        self._driver().run(self._abandon(attempt))
 
 
 class FairLock(Lock):
@@ -305,6 +316,7 @@ class FairLock(Lock):
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
+        replicas: int = 0,
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
@@ -319,4 +331,5 @@ class FairLock(Lock):
             label=label,
             prefix=prefix,
             key=key,
+            replicas=replicas,
         )

@@ -172,7 +172,7 @@ def test_inboxes_that_were_moved_away(nodes: Cluster) -> None:
         others = [holdfast.FairLock(nodes.url, lock.name, wait=10) for lock in locks]
         waiting = [waiters.submit(other.acquire) for other in others]
         until(lambda: all(in_line(nodes, lock) == 1 for lock in locks))
-        for anchor in {other._endpoint.anchor for other in others}:  # type: ignore[attr-defined]
+        for anchor in {other._endpoint.anchor for other in others}:
             nodes.move_slot(anchor)
         for lock in locks:
             lock.release()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast._core.attempt import milliseconds
+from holdfast._core.ballot import Candidate
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import REFRESH, RELEASE
 from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
@@ -37,12 +38,16 @@ EARLY = 100
 
 
 class GiveBack(NamedTuple):
-    """A lease that nobody uses any more, to be given back at local time ``at``. The server may be away for longer than anybody
-    waits for the answer, and until the lease ends nobody else could have the lock."""
+    """Something that nobody uses any more, to be given back at local time ``at``. The server may be away for longer than
+    anybody waits for the answer, and until the lease ends nobody else could have the lock."""
 
     at: float
-    tenure: Tenure
-    gate: Gate | None
+    call: Run[int]
+    again: Run[int]
+    """What is sent if that was not answered: a copy of it may still come."""
+    until: float
+    """Local time at which it ends by itself."""
+    told: Callable[[int | WireError], None] | None = None
     """Told of the first answer, whatever it is."""
     failures: int = 0
 
@@ -66,6 +71,8 @@ class Node:
         """When to call their `on_time`."""
         self._give_backs: list[GiveBack] = []
         self._asked_early: dict[str, None] = {}
+        self.hopes: dict[str, Candidate] = {}
+        """Who waits for a lock on this server and others, under the name that the servers know."""
         self._hear = False
         """The inbox is to be open even if nobody waits at the server."""
         self._inbox_at = self._deaf_until = 0.0
@@ -78,7 +85,7 @@ class Node:
         return bool(len(self.waiting) or len(self.renewing))
 
     def _wants_inbox(self) -> bool:
-        return len(self.waiting) > 0 or self._hear
+        return len(self.waiting) > 0 or self._hear or bool(self.hopes)
 
     def turn(self, now: float) -> None:
         """Send what is due."""
@@ -202,24 +209,29 @@ class Node:
     def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
         tenure.end()
         self.renewing.forget(tenure.token)
-        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), tenure, gate)))
+        timeout = tenure.spec.timeout
+        give, bury = (tenure.giving_back(bury=how, timeout=timeout) for how in (tenure.doubt, True))
+        # Even if nobody knows whether it is back: who is next asks, and waits for it if need be.
+        told = None if gate is None else lambda _answer: gate.left()
+        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), give, bury, tenure.deadline, told)))
+
+    def insist(self, call: Run[int], until: float, told: Callable[[int | WireError], None] | None = None) -> None:
+        """Send this until it is answered, or local time ``until``; ``told`` is told of the first answer, or failure. Any thread
+        may say so."""
+        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), call, call, until, told)))
 
     def _give_back(self, due: GiveBack) -> None:
-        tenure = due.tenure
-
         def then(answer: int | WireError, _sent: float) -> None:
             with self.mutex:
                 now = self.clock()
-                if isinstance(answer, WireError) and now < tenure.deadline:
+                if isinstance(answer, WireError) and now < due.until:
                     pause = min(1.0, 0.02 * 2**due.failures)
-                    self._give_backs.append(GiveBack(now + pause, tenure, None, due.failures + 1))
+                    self._give_backs.append(due._replace(at=now + pause, told=None, failures=due.failures + 1))
                     self.keeper.wake_by(now + pause)
-            if due.gate is not None:
-                due.gate.left()  # even if nobody knows whether it is back: who is next asks, and waits for it if need be
+            if due.told is not None:
+                due.told(answer)
 
-        bury = tenure.doubt or due.failures > 0
-        give = Run(RELEASE, tenure.spec.keys, (tenure.token, "bury" if bury else "release"), tenure.spec.timeout)
-        self.commands.call(give, then)
+        self.commands.call(due.again if due.failures else due.call, then)
 
     # Renewal
 
@@ -311,8 +323,10 @@ class Node:
                 self._inbox_at = now + 0.1
             else:
                 self.waiting.on_listening(now)
-                for gate in list(self._gates.values()):
+                for gate in [*self._gates.values(), *(held.gate for held in self.renewing.tenures() if held.gate)]:
                     gate.on_asked()  # somebody may have said so while nobody listened
+                for candidate in self.hopes.values():
+                    candidate.wake()
                 self._inbox_at = now + PING_EVERY
 
     def _on_silence(self) -> None:
@@ -325,9 +339,9 @@ class Node:
         """A message: only a hint, so whatever cannot be read is dropped."""
         payload = reply[2] if len(reply) == 3 else None
         fields = payload.split(b" ") if isinstance(payload, bytes) and len(payload) <= 256 else []
-        if len(fields) == 2 and fields[0] == b"2":
+        if len(fields) == 2:
             with self.mutex:
-                self._on_asked(fields[1].decode("ascii", "replace"))
+                self._on_told(fields[0], fields[1].decode("ascii", "replace"))
         if len(fields) != 3 or fields[0] != b"1" or not fields[2].isdigit():
             return
         token, fence = fields[1].decode("ascii", "replace"), int(fields[2])
@@ -336,11 +350,21 @@ class Node:
         if leave is not None:
             self.commands.call(leave, lambda _answer, _sent: None)
 
+    def _on_told(self, what: bytes, whom: str) -> None:
+        """Somebody outside waits for the lock that this token holds; or a lock that is hoped for is free on this server."""
+        if what == b"2":
+            self._on_asked(whom)
+        elif what == b"3" and whom in self.hopes:
+            self.hopes[whom].hints.add(self)
+            self.hopes[whom].wake()
+
     def _on_asked(self, token: str) -> None:
-        """Somebody outside waits for the lock that this token holds."""
         tenure = self.renewing.get(token)
         if tenure is not None:
-            self._ask(tenure.spec.keys[0])
+            if tenure.gate is not None:
+                tenure.gate.on_asked()
+            else:
+                self._ask(tenure.spec.keys[0])
             return
         self._asked_early[token] = None
         if len(self._asked_early) > EARLY:
@@ -375,9 +399,7 @@ class Node:
         """When this process ends: the leases that are lost by that, whose owners are to be told; and what to send. Held locks
         are given back, the record is removed. Called with the keeper's mutex held."""
         lost = [tenure for tenure in self.renewing.tenures() if tenure.lose("the process ends")]
-        calls: list[Call] = [
-            Run(RELEASE, tenure.spec.keys, (tenure.token, "bury" if tenure.doubt else "release"), 0.5) for tenure in lost
-        ]
+        calls: list[Call] = [tenure.giving_back(bury=tenure.doubt, timeout=0.5) for tenure in lost]
         if self._record_written:
             calls.append(Command(("DEL", f"hf:proc:{self.keeper.process_id}"), 0.5))
         return lost, calls

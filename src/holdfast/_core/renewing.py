@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast._core.attempt import GRID, Grant, Spec, answer_within, margin, milliseconds
-from holdfast._core.mutex import RENEW
+from holdfast._core.mutex import RELEASE, RENEW
 from holdfast._core.requests import Run, insist
 
 CLAIM_AFTER = 0.05
@@ -22,6 +22,10 @@ INFINITY = float("inf")
 
 BATCH = 100
 """Renewals in one script: a run is kept short, so that the server serves others in between."""
+
+
+if TYPE_CHECKING:
+    from holdfast._core.gate import Gate
 
 
 class Owner(Protocol):
@@ -42,6 +46,7 @@ class Tenure:
         "doubt",
         "dropped",
         "ends_at",
+        "gate",
         "lost",
         "over",
         "owner",
@@ -66,6 +71,8 @@ class Tenure:
             self.renew_at = self.due_at(grant.taken + CLAIM_AFTER + 1 / spec.renew_grid)
         elif spec.renew:
             self.renew_at = self.due_at(grant.taken + (grant.deadline - grant.taken) * spec.renew_part)
+        self.gate: Gate | None = None
+        """Where those of this process wait for it, if that is not the gate of the key on one server."""
         self.lost = ""
         self.over = False
         """Given back, or not to be watched any more."""
@@ -97,7 +104,7 @@ class Tenure:
     def suits(self, spec: Spec) -> bool:
         """It can be passed on to somebody who asked for such a lock."""
         mine = self.spec
-        fits = spec.renew and spec.max_hold is None and spec.ttl == self.ttl
+        fits = spec.renew and spec.max_hold is None and spec.ttl == self.ttl and spec.replicas <= mine.replicas
         return fits and (spec is mine or (mine.renew and mine.max_hold is None))
 
     def end(self) -> None:
@@ -111,6 +118,14 @@ class Tenure:
             return False
         self.lost = reason
         return True
+
+    def lost_with_it(self) -> Tenure | None:
+        """What its owner has lost, now that this is lost."""
+        return self
+
+    def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
+        """The request that gives it back. ``bury``: a copy of the one that took it may still come."""
+        return Run(RELEASE, self.spec.keys, (self.token, "bury" if bury else "release"), timeout)
 
     def asks(self, now: float, ttl: float) -> float:
         """A lease of ``ttl`` seconds is about to be asked for. If that is less than what is believed now, it is what can be

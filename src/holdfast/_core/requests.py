@@ -59,8 +59,13 @@ class Refused(WireError):
     def __init__(self, message: str, address: str = "") -> None:
         # "unknown command 'EVALSHA', with args beginning with: ..." repeats what it was sent: a token, or a password.
         message = message.partition(", with args beginning with")[0]
+        if message.startswith("ERR Error running script"):
+            # Redis 6 wraps what a script ran into: "... (call to f_1c): @user_script:90: @user_script: 90: -READONLY ..."
+            message = message.split(": ", 4)[-1].removeprefix("-")
         super().__init__(message, address)
         self.code = message.split(" ", 1)[0].split(":", 1)[0]
+        if "ACL failure in script" in message or "executing the script can't" in message:
+            self.code = "NOPERM"
 
     @property
     def transient(self) -> bool:
@@ -125,6 +130,17 @@ class Command(Request[Answer[Any]]):
 
 
 Call = Run[Any] | Command
+
+
+@dataclass(slots=True)
+class Replicate(Request[Answer[tuple[Any, int]]]):
+    """Run a script that writes, and wait for ``replicas`` to acknowledge that, for ``timeout`` seconds: its reply, and how many
+    have. On a connection that nobody else uses: WAIT holds up what is behind it, and counts what was written on the same one.
+    Raises NotSent, Unknown or Refused."""
+
+    run: Run[Any]
+    replicas: int
+    timeout: float
 
 
 @dataclass(slots=True)

@@ -9,9 +9,25 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._core.attempt import Attempt
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, TimedOut, Wait
+from holdfast._core.requests import (
+    Answer,
+    Call,
+    Command,
+    Delist,
+    Draw,
+    Enlist,
+    Now,
+    Outcome,
+    Park,
+    Replicate,
+    Run,
+    Sleep,
+    TimedOut,
+    Wait,
+)
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current
+from holdfast._drive.replicas import Replicas
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.multiplex import stream_to
 from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
@@ -78,7 +94,7 @@ class Driver:
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process = process
-        self.endpoint = endpoint
+        self.endpoint: Any = endpoint
         self.loop = asyncio.get_running_loop()
         self.stream = stream_to(endpoint)
         self._at_once: dict[type, Callable[[Any], Any]] = {
@@ -89,6 +105,7 @@ class Driver:
         self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Run: self._call,
             Command: self._call,
+            Replicate: Replicas(process, endpoint).ask_in_thread,
             Sleep: lambda request: asyncio.sleep(request.seconds),
             Park: lambda request: request.attempt.slot.park(request.attempt.until),
             Enlist: self._enlist,
@@ -157,7 +174,7 @@ class Driver:
         if type(reply) is ReplyError:
             if forgotten(reply):
                 reply, sent = await self.stream.exchange(pack(call, whole=True), call.timeout)
-            check(reply, self.endpoint)
+            check(reply, self.endpoint, self.stream.drop)
         return Answer(parsed(call, reply), sent, clock())
 
     def _delist(self, request: Delist) -> None:

@@ -14,10 +14,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.ballot import Candidate
+from holdfast._core.board import Board
 from holdfast._core.gate import Gate
 from holdfast._core.node import RECORD_AFTER, Node
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, NotSent
+from holdfast._core.requests import Answer, NotSent, Run
 from holdfast._core.surroundings import Line
 from holdfast._core.waiting import Waiter
 from holdfast._drive.clock import clock
@@ -46,6 +48,7 @@ class Keeper:
         self.mutex = threading.RLock()  # a signal handler may use locks, too
         self.selector = selectors.DefaultSelector()
         self._nodes: dict[Endpoint, Node] = {}
+        self._boards: dict[tuple[Endpoint, ...], Board] = {}
         self._links: list[Link | ShardLine | ForeignLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
@@ -75,6 +78,14 @@ class Keeper:
         """The gate of a lock of this process."""
         with self.mutex:
             return self._node(endpoint).gate(key)
+
+    def board(self, endpoints: tuple[Endpoint, ...], key: bytes) -> Gate:
+        """The gate of a lock over several servers."""
+        with self.mutex:
+            board = self._boards.get(endpoints)
+            if board is None:
+                board = self._boards[endpoints] = Board(tuple(self._node(endpoint) for endpoint in endpoints))
+            return board.gate(key)
 
     def enlist(self, endpoint: Endpoint, waiter: Waiter) -> bool:
         """Make a waiter known; True if the inbox listens, else its slot gets None when it does."""
@@ -123,6 +134,26 @@ class Keeper:
         with self.mutex:
             self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, clock())
             self.wake_by(waiter.refresh_at)
+
+    def hope(self, endpoint: Endpoint, candidate: Candidate) -> bool:
+        """Tell a candidate when the lock may be free on this server. True if the inbox listens; else it is woken then."""
+        with self.mutex:
+            node = self._node(endpoint)
+            node.want_record(clock())
+            if candidate.hope not in node.hopes:
+                node.hopes[candidate.hope] = candidate
+                self.wake_by(clock())
+            return node.reachable
+
+    def despair(self, endpoint: Endpoint, candidate: Candidate) -> None:
+        """It wants to know no more."""
+        with self.mutex:
+            self._node(endpoint).hopes.pop(candidate.hope, None)
+
+    def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
+        """Send this until it is answered, or local time ``until``."""
+        with self.mutex:
+            self._node(endpoint).insist(call, until)
 
     def facts_changed(self) -> None:
         """Write the process record again soon, where there is one."""
@@ -188,6 +219,12 @@ class Keeper:
             self._links.append(ForeignLine(self, endpoint, on_push, on_closed))
         return self._links[-1]
 
+    def moved(self, endpoint: Endpoint, place: Any) -> None:
+        """A line to this endpoint was connected to ``place``: so must be the other one. In the keeper's thread."""
+        for link in self._links:
+            if isinstance(link, Link) and link.serves(endpoint):
+                link.leave_for(place)
+
     def wake_by(self, at: float) -> None:
         """Wake the thread if it means to sleep longer; the mutex is held. An uncontended acquire hardly ever has to: its lease
         is due later than the wake-up that an earlier one has caused."""
@@ -208,8 +245,12 @@ class Keeper:
 
     def report(self, tenure: Tenure) -> None:
         """Tell the owner that his lease is lost; the mutex is not held."""
-        log.info("lock %r lost: %s", tenure.spec.name, tenure.lost)
-        owner = tenure.owner()
+        whole = tenure.lost_with_it()
+        if whole is None:
+            log.debug("a vote for %r lost: %s", tenure.spec.name, tenure.lost)
+            return
+        log.info("lock %r lost: %s", whole.spec.name, whole.lost)
+        owner = whole.owner()
         if owner is not None:
             owner.notice_loss()
 
@@ -280,6 +321,8 @@ class Keeper:
         with self.mutex:
             for node in self._nodes.values():
                 node.close(NotSent("holdfast was closed", node.address))
+            for board in self._boards.values():
+                board.close(NotSent("holdfast was closed"))
             parts = [(node, *node.farewell()) for node in self._nodes.values()]
         for _, lost, _ in parts:
             for tenure in lost:  # first of all: whoever works under the lock shall stop before somebody else has it

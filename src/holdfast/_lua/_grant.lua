@@ -1,4 +1,4 @@
--- Shared by the scripts that take a lock: the numbers of the format, and the grant itself. See _queue for what the keys hold.
+-- Shared by the scripts that take a lock: the numbers of the format, and the grant itself. See _state for what the keys hold.
 -- MODEL    models/handover.pml
 local CLAIM = 2000   -- ms a granted waiter has to take up the lock
 local BLOCK = 33     -- fences of one grant: its own, and those with which its process passes the lock on among its threads

@@ -1,76 +1,34 @@
--- Shared by the scripts of a lock: its state, its queue, and the direct hand-over.
+-- Shared by the scripts of a lock: its queue, and the direct hand-over. Stands behind _state.
 --
 -- inbox of a process: the channel hf:inbox:<process>. In a Cluster whose servers know sharded pub/sub a process has one on each
 --                primary, and there an id of 18 digits, so made that its channel is in a slot of that primary.
 --
--- state (hash):  v = format version, fence = last of the numbers issued, dead = tokens declared dead (newest last),
---                renewed = token and number of the last renewal,
---                keep = until when (server ms) the expiry of state and queue is set at least,
---                at:<token> = until when (server ms) the place of that waiter counts
 -- queue (zset):  token -> arrival (server us). A token is here if and only if state has its at: field.
 -- MODEL           models/handover.pml
---
--- Numbers go into redis.call as they are (it writes all their digits); only where text is built do they need integer().
+local SHARDED = 27  -- characters of a channel of sharded pub/sub; others are shorter, or longer
 local PLACE = 3000  -- ms a place counts after the last sign of life: three refreshes
-
-local function integer(n)
-  return string.format('%.0f', n)  -- tostring(1.7e15) is '1.7e+15'
-end
-
-local function now_us()
-  local t = redis.call('TIME')
-  return t[1] * 1000000 + t[2]
-end
-
--- What to return for a read that failed, here of a key: a refusal, where it holds something else than ours.
-local function refused(key, answer)
-  if string.find(answer.err, 'WRONGTYPE', 1, true) then
-    return {-2, key, redis.call('TYPE', key).ok}
-  end
-  return answer
-end
-
--- The state: {fence, dead, v, keep, place of the token}, or nil and the refusal to return.
-local function read_state(state, token)
-  local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'at:' .. token)
-  if fields.err then return nil, refused(state, fields) end
-  if fields[3] and fields[3] ~= '1' then return nil, {-3, fields[3]} end
-  return fields
-end
-
--- Keeps state and queue alive for KEEP, or twice the lease, from now. Sets the expiry for twice as long and writes that
--- down, so that most runs need not set it again.
-local function keep_alive(state, queue, kept, ttl, now)
-  local ms = math.max(KEEP, 2 * ttl)
-  local now_ms = math.floor(now / 1000)
-  if (tonumber(kept) or 0) < now_ms + ms then
-    redis.call('HSET', state, 'v', '1', 'keep', now_ms + 2 * ms)
-    redis.call('PEXPIRE', state, 2 * ms)
-    if redis.call('TYPE', queue).ok == 'zset' then redis.call('PEXPIRE', queue, 2 * ms) end  -- or it is not ours
-  end
-end
 
 local function leave(state, queue, token)
   redis.call('ZREM', queue, token)
   redis.call('HDEL', state, 'at:' .. token)
 end
 
--- The lock is the caller's already: at least `ttl` from now. Never less, because this may be a late copy of a request.
-local function extend(lock, ttl)
-  local left = redis.call('PTTL', lock)
-  if left == -1 or left < ttl then redis.call('PEXPIRE', lock, ttl) end
+-- Whether anybody listens on this server. Asked before anything is published: replicas pass it on to those who listen there,
+-- whom PUBLISH does not count; one of them would believe what it is told, and have been passed over.
+local function listens(inbox)
+  local count = redis.pcall('PUBSUB', #inbox == SHARDED and 'SHARDNUMSUB' or 'NUMSUB', inbox)
+  return count.err or count[2] > 0
 end
 
--- Answers how many listen, or an error.
-local function publish(process, message)
-  local inbox = 'hf:inbox:' .. process
-  if #process == 18 then return redis.pcall('SPUBLISH', inbox, message) end
+-- Answers how many heard it, or an error.
+local function publish(inbox, message)
+  if #inbox == SHARDED then return redis.pcall('SPUBLISH', inbox, message) end
   return redis.pcall('PUBLISH', inbox, message)
 end
 
 -- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last number issued.
 -- `me` (the caller, or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen
--- just now (PUBLISH answers 0) is passed over, and with it all others of that process, but they keep their places until
+-- just now is passed over, and with it all others of that process, but they keep their places until
 -- their deadlines. One run looks at a thousand places and removes a hundred at most: others want the server, too.
 local function hand_over(lock, state, queue, now, me, last)
   local silent, granted, removed, from, page = {}, false, 0, 0, 1
@@ -85,7 +43,8 @@ local function hand_over(lock, state, queue, now, me, last)
           local first
           first, last = take(lock, state, token, CLAIM, now, last)
           granted = true
-          local heard = publish(process, '1 ' .. token .. ' ' .. integer(first))
+          local inbox = 'hf:inbox:' .. process
+          local heard = listens(inbox) and publish(inbox, '1 ' .. token .. ' ' .. integer(first))
           if type(heard) == 'number' and heard > 0 then
             leave(state, queue, token)
             return token, last

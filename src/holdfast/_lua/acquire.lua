@@ -30,6 +30,7 @@ if redis.call('EXISTS', lock, queue) == 0 then
   end
 end
 
+-- INCLUDE  _state
 -- INCLUDE  _queue
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
@@ -69,6 +70,6 @@ end
 local answer = waiting(lock, holder, last)
 local process = answer[4]
 if ARGV[3] == '1' and process ~= '' and process ~= string.match(token, '^[^.]+') then
-  publish(process, '2 ' .. holder)
+  publish('hf:inbox:' .. process, '2 ' .. holder)
 end
 return answer

@@ -19,6 +19,7 @@ end
 if mode == 'release' and redis.call('EXISTS', queue) == 0 then return answer end
 
 -- INCLUDE  _grant
+-- INCLUDE  _state
 -- INCLUDE  _queue
 local waiters = redis.pcall('ZCARD', queue)
 if type(waiters) == 'table' then return answer end

@@ -9,7 +9,7 @@
 --
 -- The first write is PEXPIRE: a script may go on writing when memory is full if its first write needs none.
 -- INCLUDE  _grant
--- INCLUDE  _queue
+-- INCLUDE  _state
 local now = now_us()
 local answers = {}
 

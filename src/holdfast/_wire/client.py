@@ -56,19 +56,16 @@ def from_client(client: Any) -> Endpoint:
             f"or a URL, not {type(client).__module__}.{type(client).__name__}",
             parameter="client",
         )
-    if hasattr(pool, "service_name"):
-        raise ConfigError("client: Sentinel clients are not supported yet", parameter="client")
     opens: type = pool.connection_class  # type: ignore[union-attr]
     kinds = {cls.__name__ for cls in opens.__mro__}
     known = kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"} and not _is_foreign(opens)
     if not known or _is_foreign(type(pool)) or options.get("redis_connect_func"):
         return _of_foreign(client, f"{opens.__name__} and {type(pool).__name__}")
+    facts = {"db": int(options.get("db") or 0), **_login(options, is_tls="SSLConnection" in kinds)}
+    if hasattr(pool, "sentinel_manager"):
+        return _of_sentinel(client, facts)
     return interned(
-        host=options.get("host") or "localhost",
-        port=int(options.get("port") or 6379),
-        path=options.get("path"),
-        db=int(options.get("db") or 0),
-        **_login(options, is_tls="SSLConnection" in kinds),
+        host=options.get("host") or "localhost", port=int(options.get("port") or 6379), path=options.get("path"), **facts
     )
 
 
@@ -98,6 +95,19 @@ def _of_cluster(client: Any) -> Endpoint:
     is_tls = bool(options.get("ssl")) or (opens is not None and "SSLConnection" in {cls.__name__ for cls in opens.__mro__})
     seeds = [(str(node.host), int(node.port)) for node in nodes.startup_nodes.values()]
     return cluster_at(seeds, remap=getattr(nodes, "address_remap", None), **_login(options, is_tls=is_tls))
+
+
+def _of_sentinel(client: Any, facts: dict[str, Any]) -> Endpoint:
+    """Of a client made by ``Sentinel.master_for``."""
+    from holdfast._wire import sentinel  # here: most have none
+
+    pool = client.connection_pool
+    if not pool.is_master:
+        raise ConfigError(
+            "client: it reads from replicas, which may not know yet who holds a lock; use the Sentinel's master_for",
+            parameter="client",
+        )
+    return sentinel.of_client(client, facts, from_client)
 
 
 def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:

@@ -47,10 +47,15 @@ class Part(Endpoint):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(**cluster.facts)
         self.cluster: Cluster = cluster
+        self.finder = self
 
     @property
     def address(self) -> str:
         return self.cluster.address
+
+    def find(self, timeout: float) -> Endpoint:
+        """Any of its servers."""
+        return self.cluster.some(timeout)
 
 
 class Shard(Part):
@@ -63,7 +68,6 @@ class Shard(Part):
         self.anchor = anchor
         self.sharded = sharded
         """The inbox is a channel of sharded pub/sub."""
-        self.finder = self
 
     @property
     def address(self) -> str:
@@ -152,6 +156,11 @@ class Cluster:
                 self._shards += near
             self._shard_of[slot] = near[0]
             return near[0]
+
+    def some(self, timeout: float) -> Endpoint:
+        """One that answers. Raises NotSent or Refused."""
+        self.refresh(timeout)
+        return self._endpoint(self._nodes[-1])
 
     def refresh(self, timeout: float) -> None:
         """Ask one server after the other, until one answers who owns what; not if that was just done. Raises NotSent if none

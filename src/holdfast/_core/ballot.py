@@ -1,0 +1,320 @@
+"""What several servers say: their votes, what these amount to, and who asks for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from holdfast._core.acquire import KeyConflict
+from holdfast._core.attempt import Attempt
+from holdfast._core.mutex import Busy, read_reply
+from holdfast._core.requests import Answer, Conflict, Refused, WireError
+from holdfast._lua import Script
+
+MARKER = b"hf:marker"
+"""The key with which a server remembers that it has not forgotten (`_lua/_marker.lua`)."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Servers that vote together."""
+
+    names: tuple[str, ...]
+    """What each of them is called in messages."""
+    digest: str
+    """Of the list: all who use them must mean the same ones."""
+    longest: float
+    """Seconds of the longest lease: for so long a server that has forgotten its votes grants none."""
+
+    @property
+    def majority(self) -> int:
+        return len(self.names) // 2 + 1
+
+
+class Horizon:
+    """What the clocks of the servers show, as far as a process knows: so that all servers issue the same fence."""
+
+    __slots__ = ("_ahead",)
+
+    def __init__(self) -> None:
+        self._ahead: float | None = None
+
+    def hint(self, now: float, seen: int) -> int:
+        """The fence to ask for (server us) at local time ``now``, when ``seen`` has been issued; 0: each as it likes."""
+        return 0 if self._ahead is None else max(int(now * 1e6 + self._ahead), seen + 1)
+
+    def learn(self, answers: list[tuple[int, float]]) -> None:
+        """Times of servers (us), and when they were read (local seconds)."""
+        self._ahead = max((time - came * 1e6 for time, came in answers), default=self._ahead)
+
+
+@dataclass(slots=True, eq=False)
+class Candidate(Attempt):
+    """One try to get a lock on several servers. Its token is a new one in each round of votes."""
+
+    panel: Panel = Panel((), "", 0.0)
+    horizon: Horizon = field(default_factory=Horizon)
+    hope: str = ""
+    """Under which the servers know that it waits."""
+    hints: set[object] = field(default_factory=set)
+    """Of which servers it has been told that the lock is free."""
+    since: float = 0.0
+    """Since when it waits (local seconds)."""
+    voted: list[str] = field(default_factory=list)
+    """How to undo the last round, by server: a mode of `_lua/yield.lua`; empty for nothing to undo."""
+    seen: int = 0
+    """Highest fence that was heard of."""
+
+    def wake(self) -> None:
+        """Have it look at its hints."""
+        assert self.slot is not None
+        self.slot.put(None)
+
+
+class TooFew(Exception):
+    """Too few servers can vote. ``nodes``: what each of them said."""
+
+    def __init__(self, nodes: dict[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {said}" for name, said in nodes.items()))
+        self.nodes = nodes
+
+
+class Disagreement(Exception):
+    """The servers are used in two ways that do not go together."""
+
+    def __init__(self, message: str, parameter: str) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
+class Yes(NamedTuple):
+    """The server has granted its vote."""
+
+    run: bytes
+    first: int
+    fence: int
+    """The last of those that are the holder's now, and the last that was issued."""
+    time: int
+    others: bool
+    """Others hope for it, too."""
+
+
+class Taken(NamedTuple):
+    """Somebody else has it there, or is to have it."""
+
+    run: bytes
+    remaining: float | None
+    fence: int
+    """The last that was issued."""
+    process: str
+    mark: str
+    """The same on each server, for the same holder."""
+    time: int
+
+
+class Waits(NamedTuple):
+    """The server may have forgotten votes, and casts none for so many seconds."""
+
+    run: bytes
+    seconds: float
+
+
+class Disagrees(NamedTuple):
+    """The server was told something else about the servers that vote together."""
+
+    run: bytes
+    about: str
+    theirs: str
+
+
+Reply = Yes | Taken | Waits | Disagrees | Conflict
+
+
+def _read_vote(raw: object) -> Reply:
+    reply: Reply
+    match raw:
+        case [bytes(run), 1, int(first), int(last), int(time), int(others)]:
+            reply = Yes(run, first, last, time, others == 1)
+        case [bytes(run), 0, int(ms), int(last), bytes(process), bytes(mark), int(time)]:
+            reply = Taken(run, None if ms == -1 else max(0, ms) / 1000, last, process.decode(), mark.decode(), time)
+        case [bytes(run), -5, int(ms)]:
+            reply = Waits(run, ms / 1000)
+        case [bytes(run), -6, int(ms)]:
+            reply = Disagrees(run, "max_ttl", f"{ms / 1000:g} s")
+        case [bytes(run), -7, bytes(digest)]:
+            reply = Disagrees(run, "servers", digest.decode(errors="replace"))
+        case [bytes(), -2 | -3, *_]:
+            other = read_reply(raw[1:])
+            assert isinstance(other, Conflict)
+            reply = other
+        case _:
+            reply = Conflict(f"unexpected answer {raw!r}")
+    return reply
+
+
+def _read_int(raw: object) -> int:
+    assert isinstance(raw, int)
+    return raw
+
+
+def _read_declared(raw: object) -> str:
+    match raw:
+        case [1]:
+            return "declared new: it votes now"
+        case [0]:
+            return "votes already"
+        case [-6, int(ms)]:
+            return f"another longest lease was agreed on: {ms / 1000:g} s"
+        case [-7, bytes()]:
+            return "it belongs to another list of servers"
+        case _:
+            return f"unexpected answer {raw!r}"
+
+
+VOTE: Script[Reply] = Script("vote", _read_vote)
+CONFIRM: Script[int] = Script("confirm", _read_int)
+YIELD: Script[int] = Script("yield", _read_int)
+DECLARE: Script[str] = Script("declare", _read_declared)
+
+
+class Tally(Protocol):
+    """Counts what servers answer."""
+
+    def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
+        """True: enough is known."""
+
+
+class Count:
+    """Of those who say yes. Decided when these are ``needed``, or can be no more."""
+
+    def __init__(self, asked: int, needed: int) -> None:
+        self.answers: dict[int, Answer[Any] | WireError] = {}
+        self._needed = needed
+        self._open = asked
+        self.yes = 0
+
+    def says_yes(self, answer: Answer[Any]) -> bool:
+        return bool(answer.value == 1)
+
+    def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
+        self.answers[server] = answer
+        self._open -= 1
+        self.yes += isinstance(answer, Answer) and self.says_yes(answer)
+        return self.decided
+
+    @property
+    def decided(self) -> bool:
+        """Whatever the others may say."""
+        return self.yes >= self._needed or self.yes + self._open < self._needed
+
+    @property
+    def reached(self) -> bool:
+        return self.yes >= self._needed
+
+    @property
+    def errors(self) -> bool:
+        """Not everybody who was asked has answered."""
+        return self._open > 0 or any(isinstance(answer, WireError) for answer in self.answers.values())
+
+
+class Heard:
+    """Decided when these have answered, or failed to."""
+
+    def __init__(self, awaited: set[int]) -> None:
+        self.answers: dict[int, Answer[Any] | WireError] = {}
+        self._awaited = awaited
+
+    def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
+        self.answers[server] = answer
+        return self._awaited <= self.answers.keys()
+
+
+class Renewals(Count):
+    """Of the servers that have renewed a lease, or have let another renewal overtake."""
+
+    def says_yes(self, answer: Answer[Any]) -> bool:
+        return bool(answer.value[0] > 0)
+
+
+class Ballot(Count):
+    """One round of votes."""
+
+    def __init__(self, panel: Panel) -> None:
+        super().__init__(len(panel.names), panel.majority)
+        self.panel = panel
+
+    def says_yes(self, answer: Answer[Any]) -> bool:
+        return type(answer.value) is Yes
+
+    def replies(self, kind: type[Any]) -> list[Any]:
+        found = (answer.value for answer in self.answers.values() if isinstance(answer, Answer))
+        return [reply for reply in found if isinstance(reply, kind)]
+
+    def granted(self) -> dict[int, Answer[Yes]]:
+        return {n: a for n, a in self.answers.items() if isinstance(a, Answer) and type(a.value) is Yes}
+
+    def verdicts(self) -> dict[str, str]:
+        """What each server said, for a reader."""
+        return {name: verdict(self.answers.get(n), decided=self.decided) for n, name in enumerate(self.panel.names)}
+
+    def remaining(self) -> float | None:
+        """Seconds after which a majority is free, unless renewed; None: at no time."""
+        held = [reply.remaining for reply in self.replies(Taken)]
+        left = sorted([0.0] * self.yes + [seconds for seconds in held if seconds is not None])
+        return left[self.panel.majority - 1] if len(left) >= self.panel.majority else None
+
+    def holder(self) -> tuple[str, int]:
+        """The mark of who has the most votes, and how many."""
+        marks = Counter(reply.mark for reply in self.replies(Taken) if reply.mark)
+        return marks.most_common(1)[0] if marks else ("", 0)
+
+    def busy(self) -> Busy:
+        """Who is in the way."""
+        taken = self.replies(Taken)
+        mark, _ = self.holder()
+        process = next((reply.process for reply in taken if reply.mark == mark), "")
+        last = max((reply.fence for reply in taken), default=0)
+        return Busy(self.remaining(), last, process, lingers=False)
+
+    def check(self) -> None:
+        """Raises Disagreement where two of the servers are one, or are used in two ways."""
+        answers = [(n, a.value.run) for n, a in self.answers.items() if isinstance(a, Answer) and hasattr(a.value, "run")]
+        seen: dict[bytes, int] = {}
+        for number, run in answers:
+            other = seen.setdefault(run, number)
+            if other != number:
+                pair = f"{self.panel.names[other]} and {self.panel.names[number]}"
+                raise Disagreement(f"{pair} are the same server (same run id): its votes would count twice", "servers")
+        conflicts = self.replies(Conflict)
+        if len(self.panel.names) - len(conflicts) < self.panel.majority:
+            raise KeyConflict(conflicts[0].why)
+        others = self.replies(Disagrees)
+        if len(self.panel.names) - len(others) < self.panel.majority:
+            said = "; ".join(f"{name}: {text}" for name, text in self.verdicts().items())
+            raise Disagreement(f"other users of these servers have agreed on something else: {said}", others[0].about)
+
+
+def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:
+    """What a server said, for a reader. ``decided``: before all had answered."""
+    if answer is None:
+        return "was not waited for" if decided else "no answer in time"
+    if isinstance(answer, WireError):
+        return f"refused: {answer}" if isinstance(answer, Refused) else str(answer)
+    match answer.value:
+        case Yes():
+            said = "granted"
+        case Taken(process=process):
+            said = f"busy: held by {process or 'a peer that is not holdfast'}"
+        case Waits(seconds=seconds):
+            said = (
+                f"does not vote for another {seconds:.1f} s: it is new, or may have forgotten what it granted (restarted or "
+                "flushed); new servers are declared with: holdfast nodes init"
+            )
+        case Disagrees(about="max_ttl", theirs=theirs):
+            said = f"its longest lease (max_ttl) is {theirs}"
+        case Disagrees():
+            said = "it belongs to another list of servers"
+        case Conflict(why):
+            said = why
+    return said

@@ -1,0 +1,330 @@
+"""A lock on several servers that know nothing of each other: it is whose a majority of them says.
+
+All are asked at the same time, and nobody waits for the slow once it is decided. Sources: redis.io "Distributed Locks with
+Redis" (Redlock) for the majority, the validity and the undo; for the fence, models/quorum_fence.pml: the highest answer alone
+is no fence, a majority has to confirm it; for servers that forget, models/amnesia.pml. There is no queue, as clients at the
+heads of different servers' queues would block each other: who waits is given a hint when the lock may be free
+(`_lua/vote.lua`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast._core.attempt import Attempt, Grant, margin, milliseconds
+from holdfast._core.ballot import (
+    CONFIRM,
+    MARKER,
+    VOTE,
+    YIELD,
+    Ballot,
+    Candidate,
+    Count,
+    Heard,
+    Panel,
+    Renewals,
+    Taken,
+    TooFew,
+    Waits,
+    Yes,
+    verdict,
+)
+from holdfast._core.mutex import Busy, Held
+from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
+from holdfast._core.renewing import Tenure, renewal
+from holdfast._core.requests import Answer, Call, Draw, Now, Run, Unknown, WireError
+from holdfast._core.sharing import Ways
+from holdfast._core.votes import Mandate, Vote
+from holdfast._core.waiting import Waiter
+
+LOOK_EVERY = 1.0
+"""Seconds after which one who waits looks for himself, on the average: a hint may be lost."""
+
+SPREAD = 0.004
+"""Seconds over which those are spread who got in each other's way, at first; twice as many each time."""
+
+SPREAD_MOST = 0.5
+
+PATIENT = 5.0
+"""Seconds after which the connection to a server that owes an answer is closed. Until then what is sent to take something back
+can go behind what it takes back; nobody waits for that."""
+
+
+async def acquire(candidate: Candidate, wait: float | None) -> Grant | Busy:
+    """Get a majority of the servers within ``wait`` seconds (None: for ever; 0: one round). Busy when time ran out.
+
+    Raises TooFew when there are not enough servers to vote, Disagreement when they do not go together, KeyConflict when
+    somebody else's data is in the way. Whatever ends it other than a Grant, cancellation included, leaves nothing behind.
+    """
+    now = await Now()
+    if wait is not None:
+        candidate.until = now + wait
+    try:
+        return await campaign(candidate, wait == 0, now)
+    except BaseException:
+        await give_up(candidate)
+        raise
+
+
+async def campaign(candidate: Attempt, at_once: bool, started: float, crowded: Waiter | None = None) -> Grant | Busy:
+    """Ask for votes until there is a majority, or `Attempt.until`; ``at_once``: once. ``crowded``: others wanted it, too, when
+    this process had it last."""
+    assert isinstance(candidate, Candidate)
+    if crowded is not None:
+        await _enroll(candidate, started)
+    panel, tries, splits, contact = candidate.panel, 0, 0, started
+    while True:
+        candidate.token = await Draw()
+        candidate.hints.clear()
+        ballot = await _vote(candidate, candidate.since or started)
+        grant = await _settle(candidate, ballot) if ballot.reached else None
+        if grant is not None:
+            return grant
+        now = await Now()
+        over = at_once or (candidate.until is not None and now >= candidate.until)
+        await (give_up(candidate) if over else _undo(candidate))
+        ballot.check()
+        voters = ballot.yes + len(ballot.replies(Taken))
+        if voters >= panel.majority:
+            if over:
+                return ballot.busy()
+            splits = 0 if ballot.holder()[1] >= panel.majority else splits + 1
+            contact, pause = now, _until_it_is_free(candidate, ballot, splits)
+        else:
+            pause = _until_there_are_more(candidate, ballot, voters, tries)
+            end = candidate.until if candidate.until is not None else max(contact + candidate.patience, now + pause)
+            known = candidate.waited or ballot.replies(Waits)  # they are there, and have said how long it takes
+            if over or not known or now + pause > end:
+                raise TooFew(ballot.verdicts())
+        if candidate.hope or voters < panel.majority:
+            await _await_a_chance(candidate, now + pause)
+        else:
+            await _enroll(candidate, now)
+        candidate.waited = True
+        tries += 1
+
+
+async def _enroll(candidate: Candidate, now: float) -> None:
+    """Be told from now on when the lock may be free."""
+    candidate.hope = await Draw()
+    await Enroll(candidate, now + candidate.spec.timeout)
+
+
+async def _vote(candidate: Candidate, since: float, more: int = 0) -> Ballot:
+    """One round. ``more``: so many more fences for a token that has the lock."""
+    panel, spec = candidate.panel, candidate.spec
+    candidate.pending = True
+    candidate.voted = ["bury"] * len(panel.names)  # until we know better
+    ballot = Ballot(panel)
+    now = await Now()
+    call: Call = Run(
+        VOTE,
+        (*spec.keys, MARKER),
+        (
+            candidate.token,
+            spec.first_ms,
+            candidate.horizon.hint(now, candidate.seen),
+            milliseconds(panel.longest),
+            panel.digest,
+            candidate.hope,
+            int((now - since) * 1000),
+            more,
+        ),
+        PATIENT,
+    )
+    await Poll([call] * len(panel.names), ballot, spec.timeout, begins=True)
+    times = []
+    for number, answer in ballot.answers.items():
+        if isinstance(answer, Answer):
+            reply = answer.value
+            candidate.voted[number] = "leave" if isinstance(reply, Yes) else ""
+            if isinstance(reply, Yes | Taken):
+                times.append((reply.time, answer.came))
+                candidate.seen = max(candidate.seen, reply.fence)
+        elif not isinstance(answer, Unknown):
+            candidate.voted[number] = ""
+    candidate.horizon.learn(times)
+    return ballot
+
+
+async def _settle(candidate: Candidate, ballot: Ballot) -> Grant | None:
+    """A majority has granted: make it a lease with one fence. None if that came too late, or somebody has a higher one."""
+    ballot.check()
+    spec, panel = candidate.spec, candidate.panel
+    granted = ballot.granted()
+    length = spec.first_ttl - margin(spec.first_ttl)
+    deadline = sorted((answer.sent for answer in granted.values()), reverse=True)[panel.majority - 1] + length
+    fences = await _agree(candidate, granted, deadline)
+    now = await Now()
+    if fences is None or now >= deadline:
+        return None
+    others = any(answer.value.others for answer in granted.values())
+    grant = Grant(candidate, fences.fence, now, deadline, queued=others, last=fences.last)
+    mandate = grant.whole = Mandate(grant, panel.majority, candidate.hope)
+    for number, name in enumerate(panel.names):
+        if candidate.voted[number]:  # or it has said no
+            end = granted[number].sent + length if number in granted else now + length
+            part = Grant(candidate, fences.fence, now, end)
+            mandate.votes[number] = Vote(part, mandate, name, number in granted)
+    await Withdraw(candidate)
+    return grant
+
+
+async def _agree(candidate: Candidate, granted: dict[int, Answer[Yes]], deadline: float) -> Held | None:
+    """The fences that are the candidate's: the highest that were granted, which a majority has to know. None if it does not."""
+    votes = [answer.value for answer in granted.values()]
+    best = max(votes, key=lambda vote: vote.fence)
+    panel, spec = candidate.panel, candidate.spec
+    if sum(vote.fence == best.fence for vote in votes) < panel.majority:
+        confirmed = Count(len(granted), panel.majority)
+        confirm = Run(CONFIRM, spec.keys[:2], (candidate.token, best.fence), PATIENT)
+        calls: list[Call | None] = [confirm if number in granted else None for number in range(len(panel.names))]
+        await Poll(calls, confirmed, min(spec.timeout, max(0.0, deadline - await Now())))
+        if not confirmed.reached:
+            return None
+    return Held(best.first, best.fence)
+
+
+async def again(candidate: Attempt, mandate: Tenure, more: int) -> Answer[Held] | None:
+    """As `sharing.Ways.again`: a round of votes for who has them already."""
+    assert isinstance(candidate, Candidate)
+    assert isinstance(mandate, Mandate)
+    asking = replace(candidate, token=mandate.token, hope="", hints=set(), voted=[])
+    ballot = await _vote(asking, await Now(), more)
+    granted = ballot.granted()
+    held: Held | None = Held(0, 0)
+    if ballot.reached and more:
+        held = await _agree(asking, granted, await Now() + asking.spec.timeout)
+    if not ballot.reached or held is None:
+        await give_up(asking)
+        return None
+    length = mandate.ttl - margin(mandate.ttl)
+    for number, answer in granted.items():
+        vote = mandate.votes.get(number)
+        if vote is not None and not vote.lost:
+            vote.deadline, vote.believed = max(vote.deadline, answer.sent + length), True
+    sent = min(answer.sent for answer in granted.values())
+    return Answer(held, sent, sent)
+
+
+async def _undo(candidate: Candidate, *, for_good: bool = False) -> None:
+    """Take the last round back. Waits for those who have answered before; the others' undo is behind what it undoes.
+
+    ``for_good``: the candidate waits no more, either."""
+    hope = candidate.hope if for_good else ""
+    modes = [mode or ("leave" if hope else "") for mode in candidate.voted]
+    if not any(modes):
+        return
+    keys, token, timeout = candidate.spec.keys, candidate.token, candidate.spec.timeout
+    heard = Heard({number for number, mode in enumerate(modes) if mode == "leave"})
+    await Poll([Run(YIELD, keys, (token, mode, hope), PATIENT) if mode else None for mode in modes], heard, timeout)
+    until = await Now() + candidate.spec.first_ttl
+    for number, mode in enumerate(candidate.voted):
+        if mode and isinstance(heard.answers.get(number), WireError):
+            bury = Run(YIELD, keys, (token, "bury", hope), timeout)
+            await GiveBack(bury, number, until)
+    candidate.pending, candidate.voted = False, [""] * len(modes)
+
+
+async def give_up(candidate: Attempt) -> None:
+    """Leave nothing of a candidate behind. Never raises a WireError."""
+    assert isinstance(candidate, Candidate)
+    try:
+        if candidate.pending or candidate.hope:
+            await _undo(candidate, for_good=True)
+    finally:
+        await Withdraw(candidate)
+    candidate.hope = ""
+
+
+def _jitter(candidate: Candidate) -> float:
+    """From 0 to 1, another one in each round."""
+    return int(candidate.token[-4:], 16) / 0xFFFF
+
+
+def _until_it_is_free(candidate: Candidate, ballot: Ballot, splits: int) -> float:
+    """Seconds to wait for a hint. Where nobody has a majority, those who share the votes must not all ask at the same time."""
+    jitter = _jitter(candidate)
+    if ballot.holder()[1] < candidate.panel.majority:
+        return min(SPREAD * 2.0 ** min(splits, 10), SPREAD_MOST) * jitter
+    remaining, pause = ballot.remaining(), LOOK_EVERY * (0.75 + jitter / 2)
+    return pause if remaining is None else min(pause, remaining + 0.002 + SPREAD * jitter)
+
+
+def _until_there_are_more(candidate: Candidate, ballot: Ballot, voters: int, tries: int) -> float:
+    """Seconds to wait where too few servers can vote."""
+    waits = sorted(reply.seconds for reply in ballot.replies(Waits))
+    missing = candidate.panel.majority - voters
+    pause = min(0.05 * 2.0 ** min(tries, 10), LOOK_EVERY) * (0.5 + _jitter(candidate))
+    if len(waits) < missing:
+        return pause
+    told = float(waits[missing - 1]) + SPREAD * _jitter(candidate)
+    # Who has said nothing may be back at any time, and has forgotten since when it waits if nobody asks.
+    return told if voters + len(waits) == len(candidate.panel.names) else min(told, pause)
+
+
+async def _await_a_chance(candidate: Candidate, until: float) -> None:
+    """Until a majority says that the lock is free, or some have said so and the others had the time to; or ``until``."""
+    if candidate.until is not None:
+        until = min(until, candidate.until)
+    shortened = False
+    while len(candidate.hints) < candidate.panel.majority and (now := await Now()) < until:
+        if candidate.hints and not shortened:
+            shortened, until = True, min(until, now + SPREAD * (0.5 + _jitter(candidate)))
+        await Hark(candidate, until)
+
+
+async def renew(candidate: Candidate, mandate: Mandate, ttl: float, made: float) -> None:
+    """Have all servers that have granted set the lease to ``ttl`` seconds from now. Raises TooFew if too few answer;
+    `Mandate.falls` finds out if a majority has said no."""
+    spec, panel = candidate.spec, candidate.panel
+    votes = {number: vote for number, vote in mandate.votes.items() if not vote.lost}
+    count = Renewals(len(votes), panel.majority)
+    call = renewal(spec, mandate.token, ttl, made)
+    await Poll([call if number in votes else None for number in range(len(panel.names))], count, spec.timeout)
+    for number, answer in count.answers.items():
+        if not isinstance(answer, Answer):
+            continue
+        (state,) = answer.value
+        if state == 1:
+            votes[number].renewed(made, answer.sent, ttl)
+        elif state != 2:
+            votes[number].lose("its key is gone or somebody else's")
+    if not count.reached and not mandate.falls() and not mandate.lost:
+        raise heard(count, panel, "renewed")
+
+
+async def release(candidate: Candidate, mandate: Mandate) -> bool:
+    """Give the lock back on all servers, and return when a majority has said that it did. False if it was not ours any more.
+
+    Who does not answer is told again until its vote ends. Raises TooFew when nobody can say whether it was ours."""
+    spec, panel, votes = candidate.spec, candidate.panel, mandate.votes
+    calls: list[Call | None] = []
+    for number in range(len(panel.names)):
+        mode = "release" if number not in votes or votes[number].believed else "bury"
+        calls.append(Run(YIELD, spec.keys, (mandate.token, mode, mandate.hope), PATIENT))
+    count = Count(len(calls), panel.majority)
+    try:
+        await Poll(calls, count, spec.timeout)
+    finally:  # even if it was ended in the middle, and nobody knows how far that had come
+        for number, vote in votes.items():
+            if isinstance(count.answers.get(number), WireError) or not count.answers:
+                await GiveBack(vote.giving_back(bury=True, timeout=spec.timeout), number, vote.deadline)
+    if not count.reached and count.errors:
+        raise heard(count, panel, "given back")
+    return count.reached
+
+
+def heard(count: Count, panel: Panel, yes: str) -> TooFew:
+    """Too few have said yes, which is what they have done then."""
+    said = {}
+    for number, name in enumerate(panel.names):
+        answer = count.answers.get(number)
+        if isinstance(answer, Answer):
+            said[name] = yes if count.says_yes(answer) else "it is not ours there"
+        else:
+            said[name] = verdict(answer, decided=count.decided)
+    return TooFew(said)
+
+
+ON_SEVERAL_SERVERS = Ways(campaign, again, give_up)

@@ -1,0 +1,85 @@
+"""A lease that several servers have granted together: the votes of each, and what they amount to."""
+
+from __future__ import annotations
+
+from holdfast._core.attempt import Grant, margin
+from holdfast._core.ballot import YIELD
+from holdfast._core.renewing import Tenure
+from holdfast._core.requests import Run
+
+
+class Vote(Tenure):
+    """What one server has granted; or may have, without our knowledge. Renewed as any lease on that server is."""
+
+    __slots__ = ("believed", "server", "whole")
+
+    def __init__(self, grant: Grant, whole: Mandate, server: str, believed: bool) -> None:
+        super().__init__(grant)
+        self.whole = whole
+        self.gate = grant.attempt.gate
+        self.server = server
+        self.believed = believed
+        """The server has said so. Else it has not answered yet; the first renewal will tell."""
+
+    @property
+    def counts(self) -> bool:
+        return self.believed and not self.lost and not self.over
+
+    def renewed(self, made: float, sent: float, ttl: float) -> None:
+        super().renewed(made, sent, ttl)
+        self.believed = self.believed or made >= self.asked_at
+
+    def lost_with_it(self) -> Tenure | None:
+        return self.whole if self.whole.falls() else None
+
+    def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
+        mode = "bury" if bury or not self.believed else "release"
+        return Run(YIELD, self.spec.keys, (self.token, mode, self.whole.hope), timeout)
+
+
+class Mandate(Tenure):
+    """The lease as a whole: good for as long as a majority of the votes is. Nothing renews it but them."""
+
+    __slots__ = ("_least", "hope", "majority", "votes")
+
+    def __init__(self, grant: Grant, majority: int, hope: str) -> None:
+        self.votes: dict[int, Vote] = {}
+        """By the number of the server."""
+        self.majority = majority
+        self.hope = hope
+        """Under which the servers know that who took it has waited; some may remember that still."""
+        self._least = grant.deadline
+        super().__init__(grant)
+
+    @property
+    def deadline(self) -> float:
+        """When the last of the votes that make a majority ends (local seconds)."""
+        ends = sorted((vote.deadline for vote in self.votes.values() if vote.counts), reverse=True)
+        return ends[self.majority - 1] if len(ends) >= self.majority else self._least
+
+    @deadline.setter
+    def deadline(self, at: float) -> None:
+        """What was believed before there were votes, or when there are too few."""
+        self._least = at
+
+    def asks(self, now: float, ttl: float) -> float:
+        self.asked_at = made = max(now, *(at.asked_at + 2e-6 for at in (self, *self.votes.values())))
+        for vote in self.votes.values():
+            vote.asked_at = made
+            vote.deadline = min(vote.deadline, now + ttl - margin(ttl))
+        return made
+
+    def renewed(self, made: float, sent: float, ttl: float) -> None:
+        """Its votes are, each by its own answer."""
+
+    def end(self) -> None:
+        super().end()
+        for vote in self.votes.values():
+            vote.end()
+
+    def falls(self) -> bool:
+        """True if the lease is lost, and nobody has noticed before: too few of the votes are left."""
+        if sum(vote.counts for vote in self.votes.values()) >= self.majority:
+            return False
+        why = "; ".join(f"{vote.server}: {vote.lost}" for vote in self.votes.values() if vote.lost)
+        return self.lose(f"no majority of its servers has it any more: {why}")

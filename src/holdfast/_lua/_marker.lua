@@ -1,0 +1,24 @@
+-- Shared by the scripts that grant nothing on a server which may have forgotten what it granted: the delayed restart of
+-- Redlock, made automatic. A lease that was forgotten has ended by then. Stands behind _state.
+--
+-- marker (hash, without expiry):  run = run id of the server, since = when it began to count that time (server ms; 0: it was
+--                declared new), lease = the longest lease (ms), servers = digest of the servers that vote together, if any
+-- MODEL           models/amnesia.pml
+
+-- The server's run id, and what it answers instead of a grant; nil if it may grant. A restart, a flushed or replaced data set
+-- and a promoted replica all show here, whatever happened to the caller's connection.
+local function quarantine(marker, longest, servers, now)
+  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  local fields = redis.pcall('HMGET', marker, 'run', 'since', 'lease', 'servers')
+  if fields.err then return run, refused(marker, fields) end
+  if fields[3] and tonumber(fields[3]) ~= longest then return run, {-6, tonumber(fields[3])} end
+  if fields[4] and fields[4] ~= servers then return run, {-7, fields[4]} end
+  local since, now_ms = tonumber(fields[2]), math.floor(now / 1000)
+  if fields[1] ~= run or since > now_ms then
+    since = now_ms
+    redis.call('HSET', marker, 'run', run, 'since', since, 'lease', longest, 'servers', servers)
+  end
+  local left = since + math.ceil(longest * 1.01) + 2 - now_ms
+  if left > 0 then return run, {-5, left} end
+  return run, nil
+end
