@@ -294,7 +294,11 @@ class Lock(_face.BaseLock):
         return driver
 
     def _new_driver(self) -> Driver:
-        return driver_for(current(), self._endpoint)
+        if self._cluster is None:
+            return driver_for(current(), self._endpoint)
+        from holdfast._drive.aioshards import ShardDriver
+
+        return driver_for(current(), self._endpoint, ShardDriver)
 
     async def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
         result = self._at_once(attempt)

@@ -14,7 +14,7 @@ from holdfast._core.mutex import KEEP
 from holdfast._core.names import raw_key, side_key
 from holdfast._core.requests import Run, WireError, insist
 from holdfast._drive.process import current
-from holdfast._drive.sync import driver_for
+from holdfast._drive.sync import Driver
 from holdfast._lua import Script
 from holdfast._wire.client import resolve
 from holdfast.errors import ConfigError, ServerError
@@ -70,7 +70,12 @@ def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_F
 
 def _run(client: object, call: Run[bool]) -> bool:
     endpoint = resolve(client, "sync")
+    kind = Driver
+    if endpoint.cluster is not None:
+        from holdfast._drive.shards import ShardDriver
+
+        kind = ShardDriver
     try:
-        return driver_for(current(), endpoint).run(insist(call)).value
+        return kind(current(), endpoint).run(insist(call)).value
     except WireError as error:
         raise ServerError(f"guard of {call.keys[0]!r}: {error}{_access.advice(error)}", address=error.address) from error

@@ -16,7 +16,7 @@ from holdfast._core.mutex import Busy
 from holdfast._core.requests import Astray, WireError
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
-from holdfast._drive.sync import Driver, driver_for
+from holdfast._drive.sync import Driver
 from holdfast._log import logger
 from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
@@ -269,7 +269,11 @@ class Lock(_face.BaseLock):
         return driver
 
     def _new_driver(self) -> Driver:
-        return driver_for(current(), self._endpoint)
+        if self._cluster is None:
+            return Driver(current(), self._endpoint)
+        from holdfast._drive.shards import ShardDriver
+
+        return ShardDriver(current(), self._endpoint)
 
     def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
         result = self._at_once(attempt)

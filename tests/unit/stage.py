@@ -120,7 +120,7 @@ class Stage:
             patch.setattr(module, "current", lambda: self.process)
         for module in (locks, aio):
             patch.setattr(module, "clock", lambda: self.server.now)
-        patch.setattr(locks, "driver_for", SyncDriver)
+        patch.setattr(locks, "Driver", SyncDriver)
         patch.setattr(aio, "driver_for", AioDriver)
 
     def scripts(self) -> list[tuple[object, ...]]:

@@ -306,12 +306,3 @@ def test_clients_of_the_other_face_are_refused_with_the_way_out() -> None:
     assert caught.value.parameter == "client"
     with pytest.raises(ConfigError, match=r"for this one use holdfast$"):
         resolve(redis.Redis(), "asyncio")
-
-
-def test_clients_that_are_not_supported_yet() -> None:
-    from redis import sentinel
-
-    sentinels: Any = sentinel.Sentinel
-    master = sentinels([("localhost", 1)]).master_for("main")
-    with pytest.raises(ConfigError, match="Sentinel"):
-        resolve(master, "sync")

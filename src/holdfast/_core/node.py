@@ -7,8 +7,8 @@ It is told what happens and sends requests over two lines, and does no more: the
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from holdfast._core.attempt import milliseconds
 from holdfast._core.ballot import Candidate
@@ -18,8 +18,6 @@ from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
 from holdfast._core.requests import Astray, Call, Command, Down, NotSent, Refused, Run, WireError
 from holdfast._core.surroundings import Keeper, Lines, Place
 from holdfast._core.waiting import Waiter, Waiting
-
-T = TypeVar("T")
 
 RECORD_EVERY = 20.0
 """Seconds between two writings of the process record, which expires after three times that."""
@@ -117,16 +115,6 @@ class Node:
         if listen and now >= self._inbox_at:
             safely(self._tend_inbox, now)
 
-    def _together(self, batch: list[T], key: Callable[[T], bytes]) -> Iterable[list[T]]:
-        """What can be asked in one request each: in a Cluster, all its keys are in one slot."""
-        slot_of = self._place.slot_of
-        if slot_of is None:
-            return [batch]
-        parts: dict[int, list[T]] = {}
-        for one in batch:
-            parts.setdefault(slot_of(key(one)), []).append(one)
-        return parts.values()
-
     def _clear_away(self, waiter: Waiter) -> None:
         """Its event loop was closed without ending it: the next one of this process has its place, or nobody."""
         attempt, gate = waiter.attempt, waiter.attempt.gate
@@ -161,7 +149,7 @@ class Node:
         self.want_record(now)
         if waiter.attempt.gate is None:
             self._ask(waiter.attempt.spec.keys[0])  # one of us, and still an outsider to those who share the lock
-        if self._strays(waiter.attempt.spec.keys[0]):
+        if self._place.strays(waiter.attempt.spec.keys[0]):
             waiter.awaits_inbox = True
             waiter.put(Down(Astray("its slot was moved", self.address)))
             return False
@@ -237,10 +225,10 @@ class Node:
 
     def _renew_safely(self, due: list[Renew], now: float) -> None:
         for key in [renew.tenure.spec.keys[0] for renew in due]:
-            if self._strays(key):
+            if self._place.strays(key):
                 with self.mutex:
                     self._ask(key)  # somebody outside may want it: he cannot say so
-        for batch in self._together(due, lambda renew: renew.tenure.spec.keys[0]) if due else ():
+        for batch in self._place.together(due, lambda renew: renew.tenure.spec.keys[0]):
             if not self.keeper.safely(self._renew, batch):
                 with self.mutex:
                     for renew in batch:
@@ -270,17 +258,13 @@ class Node:
 
     # Waiting
 
-    def _strays(self, key: bytes) -> bool:
-        """A lock whose slot has left the server of our inbox: nobody there can tell us anything."""
-        return self._place.near is not None and not self._place.near(key)
-
     def _refresh_safely(self, due: list[Waiter], timeout: float, now: float) -> None:
-        strays = [waiter for waiter in due if self._strays(waiter.attempt.spec.keys[0])]
+        strays = [waiter for waiter in due if self._place.strays(waiter.attempt.spec.keys[0])]
         if strays:
             with self.mutex:
                 self.waiting.close(Astray("its slot was moved", self.address), strays)
             due = [waiter for waiter in due if waiter not in strays]
-        for batch in self._together(due, lambda waiter: waiter.attempt.spec.keys[0]):
+        for batch in self._place.together(due, lambda waiter: waiter.attempt.spec.keys[0]):
             if not self.keeper.safely(self._refresh, batch, timeout):
                 with self.mutex:
                     self.waiting.on_failed(batch, NotSent("the keeper stumbled", self.address), now)

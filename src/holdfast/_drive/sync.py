@@ -133,12 +133,3 @@ class Driver:
         while outcome is None:
             outcome = ear.wait(keeper, self.endpoint, waiter, request.until)
         return outcome
-
-
-def driver_for(process: Process, endpoint: Endpoint) -> Driver:
-    """A driver for what is there: a server, or a part of a Cluster."""
-    if endpoint.cluster is None:
-        return Driver(process, endpoint)
-    from holdfast._drive.shards import ShardDriver
-
-    return ShardDriver(process, endpoint)

@@ -122,6 +122,7 @@ class Cluster:
         self._seeds = seeds
         self._nodes = deque(seeds)
         self._sharded: bool | None = None
+        self._last = self._endpoint(seeds[0])
         self._shards: list[Shard] = []
         self._shard_of: dict[int, Shard] = {}
         self._asked_at = float("-inf")
@@ -160,7 +161,7 @@ class Cluster:
     def some(self, timeout: float) -> Endpoint:
         """One that answers. Raises NotSent or Refused."""
         self.refresh(timeout)
-        return self._endpoint(self._nodes[-1])
+        return self._last
 
     def refresh(self, timeout: float) -> None:
         """Ask one server after the other, until one answers who owns what; not if that was just done. Raises NotSent if none
@@ -207,6 +208,7 @@ class Cluster:
             node = self._endpoint(self._nodes[-1])
             try:
                 self._learn(node, *self._view(node, min(left, ASK_WITHIN)))
+                self._last = node
                 return
             except (NotSent, Unknown) as error:
                 why = error if not isinstance(why, Refused) else why
