@@ -32,7 +32,10 @@ local function hand_over(lock, state, queue, now, me, last)
           local first
           first, last = take(lock, state, token, CLAIM, now, last)
           granted = true
+          -- Not by way of replicas: who listens at one, as it was the primary before, is not counted, and would believe it.
+          pcall(redis.set_repl, redis.REPL_NONE)
           local heard = redis.pcall('PUBLISH', 'hf:inbox:' .. process, '1 ' .. token .. ' ' .. integer(first))
+          pcall(redis.set_repl, redis.REPL_ALL)
           if type(heard) == 'number' and heard > 0 then
             leave(state, queue, token)
             return token, last
