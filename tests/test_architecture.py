@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 import holdfast
-from holdfast import aio, locks
+from holdfast import aio, locks, redlock
 from holdfast._core import mutex, names, waiting
 from holdfast._lua import source
 
@@ -108,7 +108,8 @@ def test_the_core_awaits_requests_and_nothing_else() -> None:
     operations = {node.name for path in CORE for node in ast.walk(parse(path)) if isinstance(node, ast.AsyncFunctionDef)}
     requests = {
         node.name
-        for node in ast.walk(parse(ROOT / "_core" / "requests.py"))
+        for module in ("requests", "polling")
+        for node in ast.walk(parse(ROOT / "_core" / f"{module}.py"))
         if isinstance(node, ast.ClassDef) and any("Request" in ast.unparse(base) for base in node.bases)
     }
     for path in CORE:
@@ -177,7 +178,7 @@ def test_drivers_are_small(name: str) -> None:
 def test_the_path_of_a_newcomer_is_short() -> None:
     """`__init__`, requests, acquire, mutex with its scripts, and one driver: less than 900 lines to read, blank ones apart."""
     path = ["__init__.py", "_core/requests.py", "_core/acquire.py", "_core/mutex.py", "_drive/sync.py"]
-    path += [f"_lua/{name}.lua" for name in SCRIPTS if name != "guard"]
+    path += [f"_lua/{name}.lua" for name in ("acquire", "refresh", "release", "renew", "_grant", "_state", "_queue")]
     assert sum(bool(line.strip()) for name in path for line in (ROOT / name).read_text().splitlines()) < 900
 
 
@@ -190,10 +191,11 @@ def test_each_file_says_first_what_it_holds(path: Path) -> None:
 
 PUBLIC = {
     "holdfast": """
-        ConfigError FairLock HoldfastError HoldfastWarning Lease LeaseLost Lock LockTimeout NotHeld QuorumError ServerError
-        close guard locked
+        ConfigError FairLock HoldfastError HoldfastWarning Lease LeaseLost Lock LockTimeout NotHeld QuorumError Redlock
+        ServerError close declare_new guard locked
     """,
-    "holdfast.aio": "FairLock Lease Lock close locked",
+    "holdfast.aio": "FairLock Lease Lock Redlock close locked",
+    "holdfast.doctor": "Finding Report examine",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.testing": "Clock Memory clock memory server",
     "holdfast.testing.checkers": "RULES Coverage Limits Violation capacity check main",
@@ -259,6 +261,11 @@ def test_public_members(face: ModuleType) -> None:
     assert members(face.Lease) == set(LEASE.split())
 
 
+@pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock], ids=["sync", "asyncio"])
+def test_a_redlock_has_what_a_lock_has(cls: type) -> None:
+    assert members(cls) == set(LOCK.split())
+
+
 def test_the_version_is_written_once() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", holdfast.__version__)
 
@@ -307,9 +314,12 @@ def described(cls: type) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", ["Lock", "FairLock", "Lease"])
+SYNC = {"Lock": locks.Lock, "FairLock": locks.FairLock, "Lease": locks.Lease, "Redlock": redlock.Redlock}
+
+
+@pytest.mark.parametrize("name", SYNC)
 def test_both_faces_say_the_same(name: str) -> None:
-    sync, asynchronous = described(getattr(locks, name)), described(getattr(aio, name))
+    sync, asynchronous = described(SYNC[name]), described(getattr(aio, name))
     assert sync.keys() == asynchronous.keys()
     for member, text in asynchronous.items():
         stated = as_sync(text)
@@ -332,9 +342,9 @@ def signatures(cls: type) -> dict[str, tuple[str, ...]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["Lock", "FairLock", "Lease"])
+@pytest.mark.parametrize("name", SYNC)
 def test_both_faces_take_the_same_arguments(name: str) -> None:
-    assert signatures(getattr(aio, name)) == signatures(getattr(locks, name))
+    assert signatures(getattr(aio, name)) == signatures(SYNC[name])
 
 
 @pytest.mark.parametrize("face", [locks, aio], ids=["sync", "asyncio"])
@@ -380,7 +390,7 @@ def test_scripts_are_plain_text_with_declared_keys(name: str) -> None:
         command = call.split(",")[0].strip().strip("'")
         assert command in {
             "GET", "SET", "DEL", "EXISTS", "PEXPIRE", "PTTL", "TYPE", "TIME", "HGET", "HSET", "HDEL", "HMGET", "ZADD",
-            "ZREM", "ZRANGE", "ZCARD", "PUBLISH", "PUBSUB",
+            "ZREM", "ZRANGE", "ZCARD", "PUBLISH", "PUBSUB", "INFO",
         }, f"{command}: not among the commands an administrator is asked to allow"  # fmt: skip
 
 
@@ -400,7 +410,9 @@ def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
     assert re.findall(r"'v', '(\d+)'", text) == ["1"]
     assert re.findall(r"'(\d+) ' \.\. (\w+)", text) == [("1", "token"), ("2", "holder")], "the format of messages"
     assert "format 1" in inspect.getsource(mutex)
-    assert re.findall(r'fields\[0\] [!=]= b"(\d)"', (ROOT / "_core" / "node.py").read_text()) == ["2", "1"]
+    node = (ROOT / "_core" / "node.py").read_text()
+    assert re.findall(r'(?:fields\[0\]|what) [!=]= b"(\d)"', node) == ["1", "2", "3"]
+    assert re.findall(r"'(\d+) ' \.\.", source("yield")) == ["3"]
     assert names.MAX_NAME == 512
 
 

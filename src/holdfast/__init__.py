@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast._drive.process import close
     from holdfast.decorator import locked
     from holdfast.locks import FairLock, Lease, Lock
+    from holdfast.redlock import Redlock, declare_new
 
 __version__ = "0.1.0"
 
@@ -46,8 +47,10 @@ __all__ = [
     "LockTimeout",
     "NotHeld",
     "QuorumError",
+    "Redlock",
     "ServerError",
     "close",
+    "declare_new",
     "guard",
     "locked",
 ]
@@ -56,7 +59,9 @@ _LATER = {
     "FairLock": "holdfast.locks",
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
+    "Redlock": "holdfast.redlock",
     "close": "holdfast._drive.process",
+    "declare_new": "holdfast.redlock",
     "guard": "holdfast.guard",
     "locked": "holdfast.decorator",
 }

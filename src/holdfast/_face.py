@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn
 from holdfast._core import acquire, sharing
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant, Spec, answer_within
+from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
@@ -19,8 +20,10 @@ from holdfast._core.requests import Command, Refused, WireError, insist
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
 from holdfast._wire.client import resolve
-from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTimeout, NotHeld, ServerError
+
+Trouble = WireError | KeyConflict | TooFew | Disagreement
+"""What may come of taking a lock, as the core says it."""
 
 MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
@@ -60,7 +63,7 @@ def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
 
 def make_spec(
     name: str | bytes,
-    endpoint: Endpoint,
+    timeout: float,
     *,
     ttl: float,
     renew: bool,
@@ -70,7 +73,7 @@ def make_spec(
     linger: float,
     max_passes: int,
     max_pass_time: float,
-    replicas: int,
+    replicas: int = 0,
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
@@ -80,10 +83,6 @@ def make_spec(
     linger = seconds(linger, "linger", 0.0)
     if linger and not (renew and max_hold is None):
         raise ConfigError("linger needs a lease that is renewed, and no max_hold", parameter="linger")
-    if replicas and endpoint.client is not None:
-        raise ConfigError(
-            "replicas needs connections that holdfast can open itself: use a plain client, or a URL", parameter="replicas"
-        )
     if renew and ttl < 2 and (max_hold is None or max_hold > ttl):
         warnings.warn(
             f"ttl={ttl:g}: a lease of less than 2 s may be lost when the machine is busy for a moment",
@@ -96,7 +95,7 @@ def make_spec(
         ttl=ttl,
         renew=renew,
         max_hold=max_hold,
-        timeout=min(endpoint.timeout, answer_within(ttl)),
+        timeout=min(timeout, answer_within(ttl)),
         linger=linger,
         max_passes=whole_number(max_passes, "max_passes"),
         max_pass_time=seconds(max_pass_time, "max_pass_time", 0.0),
@@ -133,10 +132,14 @@ class BaseLock:
         max_pass_time: float,
         replicas: int,
     ) -> None:
-        self._endpoint = resolve(client, self._face)
-        self._spec = make_spec(
+        self._endpoint: Any = resolve(client, self._face)
+        if replicas and self._endpoint.client is not None:
+            raise ConfigError(
+                "replicas needs connections that holdfast can open itself: use a plain client, or a URL", parameter="replicas"
+            )
+        spec = make_spec(
             name,
-            self._endpoint,
+            self._endpoint.timeout,
             ttl=ttl,
             renew=renew,
             max_hold=max_hold,
@@ -147,6 +150,10 @@ class BaseLock:
             max_pass_time=max_pass_time,
             replicas=replicas,
         )
+        self._set_up(spec, wait, on_lost, label)
+
+    def _set_up(self, spec: Spec, wait: object, on_lost: Callable[..., object] | None, label: str | None) -> None:
+        self._spec = spec
         self._wait = checked_wait(wait)
         self._keeper: Keeper | None = None
         self._gate: Gate | None = None
@@ -170,7 +177,12 @@ class BaseLock:
 
     def __repr__(self) -> str:
         face = "aio." if self._face == "asyncio" else ""
-        return f"<holdfast.{face}{type(self).__name__} {self.name!r} on {self._endpoint.address}>"
+        return f"<holdfast.{face}{type(self).__name__} {self.name!r} on {self._where}>"
+
+    @property
+    def _where(self) -> str:
+        """Of which server or servers, for messages."""
+        return str(self._endpoint.address)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -226,9 +238,17 @@ class BaseLock:
         """Operation behind `acquire` and ``with``; for what it raises see `_user_error`."""
         return sharing.acquire(attempt, wait) if self._shared else acquire.acquire(attempt, wait)
 
-    def _user_error(self, error: WireError | KeyConflict) -> HoldfastError:
+    @staticmethod
+    def _abandon(attempt: Attempt) -> Coroutine[Any, Any, None]:
+        """Operation that leaves nothing of an attempt behind."""
+        return sharing.abandon(attempt)
+
+    def _user_error(self, error: Trouble) -> HoldfastError:
         if isinstance(error, WireError):
             return server_error(self._spec, error)
+        return self._conflict(error)
+
+    def _conflict(self, error: Trouble) -> HoldfastError:
         return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
 
     async def _is_locked(self) -> bool:
@@ -253,4 +273,6 @@ class BaseLock:
 def server_error(spec: Spec, error: WireError) -> ServerError:
     """The user's error for an internal one."""
     what = "refused" if isinstance(error, Refused) else "failed"
-    return ServerError(f"lock {spec.name!r}: {what}: {error}", address=error.address, name=spec.name, key=spec.key)
+    return ServerError(
+        f"lock {spec.name!r}: {what}: {error}{error.advice}", address=error.address, name=spec.name, key=spec.key
+    )

@@ -6,7 +6,7 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from holdfast._core import mutex, renewing
 from holdfast._core.attempt import Attempt, Grant
@@ -53,7 +53,7 @@ class Home(Protocol):
 class BaseLease:
     """Facts of one acquisition, for both faces."""
 
-    def __init__(self, process: Home, endpoint: Endpoint, grant: Grant, on_lost: Callable[..., object] | None) -> None:
+    def __init__(self, process: Home, endpoint: Any, grant: Grant, on_lost: Callable[..., object] | None) -> None:
         keeper = process.keeper  # first of all: it may fail to start
         self._process = process
         self._endpoint = endpoint
@@ -62,21 +62,27 @@ class BaseLease:
         """Given back to others of this process."""
         self._told_loss = False
         """Its owner knows that it is lost."""
-        self._tenure = tenure = grant.tenure or Tenure(grant)
+        self._tenure = tenure = grant.tenure or grant.whole or Tenure(grant)
+        self._parts = self._looked_after()
         self._owner = 0
         """Thread or task that took it."""
         self._on_lost = on_lost
         self.fence: int = grant.fence
         """Greater than that of every earlier holder. Pass it on to what the lock protects, which refuses lower ones."""
         if grant.tenure is None:
-            keeper.watch(endpoint, tenure, hurry=not grant.claim)
+            for where, part in self._parts:
+                keeper.watch(where, part, hurry=not grant.claim)
             if attempt.gate is not None:
                 attempt.gate.had(attempt, tenure)
             # Called if a lease is collected while the tenure refers to it: nobody has given it back then.
-            tenure.dropped = functools.partial(_dropped, tenure, attempt.gate, process, endpoint)
+            tenure.dropped = functools.partial(_dropped, tenure, attempt.gate, process, self._parts)
         tenure.owner = weakref.ref(self, tenure.dropped)
         if tenure.lost:
             self.notice_loss()  # while it was passed on, when there was nobody to be told
+
+    def _looked_after(self) -> tuple[tuple[Endpoint, Tenure], ...]:
+        """What the keeper renews, and on which server."""
+        return ((self._endpoint, self._tenure),)
 
     @property
     def name(self) -> str:
@@ -132,7 +138,8 @@ class BaseLease:
         """Nobody looks after this lease any more."""
         keeper = self._process.running_keeper
         if keeper is not None:
-            keeper.forget(self._endpoint, self._tenure)
+            for where, part in self._parts:
+                keeper.forget(where, part)
 
     def _renewed(self, kept: bool, made: float, sent: float, ttl: float) -> bool:
         """Take note of the answer to a renewal by hand; False if the lease is lost, or was over before the answer was read."""
@@ -142,11 +149,16 @@ class BaseLease:
         if kept:
             tenure.ttl = ttl
             tenure.renewed(made, sent, ttl)
-            self._process.keeper.watch(self._endpoint, tenure)
+            self._look_again()
         elif tenure.lose("its key is gone or somebody else's"):
             self._forget()
             self.notice_loss()
         return kept
+
+    def _look_again(self) -> None:
+        """Have the keeper look when it is to be renewed next."""
+        for where, part in self._parts:
+            self._process.keeper.watch(where, part)
 
     async def _renew(self, ttl: float | None) -> None:
         """Operation behind `renew`."""
@@ -200,6 +212,24 @@ class BaseLease:
         if tenure.lost:
             raise self._lease_lost()
 
+    async def _abandoned(self) -> None:
+        """What to drive when the end of a ``with`` was interrupted, and nobody knows how far it had come."""
+        tenure, attempt = self._tenure, self._attempt
+        self._passed = True
+        if not self._process.here:
+            return
+        if attempt.gate is None:
+            tenure.end()
+        else:
+            attempt.gate.withdraw(attempt)
+        if tenure.over:
+            self._forget()
+            await self._give_up()
+
+    async def _give_up(self) -> None:
+        """Leave nothing of it at the server, whatever is there."""
+        await mutex.give_up(Attempt(self._tenure.spec, self._tenure.token, pending=True, doubt=True))
+
     def _first_to_tell(self) -> bool:
         """The lease is lost: who waits in this process need not wait for its holder to notice. False: it was told before."""
         if self._attempt.gate is not None:
@@ -222,7 +252,9 @@ class BaseLease:
         )
 
 
-def _dropped(tenure: Tenure, gate: Gate | None, process: Home, endpoint: Endpoint, _lease: object) -> None:
+def _dropped(
+    tenure: Tenure, gate: Gate | None, process: Home, parts: tuple[tuple[Endpoint, Tenure], ...], _lease: object
+) -> None:
     """A lease was collected that nobody has given back."""
     if tenure.over or not process.here:
         return
@@ -232,7 +264,8 @@ def _dropped(tenure: Tenure, gate: Gate | None, process: Home, endpoint: Endpoin
         return  # all was given back when the process ended, and a thread that was started now would never run
 
     def forget() -> None:
-        keeper.forget(endpoint, tenure)
+        for where, part in parts:
+            keeper.forget(where, part)
         if gate is not None:
             gate.dropped(tenure)
 
@@ -281,18 +314,3 @@ class Entered(Generic[L]):
     def remove(self, lease: L) -> None:
         assert self._leases is not None
         self._leases.remove(lease)
-
-
-async def abandoned(lease: BaseLease) -> None:
-    """What to drive when the end of a ``with`` was interrupted, and nobody knows how far it had come."""
-    tenure, attempt = lease._tenure, lease._attempt  # noqa: SLF001
-    lease._passed = True  # noqa: SLF001
-    if not lease._process.here:  # noqa: SLF001
-        return
-    if attempt.gate is None:
-        tenure.end()
-    else:
-        attempt.gate.withdraw(attempt)
-    if tenure.over:
-        lease._forget()  # noqa: SLF001
-        await mutex.give_up(Attempt(tenure.spec, tenure.token, pending=True, doubt=True))

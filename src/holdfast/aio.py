@@ -7,21 +7,34 @@ import inspect
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Never
+from typing import TYPE_CHECKING, Any, Never
 
 from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.requests import WireError
-from holdfast._core.sharing import abandon
 from holdfast._drive.aio import Driver, close, driver_for
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast.decorator import locked
-from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, ServerError
+from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
-__all__ = ["FairLock", "Lease", "Lock", "close", "locked"]
+if TYPE_CHECKING:
+    from holdfast._aio_redlock import Redlock
+
+__all__ = ["FairLock", "Lease", "Lock", "Redlock", "close", "locked"]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name != "Redlock":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from holdfast._aio_redlock import Redlock  # it builds on this module
+
+        globals()["Redlock"] = Redlock
+        return Redlock
 
 
 class _Lost(asyncio.Event):
@@ -124,6 +137,7 @@ class Lock(_face.BaseLock):
     """
 
     _face = "asyncio"
+    _lease_type = Lease
 
     def __init__(
         self,
@@ -161,6 +175,9 @@ class Lock(_face.BaseLock):
             max_pass_time=max_pass_time,
             replicas=replicas,
         )
+        self._start()
+
+    def _start(self) -> None:
         self._current: Lease | None = None
         self._entered: _lease.Entered[Lease] = _lease.Entered()
         self._home: Driver | None = None
@@ -248,7 +265,7 @@ class Lock(_face.BaseLock):
             if error is None:
                 raise
             error.add_note(str(lost))
-        except ServerError as unreachable:
+        except (ServerError, QuorumError) as unreachable:
             warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
 
     def _driver(self) -> Driver:
@@ -257,8 +274,11 @@ class Lock(_face.BaseLock):
         if driver is None or driver.process is not current() or driver.loop is not loop:
             if driver is not None and driver.process is current() and (self._users or self.lease is not None):
                 raise RuntimeError(f"lock {self.name!r} is held or awaited in another event loop")
-            driver = self._home = driver_for(current(), self._endpoint)
+            driver = self._home = self._new_driver()
         return driver
+
+    def _new_driver(self) -> Driver:
+        return driver_for(current(), self._endpoint)
 
     async def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
         result = self._at_once(attempt)
@@ -267,18 +287,18 @@ class Lock(_face.BaseLock):
             self._users += 1
             try:
                 result = await driver.run(self._try(attempt, wait))
-            except (WireError, KeyConflict) as error:
+            except (WireError, KeyConflict, TooFew, Disagreement) as error:
                 raise self._user_error(error) from error
             finally:
                 self._users -= 1
         if isinstance(result, Busy):
             return result
-        self._current = lease = Lease(self, driver, result)
+        self._current = lease = self._lease_type(self, driver, result)
         return lease
 
     async def _undo(self, attempt: Attempt) -> None:
         _lease.disown(attempt, self._current)
-        await self._driver().run(abandon(attempt))
+        await self._driver().run(self._abandon(attempt))
 
 
 class FairLock(Lock):

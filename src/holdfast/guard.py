@@ -73,4 +73,4 @@ def _run(client: object, call: Run[bool]) -> bool:
     try:
         return Driver(current(), endpoint).run(insist(call)).value
     except WireError as error:
-        raise ServerError(f"guard of {call.keys[0]!r}: {error}", address=error.address) from error
+        raise ServerError(f"guard of {call.keys[0]!r}: {error}{error.advice}", address=error.address) from error

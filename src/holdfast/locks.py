@@ -11,14 +11,14 @@ from typing import Never
 from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.requests import WireError
-from holdfast._core.sharing import abandon
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
 from holdfast._log import logger
-from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, ServerError
+from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 log = logger("holdfast")
 
@@ -74,7 +74,7 @@ class Lease(_lease.BaseLease):
             raise
         except BaseException:
             # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
-            self._driver.run(_lease.abandoned(self))
+            self._driver.run(self._abandoned())
             raise
 
     def notice_loss(self) -> None:
@@ -120,6 +120,7 @@ class Lock(_face.BaseLock):
     """
 
     _face = "sync"
+    _lease_type = Lease
 
     def __init__(
         self,
@@ -157,6 +158,9 @@ class Lock(_face.BaseLock):
             max_pass_time=max_pass_time,
             replicas=replicas,
         )
+        self._start()
+
+    def _start(self) -> None:
         self._current: Lease | None = None
         self._entered: _lease.Entered[Lease] = _lease.Entered()
         self._home: Driver | None = None
@@ -219,7 +223,7 @@ class Lock(_face.BaseLock):
             raise
         except BaseException:
             # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
-            self._driver().run(_lease.abandoned(self._entered.innermost(threading.get_ident())))
+            self._driver().run(self._entered.innermost(threading.get_ident())._abandoned())  # noqa: SLF001
             raise
         finally:
             self._entered.remove(self._entered.innermost(threading.get_ident()))
@@ -237,14 +241,17 @@ class Lock(_face.BaseLock):
             if error is None:
                 raise
             error.add_note(str(lost))
-        except ServerError as unreachable:
+        except (ServerError, QuorumError) as unreachable:
             warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
 
     def _driver(self) -> Driver:
         driver = self._home
         if driver is None or driver.process is not current():
-            driver = self._home = Driver(current(), self._endpoint)
+            driver = self._home = self._new_driver()
         return driver
+
+    def _new_driver(self) -> Driver:
+        return Driver(current(), self._endpoint)
 
     def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
         result = self._at_once(attempt)
@@ -252,16 +259,16 @@ class Lock(_face.BaseLock):
             attempt.slot = driver.slot()
             try:
                 result = driver.run(self._try(attempt, wait))
-            except (WireError, KeyConflict) as error:
+            except (WireError, KeyConflict, TooFew, Disagreement) as error:
                 raise self._user_error(error) from error
         if isinstance(result, Busy):
             return result
-        self._current = lease = Lease(self, driver, result)
+        self._current = lease = self._lease_type(self, driver, result)
         return lease
 
     def _undo(self, attempt: Attempt) -> None:
         _lease.disown(attempt, self._current)
-        self._driver().run(abandon(attempt))
+        self._driver().run(self._abandon(attempt))
 
 
 class FairLock(Lock):

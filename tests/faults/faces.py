@@ -94,8 +94,8 @@ class Place(NamedTuple):
 class Admin:
     """Looks at the keys of one lock, by a client of its own."""
 
-    def __init__(self, server: PrivateServer, name: str) -> None:
-        self.redis: Any = redis.Redis.from_url(server.url, decode_responses=True)
+    def __init__(self, server: PrivateServer, name: str, url: str = "") -> None:
+        self.redis: Any = redis.Redis.from_url(url or server.url, decode_responses=True)
         self.lock, self.state, self.queue = (key.decode() for key in lock_keys(name, "hf:", None))
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,13 +28,13 @@ import holdfast.guard
 
 
 class Peer:
-    """Starts the program; use it in a ``with``. ``options`` are those of the lock."""
+    """Starts the program; use it in a ``with``. ``options`` are those of the lock; ``through``: a command to start it by."""
 
-    def __init__(self, face: str, url: str, name: str, **options: Any) -> None:
+    def __init__(self, face: str, url: str, name: str, *, through: Sequence[str] = (), **options: Any) -> None:
         kept, self._keep = os.pipe()  # its forked children live until we close our end
         arguments = [face, url, name, json.dumps(options), str(kept)]
         self.process = subprocess.Popen(
-            [sys.executable, __file__, *arguments],
+            [*through, sys.executable, __file__, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[kept],

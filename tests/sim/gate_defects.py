@@ -151,7 +151,7 @@ KEEPING = (
     ),
     _gate(
         "kept-given-back-once",
-        "if isinstance(answer, WireError) and now < tenure.deadline:",
+        "if isinstance(answer, WireError) and now < due.until:",
         "if isinstance(answer, WireError) and now < 0:",
         "a lease that nobody uses is not given back if the server is away at that moment",
         file="_core/node.py",

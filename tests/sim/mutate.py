@@ -34,10 +34,13 @@ PACKAGE = TESTS.parent / "src" / "holdfast"
 RECORD = Path(__file__).with_name("mutations.json")
 PAGE = TESTS.parent / "docs" / "design" / "mutations.md"
 
-SEEDS = 10_000
+SEEDS = 1500
 """Histories of the swarm in which a defect has to be caught."""
 
-SCHEDULES = 5000
+SWARM = {"lock": "swarm", "quorum": "quorum"}
+"""What the record calls each of the swarms."""
+
+SCHEDULES = 1
 """Schedules of each scenario that are searched where the swarm has found nothing."""
 
 
@@ -48,7 +51,7 @@ class Caught:
     name: str
     rule: str
     by: str
-    """``swarm``, or the scenario."""
+    """``swarm``, ``quorum``, or the scenario."""
     seed: int
     choices: list[int]
     histories: int
@@ -58,7 +61,7 @@ class Caught:
     @property
     def where(self) -> str:
         """For people."""
-        return f"seed {self.seed}" if self.by == "swarm" else f"scenario {self.by}"
+        return f"seed {self.seed}" if self.by in SWARM.values() else f"scenario {self.by}"
 
 
 def patched(mutation: Mutation) -> str:
@@ -119,10 +122,10 @@ def copied() -> Iterator[Copy]:
 def search(copy: Copy, mutation: Mutation) -> Caught | None:
     """Histories with this defect, until a rule is violated."""
     with copy.mutated(mutation):
-        swarm = copy.part("swarm")
+        simulate = copy.part("campaign").SWARMS[mutation.of]
         for seed in range(SEEDS):
-            for violation in swarm.simulate(seed).violations:
-                return Caught(mutation.name, violation.rule, "swarm", seed, [], seed + 1, str(violation))
+            for violation in simulate(seed).violations:
+                return Caught(mutation.name, violation.rule, SWARM[mutation.of], seed, [], seed + 1, str(violation))
         searched = SEEDS
         for scenario in copy.part("scenarios").QUICK.values():
             report = scenario.explore(most=SCHEDULES)
@@ -145,8 +148,9 @@ def searched(mutations: Iterable[Mutation]) -> Iterator[tuple[Mutation, Caught |
 
 def again(copy: Copy, case: Caught) -> str:
     """What a recorded case violates now; empty if nothing."""
-    if case.by == "swarm":
-        found = copy.part("swarm").simulate(case.seed).violations
+    if case.by in SWARM.values():
+        (of,) = (of for of, by in SWARM.items() if by == case.by)
+        found = copy.part("campaign").SWARMS[of](case.seed).violations
     else:
         _, found = copy.part("scenarios").SCENARIOS[case.by].replay(case.choices)
         # Without its defect, a schedule may come to a place where there are fewer choices.

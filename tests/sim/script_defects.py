@@ -15,6 +15,8 @@ class Mutation:
     new: str
     breaks: str
     """What is wrong then, for people."""
+    of: str = "lock"
+    """The swarm that is to catch it: see `campaign.SWARMS`."""
 
 
 def _lua(name: str, file: str, old: str, new: str, breaks: str) -> Mutation:

@@ -16,7 +16,7 @@ from holdfast._wire.client import from_client, resolve
 from holdfast._wire.endpoint import DEFAULT_TIMEOUT, Endpoint
 from holdfast._wire.sentinel import Sentinel
 from holdfast._wire.url import from_url
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastWarning
 
 CANARY = "canary"
 
@@ -32,6 +32,7 @@ GOOD: dict[str, dict[str, object]] = {
     "redis://h?username=user&password=secret": {"username": "user", "password": "secret"},
     "redis://[::1]:7000": {"host": "::1", "port": 7000},
     "redis://h?socket_timeout=0.5": {"timeout": 0.5},
+    "redis://h?socket_timeout=2": {"timeout": 2.0},
     "valkey://h:1": {"host": "h", "port": 1, "tls": None},
     "rediss://h": {"host": "h", "port": 6379, "tls": ()},
     "valkeys://h?ssl_ca_certs=/ca.pem": {"tls": (("ssl_ca_certs", "/ca.pem"),)},
@@ -64,6 +65,26 @@ BAD = [
     "redis://h?db=1.5",
     "redis://h?socket_timeout=soon",
     "redis://h?socket_timeout=-1",
+    "redis://h?socket_timeout=0",
+    "redis://h?socket_timeout=1_0",
+    "redis://h?socket_timeout=1e3",
+    "redis://h?db=1_0",
+    "redis://h?db= 1",
+    "redis://h?db=",
+    "redis://h?db",
+    "redis://h?db=1&db=1",
+    "redis://h/1?db=1",
+    "redis://u@h?username=u",
+    "redis://:p@h?password=p",
+    "redis://u:100%@h",
+    "redis://u:%zz@h",
+    "redis://u:%ff@h",
+    "redis://h?password=100%",
+    "redis://h?ssl_ca_certs=/ca.pem",
+    "unix:///run/x.sock?ssl_cert_reqs=none",
+    "rediss://h?ssl_cert_reqs=maybe",
+    "rediss://h?ssl_check_hostname=0",
+    "rediss://h?ssl_ca_cert=/ca.pem",
     "redis://h?socket_timeout=nan",
     "redis://h?socket_timeout=inf",
     "redis://h?retries=3",
@@ -96,6 +117,13 @@ UNESCAPED = [
     f"redis://u:{CANARY}@h/x",
     f"redis://u:{CANARY}@h?nonsense=1",
     f"redis://h?password={CANARY}&db=x",
+    f"redis://h?password=1&{CANARY}=2",
+    f"redis://h?password=1&{CANARY}",
+    f"redis://h?password={CANARY}%",
+    f"redis://u:{CANARY}%@h",
+    f"redis://u:{CANARY}%ff@h",
+    f"redis://u:{CANARY}@h?password={CANARY}",
+    f"rediss://u:{CANARY}@h?ssl_cert_reqs={CANARY}",
     f"unix://u:{CANARY}@",
     f"http://u:{CANARY}@h",
     f"u:{CANARY}@h",
@@ -195,10 +223,36 @@ def test_tls_verifies_unless_told_otherwise() -> None:
     context = from_url("rediss://h").ssl_context()
     assert context is not None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
-    context = from_url("rediss://h?ssl_cert_reqs=none").ssl_context()
+    with pytest.warns(HoldfastWarning, match="its server is not verified"):
+        context = from_url("rediss://h?ssl_cert_reqs=none").ssl_context()
     assert context is not None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
+    with pytest.warns(HoldfastWarning, match="its server is not verified"):
+        context = from_url("rediss://h?ssl_check_hostname=false").ssl_context()
+    assert context is not None
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, False)
     assert from_url("redis://h").ssl_context() is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "it wants a client certificate"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", "does it want a client certificate"),
+        ("TLSV1_ALERT_UNKNOWN_CA", "it does not trust the CA of our client certificate"),
+        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", r"our client certificate \(ssl_certfile\) has expired"),
+        ("TLSV1_ALERT_PROTOCOL_VERSION", "no version of TLS"),
+        ("WRONG_VERSION_NUMBER", r"does not speak TLS on this port: is it a redis:// server\?"),
+        ("SOMETHING_NEW", "TLS: SOMETHING_NEW"),
+    ],
+)
+def test_what_the_other_sides_alerts_mean(reason: str, said: str) -> None:
+    import ssl
+
+    error = ssl.SSLError(1, "[SSL] (_ssl.c:1)")
+    error.reason = reason
+    assert re.search(said, from_url("rediss://h").why(error))
+    assert from_url("redis://h").why(OSError("as it is")) == "as it is"
 
 
 # Clients: only their settings are read, no connection is made

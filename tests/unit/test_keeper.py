@@ -130,6 +130,7 @@ def test_the_inbox_is_opened_for_the_first_who_waits(stage: Stage) -> None:
     assert put(this) == [None]
 
 
+@pytest.mark.fault(25)
 def test_a_deaf_inbox_is_closed_and_opened_again(stage: Stage) -> None:
     """Row 25: the server has no such listener any more, though nothing was heard of the connection."""
     stage.queued()
@@ -155,6 +156,7 @@ def test_a_message_hands_the_lock_over(stage: Stage) -> None:
     assert put(this) == [Granted(6, stage.now + CLAIM - margin(CLAIM), claim=True)]
 
 
+@pytest.mark.fault(28)
 @pytest.mark.parametrize(
     "payload",
     [
@@ -197,7 +199,7 @@ def test_a_script_that_the_server_has_forgotten_is_sent_whole(monkeypatch: pytes
     """Row 41."""
     sent: list[tuple[bytes, Callable[[Any, float], None]]] = []
     answers: list[Any] = []
-    link = Link(SimpleNamespace(), Endpoint())  # type: ignore[arg-type]
+    link = Link(SimpleNamespace(), Endpoint())
     monkeypatch.setattr(link, "_send", lambda packed, _timeout, then: sent.append((packed, then)))
     link.call(renewal(spec(), TOKEN, 30.0, 100.0), lambda answer, _sent: answers.append(answer))
     assert sent[0][0].split(b"\r\n")[2] == b"EVALSHA"

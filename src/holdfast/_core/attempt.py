@@ -126,3 +126,5 @@ class Grant:
     """The last fence of the block."""
     tenure: Tenure | None = None
     """The lease that it is part of, where another one of this process had it before."""
+    whole: Tenure | None = None
+    """The lease that it is, where that is made of several: of the votes of several servers."""

@@ -152,9 +152,24 @@ def _read_int(raw: object) -> int:
     return raw
 
 
+def _read_declared(raw: object) -> str:
+    match raw:
+        case [1]:
+            return "declared new: it votes now"
+        case [0]:
+            return "votes already"
+        case [-6, int(ms)]:
+            return f"another longest lease was agreed on: {ms / 1000:g} s"
+        case [-7, bytes()]:
+            return "it belongs to another list of servers"
+        case _:
+            return f"unexpected answer {raw!r}"
+
+
 VOTE: Script[Reply] = Script("vote", _read_vote)
 CONFIRM: Script[int] = Script("confirm", _read_int)
 YIELD: Script[int] = Script("yield", _read_int)
+DECLARE: Script[str] = Script("declare", _read_declared)
 
 
 class Tally(Protocol):
@@ -180,11 +195,21 @@ class Count:
         self.answers[server] = answer
         self._open -= 1
         self.yes += isinstance(answer, Answer) and self.says_yes(answer)
+        return self.decided
+
+    @property
+    def decided(self) -> bool:
+        """Whatever the others may say."""
         return self.yes >= self._needed or self.yes + self._open < self._needed
 
     @property
     def reached(self) -> bool:
         return self.yes >= self._needed
+
+    @property
+    def errors(self) -> bool:
+        """Not everybody who was asked has answered."""
+        return self._open > 0 or any(isinstance(answer, WireError) for answer in self.answers.values())
 
 
 class Heard:
@@ -223,9 +248,9 @@ class Ballot(Count):
     def granted(self) -> dict[int, Answer[Yes]]:
         return {n: a for n, a in self.answers.items() if isinstance(a, Answer) and type(a.value) is Yes}
 
-    def verdicts(self, limit: float) -> dict[str, str]:
+    def verdicts(self) -> dict[str, str]:
         """What each server said, for a reader."""
-        return {name: verdict(self.answers.get(n), limit) for n, name in enumerate(self.panel.names)}
+        return {name: verdict(self.answers.get(n), decided=self.decided) for n, name in enumerate(self.panel.names)}
 
     def remaining(self) -> float | None:
         """Seconds after which a majority is free, unless renewed; None: at no time."""
@@ -260,14 +285,14 @@ class Ballot(Count):
             raise KeyConflict(conflicts[0].why)
         others = self.replies(Disagrees)
         if len(self.panel.names) - len(others) < self.panel.majority:
-            said = "; ".join(f"{name}: {text}" for name, text in self.verdicts(0.0).items())
+            said = "; ".join(f"{name}: {text}" for name, text in self.verdicts().items())
             raise Disagreement(f"other users of these servers have agreed on something else: {said}", others[0].about)
 
 
-def verdict(answer: Answer[Reply] | WireError | None, limit: float) -> str:
-    """What a server said, for a reader."""
+def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:
+    """What a server said, for a reader. ``decided``: before all had answered."""
     if answer is None:
-        return f"no answer within {limit:g} s"
+        return "was not waited for" if decided else "no answer in time"
     if isinstance(answer, WireError):
         return f"refused: {answer}" if isinstance(answer, Refused) else str(answer)
     match answer.value:

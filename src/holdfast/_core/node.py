@@ -35,12 +35,16 @@ EARLY = 100
 
 
 class GiveBack(NamedTuple):
-    """A lease that nobody uses any more, to be given back at local time ``at``. The server may be away for longer than anybody
-    waits for the answer, and until the lease ends nobody else could have the lock."""
+    """Something that nobody uses any more, to be given back at local time ``at``. The server may be away for longer than
+    anybody waits for the answer, and until the lease ends nobody else could have the lock."""
 
     at: float
-    tenure: Tenure
-    gate: Gate | None
+    call: Run[int]
+    again: Run[int]
+    """What is sent if that was not answered: a copy of it may still come."""
+    until: float
+    """Local time at which it ends by itself."""
+    gate: Gate | None = None
     """Told of the first answer, whatever it is."""
     failures: int = 0
 
@@ -189,24 +193,26 @@ class Node:
     def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
         tenure.end()
         self.renewing.forget(tenure.token)
-        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), tenure, gate)))
+        timeout = tenure.spec.timeout
+        give, bury = (tenure.giving_back(bury=how, timeout=timeout) for how in (tenure.doubt, True))
+        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), give, bury, tenure.deadline, gate)))
+
+    def insist(self, call: Run[int], until: float) -> None:
+        """Send this until it is answered, or local time ``until``. Any thread may say so."""
+        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), call, call, until)))
 
     def _give_back(self, due: GiveBack) -> None:
-        tenure = due.tenure
-
         def then(answer: int | WireError, _sent: float) -> None:
             with self.mutex:
                 now = self.clock()
-                if isinstance(answer, WireError) and now < tenure.deadline:
+                if isinstance(answer, WireError) and now < due.until:
                     pause = min(1.0, 0.02 * 2**due.failures)
-                    self._give_backs.append(GiveBack(now + pause, tenure, None, due.failures + 1))
+                    self._give_backs.append(due._replace(at=now + pause, gate=None, failures=due.failures + 1))
                     self.keeper.wake_by(now + pause)
             if due.gate is not None:
                 due.gate.left()  # even if nobody knows whether it is back: who is next asks, and waits for it if need be
 
-        bury = tenure.doubt or due.failures > 0
-        give = Run(RELEASE, tenure.spec.keys, (tenure.token, "bury" if bury else "release"), tenure.spec.timeout)
-        self.commands.call(give, then)
+        self.commands.call(due.again if due.failures else due.call, then)
 
     # Renewal
 
@@ -349,9 +355,7 @@ class Node:
         """When this process ends: the leases that are lost by that, whose owners are to be told; and what to send. Held locks
         are given back, the record is removed. Called with the keeper's mutex held."""
         lost = [tenure for tenure in self.renewing.tenures() if tenure.lose("the process ends")]
-        calls: list[Call] = [
-            Run(RELEASE, tenure.spec.keys, (tenure.token, "bury" if tenure.doubt else "release"), 0.5) for tenure in lost
-        ]
+        calls: list[Call] = [tenure.giving_back(bury=tenure.doubt, timeout=0.5) for tenure in lost]
         if self._record_written:
             calls.append(Command(("DEL", f"hf:proc:{self.keeper.process_id}"), 0.5))
         return lost, calls

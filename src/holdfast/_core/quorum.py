@@ -9,7 +9,7 @@ heads of different servers' queues would block each other: who waits is given a 
 
 from __future__ import annotations
 
-from holdfast._core.attempt import Grant, Spec, margin, milliseconds
+from holdfast._core.attempt import Grant, margin, milliseconds
 from holdfast._core.ballot import (
     CONFIRM,
     MARKER,
@@ -28,8 +28,9 @@ from holdfast._core.ballot import (
     verdict,
 )
 from holdfast._core.mutex import Busy
+from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
 from holdfast._core.renewing import renewal
-from holdfast._core.requests import Answer, Call, Draw, Enroll, GiveBack, Hark, Now, Poll, Run, Unknown, WireError, Withdraw
+from holdfast._core.requests import Answer, Call, Draw, Now, Run, Unknown, WireError
 from holdfast._core.votes import Mandate, Vote
 
 LOOK_EVERY = 1.0
@@ -39,6 +40,10 @@ SPREAD = 0.004
 """Seconds over which those are spread who got in each other's way, at first; twice as many each time."""
 
 SPREAD_MOST = 0.5
+
+PATIENT = 5.0
+"""Seconds after which the connection to a server that owes an answer is closed. Until then what is sent to take something back
+can go behind what it takes back; nobody waits for that."""
 
 
 async def acquire(candidate: Candidate, wait: float | None) -> Grant | Busy:
@@ -79,7 +84,7 @@ async def _campaign(candidate: Candidate, at_once: bool, started: float) -> Gran
             end = candidate.until if candidate.until is not None else max(contact + candidate.patience, now + pause)
             known = candidate.waited or ballot.replies(Waits)  # they are there, and have said how long it takes
             if over or not known or now + pause > end:
-                raise TooFew(ballot.verdicts(candidate.spec.timeout))
+                raise TooFew(ballot.verdicts())
         if candidate.hope or voters < panel.majority:
             await _await_a_chance(candidate, now + pause)
         else:
@@ -110,9 +115,9 @@ async def _vote(candidate: Candidate, started: float) -> Ballot:
             candidate.hope,
             int((now - started) * 1000),
         ),
-        spec.timeout,
+        PATIENT,
     )
-    await Poll([call] * len(panel.names), ballot, spec.timeout)
+    await Poll([call] * len(panel.names), ballot, spec.timeout, begins=True)
     times = []
     for number, answer in ballot.answers.items():
         if isinstance(answer, Answer):
@@ -138,7 +143,7 @@ async def _settle(candidate: Candidate, ballot: Ballot) -> Grant | None:
     deadline = sorted((answer.sent for answer in granted.values()), reverse=True)[panel.majority - 1] + length
     if fences.count(fence) < panel.majority:
         confirmed = Count(len(granted), panel.majority)
-        confirm = Run(CONFIRM, spec.keys[:2], (candidate.token, fence), spec.timeout)
+        confirm = Run(CONFIRM, spec.keys[:2], (candidate.token, fence), PATIENT)
         calls: list[Call | None] = [confirm if number in granted else None for number in range(len(panel.names))]
         await Poll(calls, confirmed, min(spec.timeout, max(0.0, deadline - await Now())))
         if not confirmed.reached:
@@ -147,11 +152,12 @@ async def _settle(candidate: Candidate, ballot: Ballot) -> Grant | None:
     if now >= deadline:
         return None
     grant = Grant(candidate, fence, now, deadline)
-    mandate = grant.tenure = Mandate(grant, panel.majority)
+    mandate = grant.whole = Mandate(grant, panel.majority)
     for number, name in enumerate(panel.names):
         if candidate.voted[number]:  # or it has said no
             end = granted[number].sent + length if number in granted else now + length
-            mandate.add(number, Vote(Grant(candidate, fence, now, end), name, number in granted))
+            part = Grant(candidate, fence, now, end)
+            mandate.votes[number] = Vote(part, mandate, name, candidate.hope, number in granted)
     await Withdraw(candidate)
     return grant
 
@@ -166,11 +172,12 @@ async def _undo(candidate: Candidate, *, for_good: bool = False) -> None:
         return
     keys, token, timeout = candidate.spec.keys, candidate.token, candidate.spec.timeout
     heard = Heard({number for number, mode in enumerate(modes) if mode == "leave"})
-    await Poll([Run(YIELD, keys, (token, mode, hope), timeout) if mode else None for mode in modes], heard, timeout)
+    await Poll([Run(YIELD, keys, (token, mode, hope), PATIENT) if mode else None for mode in modes], heard, timeout)
     until = await Now() + candidate.spec.first_ttl
     for number, mode in enumerate(candidate.voted):
         if mode and isinstance(heard.answers.get(number), WireError):
-            await GiveBack(candidate, number, "bury", until)
+            bury = Run(YIELD, keys, (token, "bury", hope), timeout)
+            await GiveBack(bury, number, until)
     candidate.pending, candidate.voted = False, [""] * len(modes)
 
 
@@ -202,9 +209,12 @@ def _until_there_are_more(candidate: Candidate, ballot: Ballot, voters: int, tri
     """Seconds to wait where too few servers can vote."""
     waits = sorted(reply.seconds for reply in ballot.replies(Waits))
     missing = candidate.panel.majority - voters
-    if len(waits) >= missing:
-        return float(waits[missing - 1]) + SPREAD * _jitter(candidate)
-    return min(0.05 * 2.0 ** min(tries, 10), LOOK_EVERY) * (0.5 + _jitter(candidate))
+    pause = min(0.05 * 2.0 ** min(tries, 10), LOOK_EVERY) * (0.5 + _jitter(candidate))
+    if len(waits) < missing:
+        return pause
+    told = float(waits[missing - 1]) + SPREAD * _jitter(candidate)
+    # Who has said nothing may be back at any time, and has forgotten since when it waits if nobody asks.
+    return told if voters + len(waits) == len(candidate.panel.names) else min(told, pause)
 
 
 async def _await_a_chance(candidate: Candidate, until: float) -> None:
@@ -218,9 +228,10 @@ async def _await_a_chance(candidate: Candidate, until: float) -> None:
         await Hark(candidate, until)
 
 
-async def renew(spec: Spec, panel: Panel, mandate: Mandate, ttl: float, made: float) -> None:
+async def renew(candidate: Candidate, mandate: Mandate, ttl: float, made: float) -> None:
     """Have all servers that have granted set the lease to ``ttl`` seconds from now. Raises TooFew if too few answer;
-    `Mandate.notice_loss` finds out if a majority has said no."""
+    `Mandate.falls` finds out if a majority has said no."""
+    spec, panel = candidate.spec, candidate.panel
     votes = {number: vote for number, vote in mandate.votes.items() if not vote.lost}
     count = Renewals(len(votes), panel.majority)
     call = renewal(spec, mandate.token, ttl, made)
@@ -233,40 +244,38 @@ async def renew(spec: Spec, panel: Panel, mandate: Mandate, ttl: float, made: fl
             votes[number].renewed(made, answer.sent, ttl)
         elif state != 2:
             votes[number].lose("its key is gone or somebody else's")
-    mandate.notice_loss()
-    if not count.reached and not mandate.lost:
-        raise TooFew({name: _said(count, number, spec.timeout, "renewed") for number, name in enumerate(panel.names)})
+    if not count.reached and not mandate.falls() and not mandate.lost:
+        raise heard(count, panel, "renewed")
 
 
-async def release(spec: Spec, candidate: Candidate, mandate: Mandate) -> bool:
+async def release(candidate: Candidate, mandate: Mandate) -> bool:
     """Give the lock back on all servers, and return when a majority has said that it did. False if it was not ours any more.
 
     Who does not answer is told again until its vote ends. Raises TooFew when nobody can say whether it was ours."""
-    panel, votes = candidate.panel, mandate.votes
+    spec, panel, votes = candidate.spec, candidate.panel, mandate.votes
     calls: list[Call | None] = []
     for number in range(len(panel.names)):
-        sure = number not in votes or votes[number].believed
-        calls.append(Run(YIELD, spec.keys, (mandate.token, "release" if sure else "bury", candidate.hope), spec.timeout))
+        mode = "release" if number not in votes or votes[number].believed else "bury"
+        calls.append(Run(YIELD, spec.keys, (mandate.token, mode, candidate.hope), PATIENT))
     count = Count(len(calls), panel.majority)
     try:
         await Poll(calls, count, spec.timeout)
     finally:  # even if it was ended in the middle, and nobody knows how far that had come
         for number, vote in votes.items():
-            if not isinstance(count.answers.get(number), Answer) and not (count.reached and number not in count.answers):
-                await GiveBack(candidate, number, "bury", vote.deadline)
-    if count.reached:
-        return True
-    if len(panel.names) - len(count.answers) + count.yes >= panel.majority or _errors(count):
-        raise TooFew({name: _said(count, number, spec.timeout, "given back") for number, name in enumerate(panel.names)})
-    return False
+            if isinstance(count.answers.get(number), WireError) or not count.answers:
+                await GiveBack(vote.giving_back(bury=True, timeout=spec.timeout), number, vote.deadline)
+    if not count.reached and count.errors:
+        raise heard(count, panel, "given back")
+    return count.reached
 
 
-def _errors(count: Count) -> bool:
-    return any(isinstance(answer, WireError) for answer in count.answers.values())
-
-
-def _said(count: Count, number: int, limit: float, yes: str) -> str:
-    answer = count.answers.get(number)
-    if isinstance(answer, Answer):
-        return yes if count.says_yes(answer) else "it is not ours there any more"
-    return verdict(answer, limit)
+def heard(count: Count, panel: Panel, yes: str) -> TooFew:
+    """Too few have said yes, which is what they have done then."""
+    said = {}
+    for number, name in enumerate(panel.names):
+        answer = count.answers.get(number)
+        if isinstance(answer, Answer):
+            said[name] = yes if count.says_yes(answer) else "it is not ours there"
+        else:
+            said[name] = verdict(answer, decided=count.decided)
+    return TooFew(said)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from holdfast._core.attempt import GRID, Grant, Spec, answer_within, margin, milliseconds
-from holdfast._core.mutex import RENEW
+from holdfast._core.mutex import RELEASE, RENEW
 from holdfast._core.requests import Run, insist
 
 CLAIM_AFTER = 0.05
@@ -111,6 +111,14 @@ class Tenure:
             return False
         self.lost = reason
         return True
+
+    def lost_with_it(self) -> Tenure | None:
+        """What its owner has lost, now that this is lost."""
+        return self
+
+    def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
+        """The request that gives it back. ``bury``: a copy of the one that took it may still come."""
+        return Run(RELEASE, self.spec.keys, (self.token, "bury" if bury else "release"), timeout)
 
     def asks(self, now: float, ttl: float) -> float:
         """A lease of ``ttl`` seconds is about to be asked for. If that is less than what is believed now, it is what can be

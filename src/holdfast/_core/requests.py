@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 if TYPE_CHECKING:
     from holdfast._core.attempt import Attempt
-    from holdfast._core.ballot import Candidate, Tally
     from holdfast._core.waiting import Waiter
     from holdfast._lua import Script
 
@@ -45,6 +44,11 @@ class WireError(Exception):
         super().__init__(message)
         self.address = address
 
+    @property
+    def advice(self) -> str:
+        """What to do, where that is known, as the end of a sentence."""
+        return ""
+
 
 class NotSent(WireError):
     """No connection: the server has not seen the request."""
@@ -60,8 +64,20 @@ class Refused(WireError):
     def __init__(self, message: str, address: str = "") -> None:
         # "unknown command 'EVALSHA', with args beginning with: ..." repeats what it was sent: a token, or a password.
         message = message.partition(", with args beginning with")[0]
+        if message.startswith("ERR Error running script"):
+            # Redis 6 wraps what a script ran into: "... (call to f_1c): @user_script:90: @user_script: 90: -READONLY ..."
+            message = message.split(": ", 4)[-1].removeprefix("-")
         super().__init__(message, address)
         self.code = message.split(" ", 1)[0].split(":", 1)[0]
+        if "ACL failure in script" in message or "executing the script can't" in message:
+            self.code = "NOPERM"
+
+    @property
+    def advice(self) -> str:
+        text = str(self)
+        # What a script may not do, only the text says: first that of Redis 7 and Valkey, then that of 6.2.
+        forbidden = self.code == "NOPERM" or "ACL failure in script" in text or "The user executing the script can't" in text
+        return "; `holdfast acl` prints the rights that the user of the server needs" if forbidden else ""
 
     @property
     def transient(self) -> bool:
@@ -187,55 +203,6 @@ class Delist(Request[None]):
     """The waiter waits no more, whatever came of it."""
 
     waiter: Waiter
-
-
-@dataclass(slots=True)
-class Poll(Request[None]):
-    """Send a call to each of several servers, all at the same time (None: that one is not asked). Whatever comes, answer or
-    WireError, is told to ``tally``, until it says that it has heard enough, all have answered, or ``within`` seconds are over.
-
-    Who has not answered by then stays under way: the next call to that server goes behind it, on the same connection. Errors
-    are told, never raised.
-    """
-
-    calls: list[Call | None]
-    tally: Tally
-    within: float
-
-
-@dataclass(slots=True)
-class Enroll(Request[None]):
-    """Have a candidate told when the lock may be free (`Candidate.hints`): returns when the inboxes of a majority listen, at
-    local time ``until`` at the latest."""
-
-    candidate: Candidate
-    until: float
-
-
-@dataclass(slots=True)
-class Hark(Request[None]):
-    """Wait for a hint, until local time ``until`` at the latest."""
-
-    candidate: Candidate
-    until: float
-
-
-@dataclass(slots=True)
-class Withdraw(Request[None]):
-    """The candidate wants no hints any more."""
-
-    candidate: Candidate
-
-
-@dataclass(slots=True)
-class GiveBack(Request[None]):
-    """Have a server told to give back what it may have granted (``mode`` as in `_lua/yield.lua`), again and again until it
-    answers or local time ``until``. Waits for nothing."""
-
-    candidate: Candidate
-    server: int
-    mode: str
-    until: float
 
 
 async def insist(call: Request[R]) -> R:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from holdfast._core.attempt import Grant, margin
+from holdfast._core.ballot import YIELD
 from holdfast._core.renewing import Tenure
+from holdfast._core.requests import Run
 
 
 class Vote(Tenure):
     """What one server has granted; or may have, without our knowledge. Renewed as any lease on that server is."""
 
-    __slots__ = ("believed", "server")
+    __slots__ = ("believed", "hope", "server", "whole")
 
-    def __init__(self, grant: Grant, server: str, believed: bool) -> None:
+    def __init__(self, grant: Grant, whole: Mandate, server: str, hope: str, believed: bool) -> None:
         super().__init__(grant)
+        self.whole = whole
         self.server = server
+        self.hope = hope
         self.believed = believed
         """The server has said so. Else it has not answered yet; the first renewal will tell."""
 
@@ -26,6 +28,13 @@ class Vote(Tenure):
     def renewed(self, made: float, sent: float, ttl: float) -> None:
         super().renewed(made, sent, ttl)
         self.believed = self.believed or made >= self.asked_at
+
+    def lost_with_it(self) -> Tenure | None:
+        return self.whole if self.whole.falls() else None
+
+    def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
+        mode = "bury" if bury or not self.believed else "release"
+        return Run(YIELD, self.spec.keys, (self.token, mode, self.hope), timeout)
 
 
 class Mandate(Tenure):
@@ -39,10 +48,6 @@ class Mandate(Tenure):
         self.majority = majority
         self._least = grant.deadline
         super().__init__(grant)
-
-    def add(self, number: int, vote: Vote) -> None:
-        self.votes[number] = vote
-        vote.owner = lambda: self
 
     @property
     def deadline(self) -> float:
@@ -70,14 +75,9 @@ class Mandate(Tenure):
         for vote in self.votes.values():
             vote.end()
 
-    def notice_loss(self) -> None:
-        """A vote is lost. What is left may still be a majority."""
+    def falls(self) -> bool:
+        """True if the lease is lost, and nobody has noticed before: too few of the votes are left."""
         if sum(vote.counts for vote in self.votes.values()) >= self.majority:
-            return
-        if self.lose(f"no majority of its servers has it any more: {'; '.join(self._losses())}"):
-            owner = self.owner()
-            if owner is not None:
-                owner.notice_loss()
-
-    def _losses(self) -> Iterable[str]:
-        return (f"{vote.server}: {vote.lost}" for vote in self.votes.values() if vote.lost)
+            return False
+        why = "; ".join(f"{vote.server}: {vote.lost}" for vote in self.votes.values() if vote.lost)
+        return self.lose(f"no majority of its servers has it any more: {why}")

@@ -94,7 +94,7 @@ class Driver:
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process = process
-        self.endpoint = endpoint
+        self.endpoint: Any = endpoint
         self.loop = asyncio.get_running_loop()
         self.stream = stream_to(endpoint)
         self._at_once: dict[type, Callable[[Any], Any]] = {

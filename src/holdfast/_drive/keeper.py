@@ -14,10 +14,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.ballot import Candidate
 from holdfast._core.gate import Gate
 from holdfast._core.node import RECORD_AFTER, Node
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, NotSent
+from holdfast._core.requests import Answer, NotSent, Run
 from holdfast._core.surroundings import Line
 from holdfast._core.waiting import Waiter
 from holdfast._drive.clock import clock
@@ -123,6 +124,26 @@ class Keeper:
             self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, clock())
             self.wake_by(waiter.refresh_at)
 
+    def hope(self, endpoint: Endpoint, candidate: Candidate) -> bool:
+        """Tell a candidate when the lock may be free on this server. True if the inbox listens; else it is woken then."""
+        with self.mutex:
+            node = self._node(endpoint)
+            node.want_record(clock())
+            if candidate.hope not in node.hopes:
+                node.hopes[candidate.hope] = candidate
+                self.wake_by(clock())
+            return node.reachable
+
+    def despair(self, endpoint: Endpoint, candidate: Candidate) -> None:
+        """It wants to know no more."""
+        with self.mutex:
+            self._node(endpoint).hopes.pop(candidate.hope, None)
+
+    def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
+        """Send this until it is answered, or local time ``until``."""
+        with self.mutex:
+            self._node(endpoint).insist(call, until)
+
     def facts_changed(self) -> None:
         """Write the process record again soon, where there is one."""
         now = clock()
@@ -199,8 +220,12 @@ class Keeper:
 
     def report(self, tenure: Tenure) -> None:
         """Tell the owner that his lease is lost; the mutex is not held."""
-        log.info("lock %r lost: %s", tenure.spec.name, tenure.lost)
-        owner = tenure.owner()
+        whole = tenure.lost_with_it()
+        if whole is None:
+            log.debug("a vote for %r lost: %s", tenure.spec.name, tenure.lost)
+            return
+        log.info("lock %r lost: %s", whole.spec.name, whole.lost)
+        owner = whole.owner()
         if owner is not None:
             owner.notice_loss()
 

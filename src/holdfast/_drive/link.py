@@ -7,7 +7,8 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol
 
 import hiredis
 
@@ -20,18 +21,47 @@ from holdfast._wire.blocking import CONNECT_TIMEOUT, open_socket
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import demoted, forgotten, pack, value
 
-if TYPE_CHECKING:
-    from holdfast._drive.keeper import Keeper
-
 log = logger("holdfast.keeper")
 
 READ_SIZE = 65536
+
+CONNECTED_WITHIN = 0.2
+"""Seconds that a connection may take at least, however soon an answer is wanted."""
+
+
+class Keeper(Protocol):
+    """Who looks after connections, as they see him: the keeper, or a thread that asks several servers itself."""
+
+    @property
+    def selector(self) -> selectors.BaseSelector:
+        """Tells when there is something to read."""
+
+    @property
+    def mutex(self) -> AbstractContextManager[object]:
+        """Held while somebody else may use a connection."""
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Call this soon, in the thread that looks after the connection."""
+
+    def safely(self, action: Callable[..., object], *args: Any) -> bool:
+        """Do something of which nobody else's lease may depend."""
+
+    def moved(self, endpoint: Endpoint, where: object) -> None:
+        """A connection was opened to this one of the servers that the endpoint may mean."""
 
 
 class _Sent(NamedTuple):
     then: Then
     sent: float
     deadline: float
+
+
+class _Queued(NamedTuple):
+    packed: bytes
+    timeout: float
+    then: Then
+    sent: float
+    """When it was to be."""
 
 
 class Link:
@@ -50,6 +80,8 @@ class Link:
         self._on_closed = on_closed
         self.sock: socket.socket | None = None
         self._opening = False
+        self._tries = 0
+        """At opening it: what becomes of another one than the latest does not count."""
         self._closed = False
         self._retry_at = 0.0
         self._backoff = 0.0
@@ -64,10 +96,10 @@ class Link:
         self.returned = False
         """He does so no more: it can be taken back."""
         self._out = b""
-        self._queued: list[tuple[bytes, float, Then]] = []
+        self._queued: list[_Queued] = []
         self._sent: deque[_Sent] = deque()
         self._due = float("inf")
-        """No later than the first deadline of what was sent and not answered."""
+        """No later than the first deadline of what was sent and not answered, or waits for the connection."""
 
     def call(self, call: Call, then: Then) -> None:
         """Send a call, opening the connection if need be. ``then`` is called exactly once, by the keeper thread, with the typed
@@ -91,6 +123,10 @@ class Link:
 
         self._send(pack(call), call.timeout, on_reply)
 
+    def owes_since(self) -> float:
+        """Since when the server has owed an answer, or a connection (local seconds); infinity if it owes nothing."""
+        return self._sent[0].sent if self._sent else self._queued[0].sent if self._queued else float("inf")
+
     @property
     def busy(self) -> bool:
         """Whether an answer is awaited."""
@@ -104,15 +140,18 @@ class Link:
         if self._closed or (not self._opening and now < self._retry_at):
             then(NotSent(f"no connection to {self._endpoint.address}", self._endpoint.address), now)
             return
-        self._queued.append((packed, timeout, then))
+        self._queued.append(_Queued(packed, timeout, then, now))
+        # Where packets vanish, the kernel asks again after a second, and a short lease would end meanwhile: we try anew.
+        self._due = min(self._due, now + max(timeout, CONNECTED_WITHIN))
         if not self._opening:
             self._opening = True
+            self._tries += 1
             try:
-                threading.Thread(target=self._open, name="holdfast-connect", daemon=True).start()
+                threading.Thread(target=self._open, args=(self._tries,), name="holdfast-connect", daemon=True).start()
             except (RuntimeError, MemoryError) as error:  # no more threads, or the interpreter is shutting down
-                self._opened(NotSent(str(error), self._endpoint.address))
+                self._opened(NotSent(str(error), self._endpoint.address), self._tries)
 
-    def _open(self) -> None:
+    def _open(self, number: int) -> None:
         """In a thread of its own: a server that hangs must not hold up the renewals on others."""
         try:
             result: socket.socket | WireError = open_socket(self._endpoint, CONNECT_TIMEOUT)
@@ -120,10 +159,14 @@ class Link:
             result = error
         except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting commands must be answered
             result = NotSent(f"{self._endpoint.address}: {error!r}", self._endpoint.address)
-        self._keeper.call(lambda: self._opened(result))
+        self._keeper.call(lambda: self._opened(result, number))
 
-    def _opened(self, result: socket.socket | WireError) -> None:
-        self._opening = False
+    def _opened(self, result: socket.socket | WireError, number: int) -> None:
+        if number != self._tries or not self._opening:
+            if not isinstance(result, WireError):
+                result.close()
+            return
+        self._opening, self._due = False, float("inf")
         queued, self._queued = self._queued, []
         if isinstance(result, WireError) or self._closed:
             self._backoff = min(1.0, max(0.05, 2 * self._backoff))
@@ -131,8 +174,8 @@ class Link:
             error = result if isinstance(result, WireError) else NotSent("closed", self._endpoint.address)
             if not isinstance(result, WireError):
                 result.close()
-            for _, _, then in queued:
-                self._keeper.safely(then, error, clock())
+            for request in queued:
+                self._keeper.safely(request.then, error, clock())
             return
         self._backoff = 0.0
         result.setblocking(False)
@@ -141,8 +184,8 @@ class Link:
         self._keeper.selector.register(result, selectors.EVENT_READ, self)
         if self._endpoint.finder is not None:
             self._keeper.moved(self._endpoint, result.getpeername())
-        for packed, timeout, then in queued:
-            self._write(packed, timeout, then)
+        for request in queued:
+            self._write(request.packed, request.timeout, request.then)
 
     def _write(self, packed: bytes, timeout: float, then: Then) -> None:
         now = clock()
@@ -204,6 +247,10 @@ class Link:
 
     def overdue(self, now: float) -> None:
         if now < self._due:
+            return
+        if self._opening:
+            address = self._endpoint.address
+            self._opened(NotSent(f"no answer from {address}: not connected in time", address), self._tries)
             return
         self._due = min((request.deadline for request in self._sent), default=float("inf"))
         if now >= self._due:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from holdfast._drive.aio import Driver
+    from holdfast._drive.fleet import Fleets
     from holdfast._wire.foreign import Calls
 
 
@@ -35,6 +36,7 @@ class Process:
         self._tokens: list[str] = []
         self._mutex = threading.Lock()
         self._pools: dict[Endpoint, Pool | Calls] = {}
+        self._fleets: dict[tuple[Endpoint, ...], Fleets] = {}
         self._keeper: Keeper | None = None
         self.drivers: dict[asyncio.AbstractEventLoop, dict[Endpoint, Driver]] = {}
         """Of the asyncio face, with their connections, by the loop they belong to."""
@@ -80,6 +82,16 @@ class Process:
                     pool = self._pools[endpoint] = Calls(endpoint)
             return pool
 
+    def fleets(self, endpoints: tuple[Endpoint, ...]) -> Fleets:
+        """Connections to several servers at once."""
+        from holdfast._drive.fleet import Fleets
+
+        with self._mutex:
+            fleets = self._fleets.get(endpoints)
+            if fleets is None:
+                fleets = self._fleets[endpoints] = Fleets(endpoints)
+            return fleets
+
     @property
     def keeper(self) -> Keeper:
         """The keeper, started on first use."""
@@ -101,7 +113,7 @@ class Process:
         """Give back held locks, end the keeper, close the connections; at most about a second."""
         with self._mutex:
             keeper, self._keeper = self._keeper, None
-            pools = list(self._pools.values())
+            pools = [*self._pools.values(), *self._fleets.values()]
         if keeper is not None:
             keeper.stop(0.5)
         for pool in pools:
@@ -114,7 +126,7 @@ class Process:
         Closing alone would do for the server to see the parent's end, but the objects that own the sockets are copies too
         and would close whatever gets the same number later. Nothing is shut down: the parent goes on using the connection.
         """
-        sockets = [sock for pool in self._pools.values() for sock in pool.sockets()]
+        sockets = [sock for pool in [*self._pools.values(), *self._fleets.values()] for sock in pool.sockets()]
         if self._keeper is not None:
             sockets += self._keeper.sockets()
         sockets += [s for drivers in self.drivers.values() for driver in drivers.values() for s in driver.stream.sockets()]

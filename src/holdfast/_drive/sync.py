@@ -37,7 +37,7 @@ class Driver:
 
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process = process
-        self.endpoint = endpoint
+        self.endpoint: Any = endpoint
         self._pool = process.pool(endpoint)
         self._do: dict[type, Callable[[Any], Any]] = {
             Run: self._call,

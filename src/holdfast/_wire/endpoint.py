@@ -96,35 +96,27 @@ class Endpoint:
             commands.append(("AUTH", user, password or "") if user else ("AUTH", password or ""))
         if self.db:
             commands.append(("SELECT", str(self.db)))
+        if self.tls is not None and not commands:
+            # Whether it accepts our certificate, a server says only after the handshake: had it been a request of a lock, that
+            # would be unknown, and asked again.
+            commands.append(("PING",))
         return commands
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Certificate and host name are verified unless the client's settings say otherwise."""
         if self.tls is None:
             return None
-        import ssl
+        from holdfast._wire import tls
 
-        options = dict(self.tls)
-        context = ssl.create_default_context(
-            cafile=options.get("ssl_ca_certs"), capath=options.get("ssl_ca_path"), cadata=options.get("ssl_ca_data")
-        )
-        reqs = options.get("ssl_cert_reqs", "required")
-        context.check_hostname = bool(options.get("ssl_check_hostname", True)) and reqs not in {
-            "none",
-            None,
-            ssl.CERT_NONE,
-        }
-        if reqs in {"none", None, ssl.CERT_NONE}:
-            context.verify_mode = ssl.CERT_NONE
-        elif reqs in {"optional", ssl.CERT_OPTIONAL}:
-            context.verify_mode = ssl.CERT_OPTIONAL
-        if options.get("ssl_certfile"):
-            context.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"), options.get("ssl_password"))
-        if options.get("ssl_min_version"):
-            context.minimum_version = options["ssl_min_version"]
-        if options.get("ssl_ciphers"):
-            context.set_ciphers(options["ssl_ciphers"])
-        return context
+        return tls.context(dict(self.tls))
+
+    def why(self, error: BaseException) -> str:
+        """What a failed connection is to be told as."""
+        if self.tls is None:
+            return str(error)
+        from holdfast._wire import tls
+
+        return tls.why(error, self.host)
 
 
 TLS_OPTIONS = {

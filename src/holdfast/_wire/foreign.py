@@ -97,6 +97,10 @@ class AioCalls(Multiplex):
     def send(self, packed: bytes, timeout: float) -> None:
         """Never at once."""
 
+    def silent_for(self) -> float:
+        """Nobody knows: the client may wait for a connection of its own."""
+        return 0.0
+
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
         """Send one command: its reply (an error reply is returned, not raised) and the time it was sent. Raises Unknown."""
         sent = clock()
@@ -185,6 +189,10 @@ class ForeignLine:
             run = self._answer if self._on_push is None else self._listen
             self._thread = threading.Thread(target=run, name="holdfast-client", daemon=True)
             self._thread.start()
+
+    def owes_since(self) -> float:
+        """Since when an answer is awaited (local seconds); infinity if there is nothing to be answered."""
+        return min((job.sent for job in self._pending if not job.done), default=float("inf"))
 
     @property
     def busy(self) -> bool:

@@ -32,6 +32,7 @@ def main() -> int:
     parser_swarm.add_argument("--histories", type=int, metavar="N", help="stop after so many histories")
     parser_swarm.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="first seed (default: 0)")
     parser_swarm.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
+    parser_swarm.add_argument("--quorum", action="store_true", help="a lock on several servers")
     parser_swarm.set_defaults(run=_swarm)
 
     parser_explore = commands.add_parser("explore", help="every schedule of a small scenario")
@@ -40,7 +41,7 @@ def main() -> int:
     parser_explore.set_defaults(run=_explore)
 
     parser_replay = commands.add_parser("replay", help="one seed, or one schedule, as a timeline")
-    parser_replay.add_argument("which", metavar="SEED|SCENARIO:CHOICES", help="17, or two-crash:0.0.3.1")
+    parser_replay.add_argument("which", metavar="SEED|SCENARIO:CHOICES", help="17, quorum:17, or two-crash:0.0.3.1")
     parser_replay.add_argument("--requests", action="store_true", help="show each request too")
     parser_replay.set_defaults(run=_replay)
 
@@ -59,7 +60,7 @@ def main() -> int:
 
 
 def _swarm(args: argparse.Namespace) -> int:
-    from holdfast.testing.campaign import Tally, campaign
+    from holdfast.testing.campaign import ENOUGH, ENOUGH_OF_SEVERAL, Tally, campaign
 
     if args.seconds is None and args.histories is None:
         args.seconds = 10.0
@@ -78,16 +79,18 @@ def _swarm(args: argparse.Namespace) -> int:
         seconds=args.seconds,
         jobs=args.jobs,
         progress=lambda tally: _progress(rate(tally)),
+        of="quorum" if args.quorum else "lock",
     )
     _progress("")
     print(rate(tally))
     print(f"seeds from {args.first}; each core {tally.histories / max(1e-9, tally.seconds):.0f} histories a second")
     print(tally.coverage)
+    prefix = "quorum:" if args.quorum else ""
     for seed, what in tally.failed[:20]:
-        print(f"seed {seed}: {what}\n  python -m holdfast.testing replay {seed}")
+        print(f"seed {seed}: {what}\n  python -m holdfast.testing replay {prefix}{seed}")
     if tally.failed:
-        _show(str(tally.failed[0][0]), requests=False)
-    missing = tally.missing()
+        _show(f"{prefix}{tally.failed[0][0]}", requests=False)
+    missing = tally.missing(ENOUGH_OF_SEVERAL if args.quorum else ENOUGH)
     if missing:
         print(f"INVALID, too little has happened: {', '.join(missing)}")
     return VIOLATED if tally.failed else INVALID if missing else OK
@@ -129,22 +132,27 @@ def _replay(args: argparse.Namespace) -> int:
     from holdfast.testing.scenarios import SCENARIOS
 
     name, _, choices = args.which.partition(":")
-    if not (name in SCENARIOS and choices.replace(".", "0").isdigit()) and not args.which.isdigit():
-        print(f"{args.which!r} is neither a seed (17) nor a scenario with its choices (two-crash:0.0.3.1)", file=sys.stderr)
+    seed = args.which.isdigit() or (name == "quorum" and choices.isdigit())
+    if not seed and not (name in SCENARIOS and choices.replace(".", "0").isdigit()):
+        print(
+            f"{args.which!r} is neither a seed (17, quorum:17) nor a scenario with its choices (two-crash:0.0.3.1)",
+            file=sys.stderr,
+        )
         return INVALID
     return VIOLATED if _show(args.which, requests=args.requests) else OK
 
 
 def _show(which: str, *, requests: bool) -> bool:
     """Draw a history; True if something is violated in it."""
-    from holdfast.testing import swarm, timeline
+    from holdfast.testing import timeline
+    from holdfast.testing.campaign import SWARMS
     from holdfast.testing.scenarios import SCENARIOS
 
     name, _, choices = which.partition(":")
     if name in SCENARIOS:
         history, violations = SCENARIOS[name].replay([int(choice) for choice in choices.split(".") if choice], trace=requests)
     else:
-        run = swarm.simulate(int(name), trace=requests)
+        run = SWARMS[name if choices else "lock"](int(choices or name), trace=requests)
         history, violations = run.history, run.violations
         print(f"seed {run.seed}: {run.profile}")
     print(timeline.draw(history, violations))

@@ -6,16 +6,20 @@ import gc
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from holdfast.testing import swarm
+from holdfast.testing import quorum, swarm
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 
 BATCH = 100
 """Seeds that one process does before it reports."""
+
+SWARMS: dict[str, Callable[..., swarm.Run | quorum.Run]] = {"lock": swarm.simulate, "quorum": quorum.simulate}
+"""What makes a history of a seed: with a lock on one server, or on several."""
 
 ENOUGH = {
     "contended": 100,
@@ -29,6 +33,13 @@ ENOUGH = {
 }
 """Rule R11: what has to happen in 1,000 histories at least, or they have proved nothing."""
 
+ENOUGH_OF_SEVERAL = {
+    **{name: count for name, count in ENOUGH.items() if name != "handed_over"},
+    "script confirm": 1000,
+    "script renew": 1000,
+}
+"""The same, for a lock on several servers."""
+
 
 @dataclass(slots=True)
 class Tally:
@@ -40,6 +51,8 @@ class Tally:
     seconds: float = 0.0
     """Of a processor, added up: other programs that want it too do not count."""
     coverage: Coverage = field(default_factory=Coverage)
+    scripts: Counter[str] = field(default_factory=Counter)
+    """How often each was run."""
     failed: list[tuple[int, str]] = field(default_factory=list)
     """Seeds with what they violate."""
 
@@ -49,22 +62,31 @@ class Tally:
         self.steps += other.steps
         self.seconds += other.seconds
         self.coverage += other.coverage
+        self.scripts += other.scripts
         self.failed += other.failed
 
-    def missing(self) -> list[str]:
+    def missing(self, enough: Mapping[str, int] = ENOUGH) -> list[str]:
         """What has happened too rarely for the verdict to mean anything (R11)."""
         share = min(1.0, self.histories / 1000)
-        return self.coverage.missing({name: max(1, int(count * share)) for name, count in ENOUGH.items()})
+        least = {name: max(1, int(count * share)) for name, count in enough.items()}
+        scripts = {name: count for name, count in least.items() if name.startswith("script ")}
+        rare = [
+            f"{name}: {self.scripts[name[7:]]} of {count}" for name, count in scripts.items() if self.scripts[name[7:]] < count
+        ]
+        return self.coverage.missing({name: count for name, count in least.items() if name not in scripts}) + rare
 
 
-def batch(first: int, count: int) -> Tally:
+def batch(first: int, count: int, of: str = "lock") -> Tally:
     """Some seeds, one after the other."""
     tally = Tally()
+    simulate = SWARMS[of]
     gc.freeze()  # what was imported is not looked at again and again
     started = time.process_time()
     for seed in range(first, first + count):
-        run = swarm.simulate(seed, coverage=tally.coverage)
-        tally.calls += sum(server.calls for server in run.world.servers)
+        run = simulate(seed, coverage=tally.coverage)
+        for server in run.world.servers:
+            tally.calls += server.calls
+            tally.scripts += server.asked_for
         tally.steps += run.world.steps
         if run.violations:
             tally.failed.append((seed, str(run.violations[0])))
@@ -80,8 +102,9 @@ def campaign(
     seconds: float | None = None,
     jobs: int | None = None,
     progress: Callable[[Tally], None] | None = None,
+    of: str = "lock",
 ) -> Tally:
-    """Seeds from ``first`` on, until so many histories or seconds (whichever comes first), on ``jobs`` processes."""
+    """Seeds of a swarm from ``first`` on, until so many histories or seconds (whichever comes first), on ``jobs`` processes."""
     jobs = jobs or os.cpu_count() or 1
     total = Tally()
     deadline = time.monotonic() + (seconds if seconds is not None else float("inf"))
@@ -95,7 +118,7 @@ def campaign(
                 following = next(todo, None)
                 more = following is not None and time.monotonic() < deadline
                 if following is not None and more:
-                    running.add(pool.submit(batch, *following))
+                    running.add(pool.submit(batch, *following, of))
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 total.add(future.result())

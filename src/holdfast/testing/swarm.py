@@ -7,7 +7,9 @@ Many histories with a few faults each find more than few histories with all of t
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from holdfast._core.attempt import Spec
 from holdfast._core.mutex import CLAIM
@@ -151,10 +153,10 @@ class Run:
         return self.world.history
 
 
-async def work(worker: Worker, specs: dict[str, Spec], rounds: list[Round], *, fair: bool = False) -> None:
+async def work(rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
     """What a worker does: takes a lock, writes to what it protects, now and then, and gives the lock back."""
     for planned in rounds:
-        lock = Lock(worker, specs[planned.lock], fair=fair)
+        lock = lock_of(planned.lock)
         lease: Lease | None = None
         try:
             lease = await lock.acquire(planned.wait)
@@ -205,10 +207,15 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
             world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Worker(world.processes[of], str(number + 1))
-        worker.start(work(worker, odd if number == profile.odd else specs, rounds, fair=profile.fair[of]))
+        mine = odd if number == profile.odd else specs
+        worker.start(work(rounds, partial(_lock, worker, mine, fair=profile.fair[of])))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
     return world, profile
+
+
+def _lock(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Lock:
+    return Lock(worker, specs[name], fair=fair)
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run:

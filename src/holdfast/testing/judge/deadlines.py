@@ -23,10 +23,8 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
         if not scene.server:
             continue
         for hold in scene.holds:
-            said = [event for event in case.said(hold) if event.at > hold.since]
-            freed = next((event for event in said if event.kind == "freed" and event.at < hold.end), None)
-            # A copy of the request, made by somebody in between, may get the lock back for the one who believes to have it.
-            if freed is not None and not any(event.kind == "granted" for event in said):
+            freed = _freed(case, hold, limits.quorum)
+            if freed is not None:
                 due = case.due(freed.at, limits.notice, case.touching(hold.process))
                 if hold.end > due + ROUNDING:
                     text = f"{hold.who} lost {hold.lock!r} at {case.ms(freed.at)}, and believed until {case.ms(hold.end)}"
@@ -38,30 +36,67 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
                     yield Violation("R6", text, (hold.taken,))
 
 
+def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
+    """When the server, or too many of them, did not have a lock any more that somebody believed to hold."""
+    keeps: set[str] = set()
+    freed = None
+    for event in case.said(hold):
+        if event.kind in {"granted", "extended"}:
+            keeps.add(event.who)
+        elif event.kind == "freed":
+            keeps.discard(event.who)
+            if len(keeps) < quorum and freed is None and hold.since < event.at < hold.end:
+                freed = event
+        if event.kind == "granted" and event.at > hold.since:
+            # A copy of the request, made by somebody in between, may get the lock back for the one who believes to have it.
+            return None
+    return freed
+
+
 def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """A lock is not left free for longer than ``limits.handover`` while somebody stands in line, at the server or in his own
     process. Each ``ask`` comes to an end, and not later than ``limits.lag`` after the end of its wait. Time counts without
     faults; who crashes need not end."""
     for lock, scene in case.scenes.items():
-        if not scene.server:
-            continue
-        wanted = [(place.event, place.ended) for place in scene.queued.values()]
-        wanted += [(event, ask.ended) for event, ask in scene.lined if ask is not None]
-        for since, until in _free(case, lock, scene) if wanted else ():
-            if until - since <= limits.handover:
-                continue
-            for event, ended in wanted:
-                waits, ends = max(since, event.at), min(until, ended)
-                process = process_of(event.who)
-                if any(hold.process == process and hold.since < ends and hold.end > waits for hold in scene.holds):
-                    continue  # one of his own process believes to have it: see R6
-                if ends > case.due(waits, limits.handover, case.touching(process)) + ROUNDING:
-                    text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
-                    yield Violation("R7", text, (event,))
-                    break
+        if limits.quorum > 1:
+            yield from _idle(case, limits, lock, scene)
+        elif scene.server:
+            yield from _left_free(case, limits, lock, scene)
     for ask in case.asks:
         if ask.ended > ask.event.until + limits.lag or ask.ended == INFINITY:
             yield from _overdue(case, ask, limits.lag)
+
+
+def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
+    wanted = [(place.event, place.ended) for place in scene.queued.values()]
+    wanted += [(event, ask.ended) for event, ask in scene.lined if ask is not None]
+    for since, until in _free(case, lock, scene) if wanted else ():
+        if until - since <= limits.handover:
+            continue
+        for event, ended in wanted:
+            waits, ends = max(since, event.at), min(until, ended)
+            process = process_of(event.who)
+            if any(hold.process == process and hold.since < ends and hold.end > waits for hold in scene.holds):
+                continue  # one of his own process believes to have it: see R6
+            if ends > case.due(waits, limits.handover, case.touching(process)) + ROUNDING:
+                text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
+                yield Violation("R7", text, (event,))
+                break
+
+
+def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
+    """Where several servers have to agree: nobody has the lock, as far as clients know, and somebody asks for it."""
+    since = case.start
+    holds = sorted(scene.holds, key=attrgetter("since"))
+    for upto, kept in [(hold.since, hold.end if hold.how == "release" else hold.until) for hold in holds] + [(case.last, 0.0)]:
+        for ask in case.asks:
+            waits, ends = max(since, ask.event.at), min(upto, ask.ended, ask.event.until)
+            due = case.due(waits, limits.handover, case.touching(process_of(ask.event.who)))
+            if ask.event.lock == lock and ends > due + ROUNDING:
+                text = f"nobody had {lock!r} from {case.ms(since)}, and {ask.event.who} asked for it until {case.ms(ends)}"
+                yield Violation("R7", text, (ask.event,))
+                break
+        since = max(since, kept)
 
 
 def _free(case: Evidence, lock: str, scene: Scene) -> Iterator[tuple[float, float]]:

@@ -200,9 +200,9 @@ class Evidence:
     # What excuses what
 
     def granted(self, hold: Hold) -> float | None:
-        """When the server gave this hold its lock, where that is known."""
-        times = [event.at for event in self.leases[hold.lease] if event.kind == "granted" and event.at <= hold.since]
-        return times[-1] if times else None
+        """When the server gave this hold its lock, where that is known; and is one moment: several servers have several."""
+        grants = [event for event in self.leases[hold.lease] if event.kind == "granted" and event.at <= hold.since]
+        return grants[-1].at if len({event.who for event in grants}) == 1 else None
 
     def unsettled(self, earlier: Hold, later: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
         """The server has had a fault that ``earlier`` came before and ``later`` after: it cannot have kept its word to both.
@@ -289,7 +289,7 @@ class Evidence:
     def _taken(self, event: Event) -> None:
         scene = self._scene(event.lock)
         lease = event.lease or event.attempt
-        received = bool(event.lease) and (lease in scene.passed or any(hold.lease == lease for hold in scene.holds))
+        received = bool(event.lease) and (lease in scene.passed or any(hold.lease == lease for hold in reversed(scene.holds)))
         hold = Hold(event, self._outcome(event), received)
         self.processes.add(hold.process)
         if hold.ask is not None and scene.holds and scene.holds[-1].since > hold.ask.event.at:

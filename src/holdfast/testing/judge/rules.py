@@ -7,12 +7,12 @@ in order, is in `deadlines`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.testing.history import Event, process_of
-from holdfast.testing.judge.evidence import Evidence, Hold, Scene
+from holdfast.testing.judge.evidence import SERVER, UNSETTLING, Evidence, Hold, Scene
 
 ROUNDING = 1e-6
 """Seconds by which two reckonings of the same time may differ."""
@@ -46,30 +46,36 @@ class Limits:
     """As long, from when it was taken, it may then be passed on."""
     recall: bool = False
     """Even who does not wait gets a lock that is only kept: messages are quick here."""
+    quorum: int = 1
+    """So many servers have to keep a lock for its holder: more than one where it is had from a majority."""
+    excuses: frozenset[str] = UNSETTLING
+    """Faults of a server after which there may be two holders: not amnesia, where servers guard against that."""
+    rewinds: str = "clock back"
+    """How a fault begins after which fences may fall, if it comes with amnesia: a clock that is behind what was issued."""
 
 
 USUAL = Limits()
 
 
-def r1_exclusion(case: Evidence, _: Limits) -> Iterator[Violation]:
+def r1_exclusion(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """Of one lock, never two believe at the same time to hold it. A belief begins with ``taken`` and ends with what comes
     first of ``release``, ``lost``, a crash, and its ``until``, as last renewed.
 
-    Excused: an overlap of which the earlier was granted before a server's fault of kind amnesia, clock or foreign and the
-    later one after it (or both while it lasted).
+    Excused: an overlap of which the earlier was granted before a server's fault of kind amnesia, clock or foreign
+    (``limits.excuses``) and the later one after it (or both while it lasted).
     """
     for scene in case.scenes.values():
-        yield from crowd("R1", case, scene, 1)
+        yield from crowd("R1", case, scene, 1, limits.excuses)
 
 
-def crowd(rule: str, case: Evidence, scene: Scene, permits: int) -> Iterator[Violation]:
+def crowd(rule: str, case: Evidence, scene: Scene, permits: int, excuses: Collection[str] = UNSETTLING) -> Iterator[Violation]:
     believers: list[Hold] = []
     for hold in scene.holds:
         since = hold.since
         if believers:
             believers = [other for other in believers if other.end > since]
         if len(believers) >= permits and hold.end > since:
-            others = [b for b in believers if not case.unsettled(b, hold) and not case.unsettled(hold, b)]
+            others = [b for b in believers if not (case.unsettled(b, hold, excuses) or case.unsettled(hold, b, excuses))]
             if len(others) >= permits:
                 told = " and ".join(f"{b.who} (fence {b.fence}) believes to hold it until {case.ms(b.end)}" for b in others)
                 text = f"{hold.lock!r} is taken by {hold.who} (fence {hold.fence}) at {case.ms(since)}, while {told}"
@@ -77,14 +83,14 @@ def crowd(rule: str, case: Evidence, scene: Scene, permits: int) -> Iterator[Vio
         believers.append(hold)
 
 
-def _forgot(case: Evidence, earlier: Hold, later: Hold) -> bool:
+def _forgot(case: Evidence, earlier: Hold, later: Hold, limits: Limits) -> bool:
     """The server lost its counter between the two, and its clock has been set back before the later."""
     return case.unsettled(earlier, later, ("amnesia",)) and any(
-        fault.event.note.startswith("clock back") and fault.at <= later.since for fault in case.faults
+        fault.event.note.startswith(limits.rewinds) and fault.at <= later.since for fault in case.faults
     )
 
 
-def r2_unique_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
+def r2_unique_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """No fence is given to two holders. Excused: amnesia between them, together with a clock that was set back."""
     for scene in case.scenes.values():
         seen: dict[int, Hold] = {}
@@ -92,23 +98,25 @@ def r2_unique_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
             if not hold.fence:
                 continue
             other = seen.setdefault(hold.fence, hold)
-            if other is not hold and other.attempt != hold.attempt and not _forgot(case, other, hold):
+            if other is not hold and other.attempt != hold.attempt and not _forgot(case, other, hold, limits):
                 yield Violation("R2", f"{other.who} and {hold.who} have the same fence {hold.fence}", (other.taken, hold.taken))
 
 
-def r3_order_of_fences(case: Evidence, _: Limits) -> Iterator[Violation]:
+def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """Who asks after somebody has taken the lock gets a greater fence. Compared with the highest fence of those taken before
     the question; the order of two answers that were both under way says nothing. Excused as in R2; and what was passed on in a
-    process when the server had forgotten its lock, or given it to somebody else, by a fault as in R1."""
+    process when the server had forgotten its lock, or given it to somebody else, by a fault as in R1. Where several
+    servers have to agree, who takes the lock after another one had it gets a greater fence, whoever has asked first."""
     for scene in case.scenes.values():
         for hold in scene.holds:
             top = hold.ask.top if hold.ask else None
-            if top is None or not hold.fence or top.fence < hold.fence:
+            if not hold.fence or (limits.quorum == 1 and (top is None or top.fence < hold.fence)):
                 continue
             assert hold.ask is not None
             asked = hold.ask.event.at
             for other in scene.holds:  # the highest may be excused, and another not
-                if other.since > asked or other is hold or other.fence < hold.fence or _forgot(case, other, hold):
+                after = other.since <= asked or (limits.quorum > 1 and other.end <= hold.since)
+                if not after or other is hold or other.fence < hold.fence or _forgot(case, other, hold, limits):
                     continue
                 if not (hold.received and case.unsettled(hold, other)):
                     text = (
@@ -132,8 +140,9 @@ def r4_register(case: Evidence, _: Limits) -> Iterator[Violation]:
                 top = write
 
 
-def r5_within_the_lease(case: Evidence, _: Limits) -> Iterator[Violation]:
-    """Nobody believes to hold a lock for longer than the server keeps it for him, after each thing that either says.
+def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
+    """Nobody believes to hold a lock for longer than the server (or ``limits.quorum`` of several) keeps it for him, after each
+    thing that either says.
 
     Excused: what comes after a server's fault of kind amnesia, clock or foreign that came after the grant.
     """
@@ -144,26 +153,26 @@ def r5_within_the_lease(case: Evidence, _: Limits) -> Iterator[Violation]:
             if hold.taken.until <= hold.since:
                 text = f"{hold.who} took {hold.lock!r} at {case.ms(hold.since)}, when the lease was over"
                 yield Violation("R5", text, (hold.taken,))
-            broken = _beyond(case, hold)
+            broken = _beyond(case, hold, limits.quorum)
             if broken is not None:
                 yield broken
 
 
-def _beyond(case: Evidence, hold: Hold) -> Violation | None:
-    kept, believed = float("-inf"), float("-inf")
+def _beyond(case: Evidence, hold: Hold, quorum: int) -> Violation | None:
+    kept = believed = never = float("-inf")
+    each = {str(number): never for number in range(quorum)}  # by server; these have said nothing yet
     for event in case.said(hold):
         kind = event.kind
-        if kind in {"granted", "extended"}:
-            kept = event.until
-        elif kind == "freed":
-            kept = min(kept, event.at)
+        if kind in {"granted", "extended", "freed"}:
+            each[event.who] = event.until if kind != "freed" else min(each.get(event.who, never), event.at)
+            kept = sorted(each.values())[-quorum]
         elif event.at > hold.ended or kind in {"release", "lost"}:
             return None
         elif kind in {"taken", "renewed"}:
             believed = event.until
         if believed > kept + ROUNDING and event.at < min(believed, hold.ended):
-            since = case.granted(hold)
-            if case.disturbed(hold.since if since is None else since, event.at, hold.lock):
+            since = case.granted(hold) or (hold.ask.event.at if quorum > 1 and hold.ask else hold.since)
+            if case.disturbed(since, event.at, hold.lock):
                 return None
             until = "nothing" if kept == float("-inf") else f"it until {case.ms(kept)}"
             text = f"{hold.who} believes to hold {hold.lock!r} until {case.ms(believed)}, but the server keeps {until} for him"
@@ -177,7 +186,7 @@ def r9_nothing_left(case: Evidence, _: Limits) -> Iterator[Violation]:
         yield Violation("R9", f"left behind: {event.note}", (event,))
 
 
-def r12_over_is_over(case: Evidence, _: Limits) -> Iterator[Violation]:
+def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """What was released or lost is not revived: the holder renews it no more, and the server does not grant it again, nor
     extend it after a release that succeeded. Who has passed it on inside his process renews it no more, either; and nobody
     takes what his process knows to be lost.
@@ -191,26 +200,30 @@ def r12_over_is_over(case: Evidence, _: Limits) -> Iterator[Violation]:
             yield Violation(
                 "R12", f"{hold.who} took {hold.lock!r}, which was known to be lost: {hold.taken.note}", (hold.taken,)
             )
-        if hold.how in {"", "crashed"}:
-            continue
-        over = ""
-        for event in case.said(hold):
-            kind = event.kind
-            if kind == "renewed" and over:
-                yield Violation("R12", f"{hold.who} renewed {hold.lock!r} at {case.ms(event.at)}, when it was {over}", (event,))
-            elif kind in {"release", "lost"} or (kind == "released" and not event.note):
-                over = kind
-            elif (kind == "granted" and over in {"released", "lost"}) or (kind == "extended" and over == "released"):
-                if case.disturbed(hold.since, event.at, hold.lock):
-                    continue
-                felt = case.touching(hold.process)
-                if kind == "granted" and any(
-                    fault.at <= event.at and (over == "lost" or fault.kind == "duplicate") for fault in felt
-                ):
-                    over = "over"  # and what follows from that grant is excused with it
-                    continue
-                text = f"the server {kind} {hold.lock!r} to {hold.who} at {case.ms(event.at)}, when it was {over}"
-                yield Violation("R12", text, (hold.taken, event))
+        if hold.how not in {"", "crashed"}:
+            # Where there are several servers, the vote of a slow one may come when all is over, with what takes it back behind.
+            yield from _revived(case, hold, [e for e in case.said(hold) if limits.quorum == 1 or e.kind not in SERVER])
+
+
+def _revived(case: Evidence, hold: Hold, said: list[Event]) -> Iterator[Violation]:
+    over = ""
+    for event in said:
+        kind = event.kind
+        if kind == "renewed" and over:
+            yield Violation("R12", f"{hold.who} renewed {hold.lock!r} at {case.ms(event.at)}, when it was {over}", (event,))
+        elif kind in {"release", "lost"} or (kind == "released" and not event.note):
+            over = kind
+        elif (kind == "granted" and over in {"released", "lost"}) or (kind == "extended" and over == "released"):
+            if case.disturbed(hold.since, event.at, hold.lock):
+                continue
+            felt = case.touching(hold.process)
+            if kind == "granted" and any(
+                fault.at <= event.at and (over == "lost" or fault.kind == "duplicate") for fault in felt
+            ):
+                over = "over"  # and what follows from that grant is excused with it
+                continue
+            text = f"the server {kind} {hold.lock!r} to {hold.who} at {case.ms(event.at)}, when it was {over}"
+            yield Violation("R12", text, (hold.taken, event))
 
 
 def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
@@ -249,9 +262,9 @@ def _one_answer(case: Evidence, lease: str, said: list[Event]) -> Iterator[Viola
             yield Violation("R13", text, (event,))
 
 
-def r14_given_up(case: Evidence, _: Limits) -> Iterator[Violation]:
+def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """Who has given up, for whatever reason, is not given the lock afterwards, unless another one of his process has his place.
-    Excused: any fault that he may have felt."""
+    (Of several servers, a slow one may give it, and has to take it back at once.) Excused: any fault that he may have felt."""
     for ask in case.asks:
         event = ask.event
         if ask.outcome not in {"busy", "failed", "cancelled"} or event.attempt not in case.leases:
@@ -261,9 +274,18 @@ def r14_given_up(case: Evidence, _: Limits) -> Iterator[Violation]:
         place = case.scenes[event.lock].queued.get(event.attempt)
         ended = max([ask.ended, *(heir.ended for heir in place.owners if heir is not None)] if place else [ask.ended])
         for granted in case.leases[event.attempt]:
-            if granted.kind == "granted" and granted.at > ended:
+            if (
+                granted.kind == "granted"
+                and granted.at > ended
+                and not (limits.quorum > 1 and _taken_back(case, granted, limits))
+            ):
                 text = f"{event.who} gave up at {case.ms(ask.ended)}, and was given {event.lock!r} at {case.ms(granted.at)}"
                 yield Violation("R14", text, (event, granted))
+
+
+def _taken_back(case: Evidence, granted: Event, limits: Limits) -> bool:
+    said = [event for event in case.leases[granted.attempt] if event.who == granted.who and event.kind == "freed"]
+    return any(granted.at <= event.at <= granted.at + limits.lag for event in said) or granted.at + limits.lag > case.last
 
 
 def r15_released(case: Evidence, _: Limits) -> Iterator[Violation]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from holdfast.testing.sim.world import World
+
+MARKER = b"hf:marker"
+"""What a server knows of itself: the one key of ours without an expiry."""
 
 
 def write_the_end(world: World) -> None:
@@ -15,8 +20,16 @@ def write_the_end(world: World) -> None:
 def told_at_once(world: World) -> None:
     """Write down what is left now, if there is no excuse for it."""
     if all(event.note == "cancel" for event in world.history if event.kind == "fault"):
-        for what in leftovers(world):
+        for what in (*leftovers(world), *_hopes(world)):
             world.note("left", note=f"at once: {what}")
+
+
+def _hopes(world: World) -> Iterator[str]:
+    """Who is to be told by a server that a lock is free, where several servers vote."""
+    for server in world.servers if len(world.servers) > 1 else ():
+        for key, kind, value, _ in server.keyspace.dump():
+            if kind == b"zset":
+                yield from (f"{server.name}: {member.decode()} in {key.decode()}" for member, _ in value)
 
 
 def leftovers(world: World) -> list[str]:
@@ -24,8 +37,10 @@ def leftovers(world: World) -> list[str]:
     found: list[str] = []
     for process in world.processes:
         if process.here:
-            found += [f"{process.name}: {len(process.node.waiting)} waiters"] if len(process.node.waiting) else []
-            found += [f"{process.name}: {len(process.node.renewing)} renewals"] if len(process.node.renewing) else []
+            for node in process.nodes.values():
+                found += [f"{process.name}: {len(node.waiting)} waiters"] if len(node.waiting) else []
+                found += [f"{process.name}: {len(node.renewing)} renewals"] if len(node.renewing) else []
+                found += [f"{process.name}: {len(node.hopes)} hopes"] if node.hopes else []
             for gate in process.gates():
                 held = [name for name in ("who", "line", "tenure") if getattr(gate, name)]
                 found += [f"{process.name}: a gate with {' and '.join(held)}"] if held else []
@@ -34,7 +49,7 @@ def leftovers(world: World) -> list[str]:
         now_ms = server.keyspace.now // 1000
         for key, kind, value, expires in server.keyspace.dump():
             name = key.decode("ascii", "replace")
-            if expires is None and value != b"foreign":
+            if expires is None and value != b"foreign" and key != MARKER:
                 found.append(f"{name} has no expiry")
             if kind == b"string" and key in server.locks and value != b"foreign":
                 found.append(f"{name} is held")

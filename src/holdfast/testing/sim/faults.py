@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.testing.sim.wire import Push, Wire
@@ -143,6 +144,40 @@ def full(world: World, rng: random.Random, lasts: float) -> None:
     server.keyspace.full = True
 
 
+def partition(world: World, rng: random.Random, lasts: float) -> None:
+    """Some processes and some servers do not reach each other for a while. Nobody is told; what was sent arrives afterwards."""
+    processes = [process for process in world.processes if process.here and rng.random() < 0.5]
+    servers = rng.sample(world.servers, rng.randint(1, len(world.servers)))
+    for process in processes:
+        _told(
+            world,
+            "silence: cut off from " + ", ".join(server.name for server in servers),
+            process.name,
+            lasts,
+            partial(_mend, process),
+        )
+        process.cut_off_from.update(servers)
+        for wire in _between(process):
+            wire.silent = True
+
+
+def _mend(process: Process) -> None:
+    for wire in _between(process):
+        wire.mend()
+    process.cut_off_from.clear()
+
+
+def _between(process: Process) -> list[Wire]:
+    """The connections of a process with servers that it does not reach."""
+    return [
+        wire
+        for server in process.world.servers
+        if server in process.cut_off_from
+        for wire in server.wires
+        if wire.process is process
+    ]
+
+
 def deaf(world: World, rng: random.Random, lasts: float) -> None:
     """What is published is counted as heard, and lost on the way."""
     server = rng.choice(world.servers)
@@ -201,6 +236,9 @@ FAULTS: dict[str, Fault] = {
     )
 }  # fmt: skip
 """By name."""
+
+QUORUM_FAULTS: dict[str, Fault] = {**FAULTS, "partition": partition}
+"""Where there are several servers. Each hits one server, one connection or one process, but a partition."""
 
 
 def mishaps(world: World, share: float) -> Callable[[Wire, Call], bool]:

@@ -11,13 +11,14 @@ from holdfast._core.names import lock_keys
 from holdfast._core.requests import WireError
 from holdfast._core.sharing import abandon
 from holdfast._core.sharing import acquire as acquire_shared
-from holdfast._lease import BaseLease, abandoned, disown
+from holdfast._lease import BaseLease, disown
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError
 from holdfast.guard import GUARD, KEEP_FENCE
 from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 
-NOWHERE = Endpoint()
+NOWHERE = Endpoint(port=0)
+"""The only server of a process, or the first of several: others have their number in place of a port."""
 
 
 def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: float | None = None, **sharing: Any) -> Spec:
@@ -29,7 +30,7 @@ def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: flo
 class Lease(BaseLease):
     """Production's lease, whose owner writes down its loss."""
 
-    def __init__(self, worker: Worker, grant: Grant) -> None:
+    def __init__(self, worker: Worker, grant: Grant, endpoint: Any = NOWHERE) -> None:
         process = worker.process
         self._world = process.world
         self._who = worker.name
@@ -41,7 +42,7 @@ class Lease(BaseLease):
         self._key = grant.attempt.spec.key
         lost = tenure.lost if tenure else ""
         self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
-        super().__init__(process, NOWHERE, grant, None)
+        super().__init__(process, endpoint, grant, None)
 
     def _note(self, kind: str, **facts: Any) -> None:
         self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
@@ -144,7 +145,7 @@ class Lock:
             lease.left(type(error).__name__)
         except Cancelled:
             try:
-                await abandoned(lease)
+                await lease._abandoned()  # noqa: SLF001
             finally:
                 lease.left("cancelled")
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast._core.gate import Gate
@@ -19,6 +20,8 @@ from holdfast.testing.sim.wire import END, Line, Wire
 from holdfast.testing.sim.world import EPOCH
 
 if TYPE_CHECKING:
+    from holdfast._core.ballot import Candidate
+    from holdfast._wire.endpoint import Endpoint
     from holdfast.testing.sim.lock import Lease
     from holdfast.testing.sim.server import Server
     from holdfast.testing.sim.worker import Worker
@@ -54,6 +57,10 @@ class Process:
         self.is_paused = False
         self.parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         """What it does when it goes on."""
+        self.cut_off_from: set[Server] = set()
+        """Servers that it does not reach: nothing comes through, and nobody is told."""
+        self.far: dict[Server, float] = {}
+        """Servers to which messages take so many times longer."""
         self._base = EPOCH + offset
         self._rate = rate
         self._wake_at = INFINITY
@@ -63,7 +70,9 @@ class Process:
         """Those whose end is told to the history, each with the deadline that was told last."""
         self.calls: deque[Callable[[], None]] = deque()
         """What the keeper is to do in its next turn."""
-        self.node = Node(self, server.name, self._line)
+        self.node = Node(self, server.name, partial(self._line, server))
+        """What its keeper does on `server`: where it uses several servers, on the first."""
+        self.nodes: dict[Server, Node] = {server: self.node}
         self._gates: dict[bytes, Gate] = {}
         world.processes.append(self)
 
@@ -114,12 +123,14 @@ class Process:
 
     def close(self) -> None:
         """It ends in good order, as `_drive.keeper` does it: waiters are told, held locks given back, and it is gone."""
-        self.node.close(NotSent("holdfast was closed", self.server.name))
-        lost, calls = self.node.farewell()
-        for tenure in lost:
+        for node in self.nodes.values():
+            node.close(NotSent("holdfast was closed", node.address))
+        parts = [(node, *node.farewell()) for node in self.nodes.values()]
+        for tenure in [tenure for _, lost, _ in parts for tenure in lost]:
             self.report(tenure)
-        for call in calls:
-            self.node.commands.call(call, lambda _answer, _sent: None)
+        for node, _, calls in parts:
+            for call in calls:
+                node.commands.call(call, lambda _answer, _sent: None)
         self.world.at(self.world.now + GOODBYE, self.crash)
 
     def crash(self) -> None:
@@ -141,12 +152,23 @@ class Process:
 
     running_keeper = keeper
 
-    def watch(self, _endpoint: object, tenure: Tenure, *, hurry: bool = True) -> None:  # noqa: ARG002 - it has time
-        self.node.want_record(self.clock())
-        self.wake_by(self.node.renewing.watch(tenure))
+    def node_on(self, server: Server) -> Node:
+        """What its keeper does on a server."""
+        node = self.nodes.get(server)
+        if node is None:
+            node = self.nodes[server] = Node(self, server.name, partial(self._line, server))
+        return node
 
-    def forget(self, _endpoint: object, tenure: Tenure) -> None:
-        self.node.renewing.forget(tenure.token)
+    def _node(self, endpoint: Endpoint) -> Node:
+        return self.node_on(self.world.servers[endpoint.port]) if endpoint.port else self.node
+
+    def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:  # noqa: ARG002 - it has time
+        node = self._node(endpoint)
+        node.want_record(self.clock())
+        self.wake_by(node.renewing.watch(tenure))
+
+    def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
+        self._node(endpoint).renewing.forget(tenure.token)
 
     def call(self, what: Callable[[], None]) -> None:
         self.calls.append(what)
@@ -172,7 +194,8 @@ class Process:
         return "{}"
 
     def report(self, tenure: Tenure) -> None:
-        owner = tenure.owner()
+        whole = tenure.lost_with_it()
+        owner = whole.owner() if whole is not None else None
         if owner is not None:
             owner.notice_loss()
 
@@ -180,8 +203,13 @@ class Process:
         action(*args)  # whatever it raises is a defect, and ends the history
         return True
 
-    def _line(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
-        return Line(self, self.server, on_push, on_closed)
+    def _line(
+        self,
+        server: Server,
+        on_push: Callable[[list[Any]], None] | None = None,
+        on_closed: Callable[[], None] | None = None,
+    ) -> Line:
+        return Line(self, server, on_push, on_closed)
 
     def enlist(self, waiter: Waiter) -> bool:
         now = self.clock()
@@ -189,6 +217,14 @@ class Process:
         if not ready:
             self.wake_by(now)
         return ready
+
+    def hope(self, server: Server, candidate: Candidate) -> bool:
+        """Tell a candidate when the lock may be free on this server. True if the inbox listens."""
+        node = self.node_on(server)
+        node.want_record(self.clock())
+        node.hopes[candidate.hope] = candidate
+        self.wake_by(self.clock())
+        return node.reachable
 
     def joined(self, waiter: Waiter, answer: Answer[Any]) -> None:
         waiting = self.node.waiting
@@ -205,7 +241,7 @@ class Process:
     def plan(self) -> None:
         """Something has happened to the keeper's books: it wakes when they say so."""
         self.tell()
-        self.wake_by(self.node.next_at())
+        self.wake_by(min(node.next_at() for node in self.nodes.values()))
 
     def tell(self) -> None:
         """Write down until when its leases are believed now, where that has changed."""
@@ -221,7 +257,8 @@ class Process:
 
     def _turn(self) -> None:
         self._wake, self._wake_at = None, INFINITY
-        self.node.turn(self.clock())
+        for node in list(self.nodes.values()):
+            node.turn(self.clock())
         self.plan()
 
     # The connections of its workers

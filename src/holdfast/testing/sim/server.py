@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+import zlib
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.mutex import ACQUIRE, BLOCK
@@ -31,6 +32,8 @@ class Server:
         self.world = world
         self.name = name
         self.keyspace = Keyspace()
+        self.runs = 0
+        self._run_anew()
         self.wires: list[Wire] = []
         self.reachable = True
         self.hung = False
@@ -41,6 +44,8 @@ class Server:
         self.deaf = False
         """Published messages get lost on the way."""
         self.calls = 0
+        self.asked_for: Counter[str] = Counter()
+        """How often each script was run."""
         self.opened = 0
         """Connections there have been."""
         self.rate = rate
@@ -90,6 +95,7 @@ class Server:
         if self.refusing and (isinstance(call, Run) or call.args[0] != "SUBSCRIBE"):
             return [Refused(self.refusing, self.name)]
         if isinstance(call, Run):
+            self.asked_for[call.script.name] += 1
             raw = keyspace.run(call.script, call.keys, call.args)
         elif call.args[0] == "SUBSCRIBE":
             channel = str(call.args[1]).encode()
@@ -192,6 +198,7 @@ class Server:
     def start(self, *, forgets: float = 0.0) -> None:
         """It is back, without what it was told in the last ``forgets`` seconds (infinity: without anything)."""
         self.reachable = True
+        self._run_anew()
         self.keyspace.now = int(self.wall() * 1e6)
         if forgets:
             since = self.world.now - forgets
@@ -203,6 +210,11 @@ class Server:
             for key in self.locks:
                 self.remove_endless(key)
         self.look()
+
+    def _run_anew(self) -> None:
+        """Another run of the same server has another id."""
+        self.runs += 1
+        self.keyspace.run_id = f"{zlib.crc32(self.name.encode()):08x}{self.runs:032x}".encode()
 
     def hang(self) -> None:
         self.hung = True

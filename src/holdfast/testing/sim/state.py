@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Grant, Spec
 from holdfast._core.gate import KEEPER, Gate, Lead
-from holdfast._core.node import GiveBack
+from holdfast._core.node import GiveBack, Node
 from holdfast._core.renewing import Tenure, nobody
 from holdfast._core.waiting import Waiter
 from holdfast._lua import Script
@@ -116,7 +116,7 @@ class Fingerprint:
     def _world(self, world: Stepwise) -> None:
         self._put(world.budget, *sorted(world.struck))
         for server in world.servers:
-            self._put(server.reachable, server.hung, server.refusing, server.deaf)
+            self._put(server.reachable, server.hung, server.refusing, server.deaf, server.runs)
             server.keyspace.now = int(server.wall() * 1e6)
             self.add(server.keyspace.dump())
         for process in world.processes:
@@ -143,7 +143,15 @@ class Fingerprint:
             self.add(args)
         for worker in process.workers:
             self._worker(worker)
-        node = process.node
+        for server in sorted(process.nodes, key=lambda server: server.name):
+            self._node(process.nodes[server])
+        for gate in process.gates():
+            self._gate(gate)
+            self.add(process.node._looked_after.get(gate))  # noqa: SLF001
+        for call in process.calls:
+            self._promised(call)
+
+    def _node(self, node: Node) -> None:
         self._dict(node.waiting._waiters)  # noqa: SLF001
         for token, attempt in node.waiting._departed.items():  # noqa: SLF001
             self._put(token, attempt.pending)
@@ -156,11 +164,6 @@ class Fingerprint:
         self._attributes(node, ("_inbox_at", "_record_at", "_hear", "_asked_early", "_give_backs"))
         for line in (node.commands, node.inbox):
             self._line(line)  # type: ignore[arg-type]
-        for gate in process.gates():
-            self._gate(gate)
-            self.add(node._looked_after.get(gate))  # noqa: SLF001
-        for call in process.calls:
-            self._promised(call)
 
     def _line(self, line: Line) -> None:
         self._put(line.wire is not None, line.opening)

@@ -202,6 +202,7 @@ class Stepwise(World):
         for server in self.servers:
             yield "restart", server.name, partial(self._restart, server)
             yield "deaf", server.name, partial(self._deafen, server)
+            yield "amnesia", server.name, partial(self._restart, server, forgets=float("inf"))
 
     def _go_wrong(self, kind: str, whom: str, do: Callable[[], object]) -> None:
         self.budget -= 1
@@ -222,9 +223,9 @@ class Stepwise(World):
         self.pipes.append(copy)
         self.held.append((self.now, copy))
 
-    def _restart(self, server: Server) -> None:
+    def _restart(self, server: Server, forgets: float = 0.0) -> None:
         server.crash()
-        server.start()
+        server.start(forgets=forgets)
 
     def _deafen(self, server: Server) -> None:
         server.deaf = True

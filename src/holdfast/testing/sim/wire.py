@@ -88,6 +88,7 @@ class Wire:
         "_alarm",
         "channels",
         "cut_off",
+        "distance",
         "down",
         "in_flight",
         "label",
@@ -113,8 +114,8 @@ class Wire:
         self.world = process.world
         self.process = process
         self.server = server
-        self.label = label
-        """Whose it is."""
+        self.label = label if len(self.world.servers) == 1 else f"{label} {server.name}"
+        """Whose it is, and to which server, if there are several."""
         self.number = server.opened = server.opened + 1
         self.on_lost = on_lost
         self.on_push = on_push
@@ -130,6 +131,9 @@ class Wire:
         self.down = Pipe(self, self._receive)
         self._alarm: Entry | None = None
         server.wires.append(self)
+        self.silent = server in process.cut_off_from
+        self.distance = process.far.get(server, 1.0)
+        """So many times longer messages take on it."""
 
     # The process's end
 
@@ -225,6 +229,13 @@ class Wire:
         self.channels.clear()
         if self in self.server.wires:
             self.server.wires.remove(self)
+
+    def mend(self) -> None:
+        """What got stuck in silence arrives after all, as TCP sends it again, even if its sender has closed meanwhile."""
+        self.silent = False
+        for pipe in (self.up, self.down):
+            for _ in pipe.messages:
+                self.world.soon(pipe.deliver)
 
     def cut(self, *, requests_arrive: bool = False) -> None:
         """The connection breaks: replies under way are lost; requests too, unless they arrive before the server notices."""

@@ -194,10 +194,7 @@ class Worker:
 
     def _call(self, call: Call, server: Server | None = None) -> Any:
         process = self.process
-        server = server or process.server
-        wire = self._wires.get(server)
-        if wire is None or not wire.open:
-            wire = self._wires[server] = process.connect(server, self.name)
+        wire = self._wire_to(server or process.server)
         self._asked = asked = Ticket(self)
         if isinstance(call, Run) and call.script is ACQUIRE:
             self.asked_first = self.asked_first or process.world.now
@@ -215,6 +212,13 @@ class Worker:
 
         wire.send(call, then)
         return LATER
+
+    def _wire_to(self, server: Server) -> Wire:
+        """A connection to ask on. Raises NotSent."""
+        wire = self._wires.get(server)
+        if wire is None or not wire.open:
+            wire = self._wires[server] = self.process.connect(server, self.name)
+        return wire
 
     def _sleep(self, request: Sleep) -> Any:
         self._set_timer(self.process.clock() + request.seconds, None)

@@ -115,9 +115,15 @@ class World:
         """Have something happen after so many steps, besides what happens by itself."""
         self._planned.setdefault(step, []).append(what)
 
+    def calm_down(self) -> None:
+        """From now on nothing goes wrong any more."""
+        self.mishap = None
+        self.weather.slow_share = 0.0
+        self._planned.clear()
+
     def post(self, pipe: Pipe) -> None:
         """A message was put into a pipe: it will arrive, behind those before it."""
-        due = self.now + self.weather.delay()
+        due = self.now + self.weather.delay() * pipe.wire.distance
         pipe.due = due = max(pipe.due, due)
         self._number += 1
         heappush(self._heap, [due, self._number, pipe.deliver, ()])

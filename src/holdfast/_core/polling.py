@@ -1,0 +1,61 @@
+"""What an operation on several servers may ask of whoever drives it; the rest is as in `_core.requests`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast._core.requests import Call, Request, Run
+
+if TYPE_CHECKING:
+    from holdfast._core.ballot import Candidate, Tally
+
+
+@dataclass(slots=True)
+class Poll(Request[None]):
+    """Send a call to each of several servers, all at the same time (None: that one is not asked). Whatever comes, answer or
+    WireError, is told to ``tally``, until it says that it has heard enough, all have answered, or ``within`` seconds are over.
+
+    Who has not answered by then stays under way: the next call to that server goes behind it, on the same connection. Errors
+    are told, never raised.
+    """
+
+    calls: list[Call | None]
+    tally: Tally
+    within: float
+    begins: bool = False
+    """These begin something, and take nothing back: a server that owes an answer for longer than ``within`` is not asked."""
+
+
+@dataclass(slots=True)
+class Enroll(Request[None]):
+    """Have a candidate told when the lock may be free (`Candidate.hints`): returns when the inboxes of a majority listen, at
+    local time ``until`` at the latest."""
+
+    candidate: Candidate
+    until: float
+
+
+@dataclass(slots=True)
+class Hark(Request[None]):
+    """Wait for a hint, until local time ``until`` at the latest."""
+
+    candidate: Candidate
+    until: float
+
+
+@dataclass(slots=True)
+class Withdraw(Request[None]):
+    """The candidate wants no hints any more."""
+
+    candidate: Candidate
+
+
+@dataclass(slots=True)
+class GiveBack(Request[None]):
+    """Have the keeper send this to one of the servers, again and again until it answers or local time ``until``. Waits for
+    nothing."""
+
+    call: Run[int]
+    server: int
+    until: float

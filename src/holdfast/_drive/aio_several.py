@@ -1,0 +1,109 @@
+"""Drives operations on several servers, in the calling asyncio task. `_drive.several` is its twin for threads."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
+from holdfast._core.requests import Answer, Call, Draw, NotSent, Now, Sleep, WireError
+from holdfast._drive import aio
+from holdfast._drive.aio import AioSlot, driver_for
+from holdfast._drive.clock import clock
+from holdfast._drive.process import Process
+from holdfast._drive.several import listening, withdraw
+from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.resp import forgotten, pack, value
+
+_late: set[asyncio.Future[Any]] = set()  # a task that nobody refers to may be collected before it is done
+
+
+class Driver(aio.Driver):
+    """Does what operations ask, on several servers, in one event loop. The connections are those of the loop."""
+
+    def __init__(self, process: Process, endpoints: tuple[Endpoint, ...]) -> None:
+        self.process = process
+        self.endpoint = endpoints
+        self.loop = asyncio.get_running_loop()
+        self._streams = [driver_for(process, endpoint).stream for endpoint in endpoints]
+        self._at_once: dict[type, Callable[[Any], Any]] = {
+            Now: lambda _: clock(),
+            Draw: lambda _: process.token(),
+            Withdraw: lambda request: withdraw(process, endpoints, request.candidate),
+            GiveBack: lambda request: process.keeper.insist(endpoints[request.server], request.call, request.until),
+        }
+        self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
+            Poll: self._poll,
+            Sleep: lambda request: asyncio.sleep(request.seconds),
+            Enroll: self._enroll,
+            Hark: self._hark,
+        }
+
+    async def _poll(self, poll: Poll) -> None:
+        enough = self.loop.create_future()
+        asked = sum(call is not None for call in poll.calls)
+
+        def tell(number: int, answer: Answer[Any] | WireError) -> None:
+            nonlocal asked
+            asked -= 1
+            if not enough.done() and (poll.tally.on_answer(number, answer) or not asked):
+                enough.set_result(None)
+
+        for number, call in enumerate(poll.calls):
+            if call is not None:
+                self._ask(number, call, poll, functools.partial(tell, number))
+        timer = self.loop.call_later(poll.within, enough.cancel)
+        try:
+            await asyncio.wait([enough])
+        finally:
+            enough.cancel()
+            timer.cancel()
+
+    def _ask(self, number: int, call: Call, poll: Poll, then: Callable[[Answer[Any] | WireError], None]) -> None:
+        stream, endpoint, sent = self._streams[number], self.endpoint[number], clock()
+        silent = stream.silent_for()
+        if poll.begins and silent > poll.within:
+            then(NotSent(f"has not answered for {silent:.1f} s", endpoint.address))
+            return
+
+        def on_reply(future: asyncio.Future[Any]) -> None:
+            _late.discard(future)
+            if future.cancelled():
+                return
+            error = future.exception()
+            if isinstance(error, WireError):
+                then(error)
+                return
+            reply, at = future.result() if isinstance(future, asyncio.Task) else (future.result(), sent)
+            if forgotten(reply):
+                later(pack(call, whole=True))
+                return
+            try:
+                then(Answer(value(call, reply, endpoint), at, clock()))
+            except WireError as refused:
+                then(refused)
+
+        def later(packed: bytes) -> None:
+            task = self.loop.create_task(stream.exchange(packed, call.timeout))
+            _late.add(task)
+            task.add_done_callback(on_reply)
+
+        packed = pack(call)
+        future = stream.send(packed, call.timeout)
+        if future is not None:
+            future.add_done_callback(on_reply)
+        else:
+            later(packed)
+
+    async def _enroll(self, request: Enroll) -> None:
+        slot = request.candidate.slot
+        assert isinstance(slot, AioSlot)
+        while not listening(self.process, self.endpoint, request.candidate) and clock() < request.until:
+            await slot.get(request.until)
+
+    async def _hark(self, request: Hark) -> None:
+        slot = request.candidate.slot
+        assert isinstance(slot, AioSlot)
+        await slot.get(request.until)

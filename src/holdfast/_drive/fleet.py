@@ -1,0 +1,162 @@
+"""Connections to several servers at once, used by one thread at a time: all are asked together, and nobody waits for the slow.
+
+The connections are those of the keeper (`_drive.link`): pipelined, opened by threads of their own, never blocking. Here it is
+the calling thread itself that looks after them, while it waits for an answer.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from holdfast._core.ballot import Horizon, Tally
+from holdfast._core.polling import Poll
+from holdfast._core.requests import Answer, NotSent, WireError
+from holdfast._drive.clock import clock
+from holdfast._drive.link import Link
+from holdfast._wire.endpoint import Endpoint
+
+
+class Fleet:
+    """One connection to each of several servers."""
+
+    def __init__(self, endpoints: tuple[Endpoint, ...]) -> None:
+        self.endpoints = endpoints
+        self.selector = selectors.DefaultSelector()
+        self.mutex = threading.RLock()  # of no use here, but the links expect one
+        self._calls: deque[Callable[[], None]] = deque()
+        self._poke_out, self._poke_in = socket.socketpair()
+        self._poke_out.setblocking(False)
+        self._poke_in.setblocking(False)
+        self.selector.register(self._poke_out, selectors.EVENT_READ)
+        self._links = [self._line(endpoint) for endpoint in endpoints]
+
+    def _line(self, endpoint: Endpoint) -> Any:
+        if endpoint.client is None:
+            return Link(self, endpoint)
+        from holdfast._wire.foreign import ForeignLine
+
+        return ForeignLine(self, endpoint)
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Have the thread that uses the fleet call this soon; any thread may."""
+        self._calls.append(what)
+        try:
+            self._poke_in.send(b"x")
+        except OSError:
+            pass  # full: it will look; or closed: nobody uses it any more
+
+    def safely(self, action: Callable[..., object], *args: Any) -> bool:
+        action(*args)
+        return True
+
+    def moved(self, endpoint: Endpoint, where: object) -> None:
+        """Each connection is on its own."""
+
+    def poll(self, poll: Poll) -> None:
+        """Do what is asked. Interrupted, the fleet is not to be used any more."""
+        start = clock()
+        if any(link.owes_since() < start - poll.within for link in self._links):
+            self._look(0)  # it may have answered long ago, when nobody was waiting for that any more
+        for link in self._links:
+            link.overdue(start)
+        count = _Count(poll.tally)
+        for number, call in enumerate(poll.calls):
+            if call is None:
+                continue
+            link = self._links[number]
+            then = count.expect(number)
+            if poll.begins and link.owes_since() < start - poll.within:
+                address = self.endpoints[number].address
+                then(NotSent(f"has not answered for {start - link.owes_since():.1f} s", address), start)
+            else:
+                link.call(call, then)
+        until = start + poll.within
+        while count.open and not count.decided and (left := until - clock()) > 0:
+            self._look(left)
+
+    def _look(self, timeout: float) -> None:
+        for key, events in self.selector.select(timeout):
+            if key.data is None:
+                self._poked()
+                continue
+            if events & selectors.EVENT_WRITE:
+                key.data.on_writable()
+            if events & selectors.EVENT_READ:
+                key.data.on_readable()
+
+    def _poked(self) -> None:
+        try:
+            while self._poke_out.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+        while self._calls:
+            self._calls.popleft()()
+
+    def close(self) -> None:
+        """Close all connections. What was sent on them arrives, if it can."""
+        for link in self._links:
+            link.close()
+        self._poked()  # one may just have been opened
+        self.selector.close()
+        self._poke_out.close()
+        self._poke_in.close()
+
+    def sockets(self) -> list[socket.socket]:
+        """All of ours, for a forked child to let go of."""
+        return [link.sock for link in self._links if link.sock is not None] + [self._poke_out, self._poke_in]
+
+
+class _Count:
+    """Tells a tally what comes, until it has heard enough."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self.open = 0
+        self.decided = False
+
+    def expect(self, number: int) -> Callable[[Any, float], None]:
+        self.open += 1
+
+        def then(reply: Any, sent: float) -> None:
+            self.open -= 1
+            if not self.decided:
+                answer = reply if isinstance(reply, WireError) else Answer(reply, sent, clock())
+                self.decided = self._tally.on_answer(number, answer)
+
+        return then
+
+
+class Fleets:
+    """The fleets of a process to the same servers: as many as threads ask at the same time."""
+
+    def __init__(self, endpoints: tuple[Endpoint, ...]) -> None:
+        self._endpoints = endpoints
+        self.horizon = Horizon()
+        self._idle: list[Fleet] = []
+
+    def poll(self, poll: Poll) -> None:
+        """As `Fleet.poll`, with one that nobody uses."""
+        try:
+            fleet = self._idle.pop()
+        except IndexError:
+            fleet = Fleet(self._endpoints)
+        try:
+            fleet.poll(poll)
+        except BaseException:
+            fleet.close()
+            raise
+        self._idle.append(fleet)
+
+    def clear(self) -> None:
+        """Close those that are idle."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def sockets(self) -> list[socket.socket]:
+        return [sock for fleet in self._idle for sock in fleet.sockets()]

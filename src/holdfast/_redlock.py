@@ -1,0 +1,245 @@
+"""What the Redlock of both faces shares: the list of servers and its checks, errors in the user's words, the lease."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Literal, NoReturn
+
+from holdfast import _face, _lease
+from holdfast._core import quorum
+from holdfast._core.attempt import Attempt, Grant, milliseconds
+from holdfast._core.ballot import DECLARE, MARKER, Candidate, Count, Disagreement, Heard, Panel, TooFew
+from holdfast._core.mutex import Busy
+from holdfast._core.names import side_key
+from holdfast._core.polling import GiveBack, Poll
+from holdfast._core.renewing import Tenure
+from holdfast._core.requests import Answer, Command, Run
+from holdfast._core.votes import Mandate
+from holdfast._drive.process import Process, current
+from holdfast._face import MIN_TTL, seconds
+from holdfast._wire.client import resolve
+from holdfast._wire.endpoint import Endpoint
+from holdfast.errors import ConfigError, HoldfastError, QuorumError
+
+MAX_SERVERS = 99
+
+
+def find(servers: object, face: Literal["sync", "asyncio"], max_ttl: float) -> tuple[tuple[Endpoint, ...], Panel]:
+    """The servers that vote together. Raises ConfigError where they cannot."""
+    if isinstance(servers, str | bytes) or not isinstance(servers, Iterable):
+        raise _bad("servers must be a list of clients or URLs, or a dictionary of them by name")
+    named = isinstance(servers, Mapping)
+    clients = list(servers.values()) if isinstance(servers, Mapping) else list(servers)
+    _check_number(len(clients))
+    endpoints = tuple(resolve(client, face) for client in clients)
+    addresses = [endpoint.address for endpoint in endpoints]
+    names = [str(name) for name in servers] if named else addresses
+    for number, endpoint in enumerate(endpoints):
+        if endpoint in endpoints[:number] or names[number] in names[:number]:
+            raise _bad(f"{names[number]} is in the list twice: its vote would count twice")
+    if len({endpoint.tls is None for endpoint in endpoints if endpoint.path is None}) > 1:
+        raise _bad(
+            "some are reached with TLS and some without: that is most likely a mistake in a URL (redis:// and rediss://)"
+        )
+    # What is called by its own name is the same server wherever it is asked for; or users give names of their own.
+    known = sorted(re.sub(r"^localhost(?=:)", "127.0.0.1", name) for name in names)
+    digest = hashlib.sha1("\n".join(known).encode(), usedforsecurity=False).hexdigest()[:16]
+    return endpoints, Panel(tuple(names), digest, max_ttl)
+
+
+def _bad(why: str) -> ConfigError:
+    return ConfigError(f"servers: {why}", parameter="servers")
+
+
+def _check_number(number: int) -> None:
+    if number == 1:
+        raise _bad("one server is no quorum: use holdfast.Lock for it, or name at least three")
+    if number == 2:
+        raise _bad("of two servers both are needed, so a lock over them fails more often than on one; name three, or use one")
+    if number % 2 == 0:
+        raise _bad(
+            f"{number} servers bear the loss of no more of them than {number - 1} do, as a majority is needed: name an odd "
+            "number of them"
+        )
+    if not 1 <= number <= MAX_SERVERS:
+        raise _bad(f"there must be between 3 and {MAX_SERVERS} of them, not {number}")
+
+
+class BaseRedlock(_face.BaseLock):
+    """Options and state of a lock over several servers, for both faces."""
+
+    _shared = False
+
+    def _elect(
+        self,
+        servers: object,
+        name: str | bytes,
+        *,
+        ttl: float,
+        wait: float | None,
+        renew: bool,
+        on_lost: Callable[..., object] | None,
+        max_hold: float | None,
+        label: str | None,
+        prefix: str,
+        key: str | bytes | None,
+        max_ttl: float,
+        answer_within: float,
+    ) -> None:
+        max_ttl = seconds(max_ttl, "max_ttl", MIN_TTL)
+        self._endpoint, self._panel = find(servers, self._face, max_ttl)
+        if seconds(ttl, "ttl", MIN_TTL) > max_ttl:
+            raise ConfigError(
+                f"ttl={ttl:g} is more than max_ttl={max_ttl:g}, the longest lease on these servers: for so long one that has "
+                "forgotten its votes casts none; raise max_ttl for all users of these servers, or take a shorter lease",
+                parameter="ttl",
+            )
+        spec = _face.make_spec(
+            name,
+            seconds(answer_within, "answer_within", 0.001),
+            ttl=ttl,
+            renew=renew,
+            max_hold=max_hold,
+            prefix=prefix,
+            key=key,
+            linger=0.0,
+            max_passes=0,
+            max_pass_time=0.0,
+        )
+        lock, state, _ = spec.keys
+        self._set_up(replace(spec, keys=(lock, state, side_key(lock, b"hopefuls"))), wait, on_lost, label)
+
+    @property
+    def _where(self) -> str:
+        return ", ".join(self._panel.names)
+
+    def _new_attempt(self, process: Process) -> Candidate:
+        return Candidate(self._spec, panel=self._panel, horizon=process.fleets(self._endpoint).horizon)
+
+    def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
+        assert isinstance(attempt, Candidate)
+        return quorum.acquire(attempt, wait)
+
+    @staticmethod
+    def _abandon(attempt: Attempt) -> Coroutine[Any, Any, None]:
+        assert isinstance(attempt, Candidate)
+        return quorum.give_up(attempt)
+
+    def _user_error(self, error: _face.Trouble) -> HoldfastError:
+        if isinstance(error, TooFew):
+            return too_few(self._spec.name, self.key, "cannot be taken", error)
+        if isinstance(error, Disagreement):
+            return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing is held", parameter=error.parameter)
+        return super()._user_error(error)
+
+    async def _is_locked(self) -> bool:
+        panel = self._panel
+        there, call = Count(len(panel.names), panel.majority), Command(("EXISTS", self._spec.keys[0]), quorum.PATIENT)
+        await Poll([call] * len(panel.names), there, self._spec.timeout)
+        absent = sum(isinstance(answer, Answer) and answer.value == 0 for answer in there.answers.values())
+        if not there.reached and absent < panel.majority and there.errors:
+            raise too_few(self._spec.name, self.key, "cannot be asked for", quorum.heard(there, panel, "held"))
+        return there.reached
+
+    async def _holder(self, busy: Busy) -> bytes | None:
+        import json
+
+        if busy.process == current().id:
+            return json.dumps(current().facts()).encode()
+        if not busy.process:
+            return None
+        record = _Record(len(self._panel.names))
+        get = Command(("GET", f"hf:proc:{busy.process}"), quorum.PATIENT)
+        await Poll([get] * len(self._panel.names), record, self._spec.timeout)
+        return record.found
+
+
+class _Record(Count):
+    """The first that has a record of a process."""
+
+    def __init__(self, asked: int) -> None:
+        super().__init__(asked, 1)
+        self.found: bytes | None = None
+
+    def says_yes(self, answer: Answer[Any]) -> bool:
+        self.found = self.found or answer.value
+        return answer.value is not None
+
+
+def too_few(name: str, key: str, what: str, error: TooFew) -> QuorumError:
+    """The user's error for too few servers."""
+    number = len(error.nodes)
+    return QuorumError(
+        f"lock {name!r} {what}: it takes {number // 2 + 1} of its {number} servers. {error}",
+        name=name,
+        key=key,
+        nodes=error.nodes,
+    )
+
+
+class BaseQuorumLease(_lease.BaseLease):
+    """Facts of one acquisition of a lock over several servers, for both faces."""
+
+    _tenure: Mandate
+    _attempt: Candidate
+
+    def _looked_after(self) -> tuple[tuple[Endpoint, Tenure], ...]:
+        return tuple((self._endpoint[number], vote) for number, vote in self._tenure.votes.items())
+
+    async def _renew(self, ttl: float | None) -> None:
+        self.check()
+        mandate, candidate = self._tenure, self._attempt
+        ttl = mandate.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, candidate.panel.longest)
+        now = self._process.clock()
+        ttl = min(ttl, mandate.ends_at - now)
+        made = mandate.asks(now, ttl)
+        try:
+            await quorum.renew(candidate, mandate, ttl, made)
+        except TooFew as error:
+            raise too_few(self.name, self.key, "could not be renewed", error) from error
+        if self._expired() or mandate.lost:
+            self._forget()
+            self.notice_loss()
+            self._lose()
+        mandate.ttl = ttl
+        for vote in mandate.votes.values():
+            vote.ttl = ttl
+        self._look_again()
+
+    def _lose(self) -> NoReturn:
+        raise self._lease_lost()
+
+    async def _release(self) -> None:
+        mandate = self._tenure
+        lost = mandate.lost
+        mandate.end()
+        try:
+            if not await quorum.release(self._attempt, mandate):  # even if it is lost: some may have it still
+                mandate.lost = lost or "a majority of its servers had it no more when it was given back"
+        except TooFew as error:
+            if not lost:
+                raise too_few(self.name, self.key, "could not be given back", error) from error
+        finally:
+            self._forget()
+        if mandate.lost:
+            raise self._lease_lost()
+
+    async def _give_up(self) -> None:
+        for number, vote in self._tenure.votes.items():
+            await GiveBack(vote.giving_back(bury=True, timeout=vote.spec.timeout), number, vote.deadline)
+
+
+async def declare(panel: Panel, timeout: float, *, replace_agreement: bool) -> dict[str, str]:
+    """Operation behind `declare_new`: what became of each server."""
+    said = Heard(set(range(len(panel.names))))
+    force = int(replace_agreement)
+    call = Run(DECLARE, (MARKER,), (milliseconds(panel.longest), panel.digest, force), timeout)
+    await Poll([call] * len(panel.names), said, timeout)
+    results = {}
+    for number, name in enumerate(panel.names):
+        answer = said.answers.get(number)
+        results[name] = answer.value if isinstance(answer, Answer) else str(answer or f"no answer within {timeout:g} s")
+    return results

@@ -1,0 +1,227 @@
+"""Seeded histories of a lock on three or five servers, each with its own faults: as `swarm` has them for one server."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from functools import partial
+
+from holdfast._core.requests import Sleep
+from holdfast.testing import checkers
+from holdfast.testing.history import Event
+from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.judge.rules import Limits, Violation
+from holdfast.testing.sim.ending import told_at_once, write_the_end
+from holdfast.testing.sim.faults import QUORUM_FAULTS, mishaps
+from holdfast.testing.sim.process import Face, Process
+from holdfast.testing.sim.quorum import Company, QuorumLock
+from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.voter import Voter
+from holdfast.testing.sim.worker import Worker
+from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+from holdfast.testing.swarm import HORIZON, PROMPT, SET_BACK, STEPS, Round, waiting, work
+
+RULES = ("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12", "R14")
+"""Those that can be judged where no single server knows who has the lock."""
+
+SHORTEST = 0.3
+"""The shortest of all leases: as long a server that has forgotten does not vote, at least."""
+
+FAR = 0.04
+"""Seconds that a message takes at most, where nothing slows it down: an answer has to come within the time-out."""
+
+PROBE = 5.0
+"""Seconds within which anybody gets a lock that nobody has, when all faults are over."""
+
+
+@dataclass(slots=True)
+class Profile:
+    """What a seed has drawn. Times in seconds."""
+
+    servers: int
+    ttl: float
+    longest: float
+    """The longest lease that was agreed on."""
+    renew: bool
+    latency: float
+    slow_share: float
+    mishaps: float
+    declared: bool
+    """The servers were declared new; or they have to wait for the longest lease first."""
+    far: float
+    """The share of pairs of a process and a server that are far from each other,"""
+    distance: float
+    """and how far: messages take so many times longer."""
+    skews: list[float] = field(default_factory=list)
+    """By which the servers' clocks are ahead."""
+    faults: list[tuple[int, str, float]] = field(default_factory=list)
+    """At which step, which fault, for how long."""
+    workers: list[tuple[int, list[Round]]] = field(default_factory=list)
+    """Of which process, and what it does."""
+
+    def has(self, *kinds: str) -> bool:
+        """One of these faults happens."""
+        return any(kind in kinds for _, kind, _ in self.faults)
+
+
+def draw(rng: random.Random) -> Profile:
+    """The profile of one history."""
+    choice, uniform = rng.choice, rng.random
+    ttl = choice((SHORTEST, 1.0, 2.0, 2.0, 10.0))
+    servers = choice((3, 3, 5))
+    latency = choice((0.0003, 0.0003, 0.003, 0.02))
+    skew = choice((0.0, 0.0, 0.05, 0.05, 1.5, 1.5))
+    profile = Profile(
+        servers=servers,
+        ttl=ttl,
+        longest=ttl * choice((1.0, 1.0, 3.0)),
+        renew=uniform() < 0.8,
+        latency=latency,
+        slow_share=choice((0.0, 0.0, 0.02, 0.2)),
+        mishaps=choice((0.0, 0.0, 0.01, 0.05, 0.2)),
+        declared=uniform() < 0.9,
+        far=choice((0.0, 0.0, 0.2, 0.5)),
+        distance=min(choice((5.0, 30.0, 100.0)), FAR / latency),
+        skews=[skew * uniform() for _ in range(servers)],
+    )
+    names = choice(("x", "x", "x", "x", "x", "xy"))
+    longest = choice((0.0, 0.1, 1.0, 1.5)) * ttl
+    crowd = choice(((1,), (1, 1, 2)))
+    for process in range(choice((3, 4))):
+        for _ in range(choice(crowd)):
+            rounds = [
+                Round(
+                    lock=choice(names),
+                    wait=choice((None, None, 30.0, 2.0, 0.3, 0.0)),
+                    hold=uniform() * longest,
+                    by_hand=choice((0.5, 1.0, 1.0)) if uniform() < 0.15 else 0.0,
+                    gap=choice((0.0, 0.0, 0.05)) * uniform(),
+                    twice=uniform() < 0.05,
+                )
+                for _ in range(choice((1, 2, 3)))
+            ]
+            profile.workers.append((process, rounds))
+    for kind in rng.sample(sorted(QUORUM_FAULTS.keys() - {"stale"}), choice((0, 1, 1, 2, 3))):
+        for _ in range(choice((1, 1, 2, 3))):
+            lasts = choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, ttl)
+            profile.faults.append((int(300 * uniform() ** 2), kind, lasts))
+    return profile
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of one seed."""
+
+    seed: int
+    profile: Profile
+    world: World
+    violations: list[Violation]
+
+    @property
+    def history(self) -> list[Event]:
+        return self.world.history
+
+
+def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Company]:
+    """The world of a seed, before anything has happened in it."""
+    rng = random.Random(seed)
+    profile = draw(rng)
+    world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
+    if profile.mishaps:
+        world.mishap = mishaps(world, profile.mishaps)
+    for number, skew in enumerate(profile.skews):
+        server = Server(world, f"s{number + 1}", offset=skew, rate=1 + rng.choice((0.0, 0.002, -0.002)))
+        if skew > SHORTEST / 2:
+            world.note("fault", server.name, note="clock is ahead", until=world.now)
+        if profile.has("amnesia"):
+            server.keep_past()
+    company = Company(world, profile.longest)
+    if profile.declared:
+        company.declare()
+    for number in range(1 + max(process for process, _ in profile.workers)):
+        _process(world, f"c{number + 1}", rng, profile.far, profile.distance)
+        if profile.slow_share:
+            world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
+    for number, (of, rounds) in enumerate(profile.workers):
+        worker = Voter(world.processes[of], str(number + 1))
+        worker.start(work(rounds, partial(_lock, worker, company, profile)))
+    for step, kind, lasts in profile.faults:
+        world.plan(1 + step, lambda kind=kind, lasts=lasts: QUORUM_FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
+    return world, profile, company
+
+
+def _process(world: World, name: str, rng: random.Random, far: float, distance: float) -> Process:
+    rate = 1 + rng.choice((0.0, 0.002, -0.002))
+    face: Face = rng.choice(("threads", "asyncio"))
+    process = Process(world, world.servers[0], name, face=face, offset=1000 * rng.random(), rate=rate)
+    process.far = {server: distance for server in world.servers if rng.random() < far}
+    return process
+
+
+def _lock(worker: Worker, company: Company, profile: Profile, name: str) -> QuorumLock:
+    return QuorumLock(worker, company, name, ttl=profile.ttl, renew=profile.renew)
+
+
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run:
+    """One history, judged. What happened in it is added to ``coverage``."""
+    world, profile, company = build(seed, trace=trace)
+    found: list[Violation] = []
+    try:
+        if not world.work(EPOCH + HORIZON, STEPS):
+            found.append(Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s: {waiting(world)}"))
+        else:
+            found += settle(world, profile, company)
+    except Stuck:
+        found.append(Violation("R7", f"nobody can make a step, and somebody waits: {waiting(world)}"))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
+        found.append(Violation("R0", f"it raises {error!r}"))
+    world.close()
+    found += checkers.check(world.history, limits=limits(profile), only=RULES, coverage=coverage)
+    return Run(seed, profile, world, found)
+
+
+def limits(profile: Profile) -> Limits:
+    """By when things have to be noticed and done, in such a world."""
+    slow = profile.slow_share > 0
+    trip = profile.latency * (profile.distance if profile.far else 1)
+    calm = not (slow or profile.mishaps or profile.faults or profile.far)
+    waits = 0.0 if profile.declared and not profile.has("amnesia", "flush", "clock", "restart") else 1.02 * profile.longest
+    return Limits(
+        notice=profile.ttl / 3 + 1.0 if profile.renew and not slow and trip < 0.02 else float("inf"),
+        handover=waits + (0.6 + 20 * trip if calm else 10.0 + profile.ttl + 20 * trip),
+        lag=5.0 if slow else 1.2,
+        quorum=profile.servers // 2 + 1,
+        excuses=frozenset(("clock", "foreign")),
+        rewinds="clock",
+    )
+
+
+def settle(world: World, profile: Profile, company: Company) -> list[Violation]:
+    """Everybody has come to an end: after one more lease, nothing of it may be left; and if nothing went wrong but
+    cancellations, at once. Then anybody gets any lock."""
+    world.calm_down()
+    world.pass_time(PROMPT * profile.latency * (profile.distance if profile.far else 1))
+    told_at_once(world)
+    healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
+    world.pass_time(healed + 2.1 * profile.longest + 3.0 + SET_BACK)
+    found = []
+    for name in sorted({planned.lock for _, rounds in profile.workers for planned in rounds}):
+        process = Process(world, world.servers[0], f"f{ord(name):x}")
+        worker = Voter(process, "1")
+        got: list[bool] = []
+        patience = PROBE + 1.02 * profile.longest
+        worker.start(_probe(QuorumLock(worker, company, name, ttl=profile.ttl, renew=False), patience, got))
+        world.work(world.now + patience + PROBE, 2 * STEPS)
+        if got != [True]:
+            found.append(Violation("R7", f"all is over, and still nobody could take {name!r}"))
+    world.pass_time(profile.longest)
+    write_the_end(world)
+    return found
+
+
+async def _probe(lock: QuorumLock, wait: float, got: list[bool]) -> None:
+    lease = await lock.acquire(wait)
+    if lease is not None:
+        await Sleep(0.01)
+        await lock.release(lease)
+        got.append(True)

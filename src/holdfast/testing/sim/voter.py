@@ -1,0 +1,115 @@
+"""A worker that asks several servers at the same time: the driver of what `_core.quorum` awaits."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
+from holdfast._core.requests import Answer, NotSent, WireError
+from holdfast.testing.sim.worker import LATER, Ticket, Worker
+
+if TYPE_CHECKING:
+    from holdfast.testing.sim.process import Process
+    from holdfast.testing.sim.wire import Wire
+
+
+class Voter(Worker):
+    """One thread or task. The number of a server is its place among those of the world."""
+
+    __slots__ = ()
+
+    def __init__(self, process: Process, name: str) -> None:
+        super().__init__(process, name)
+        self._do |= {
+            Poll: self._poll,
+            Enroll: self._enroll,
+            Hark: self._hark,
+            Withdraw: self._withdraw,
+            GiveBack: self._give_back,
+        }
+
+    def _poll(self, poll: Poll) -> Any:
+        process = self.process
+        self._asked = asked = Ticket(self)
+        round_ = Round(self, asked, poll)
+        wires: dict[int, Wire] = {}
+        for number, call in enumerate(poll.calls):
+            if call is not None:
+                try:
+                    wires[number] = self._ready(number, poll)
+                except NotSent as error:
+                    round_.told(number, error)
+        for number, wire in wires.items():
+            call = poll.calls[number]
+            assert call is not None
+            wire.send(call, partial(round_.answered, number))
+        if round_.over:
+            self._asked = None
+            return None
+        round_.waits = True
+        self._timer = process.at(process.clock() + poll.within, self._on_timer, asked, None)
+        return LATER
+
+    def _ready(self, number: int, poll: Poll) -> Wire:
+        """A connection to ask on. Raises NotSent, also where a server owes an answer for long."""
+        server = self.process.world.servers[number]
+        wire = self._wire_to(server)
+        if poll.begins and wire.in_flight and wire.in_flight[0].sent < self.process.clock() - poll.within:
+            raise NotSent("has not answered for long", server.name)
+        return wire
+
+    def polled(self) -> None:
+        """What it waited for is decided."""
+        self._asked = None
+        self._drop_timer()
+        self.go(None)
+
+    def _enroll(self, request: Enroll) -> Any:
+        candidate, process = request.candidate, self.process
+
+        def enough(_outcome: object = None) -> bool:
+            listening = [process.hope(server, candidate) for server in process.world.servers]
+            return bool(sum(listening) >= candidate.panel.majority)
+
+        return None if enough() else self._get(candidate, request.until, enough, None)
+
+    def _hark(self, request: Hark) -> Any:
+        return self._get(request.candidate, request.until, lambda _outcome: True, None)
+
+    def _withdraw(self, request: Withdraw) -> None:
+        for node in self.process.nodes.values():
+            node.hopes.pop(request.candidate.hope, None)
+
+    def _give_back(self, request: GiveBack) -> None:
+        node = self.process.node_on(self.process.world.servers[request.server])
+        node.insist(request.call, request.until)
+
+
+class Round:
+    """What came of a poll so far."""
+
+    __slots__ = ("_asked", "_open", "_tally", "_worker", "over", "waits")
+
+    def __init__(self, worker: Voter, asked: Ticket, poll: Poll) -> None:
+        self._worker = worker
+        self._asked = asked
+        self._tally = poll.tally
+        self._open = sum(call is not None for call in poll.calls)
+        self.over = not self._open
+        self.waits = False
+        """The worker waits for it to be over."""
+
+    def told(self, number: int, answer: Answer[Any] | WireError) -> None:
+        """A server's answer is there."""
+        self._open -= 1
+        if not self.over and (self._tally.on_answer(number, answer) or not self._open):
+            self.over = True
+            if self.waits:
+                self._worker.polled()
+
+    def answered(self, number: int, answer: Any, sent: float) -> None:
+        """The same, from a wire. Who is late is not heard."""
+        if self._asked.counts:
+            clock = self._worker.process.clock
+            self.told(number, answer if isinstance(answer, WireError) else Answer(answer, sent, clock()))

@@ -1,0 +1,225 @@
+"""Deliberate defects of the lock over several servers, see `mutations`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sim.script_defects import Mutation
+
+_lua_file, _core_file = "_lua/{}.lua", "_core/{}.py"
+
+
+def _defect(where: str, name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
+    return Mutation(name, where.format(file), old, new, breaks, of="quorum")
+
+
+_lua = partial(_defect, _lua_file)
+_core = partial(_defect, _core_file)
+
+FENCES = (
+    _lua(
+        "vote-same-fence", "vote", "math.max(last + 1, ", "math.max(last, ", "two holders may get the same fence from a server"
+    ),
+    _lua(
+        "vote-fence-not-written",
+        "vote",
+        "  redis.call('HSET', state, 'fence', fence)\n",
+        "",
+        "a server forgets which fence it has issued",
+    ),
+    _lua(
+        "vote-fence-without-clock",
+        "vote",
+        "  if hint == 0 then hint = now end\n  local fence = math.max(last + 1, math.min(hint, now + AHEAD))\n",
+        "  local fence = last + 1\n",
+        "the fence is a counter alone: a server that has forgotten starts again from one",
+    ),
+    _lua(
+        "confirm-whoever-has-it",
+        "confirm",
+        "if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end\n",
+        "",
+        "the fence is written back, whoever has the lock there now",
+    ),
+    _lua(
+        "confirm-a-lower-fence",
+        "confirm",
+        " or tonumber(last or 0) > tonumber(ARGV[2])",
+        "",
+        "a fence is confirmed where a higher one was issued",
+    ),
+    _core(
+        "fence-unconfirmed",
+        "quorum",
+        "    if fences.count(fence) < panel.majority:\n",
+        "    if fences.count(fence) < 1:\n",
+        "the highest answer is the fence, and no majority confirms it",
+    ),
+    _core(
+        "fence-confirmed-by-one",
+        "quorum",
+        "Count(len(granted), panel.majority)",
+        "Count(len(granted), 1)",
+        "one server's confirmation is enough",
+    ),
+    _core("fence-is-the-lowest", "quorum", "fence = max(fences)", "fence = min(fences)", "the fence is the lowest answer"),
+)
+
+MAJORITY = (
+    _core("half-is-enough", "ballot", "return len(self.names) // 2 + 1", "return len(self.names) // 2", "less than half win"),
+    _core(
+        "quorum-without-drift",
+        "quorum",
+        "length = spec.first_ttl - margin(spec.first_ttl)",
+        "length = spec.first_ttl",
+        "nothing is taken off the lease for the drift of clocks",
+    ),
+    _core(
+        "quorum-from-answer",
+        "quorum",
+        "deadline = sorted((answer.sent for",
+        "deadline = sorted((answer.came for",
+        "the lease counts from when the answers came",
+    ),
+    _core(
+        "votes-from-answer",
+        "quorum",
+        "end = granted[number].sent + length if",
+        "end = granted[number].came + length if",
+        "each vote counts from when its answer came",
+    ),
+    _core(
+        "until-the-last-vote-ends",
+        "votes",
+        "return ends[self.majority - 1] if",
+        "return ends[0] if",
+        "the lease lasts as long as the last of its votes, whatever the majority does",
+    ),
+    _core(
+        "unanswered-counts",
+        "votes",
+        "return self.believed and not self.lost",
+        "return not self.lost",
+        "a server that has not answered counts as one that has granted",
+    ),
+    _core(
+        "a-vote-too-few",
+        "votes",
+        "for vote in self.votes.values()) >= self.majority:",
+        "for vote in self.votes.values()) >= self.majority - 1:",
+        "the lease is held on to when only a minority has it",
+    ),
+    _core(
+        "too-late-to-be-believed",
+        "quorum",
+        "    now = await Now()\n    if now >= deadline:\n        return None\n",
+        "    now = await Now()\n",
+        "a majority that came when the lease was over counts",
+    ),
+    _core(
+        "shorter-votes-not-believed",
+        "votes",
+        "            vote.deadline = min(vote.deadline, now + ttl - margin(ttl))\n",
+        "",
+        "who asks for a shorter lease goes on believing in the longer one until it is answered",
+    ),
+    _lua(
+        "vote-whoever-has-it",
+        "vote",
+        "if (holder and holder ~= token) or kept then",
+        "if (holder and holder ~= token and redis.call('PTTL', lock) > ttl) or kept then",
+        "a server gives a lock away that somebody has",
+    ),
+    _lua(
+        "renewal-writes-the-lock",
+        "renew",
+        "  if holder ~= token then return holder and -1 or 0 end\n",
+        "  if holder and holder ~= token then return -1 end\n  redis.call('SET', lock, token)\n",
+        "a renewal writes the lock where it is gone",
+    ),
+)
+
+UNDOING = (
+    _core(
+        "undo-only-what-answered",
+        "quorum",
+        'candidate.voted = ["bury"] * len(panel.names)',
+        'candidate.voted = [""] * len(panel.names)',
+        "who has not answered is not told that the round is over",
+    ),
+    _core(
+        "undo-before-its-do",
+        "quorum",
+        'candidate.voted = ["bury"] * len(panel.names)',
+        'candidate.voted = ["leave"] * len(panel.names)',
+        "an undo on another connection does not refuse what it has overtaken",
+    ),
+    _lua(
+        "yield-whoever-has-it",
+        "yield",
+        "if holder == token then\n  redis.call('DEL', lock)\n",
+        "if holder then\n  redis.call('DEL', lock)\n",
+        "who gives back frees whatever lock is there",
+    ),
+    _lua(
+        "vote-for-the-dead",
+        "vote",
+        "  if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end\n",
+        "",
+        "a copy of a request that was given up takes the lock",
+    ),
+    _lua(
+        "vote-without-expiry",
+        "vote",
+        "redis.call('SET', lock, token, 'PX', ttl)",
+        "redis.call('SET', lock, token)",
+        "a vote never ends",
+    ),
+    _lua(
+        "hope-stays",
+        "vote",
+        "  if hope ~= '' then redis.call('ZREM', hopefuls, hope) end\n",
+        "",
+        "who has got the lock is still told when it is free",
+    ),
+    _core(
+        "hope-not-withdrawn",
+        "quorum",
+        '            await GiveBack(candidate, number, "bury", until)\n    candidate.pending',
+        '            await GiveBack(candidate, number, "bury", until)\n    return\n    candidate.pending',
+        "what was undone is undone again",
+    ),
+    _lua(
+        "nobody-is-told",
+        "yield",
+        "if (mode == 'release' and answer == 1) or",
+        "if",
+        "a release tells nobody that the lock is free",
+    ),
+)
+
+FORGETTING = (
+    _lua(
+        "marker-ignored",
+        "vote",
+        "local answer = refusal or vote()",
+        "local answer = vote()",
+        "a server that has forgotten votes at once",
+    ),
+    _lua(
+        "run-id-ignored",
+        "_marker",
+        "  if fields[1] ~= run or since > now_ms then",
+        "  if not fields[1] or since > now_ms then",
+        "a server that was restarted without the end of its log votes at once",
+    ),
+    _lua(
+        "quarantine-too-short",
+        "_marker",
+        "math.ceil(longest * 1.01)",
+        "math.ceil(longest / 4)",
+        "a server that has forgotten votes before the longest lease is over",
+    ),
+)
+
+QUORUM = FENCES + MAJORITY + UNDOING + FORGETTING
