@@ -39,6 +39,8 @@ FEATURES = {
         channels=("hf:inbox:*",),
     ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
+    "sentinel": Feature(scripts=(), commands=("ROLE",)),
+    "replicas": Feature(scripts=(), commands=("WAIT",)),
 }
 """A test holds this against the sources: each script is here, and each command, key and channel that they name."""
 

@@ -20,6 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
     add("--key", action="append", default=[], metavar="PATTERN", help="keys of locks that have key=; may be repeated")
     add("--redlock", action="store_true", help="the server is one of several that hold a lock together")
+    add("--sentinel", action="store_true", help="the server is found by way of Sentinels")
+    add("--replicas", action="store_true", help="locks that have replicas=")
     add("--guard", action="append", default=[], metavar="PATTERN", help="keys that holdfast.guard writes; may be repeated")
     add("--select", action="store_true", help="the locks are in another database than 0")
     add("--server-version", type=_version, metavar="N.N", help="leave out what a server of this version does not know (6.2)")
@@ -38,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
         args.parser.error("--user: a name without spaces")
     try:
         words = _access.rule(
-            ["lock", *(["redlock"] if args.redlock else []), *(["guard"] if args.guard else [])],
+            ["lock", *(feature for feature in ("redlock", "guard", "sentinel", "replicas") if getattr(args, feature))],
             prefix=args.prefix,
             raw_keys=args.key,
             guarded=args.guard,
