@@ -38,9 +38,9 @@ FEATURES = {
         keys=("<prefix>{*", "hf:proc:*", "hf:marker"),
         channels=("hf:inbox:*",),
     ),
+    "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
     "sentinel": Feature(scripts=(), commands=("ROLE",)),
     "replicas": Feature(scripts=(), commands=("WAIT",)),
-    "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
 }
 """A test holds this against the sources: each script is here, and each command, key and channel that they name."""
 

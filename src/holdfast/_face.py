@@ -14,9 +14,10 @@ from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant, Spec, answer_within
 from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.gate import Gate
+from holdfast._core.insist import insist
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
-from holdfast._core.requests import Command, Refused, WireError, insist
+from holdfast._core.requests import Command, Refused, WireError
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
 from holdfast._wire.client import resolve

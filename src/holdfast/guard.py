@@ -10,9 +10,10 @@ from typing import Any
 
 from holdfast import _access, _face
 from holdfast._core.attempt import milliseconds
+from holdfast._core.insist import insist
 from holdfast._core.mutex import KEEP
 from holdfast._core.names import raw_key, side_key
-from holdfast._core.requests import Run, WireError, insist
+from holdfast._core.requests import Run, WireError
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
 from holdfast._lua import Script

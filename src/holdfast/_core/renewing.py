@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast._core.attempt import GRID, Grant, Spec, answer_within, margin, milliseconds
+from holdfast._core.insist import insist
 from holdfast._core.mutex import RELEASE, RENEW
-from holdfast._core.requests import Run, insist
+from holdfast._core.requests import Run
 
 CLAIM_AFTER = 0.05
 """Seconds after a hand-over at which the claim window is turned into the full lease; a lock held for less saves the trip."""

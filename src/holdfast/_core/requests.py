@@ -133,17 +133,6 @@ Call = Run[Any] | Command
 
 
 @dataclass(slots=True)
-class Replicate(Request[Answer[tuple[Any, int]]]):
-    """Run a script that writes, and wait for ``replicas`` to acknowledge that, for ``timeout`` seconds: its reply, and how many
-    have. On a connection that nobody else uses: WAIT holds up what is behind it, and counts what was written on the same one.
-    Raises NotSent, Unknown or Refused."""
-
-    run: Run[Any]
-    replicas: int
-    timeout: float
-
-
-@dataclass(slots=True)
 class Now(Request[float]):
     """Local time in seconds: monotonic, and counting while the machine sleeps."""
 
@@ -195,13 +184,3 @@ class Delist(Request[None]):
     """The waiter waits no more, whatever came of it."""
 
     waiter: Waiter
-
-
-async def insist(call: Request[R]) -> R:
-    """Ask for something that does no harm when it is done twice: up to three times if there is no answer."""
-    for _ in range(2):
-        try:
-            return await call
-        except (NotSent, Unknown):
-            await Sleep(0.02)
-    return await call

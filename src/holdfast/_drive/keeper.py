@@ -220,7 +220,8 @@ class Keeper:
         return self._links[-1]
 
     def moved(self, endpoint: Endpoint, place: Any) -> None:
-        """A line to this endpoint was connected to ``place``: so must be the other one. In the keeper's thread."""
+        """A line to this endpoint was connected to ``place``: so must be the other one. None: neither is to stay where it is.
+        In the keeper's thread."""
         for link in self._links:
             if isinstance(link, Link) and link.serves(endpoint):
                 link.leave_for(place)
