@@ -71,7 +71,7 @@ def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_F
 
 def _run(client: object, call: Run[bool]) -> bool:
     endpoint = resolve(client, "sync")
-    kind = Driver
+    kind: type[Driver] = Driver
     if endpoint.cluster is not None:
         from holdfast._drive.shards import ShardDriver
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast._core.moving import alone
 from holdfast._core.mutex import ACQUIRE, RELEASE, RENEW
 from holdfast._core.requests import Answer, Command, NotSent, Refused, Run, Unknown, WireError
 from holdfast._wire.cluster import HOPS, Cluster, Shard, Step
@@ -111,10 +112,22 @@ def test_keys_that_are_on_both_sides() -> None:
     assert (steps, what) == (["renew a:1", "moving a:1", "asking EVAL b:2"], [1])
     half = Refused("ERR Attempted to access a non local key in a cluster node script: 1a2b")
     assert nodes.go(Run(RELEASE, KEYS, ("t", "bury"), 0.2), half, 0) == (["release a:1", "moving a:1"], 0)
+    assert nodes.go(Run(RELEASE, KEYS, ("t", "release"), 0.2), TRYAGAIN, Refused(f"ASK {SLOT} b:2"), 0)[1] == 0
     steps, what = nodes.go(acquire(), TRYAGAIN)
     assert steps == ["acquire a:1"]
     assert isinstance(what, Refused)
     assert what.transient
+
+
+def test_a_release_that_was_begun_has_given_the_lock_back() -> None:
+    release = Run(RELEASE, KEYS, ("t", "release"), 0.2)
+    for half, answers in ((False, [1, 0, -1]), (True, [1, 1, -1])):
+        less = alone(release, half=half)
+        assert less is not None
+        assert (less.keys, less.args) == (KEYS[:1], ("t", 0))
+        assert [less.script.parse(raw) for raw in (1, 0, -1)] == answers
+    assert alone(acquire(), half=False) is None
+    assert alone(Command(("EXISTS", KEYS[0]), 0.2), half=False) is None
 
 
 def test_an_owner_that_is_away() -> None:

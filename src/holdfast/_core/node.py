@@ -15,9 +15,9 @@ from holdfast._core.ballot import Candidate
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import REFRESH, RELEASE
 from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
-from holdfast._core.requests import Astray, Call, Command, Down, NotSent, Refused, Run, WireError
+from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, WireError
 from holdfast._core.surroundings import Keeper, Lines, Place
-from holdfast._core.waiting import Waiter, Waiting
+from holdfast._core.waiting import Astray, Waiter, Waiting
 
 RECORD_EVERY = 20.0
 """Seconds between two writings of the process record, which expires after three times that."""

@@ -74,10 +74,6 @@ class Refused(WireError):
         return self.code in in_a_moment or "max number of clients" in str(self)
 
 
-class Astray(WireError):
-    """In a Cluster: the lock is on another server now than the inbox under whose name we wait. Wait under another one."""
-
-
 class Granted(NamedTuple):
     """The lock is ours until local time ``deadline``. ``claim``: handed over, the lease is only the claim window so far."""
 

@@ -34,6 +34,10 @@ REMEMBERED = 1000
 """Attempts that ended lately: a grant that still comes for one that was given up is handed on at once."""
 
 
+class Astray(WireError):
+    """In a Cluster: the lock is on another server now than the inbox under whose name we wait. Wait under another one."""
+
+
 class Waiter:
     """One attempt, while it stands in line."""
 

@@ -1,11 +1,8 @@
 -- Shared by the scripts of a lock: its queue, and the direct hand-over. Stands behind _state.
 --
--- inbox of a process: the channel hf:inbox:<process>. In a Cluster whose servers know sharded pub/sub a process has one on each
---                primary, and there an id of 18 digits, so made that its channel is in a slot of that primary.
---
 -- queue (zset):  token -> arrival (server us). A token is here if and only if state has its at: field.
 -- MODEL           models/handover.pml
-local SHARDED = 27  -- characters of a channel of sharded pub/sub; others are shorter, or longer
+local SHARDED = 27  -- characters of a channel of sharded pub/sub, which is in a slot of this server: see _wire/slots.py
 local PLACE = 3000  -- ms a place counts after the last sign of life: three refreshes
 
 local function leave(state, queue, token)
@@ -20,7 +17,6 @@ local function listens(inbox)
   return count.err or count[2] > 0
 end
 
--- Answers how many heard it, or an error.
 local function publish(inbox, message)
   if #inbox == SHARDED then return redis.pcall('SPUBLISH', inbox, message) end
   return redis.pcall('PUBLISH', inbox, message)

@@ -26,24 +26,14 @@ if type(waiters) == 'table' then return answer end
 local fields = read_state(state, token)
 if not fields then return answer end
 
-local function go_on()
-  if mode ~= 'release' then leave(state, queue, token) end
-  if mode == 'bury' then
-    -- The list is capped: 46 characters a token, the newest hundred.
-    local dead = (fields[2] or '') .. token .. ' '
-    redis.call('HSET', state, 'dead', string.sub(dead, -100 * (#token + 1)))
-    keep_alive(state, queue, fields[4], 0, now_us())
-  end
-  if waiters > 0 and answer ~= -1 then
-    hand_over(lock, state, queue, now_us(), false, fields[1])
-  end
+if mode ~= 'release' then leave(state, queue, token) end
+if mode == 'bury' then
+  -- The list is capped: 46 characters a token, the newest hundred.
+  local dead = (fields[2] or '') .. token .. ' '
+  redis.call('HSET', state, 'dead', string.sub(dead, -100 * (#token + 1)))
+  keep_alive(state, queue, fields[4], 0, now_us())
 end
-
-local fine, problem = pcall(go_on)
-if not fine then
-  -- A slot of a Cluster on its way to another server: what is deleted here cannot be written here any more. It is given back,
-  -- and those in line find that when they ask.
-  local text = type(problem) == 'table' and problem.err or tostring(problem)
-  if not string.find(text, 'non local key', 1, true) then error(problem) end
+if waiters > 0 and answer ~= -1 then
+  hand_over(lock, state, queue, now_us(), false, fields[1])
 end
 return answer

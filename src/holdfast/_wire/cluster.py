@@ -31,6 +31,7 @@ ASK_WITHIN = 0.5
 """Seconds for one server's answer to that."""
 
 _HALF_MOVED = "access a non local key"
+"""Said in a slot that is being moved, of a script that writes a key which it has deleted."""
 
 HOPS = 8
 """So often a request is sent on, at most."""
@@ -306,10 +307,11 @@ class Cluster:
                 self._owners[slot] = there
                 self.stale = True  # hardly the only one
             return Step(there, step.call, failure.code == "ASK")
-        if _HALF_MOVED in str(failure):  # said of a script, after it has deleted a key
+        half = _HALF_MOVED in str(failure)
+        if half:
             failure.code = "TRYAGAIN"
         if failure.code == "TRYAGAIN" and step.call is call:
-            less = alone(call)
+            less = alone(call, half=half)
             return self._home(slot, less) if less is not None else None
         self.stale = self.stale or failure.code in _ASK_ANEW
         return None
