@@ -73,7 +73,7 @@ async def _campaign(candidate: Candidate, at_once: bool, started: float) -> Gran
         over = at_once or (candidate.until is not None and now >= candidate.until)
         await (give_up(candidate) if over else _undo(candidate))
         ballot.check()
-        voters = ballot.yes + len(ballot.replies(Taken))
+        voters = ballot.voters
         if voters >= panel.majority:
             if over:
                 return ballot.busy()
@@ -264,7 +264,7 @@ async def release(candidate: Candidate, mandate: Mandate) -> bool:
         for number, vote in votes.items():
             if isinstance(count.answers.get(number), WireError) or not count.answers:
                 await GiveBack(vote.giving_back(bury=True, timeout=spec.timeout), number, vote.deadline)
-    if not count.reached and count.errors:
+    if not count.reached and count.no < panel.majority:
         raise heard(count, panel, "given back")
     return count.reached
 
