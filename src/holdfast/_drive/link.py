@@ -23,7 +23,7 @@ from holdfast._wire.resp import demoted, forgotten, pack, value
 
 log = logger("holdfast.keeper")
 
-READ_SIZE = 65536
+READ_SIZE = 16384
 
 CONNECTED_WITHIN = 0.2
 """Seconds that a connection may take at least, however soon an answer is wanted."""
@@ -101,9 +101,9 @@ class Link:
         self._due = float("inf")
         """No later than the first deadline of what was sent and not answered, or waits for the connection."""
 
-    def call(self, call: Call, then: Then) -> None:
+    def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
         """Send a call, opening the connection if need be. ``then`` is called exactly once, by the keeper thread, with the typed
-        reply or the WireError instead of one."""
+        reply or the WireError instead of one. ``packed``: its bytes, where others get the same."""
 
         def on_reply(reply: Any, sent: float) -> None:
             if forgotten(reply):
@@ -121,7 +121,7 @@ class Link:
             if isinstance(reply, WireError) and demoted(reply, self._endpoint):
                 self._keeper.moved(self._endpoint, None)
 
-        self._send(pack(call), call.timeout, on_reply)
+        self._send(packed or pack(call), call.timeout, on_reply)
 
     def owes_since(self) -> float:
         """Since when the server has owed an answer, or a connection (local seconds); infinity if it owes nothing."""
@@ -160,6 +160,8 @@ class Link:
         except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting commands must be answered
             result = NotSent(f"{self._endpoint.address}: {error!r}", self._endpoint.address)
         self._keeper.call(lambda: self._opened(result, number))
+        if self._closed and isinstance(result, socket.socket):
+            result.close()  # the keeper may have ended, and looks at nothing any more
 
     def _opened(self, result: socket.socket | WireError, number: int) -> None:
         if number != self._tries or not self._opening:
@@ -191,10 +193,11 @@ class Link:
         now = clock()
         self._sent.append(_Sent(then, now, now + timeout))
         self._due = min(self._due, now + timeout)
-        self._out += packed
-        self.on_writable()
+        waiting, self._out = bool(self._out), self._out + packed
+        self.on_writable(idle=not waiting)
 
-    def on_writable(self) -> None:
+    def on_writable(self, *, idle: bool = False) -> None:
+        """Send what is to be sent. ``idle``: nobody has asked to be told when there is room."""
         if self.sock is None:
             return
         try:
@@ -205,6 +208,8 @@ class Link:
             self.fail(str(error))
             return
         self._out = self._out[sent:]
+        if idle and not self._out:
+            return
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
         with self._keeper.mutex:  # somebody may borrow the socket just now
             if self._out:
@@ -234,9 +239,12 @@ class Link:
     def _dispatch(self) -> None:
         try:
             while (reply := self._reader.gets()) is not False:
-                if self._on_push is not None and isinstance(reply, list) and reply[0] == b"message":
+                if self._on_push is not None and isinstance(reply, list) and reply[0] in {b"message", b"smessage"}:
                     self._keeper.safely(self._on_push, reply)
                     continue
+                if isinstance(reply, list) and reply[:1] == [b"sunsubscribe"]:
+                    self.fail("the slot of the inbox was moved to another server")
+                    return
                 if not self._sent:
                     self.fail("an answer to nothing")
                     return
