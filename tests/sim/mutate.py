@@ -34,7 +34,7 @@ PACKAGE = TESTS.parent / "src" / "holdfast"
 RECORD = Path(__file__).with_name("mutations.json")
 PAGE = TESTS.parent / "docs" / "design" / "mutations.md"
 
-SEEDS = 1500
+SEEDS = 3000
 """Histories of the swarm in which a defect has to be caught."""
 
 SWARM = {"lock": "swarm", "quorum": "quorum"}
