@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.mutex import ACQUIRE, BLOCK
@@ -48,6 +49,8 @@ class Server:
         """How often each script was run."""
         self.opened = 0
         """Connections there have been."""
+        self.on_start: Callable[[], object] | None = None
+        """What whoever starts it does then."""
         self.rate = rate
         self._base = EPOCH + WALL + offset
         self._since = world.now
@@ -209,6 +212,8 @@ class Server:
                 self.keyspace.clear()
             for key in self.locks:
                 self.remove_endless(key)
+        if self.on_start is not None:
+            self.on_start()
         self.look()
 
     def _run_anew(self) -> None:
