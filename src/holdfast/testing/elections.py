@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from holdfast._core.requests import Sleep
+from holdfast.testing.explore import Report, explore
 from holdfast.testing.judge.rules import Limits
-from holdfast.testing.scenarios import Program, Scenario, once
+from holdfast.testing.scenarios import SCENARIOS, Program, Scenario, once
+from holdfast.testing.sim.lock import Lock
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.quorum import Company, QuorumLock
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.voter import Voter
+from holdfast.testing.sim.worker import Worker
 
 SERVERS = 3
 
@@ -29,16 +33,20 @@ class Election(Scenario):
     @property
     def limits(self) -> Limits:
         patience = 0.0 if not self.faults else 2.1 * self.ttl
-        return Limits(handover=1.5 + patience, quorum=SERVERS // 2 + 1, excuses=frozenset(), rewinds="clock")
+        return Limits(handover=1.5 + patience, quorum=SERVERS // 2 + 1, excuses=frozenset({"foreign"}), rewinds="clock")
+
+    def explore(self, *, most: int = 1_000_000, stop_at: int = 1, progress: Callable[[Report], None] | None = None) -> Report:
+        return explore(self.build, self.settle, self.limits, most=most, stop_at=stop_at, broad=True, progress=progress)
 
     def build(self, *, trace: bool = False) -> Stepwise:
         world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
-        world.brisk = self.brisk
+        world.brisk, world.sparse = self.brisk, True
         for number in range(SERVERS):
             Server(world, f"s{number + 1}")
         company = Company(world, self.ttl)
         for server in world.servers:
             company.declare(server)
+            server.keep_past()
             if not self.guarded:
                 server.on_start = partial(company.declare, server)
         for number, program in enumerate(self.programs):
@@ -48,18 +56,34 @@ class Election(Scenario):
         return world
 
 
-def _each(name: str, about: str, programs: tuple[Program, ...], faults: Iterable[str], **options: Any) -> list[Election]:
-    return [Election(f"{name}-{fault}", f"{about}; {fault}", programs, (fault,), **options) for fault in faults]
+def later(program: Program, seconds: float = 0.1) -> Program:
+    """The same, when others have begun."""
+
+    async def begin(worker: Worker, lock: Lock) -> None:
+        await Sleep(seconds)
+        await program(worker, lock)
+
+    return begin
 
 
 TRIES = (once(wait=0.0), once(wait=0.0))
-BOTH = (once(), once())
-HELD = (once(hold=1.0), once(wait=1.0))
+HELD = (later(once(wait=0.0, hold=1.0), 0.05), later(once(wait=0.0, hold=0.1)))
+FORGETS: dict[str, Any] = {"faults": ("lost-request", "amnesia"), "budget": 2, "renew": False}
+FORGETS_THE_LAST = FORGETS | {"faults": ("lost-request", "amnesia of the last")}
 
 ELECTIONS: dict[str, Election] = {
     scenario.name: scenario
     for scenario in (
         Election("quorum-tries", "two clients and three servers, one round each", TRIES),
-        Election("quorum", "two clients and three servers", BOTH),
+        Election("quorum-amnesia", "one holds the lock, one comes later; a request is lost, a server forgets", HELD, **FORGETS),
+        Election("quorum-rollback", "the same, but it forgets only the last", HELD, **FORGETS_THE_LAST),
+        Election("quorum-vanish", "two clients and three servers, one round each; a vote vanishes", TRIES, ("foreign",)),
+        Election("quorum-wait", "two clients and three servers, and they wait", (once(), once())),
     )
 }
+
+UNGUARDED = Election("quorum-unguarded", "the same, but who forgets is declared new at once", HELD, guarded=False, **FORGETS)
+"""This breaks: it shows what the guard is for."""
+
+ALL: dict[str, Scenario] = {**SCENARIOS, **ELECTIONS, UNGUARDED.name: UNGUARDED}
+"""All scenarios there are, by name."""

@@ -65,6 +65,8 @@ class QuorumLock(Lock):
 
     def __init__(self, worker: Worker, company: Company, name: str, *, ttl: float, renew: bool) -> None:
         super().__init__(worker, described(name, ttl=ttl, renew=renew), fair=True)
+        for server in company.world.servers:
+            server.block = 1
         self._company = company
 
     async def _acquire(self, wait: float | None) -> Lease | None:

@@ -42,6 +42,8 @@ class Server:
         self.backlog: deque[tuple[Wire, Call | End]] = deque()
         self.refusing = ""
         """If set, what it answers to every script and write: "LOADING", "BUSY", "OOM", ..."""
+        self.block = BLOCK
+        """Fences that come with one grant."""
         self.deaf = False
         """Published messages get lost on the way."""
         self.calls = 0
@@ -168,10 +170,9 @@ class Server:
             if value:
                 kind = "extended" if before == value and not over else "granted"
                 last = int(self.keyspace.execute("HGET", state, "fence") or 0)
+                fence = max(0, last - self.block + 1)
                 note = "more" if more and kind == "extended" else ""
-                self.world.note(
-                    kind, self.name, lock, self._whose(value), fence=max(0, last - BLOCK + 1), last=last, until=until, note=note
-                )
+                self.world.note(kind, self.name, lock, self._whose(value), fence=fence, last=last, until=until, note=note)
 
     def _whose(self, value: bytes) -> str:
         return self.world.drawn_for(value.decode("ascii", "replace"))

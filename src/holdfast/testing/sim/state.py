@@ -12,13 +12,15 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Grant, Spec
-from holdfast._core.ballot import Ballot, Candidate, Count, Heard, Horizon, Panel, Renewals
+from holdfast._core.ballot import Ballot, Candidate, Count, Heard, Horizon, Panel, Renewals, Taken, Yes
 from holdfast._core.gate import KEEPER, Gate, Lead
 from holdfast._core.node import GiveBack, Node
 from holdfast._core.renewing import Tenure, nobody
+from holdfast._core.requests import Answer
 from holdfast._core.votes import Mandate, Vote
 from holdfast._core.waiting import Waiter
 from holdfast._lua import Script
@@ -56,6 +58,7 @@ class Fingerprint:
         self._now = world.now
         self._ms = int(world.servers[0].wall() * 1000) if world.servers else 0
         self._several = len(world.servers) > 1
+        self._met: dict[int, int] = {}
         self._flat: list[Any] = []
         self._ranked: list[int] = []
         self._world(world)
@@ -68,6 +71,11 @@ class Fingerprint:
     def add(self, value: Any) -> None:
         """Any value of a local variable, an attribute, or the server's memory."""
         writer = _WRITERS.get(type(value))
+        if type(value) in _MET_OFTEN:
+            if id(value) in self._met:
+                self._put(self._met[id(value)])
+                return
+            self._met[id(value)] = len(self._met)
         if writer is not None:
             writer(self, value)
         elif isinstance(value, tuple | list | deque):
@@ -274,7 +282,14 @@ class Fingerprint:
 
     def _count(self, count: Count) -> None:
         self._put(type(count).__name__, count.yes)
-        self._dict(count.answers)
+        for number, answer in sorted(count.answers.items()):
+            self._put(number)
+            if isinstance(answer, Answer):
+                reply = answer.value  # what time it was there is of no use any more
+                self.add(reply._replace(time=0) if isinstance(reply, Yes | Taken) else reply)
+                self._float(answer.sent)
+            else:
+                self.add(answer)
 
     def _heard(self, heard: Heard) -> None:
         self._put(*sorted(heard._awaited))  # noqa: SLF001
@@ -306,6 +321,9 @@ def same_in_all_states(*types: type) -> None:
     _WRITERS.update(dict.fromkeys(types, _nothing))
 
 
+_MET_OFTEN = frozenset((Candidate, Mandate, Ballot, QuorumLease))
+"""Told once, and called by a number after that."""
+
 _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     type(None): _plain,
     bool: _plain,
@@ -335,4 +353,4 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     QuorumLease: Fingerprint._lease,  # noqa: SLF001
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
 }
-same_in_all_states(type, Lock, QuorumLock, Company, Spec, Panel, Process, Worker, Voter, End, Gate)
+same_in_all_states(type, FunctionType, Lock, QuorumLock, Company, Spec, Panel, Process, Worker, Voter, End, Gate)
