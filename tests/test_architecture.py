@@ -108,7 +108,7 @@ def test_the_core_awaits_requests_and_nothing_else() -> None:
     operations = {node.name for path in CORE for node in ast.walk(parse(path)) if isinstance(node, ast.AsyncFunctionDef)}
     requests = {
         node.name
-        for module in ("requests", "polling")
+        for module in ("requests", "polling", "replicas")
         for node in ast.walk(parse(ROOT / "_core" / f"{module}.py"))
         if isinstance(node, ast.ClassDef) and any("Request" in ast.unparse(base) for base in node.bases)
     }
@@ -195,6 +195,7 @@ PUBLIC = {
         ServerError close declare_new guard locked
     """,
     "holdfast.aio": "FairLock Lease Lock Redlock close locked",
+    "holdfast.doctor": "Finding Report examine",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.testing": "Clock Memory clock memory server",
     "holdfast.testing.checkers": "RULES Coverage Limits Violation capacity check main",
@@ -389,7 +390,7 @@ def test_scripts_are_plain_text_with_declared_keys(name: str) -> None:
         command = call.split(",")[0].strip().strip("'")
         assert command in {
             "GET", "SET", "DEL", "EXISTS", "PEXPIRE", "PTTL", "TYPE", "TIME", "HGET", "HSET", "HDEL", "HMGET", "ZADD",
-            "ZREM", "ZRANGE", "ZCARD", "PUBLISH", "PUBSUB", "INFO",
+            "ZREM", "ZRANGE", "ZCARD", "PUBLISH", "SPUBLISH", "PUBSUB", "INFO",
         }, f"{command}: not among the commands an administrator is asked to allow"  # fmt: skip
 
 

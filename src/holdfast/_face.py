@@ -7,20 +7,25 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from holdfast._core import acquire, sharing
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant, Spec, answer_within
 from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.gate import Gate
+from holdfast._core.insist import insist
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
-from holdfast._core.requests import Command, Refused, WireError, insist
+from holdfast._core.requests import Command, Refused, WireError
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
 from holdfast._wire.client import resolve
+from holdfast._wire.slots import PROCESS, slot_of
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTimeout, NotHeld, ServerError
+
+if TYPE_CHECKING:
+    from holdfast._wire.cluster import Cluster
 
 Trouble = WireError | KeyConflict | TooFew | Disagreement
 """What may come of taking a lock, as the core says it."""
@@ -36,6 +41,13 @@ def seconds(value: object, parameter: str, least: float, most: float = MAX_TTL) 
     if math.isnan(value) or not least <= value <= most:
         raise ConfigError(f"{parameter} must be between {least:g} and {most:g} seconds, not {value!r}", parameter=parameter)
     return float(value)
+
+
+def whole_number(value: object, parameter: str) -> int:
+    """A checked whole number from 0."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"{parameter} must be a whole number from 0, not {value!r}", parameter=parameter)
+    return value
 
 
 def checked_wait(wait: object) -> float | None:
@@ -66,6 +78,7 @@ def make_spec(
     linger: float,
     max_passes: int,
     max_pass_time: float,
+    replicas: int = 0,
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
@@ -75,8 +88,6 @@ def make_spec(
     linger = seconds(linger, "linger", 0.0)
     if linger and not (renew and max_hold is None):
         raise ConfigError("linger needs a lease that is renewed, and no max_hold", parameter="linger")
-    if isinstance(max_passes, bool) or not isinstance(max_passes, int) or max_passes < 0:
-        raise ConfigError(f"max_passes must be a whole number from 0, not {max_passes!r}", parameter="max_passes")
     if renew and ttl < 2 and (max_hold is None or max_hold > ttl):
         warnings.warn(
             f"ttl={ttl:g}: a lease of less than 2 s may be lost when the machine is busy for a moment",
@@ -91,8 +102,9 @@ def make_spec(
         max_hold=max_hold,
         timeout=min(timeout, answer_within(ttl)),
         linger=linger,
-        max_passes=max_passes,
+        max_passes=whole_number(max_passes, "max_passes"),
         max_pass_time=seconds(max_pass_time, "max_pass_time", 0.0),
+        replicas=whole_number(replicas, "replicas"),
     )
 
 
@@ -104,6 +116,9 @@ class BaseLock:
     """Options and state of a lock object, for both faces."""
 
     _face: Literal["sync", "asyncio"]
+    _home: Any
+    """The driver that was used last."""
+    _cluster: Cluster | None = None
     _shared = True
     """What one gets of this process is passed on to others of it."""
 
@@ -123,8 +138,15 @@ class BaseLock:
         linger: float,
         max_passes: int,
         max_pass_time: float,
+        replicas: int,
     ) -> None:
         self._endpoint: Any = resolve(client, self._face)
+        self._cluster = self._endpoint.cluster
+        if replicas and (self._endpoint.client is not None or self._cluster is not None):
+            raise ConfigError(
+                "replicas needs connections that holdfast can open itself, to one server: use a plain client, or a URL",
+                parameter="replicas",
+            )
         spec = make_spec(
             name,
             self._endpoint.timeout,
@@ -136,6 +158,7 @@ class BaseLock:
             linger=linger,
             max_passes=max_passes,
             max_pass_time=max_pass_time,
+            replicas=replicas,
         )
         self._set_up(spec, wait, on_lost, label)
 
@@ -212,8 +235,23 @@ class BaseLock:
         """A lease that lingers in this process, for a retake that costs as little as possible."""
         return attempt.gate.retake(attempt) if attempt.gate is not None else None
 
+    def _settle(self, cluster: Cluster) -> None:
+        """Who of a Cluster, of which something is known, looks after this lock now."""
+        shard = cluster.shard(slot_of(self._spec.keys[0]))
+        if shard is not self._endpoint:
+            self._endpoint, self._keeper, self._home = shard, None, None  # the gate is another one, too
+
     def _new_attempt(self, process: Process) -> Attempt:
-        attempt = Attempt(self._spec)
+        return self._with_gate(Attempt(self._spec), process)
+
+    def _moved(self, attempt: Attempt, process: Process, wait: float | None) -> float | None:
+        """An attempt that went astray begins again: how long it may wait."""
+        left = None if wait is None or attempt.until is None else max(0.0, attempt.until - process.clock())
+        attempt.token, attempt.until, attempt.given = "", None, None
+        self._with_gate(attempt, process)
+        return left
+
+    def _with_gate(self, attempt: Attempt, process: Process) -> Attempt:
         if self._shared:
             keeper = process.keeper
             if keeper is not self._keeper:
@@ -249,10 +287,11 @@ class BaseLock:
         """The record of the holder's process, for a message; None where it cannot be had."""
         import json  # here: a command hardly ever needs it
 
-        if busy.process == current().id:
+        process = busy.process[:PROCESS]
+        if process == current().id:
             return json.dumps(current().facts()).encode()
         try:
-            return (await Command(("GET", f"hf:proc:{busy.process}"), 0.25)).value if busy.process else None
+            return (await Command(("GET", f"hf:proc:{process}"), 0.25)).value if process else None
         except WireError:
             return None
 
@@ -260,4 +299,11 @@ class BaseLock:
 def server_error(spec: Spec, error: WireError) -> ServerError:
     """The user's error for an internal one."""
     what = "refused" if isinstance(error, Refused) else "failed"
-    return ServerError(f"lock {spec.name!r}: {what}: {error}", address=error.address, name=spec.name, key=spec.key)
+    if isinstance(error, Refused) and error.code in {"MOVED", "ASK"}:
+        what = (
+            "refused by one server of a Cluster; give holdfast all of it: redis+cluster://host:port, or a RedisCluster client"
+        )
+    from holdfast import _access  # here: most never need it
+
+    said = f"{error}{_access.advice(error)}"
+    return ServerError(f"lock {spec.name!r}: {what}: {said}", address=error.address, name=spec.name, key=spec.key)

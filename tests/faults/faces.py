@@ -32,6 +32,7 @@ class Sync:
     name = "sync"
     Lock: Any = holdfast.Lock
     FairLock: Any = holdfast.FairLock
+    Redlock: Any = holdfast.Redlock
 
     def call(self, what: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return what(*args, **kwargs)
@@ -58,6 +59,7 @@ class Aio:
     name = "asyncio"
     Lock: Any = holdfast.aio.Lock
     FairLock: Any = holdfast.aio.FairLock
+    Redlock: Any = holdfast.aio.Redlock
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
@@ -94,8 +96,8 @@ class Place(NamedTuple):
 class Admin:
     """Looks at the keys of one lock, by a client of its own."""
 
-    def __init__(self, server: PrivateServer, name: str) -> None:
-        self.redis: Any = redis.Redis.from_url(server.url, decode_responses=True)
+    def __init__(self, server: PrivateServer, name: str, url: str = "") -> None:
+        self.redis: Any = redis.Redis.from_url(url or server.url, decode_responses=True)
         self.lock, self.state, self.queue = (key.decode() for key in lock_keys(name, "hf:", None))
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,13 +28,16 @@ import holdfast.guard
 
 
 class Peer:
-    """Starts the program; use it in a ``with``. ``options`` are those of the lock."""
+    """Starts the program; use it in a ``with``.
 
-    def __init__(self, face: str, url: str, name: str, **options: Any) -> None:
+    Several URLs, with blanks in between, make a Redlock. ``options``: of the lock; ``through``: a command to start it by.
+    """
+
+    def __init__(self, face: str, url: str, name: str, *, through: Sequence[str] = (), **options: Any) -> None:
         kept, self._keep = os.pipe()  # its forked children live until we close our end
         arguments = [face, url, name, json.dumps(options), str(kept)]
         self.process = subprocess.Popen(
-            [sys.executable, __file__, *arguments],
+            [*through, sys.executable, __file__, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[kept],
@@ -117,7 +120,8 @@ def _say(value: object) -> None:
 
 
 def _main(url: str, name: str, options: dict[str, Any], kept: int) -> None:
-    names = _Names(holdfast.Lock(url, name, **options), url, kept)
+    lock = holdfast.Redlock(url.split(), name, **options) if " " in url else holdfast.Lock(url, name, **options)
+    names = _Names(lock, url, kept)
     _say("ready")
     for line in sys.stdin:
         try:
@@ -127,7 +131,8 @@ def _main(url: str, name: str, options: dict[str, Any], kept: int) -> None:
 
 
 async def _main_aio(url: str, name: str, options: dict[str, Any], kept: int) -> None:
-    names = _Names(holdfast.aio.Lock(url, name, **options), url, kept)
+    lock = holdfast.aio.Redlock(url.split(), name, **options) if " " in url else holdfast.aio.Lock(url, name, **options)
+    names = _Names(lock, url, kept)
     loop = asyncio.get_running_loop()
     _say("ready")
     while line := await loop.run_in_executor(None, sys.stdin.readline):

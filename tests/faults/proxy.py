@@ -11,6 +11,7 @@ stall       the server does it, the reply is kept back until ``rule.go()``
 twice       the server gets it twice, the client hears the first reply
 
 Messages of a subscription are requests named "message" here: lose (that one alone), cut and stall apply to them.
+Besides, everything may be slow: `Proxy.delay`.
 """
 
 from __future__ import annotations
@@ -18,24 +19,25 @@ from __future__ import annotations
 import itertools
 import socket
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
+from holdfast._core.ballot import CONFIRM, VOTE, YIELD
 from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from holdfast._servers.process import PrivateServer
 
 Action = Literal["pass", "lose", "cut", "refuse", "hold", "stall", "twice"]
 
-_SCRIPTS = {script.sha.encode(): script.name for script in (ACQUIRE, REFRESH, RELEASE, RENEW)} | {
-    script.body: script.name for script in (ACQUIRE, REFRESH, RELEASE, RENEW)
-}
+_KNOWN = (ACQUIRE, REFRESH, RELEASE, RENEW, VOTE, CONFIRM, YIELD)
+_SCRIPTS = {script.sha.encode(): script.name for script in _KNOWN} | {script.body: script.name for script in _KNOWN}
 
-SCRIPTS = frozenset({"acquire", "join", "refresh", "release", "leave", "bury", "renew"})
+SCRIPTS = frozenset({"acquire", "join", "refresh", "release", "leave", "bury", "renew", "vote", "confirm"})
 """What a lock asks of a server, as opposed to the commands that keep connections."""
 
 
@@ -47,7 +49,8 @@ class Request(NamedTuple):
 
 
 def name_of(parts: list[bytes]) -> str:
-    """The script, or the command. Acquire from the queue is "join"; release is "release", "leave" or "bury" by its mode."""
+    """The script, or the command. Acquire from the queue is "join"; release (and yield) is "release", "leave" or "bury" by its
+    mode."""
     command = parts[0].decode().upper()
     if command not in {"EVAL", "EVALSHA"}:
         return command
@@ -55,7 +58,7 @@ def name_of(parts: list[bytes]) -> str:
     args = parts[3 + int(parts[2]) :]
     if name == "acquire" and args[2] == b"1":
         return "join"
-    return args[1].decode() if name == "release" else name
+    return args[1].decode() if name in {"release", "yield"} else name
 
 
 class Rule:
@@ -169,7 +172,7 @@ class _Link:
 
     def _requests(self) -> None:
         for packed in _Buffer(self.client).values():
-            self.proxy.thawed.wait()
+            self.proxy.linger()
             request = Request(name_of(_parts(packed)), self.number, packed)
             rule = self.proxy.judge(request)
             action: Action = rule.action if rule else "pass"
@@ -190,7 +193,7 @@ class _Link:
 
     def _replies(self) -> None:
         for packed in _Buffer(self.server).values():
-            self.proxy.thawed.wait()
+            self.proxy.linger()
             if packed.startswith(b"*3\r\n$7\r\nmessage\r\n"):
                 rule = self.proxy.judge(Request("message", self.number, packed))
                 action: Action = rule.action if rule else "pass"
@@ -225,6 +228,8 @@ class Proxy:
         self._numbers = itertools.count()
         self.thawed = threading.Event()
         self.thawed.set()
+        self.delay: Callable[[], float] | None = None
+        """Called for each request, reply and message: for how many seconds it is kept back, and all behind it."""
         self.log: list[Request] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -293,6 +298,12 @@ class Proxy:
 
     def thaw(self) -> None:
         self.thawed.set()
+
+    def linger(self) -> None:
+        """Something is on its way: for as long as it takes."""
+        self.thawed.wait()
+        if self.delay is not None:
+            time.sleep(self.delay())
 
     def judge(self, request: Request) -> Rule | None:
         with self._mutex:

@@ -64,6 +64,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(with_limit())
 
 
+@pytest.mark.fault(8)
 @pytest.mark.parametrize("fault", ["hold", "stall"])
 def test_row_8_cancelled_in_acquire(proxy: Proxy, admin: Admin, name: str, fault: Action) -> None:
     """Row 8: before the server did it ("hold") and after ("stall")."""
@@ -83,6 +84,7 @@ def test_row_8_cancelled_in_acquire(proxy: Proxy, admin: Admin, name: str, fault
     admin.nothing_left()
 
 
+@pytest.mark.fault(8)
 @pytest.mark.parametrize(
     ("at", "fault"), list(itertools.product(["acquire", "SUBSCRIBE", "join", "refresh"], ["hold", "stall"]))
 )
@@ -107,6 +109,7 @@ def test_row_8_cancelled_while_waiting(
     run(main)
 
 
+@pytest.mark.fault(8)
 def test_row_8_cancelled_after_the_grant_and_before_its_message(
     proxy: Proxy, server: PrivateServer, admin: Admin, name: str
 ) -> None:
@@ -137,6 +140,7 @@ def test_row_8_cancelled_after_the_grant_and_before_its_message(
     run(main)
 
 
+@pytest.mark.fault(8)
 def test_row_8_cancelled_at_any_moment_of_the_hand_over(server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 8: cancelled a little later each time, from before the grant until after it; the next in line always gets it."""
 
@@ -169,6 +173,7 @@ def test_row_8_cancelled_at_any_moment_of_the_hand_over(server: PrivateServer, a
     run(main)
 
 
+@pytest.mark.fault(8, 9)
 @pytest.mark.parametrize("wait", ["free", "busy"])
 def test_row_8_cancelled_at_every_step_of_the_loop(server: PrivateServer, admin: Admin, name: str, wait: str) -> None:
     """Rows 8, 9: `async with` on a free and on a busy lock, cancelled after 0, 1, 2, … iterations of the loop, then later."""
@@ -202,6 +207,7 @@ def test_row_8_cancelled_at_every_step_of_the_loop(server: PrivateServer, admin:
     admin.nothing_left()
 
 
+@pytest.mark.fault(8)
 @pytest.mark.parametrize("busy", [False, True])
 def test_row_8_cancelled_when_the_server_has_vanished(
     proxy: Proxy, server: PrivateServer, admin: Admin, name: str, busy: bool
@@ -233,6 +239,7 @@ def test_row_8_cancelled_when_the_server_has_vanished(
     admin.nothing_left()
 
 
+@pytest.mark.fault(8)
 def test_row_8_cancelled_twice(proxy: Proxy, admin: Admin, name: str) -> None:
     """Row 8: a second cancellation ends the waiting for the clean-up, not the clean-up."""
 
@@ -254,6 +261,7 @@ def test_row_8_cancelled_twice(proxy: Proxy, admin: Admin, name: str) -> None:
     admin.nothing_left()
 
 
+@pytest.mark.fault(8)
 def test_row_8_a_time_limit_around_acquire(server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 8: asyncio.timeout and wait_for are cancellations too."""
 
@@ -271,6 +279,7 @@ def test_row_8_a_time_limit_around_acquire(server: PrivateServer, admin: Admin, 
     run(main)
 
 
+@pytest.mark.fault(9)
 @pytest.mark.parametrize("fault", ["hold", "stall", "refuse"])
 @pytest.mark.parametrize("by", ["release", "with"])
 def test_row_9_cancelled_in_release(proxy: Proxy, admin: Admin, name: str, by: str, fault: Action) -> None:
@@ -299,6 +308,7 @@ def test_row_9_cancelled_in_release(proxy: Proxy, admin: Admin, name: str, by: s
     admin.nothing_left()
 
 
+@pytest.mark.fault(9)
 def test_row_9_cancelled_between_two_tries_of_release(
     proxy: Proxy, admin: Admin, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,6 +337,7 @@ def test_row_9_cancelled_between_two_tries_of_release(
     admin.nothing_left()
 
 
+@pytest.mark.fault(9)
 def test_row_9_cancelled_in_release_hands_over(proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 9: who waits gets the lock from a release that was cancelled on its way."""
 
@@ -350,6 +361,7 @@ def test_row_9_cancelled_in_release_hands_over(proxy: Proxy, server: PrivateServ
     admin.nothing_left()
 
 
+@pytest.mark.fault(10)
 def test_row_10_the_connection_of_a_cancelled_task_gives_everybody_his_own_reply(
     proxy: Proxy, server: PrivateServer, admin: Admin, name: str
 ) -> None:

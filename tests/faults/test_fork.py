@@ -55,6 +55,7 @@ def run(face: Face, what: Callable[..., Any], *args: Any) -> Any:
         return type(error).__name__
 
 
+@pytest.mark.fault(7)
 def test_row_7_a_child_holds_nothing(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 7: release raises NotHeld, remaining is 0, check raises; the parent's lock stays and is renewed."""
     lock = face.Lock(server.url, name, ttl=TTL)
@@ -78,6 +79,7 @@ def test_row_7_a_child_holds_nothing(face: Face, server: PrivateServer, admin: A
     admin.nothing_left()
 
 
+@pytest.mark.fault(7)
 def test_row_7_a_child_leaves_a_with_and_nothing_happens(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 7: in redis-py the child released the parent's lock here."""
     lock = face.Lock(server.url, name, ttl=TTL)
@@ -90,6 +92,7 @@ def test_row_7_a_child_leaves_a_with_and_nothing_happens(face: Face, server: Pri
     admin.nothing_left()
 
 
+@pytest.mark.fault(7)
 def test_row_7_a_child_has_locks_of_its_own(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 7: by its parent's lock object and by new ones, with renewal, waiting, and tokens of its own."""
     lock = face.Lock(server.url, name, ttl=TTL)
@@ -132,6 +135,7 @@ def test_row_7_a_child_has_locks_of_its_own(face: Face, server: PrivateServer, a
     admin.nothing_left()
 
 
+@pytest.mark.fault(7)
 def test_row_7_a_child_is_told_nothing_of_its_parents_loss(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 7: a lease that the child does not hold cannot be lost there: no callback, no thread."""
     told: list[int] = []
@@ -187,6 +191,7 @@ def test_danger_inherited_sockets_do_not_outlive_the_parent(face: Face, new_serv
     admin.close()
 
 
+@pytest.mark.fault(7)
 def test_row_7_a_child_that_ends_normally_takes_nothing_along(server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 7: what runs at exit in the child gives back nothing of its parent's."""
     with Peer("sync", server.url, name, ttl=5) as peer:
@@ -199,6 +204,7 @@ def test_row_7_a_child_that_ends_normally_takes_nothing_along(server: PrivateSer
     admin.nothing_left()
 
 
+@pytest.mark.fault(7)
 def test_row_7_a_thread_of_the_parent_may_be_anywhere_at_the_fork(
     face: Face, server: PrivateServer, admin: Admin, name: str
 ) -> None:

@@ -97,6 +97,7 @@ def test_given_back_before_the_loss_is_known(server: PrivateServer, admin: Admin
     admin.nothing_left()
 
 
+@pytest.mark.fault(2)
 def test_stopped_for_longer_than_the_lease_with_others_in_line(server: PrivateServer, admin: Admin, name: str) -> None:
     """SIGSTOP: we get it; those who wait in the process that was stopped get it after us."""
     ours = holdfast.Lock(server.url, name, ttl=5)
@@ -122,6 +123,7 @@ def test_stopped_for_longer_than_the_lease_with_others_in_line(server: PrivateSe
     admin.nothing_left()
 
 
+@pytest.mark.fault(1)
 def test_a_holder_is_killed_while_we_stand_in_line(server: PrivateServer, admin: Admin, name: str) -> None:
     """One of us stands in the queue for all; all are served when the lease is over."""
     crowd = Crowd(lambda: holdfast.Lock(server.url, name, ttl=5))
@@ -270,6 +272,7 @@ def test_a_loop_is_closed_whose_task_stands_in_line(server: PrivateServer, admin
     admin.nothing_left()
 
 
+@pytest.mark.fault(7)
 @pytest.mark.parametrize("state", ["holding", "lingering", "waiting"])
 def test_a_forked_child_has_no_part_in_it(server: PrivateServer, admin: Admin, name: str, state: str) -> None:
     """It waits as any other process, and takes nothing along when it ends."""
@@ -318,6 +321,7 @@ def test_a_forked_child_has_no_part_in_it(server: PrivateServer, admin: Admin, n
         lock.release()
 
 
+@pytest.mark.fault(11)
 @pytest.mark.filterwarnings("ignore:lease of .* was dropped without release:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("linger", [0.0, 0.01])

@@ -34,6 +34,7 @@ class Liar(Proxy):
         return packed
 
 
+@pytest.mark.fault(25)
 def test_row_25_the_subscription_is_killed_while_waiting(
     face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str
 ) -> None:
@@ -55,6 +56,7 @@ def test_row_25_the_subscription_is_killed_while_waiting(
     admin.nothing_left()
 
 
+@pytest.mark.fault(25)
 def test_row_25_released_in_the_gap(face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 25: the hand-over falls between the cut and the new subscription; half a second is plenty, no timer is waited for."""
     holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(proxy.url, name, ttl=30)
@@ -68,6 +70,7 @@ def test_row_25_released_in_the_gap(face: Face, proxy: Proxy, server: PrivateSer
     admin.nothing_left()
 
 
+@pytest.mark.fault(25)
 def test_row_25_cut_again_and_again(face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 25: all connections of the waiter, ten times, at any moment; it keeps its place and gets the lock."""
     holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(proxy.url, name, ttl=30)
@@ -85,6 +88,7 @@ def test_row_25_cut_again_and_again(face: Face, proxy: Proxy, server: PrivateSer
     admin.nothing_left()
 
 
+@pytest.mark.fault(26)
 def test_row_26_a_slow_subscriber_is_thrown_out(face: Face, new_server: NewServer, name: str) -> None:
     """Row 26: output buffer limit. As a killed subscription; the flood itself changes nothing."""
     server = new_server("--client-output-buffer-limit", "pubsub 64kb 0 0")
@@ -109,6 +113,7 @@ def test_row_26_a_slow_subscriber_is_thrown_out(face: Face, new_server: NewServe
     admin.close()
 
 
+@pytest.mark.fault(27)
 def test_row_27_a_message_read_when_its_claim_is_over(proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 27: grant, message and refresh are under way until somebody else holds; then the message comes first. (In one
     face: it is the keeper's part. A whole process that reads late is in `test_processes`.)"""
@@ -136,6 +141,7 @@ def test_row_27_a_message_read_when_its_claim_is_over(proxy: Proxy, server: Priv
     admin.nothing_left()
 
 
+@pytest.mark.fault(28)
 def test_row_28_forged_and_malformed_messages(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 28: garbage, 10 MB, wrong numbers, another version, another's token, an old fence: none of them is believed."""
     holder, lock = face.FairLock(server.url, name, ttl=30), face.FairLock(server.url, name, ttl=30)
@@ -168,6 +174,7 @@ def test_row_28_forged_and_malformed_messages(face: Face, server: PrivateServer,
     admin.nothing_left()
 
 
+@pytest.mark.fault(28)
 @pytest.mark.parametrize("said", [b"*1\r\n$4\r\nwhat\r\n", b":7\r\n", b"$-1\r\n", b"!garbage\r\n", b"*-1\r\n"])
 def test_row_28_a_server_that_says_nonsense(face: Face, name: str, server: PrivateServer, admin: Admin, said: bytes) -> None:
     """Row 28: an answer that is none, to the subscription: it is dropped with its connection, and the wait goes on."""
@@ -184,6 +191,7 @@ def test_row_28_a_server_that_says_nonsense(face: Face, name: str, server: Priva
         admin.nothing_left()
 
 
+@pytest.mark.fault(21)
 def test_row_21_a_half_open_inbox(face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 21, as far as waiting goes: the peer vanished without a word. Asking goes on by another connection in time."""
     holder, lock = face.Lock(server.url, name, ttl=0.4), face.Lock(proxy.url, name, ttl=0.4)
@@ -200,6 +208,7 @@ def test_row_21_a_half_open_inbox(face: Face, proxy: Proxy, server: PrivateServe
     admin.nothing_left()
 
 
+@pytest.mark.fault(28)
 def test_a_stranger_on_the_port_is_an_error(face: Face, name: str) -> None:
     """Row 28: something that speaks another protocol is there: an error, no hang."""
     import holdfast

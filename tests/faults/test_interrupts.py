@@ -47,6 +47,7 @@ def reached(rule: Rule) -> Callable[[], bool]:
     return rule.done.is_set if rule.action == "stall" else rule.seen.is_set
 
 
+@pytest.mark.fault(11)
 @pytest.mark.parametrize("fault", ["hold", "stall"])
 def test_row_11_interrupted_in_acquire(proxy: Proxy, admin: Admin, name: str, fault: Action) -> None:
     """Row 11: while the request is on its way, and while its reply is."""
@@ -62,6 +63,7 @@ def test_row_11_interrupted_in_acquire(proxy: Proxy, admin: Admin, name: str, fa
         pass
 
 
+@pytest.mark.fault(11)
 @pytest.mark.parametrize("at", ["acquire", "SUBSCRIBE", "join"])
 @pytest.mark.parametrize("fault", ["hold", "stall"])
 def test_row_11_interrupted_on_the_way_into_the_queue(
@@ -79,6 +81,7 @@ def test_row_11_interrupted_on_the_way_into_the_queue(
     admin.nothing_left()
 
 
+@pytest.mark.fault(11)
 @pytest.mark.parametrize("timeout", [-1, 60])
 def test_row_11_interrupted_while_waiting(server: PrivateServer, admin: Admin, name: str, timeout: float) -> None:
     """Row 11: a wait without limit can be interrupted too, and at once."""
@@ -90,6 +93,7 @@ def test_row_11_interrupted_while_waiting(server: PrivateServer, admin: Admin, n
     admin.nothing_left()
 
 
+@pytest.mark.fault(11)
 def test_row_11_interrupted_after_the_grant_and_before_its_message(
     proxy: Proxy, server: PrivateServer, admin: Admin, name: str
 ) -> None:
@@ -118,6 +122,7 @@ def test_row_11_interrupted_after_the_grant_and_before_its_message(
     admin.nothing_left()
 
 
+@pytest.mark.fault(11)
 @pytest.mark.parametrize("fault", ["hold", "stall", "refuse"])
 @pytest.mark.parametrize("by", ["release", "with"])
 def test_row_11_interrupted_in_release(proxy: Proxy, admin: Admin, name: str, by: str, fault: Action) -> None:
@@ -138,6 +143,7 @@ def test_row_11_interrupted_in_release(proxy: Proxy, admin: Admin, name: str, by
     admin.nothing_left()
 
 
+@pytest.mark.fault(11)
 def test_row_11_interrupted_in_the_body(server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 11: the plain case."""
     with interrupt_when(admin.token), holdfast.Lock(server.url, name, ttl=30):
@@ -202,6 +208,7 @@ def at_every_line(action: Callable[[], object], check: Callable[[str], None]) ->
         lines.append(tracer.where)
 
 
+@pytest.mark.fault(11)
 @pytest.mark.filterwarnings("ignore:lease of .* was dropped without release:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_row_11_interrupted_at_every_line_of_with(server: PrivateServer, admin: Admin, name: str) -> None:
@@ -227,6 +234,7 @@ def test_row_11_interrupted_at_every_line_of_with(server: PrivateServer, admin: 
     assert admin.places() == []
 
 
+@pytest.mark.fault(11)
 @pytest.mark.filterwarnings("ignore:lease of .* was dropped without release:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_row_11_interrupted_at_every_line_of_waiting(server: PrivateServer, admin: Admin, name: str) -> None:

@@ -36,6 +36,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(with_limit())
 
 
+@pytest.mark.fault(52)
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [("DEL", "gone"), ("SET", "somebody else's"), ("RENAME", "gone"), ("EXPIRE", "gone"), ("LPUSH", "somebody else's")],
@@ -75,6 +76,7 @@ def test_row_52_other_peoples_hands_on_the_key(
     admin.redis.delete(admin.lock, f"{name} elsewhere")
 
 
+@pytest.mark.fault(52)
 def test_row_52_persist_is_mended_by_the_next_renewal(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 52: without an expiry the key would stay for ever if the holder died now."""
     lock = face.Lock(server.url, name, ttl=TTL)
@@ -87,6 +89,7 @@ def test_row_52_persist_is_mended_by_the_next_renewal(face: Face, server: Privat
     admin.nothing_left()
 
 
+@pytest.mark.fault(52)
 def test_row_52_a_longer_expiry_is_cut_to_the_lease(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 52: EXPIRE by others; renewal sets the lease, whatever it was."""
     lock = face.Lock(server.url, name, ttl=TTL)
@@ -97,6 +100,7 @@ def test_row_52_a_longer_expiry_is_cut_to_the_lease(face: Face, server: PrivateS
     admin.nothing_left()
 
 
+@pytest.mark.fault(52)
 def test_row_52_a_value_that_is_noticed_at_release(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 52: before any renewal; somebody else's value stays."""
     lock = face.Lock(server.url, name, ttl=30)
@@ -109,6 +113,7 @@ def test_row_52_a_value_that_is_noticed_at_release(face: Face, server: PrivateSe
     admin.redis.delete(admin.lock)
 
 
+@pytest.mark.fault(52)
 def test_row_52_the_next_in_line_gets_what_was_deleted(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 52, danger "barging": DEL frees the lock for whoever stands in line, not for whoever comes by."""
     lock, waiter, passer_by = (face.FairLock(server.url, name, ttl=5) for _ in range(3))
@@ -125,6 +130,7 @@ def test_row_52_the_next_in_line_gets_what_was_deleted(face: Face, server: Priva
     admin.nothing_left()
 
 
+@pytest.mark.fault(21)
 def test_a_server_that_goes_away_ends_the_lease_at_its_deadline(face: Face, proxy: Proxy, admin: Admin, name: str) -> None:
     """RELIABILITY §0: the local deadline counts, whatever the server says later; what is lost stays lost."""
     told = threading.Event()

@@ -34,6 +34,7 @@ def holder(server: PrivateServer, name: str) -> Iterator[holdfast.Lease]:
         lease.release()
 
 
+@pytest.mark.fault(16, 17, 18)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("at", ["acquire", "renew", "release"])
 def test_rows_16_17_18_one_reply_lost_changes_nothing(
@@ -54,6 +55,7 @@ def test_rows_16_17_18_one_reply_lost_changes_nothing(
     admin.nothing_left()
 
 
+@pytest.mark.fault(16)
 @pytest.mark.parametrize("fault", ["lose", "cut", "refuse"])
 def test_row_16_every_reply_to_acquire_lost(face: Face, proxy: Proxy, admin: Admin, name: str, fault: Action) -> None:
     """Row 16: nobody knows whether it was done: an error, and nothing is left that nobody holds."""
@@ -65,6 +67,7 @@ def test_row_16_every_reply_to_acquire_lost(face: Face, proxy: Proxy, admin: Adm
     admin.nothing_left()
 
 
+@pytest.mark.fault(17)
 @pytest.mark.parametrize("fault", ["lose", "cut", "refuse"])
 def test_row_17_every_reply_to_release_lost(face: Face, proxy: Proxy, admin: Admin, name: str, fault: Action) -> None:
     """Row 17: release says that it does not know; what is left ends with the lease, and is renewed no more."""
@@ -81,6 +84,7 @@ def test_row_17_every_reply_to_release_lost(face: Face, proxy: Proxy, admin: Adm
         face.call(lock.release)
 
 
+@pytest.mark.fault(16)
 @pytest.mark.parametrize("fault", ["lose", "cut", "refuse"])
 def test_row_16_every_reply_to_renew_lost(face: Face, proxy: Proxy, admin: Admin, name: str, fault: Action) -> None:
     """Row 16: renewal by hand says that it does not know, and the lease is believed no longer than was confirmed."""
@@ -95,6 +99,7 @@ def test_row_16_every_reply_to_renew_lost(face: Face, proxy: Proxy, admin: Admin
     admin.nothing_left()
 
 
+@pytest.mark.fault(16)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_row_16_the_keeper_survives_a_lost_reply(any_face: Face, proxy: Proxy, admin: Admin, name: str, fault: Action) -> None:
     """Row 16: one failed renewal loses nothing."""
@@ -130,6 +135,7 @@ def wait_and_hold(face: Face, proxy: Proxy, admin: Admin, holder: holdfast.Lease
     admin.nothing_left()
 
 
+@pytest.mark.fault(16, 17, 18)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("at", ["acquire", "join", "release"])
 def test_rows_16_17_18_hand_over_with_one_reply_lost(
@@ -139,6 +145,7 @@ def test_rows_16_17_18_hand_over_with_one_reply_lost(
     wait_and_hold(face, proxy, admin, holder, at, fault)
 
 
+@pytest.mark.fault(16, 18)
 @pytest.mark.parametrize(
     ("at", "fault"),
     [*itertools.product(["SUBSCRIBE", "refresh", "renew"], FAULTS), ("message", "lose"), ("message", "cut")],
@@ -150,6 +157,7 @@ def test_rows_16_18_hand_over_with_one_reply_to_the_keeper_lost(
     wait_and_hold(any_face, proxy, admin, holder, at, fault)
 
 
+@pytest.mark.fault(17)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_row_17_release_that_hands_over_is_not_done_twice(
     face: Face, proxy: Proxy, admin: Admin, server: PrivateServer, name: str, fault: Action
@@ -176,6 +184,7 @@ def test_row_17_release_that_hands_over_is_not_done_twice(
     admin.nothing_left()
 
 
+@pytest.mark.fault(16, 18)
 @pytest.mark.parametrize(("at", "fault"), [*itertools.product(["acquire", "join", "leave"], FAULTS), ("SUBSCRIBE", "lose")])
 def test_rows_16_18_giving_up_with_one_reply_lost(
     face: Face, proxy: Proxy, admin: Admin, name: str, holder: holdfast.Lease, at: str, fault: Action
@@ -191,6 +200,7 @@ def test_rows_16_18_giving_up_with_one_reply_lost(
     admin.nothing_left()
 
 
+@pytest.mark.fault(16)
 def test_row_16_giving_up_that_never_arrives(
     face: Face, proxy: Proxy, admin: Admin, server: PrivateServer, name: str, holder: holdfast.Lease
 ) -> None:
@@ -215,6 +225,7 @@ def _late(proxy: Proxy, *names: str) -> Rule:
     return proxy.on(*names, action="hold")
 
 
+@pytest.mark.fault(19)
 def test_row_19_late_acquire_after_giving_up_is_refused(face: Face, proxy: Proxy, admin: Admin, name: str) -> None:
     """Row 19, danger "undo overtaking its do": the token was declared dead before its acquire arrived."""
     lock = face.Lock(proxy.url, name, ttl=TTL)
@@ -230,6 +241,7 @@ def test_row_19_late_acquire_after_giving_up_is_refused(face: Face, proxy: Proxy
     face.call(lock.release)
 
 
+@pytest.mark.fault(19)
 def test_row_19_late_copy_of_an_acquire_after_its_release_is_refused(face: Face, proxy: Proxy, admin: Admin, name: str) -> None:
     """Row 19, danger "undo overtaking its do": asked twice, held, given back; then the first copy arrives."""
     lock = face.Lock(proxy.url, name, ttl=TTL)
@@ -242,6 +254,7 @@ def test_row_19_late_copy_of_an_acquire_after_its_release_is_refused(face: Face,
     admin.nothing_left()
 
 
+@pytest.mark.fault(19)
 def test_row_19_late_copy_of_joining_after_the_release_is_refused(
     face: Face, proxy: Proxy, admin: Admin, name: str, holder: holdfast.Lease
 ) -> None:
@@ -258,6 +271,7 @@ def test_row_19_late_copy_of_joining_after_the_release_is_refused(
     admin.nothing_left()
 
 
+@pytest.mark.fault(19)
 def test_row_19_late_joining_after_giving_up_is_refused(
     face: Face, proxy: Proxy, admin: Admin, name: str, holder: holdfast.Lease
 ) -> None:
@@ -274,6 +288,7 @@ def test_row_19_late_joining_after_giving_up_is_refused(
     admin.nothing_left()
 
 
+@pytest.mark.fault(19)
 @pytest.mark.parametrize("held", ["release", "renew"])
 def test_row_19_late_request_of_an_earlier_holder_changes_nothing(
     face: Face, proxy: Proxy, admin: Admin, server: PrivateServer, name: str, held: str
@@ -295,6 +310,7 @@ def test_row_19_late_request_of_an_earlier_holder_changes_nothing(
     admin.nothing_left()
 
 
+@pytest.mark.fault(18, 19)
 def test_row_19_replayed_requests_change_nothing_under_a_later_holder(
     face: Face, proxy: Proxy, admin: Admin, server: PrivateServer, name: str, holder: holdfast.Lease
 ) -> None:
@@ -320,6 +336,7 @@ def test_row_19_replayed_requests_change_nothing_under_a_later_holder(
     admin.nothing_left()
 
 
+@pytest.mark.fault(10)
 def test_row_10_a_reply_that_comes_after_its_time_is_nobodys(
     face: Face, proxy: Proxy, admin: Admin, name: str, holder: holdfast.Lease
 ) -> None:

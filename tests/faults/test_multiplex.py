@@ -105,6 +105,7 @@ def test_only_so_many_are_in_flight_and_an_undo_waits_behind_its_do(proxy: Proxy
     asyncio.run(main())
 
 
+@pytest.mark.fault(10)
 def test_a_cancelled_request_takes_nobodys_reply(proxy: Proxy) -> None:
     async def main() -> None:
         async with stream(proxy.url) as wire:
@@ -241,3 +242,35 @@ def test_ten_thousand_locks_taken_at_once(server: PrivateServer, name: str) -> N
     asyncio.run(main())
     assert 100 < most <= MAX_IN_FLIGHT
     until(lambda: not current().drivers)
+
+
+def test_the_time_that_a_connection_takes_is_part_of_the_request_that_opens_it() -> None:
+    """And the connection stays: it is not to blame, and has cost enough."""
+    logins, go = [], asyncio.Event()
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        logins.append(writer)
+        await asyncio.sleep(0.4)
+        writer.write(b"+OK\r\n")
+        await reader.read(1000)
+        await go.wait()
+        writer.write(b"+late\r\n")
+        await reader.read(1000)
+        writer.write(b"+PONG\r\n")
+        await reader.read()
+        writer.close()
+
+    async def main() -> None:
+        listener = await asyncio.start_server(slow, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        async with listener, stream(f"redis://:secret@127.0.0.1:{port}", connected=False) as wire:
+            began = clock()
+            with pytest.raises(Unknown, match="no answer in time"):
+                await wire.exchange(PING, 0.6)
+            assert clock() - began < 0.9
+            go.set()
+            assert (await wire.exchange(PING, 5))[0] == b"PONG"
+            assert len(logins) == 1
+
+    asyncio.run(main())

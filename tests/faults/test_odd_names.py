@@ -46,6 +46,7 @@ def crc_slot(key: bytes) -> bytes:
     return key[start + 1 : end] if start >= 0 and end > start + 1 else key
 
 
+@pytest.mark.fault(62)
 @pytest.mark.parametrize("odd", ODD, ids=[str(number) for number in range(len(ODD))])
 def test_row_62_odd_names(face: Face, server: PrivateServer, raw: Any, odd: str | bytes) -> None:
     """Row 62: CRLF, NUL, braces, 512 bytes, not UTF-8: a lock as any other, under keys of its own and nothing else."""
@@ -70,12 +71,14 @@ def test_row_62_odd_names(face: Face, server: PrivateServer, raw: Any, odd: str 
     assert all(raw.ttl(key) > 0 for key in keys[1:] if raw.exists(key))
 
 
+@pytest.mark.fault(62)
 def test_row_62_different_names_are_different_locks() -> None:
     """Row 62: none of them reaches another's keys, whatever it contains."""
     keys = [key for odd in ODD for key in lock_keys(odd, "hf:", None)]
     assert len(set(keys)) == len(keys)
 
 
+@pytest.mark.fault(62)
 @pytest.mark.parametrize("bad", ["", b"", "x" * 513, "ä" * 257, b"\xff" * 513, "\ud800", 7, None, ["a"]], ids=repr)
 def test_row_62_names_that_are_refused(face: Face, bad: Any) -> None:
     """Row 62: empty, too long, no Unicode, no text: by the name of the parameter, before anything is sent."""
@@ -113,6 +116,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.fault(48)
 @pytest.mark.parametrize(("which", "kind"), WRONG)
 def test_row_48_data_of_another_type_under_our_keys(
     face: Face, server: PrivateServer, raw: Any, admin: Admin, name: str, which: str, kind: str
@@ -134,6 +138,7 @@ def test_row_48_data_of_another_type_under_our_keys(
     face.call(lock.release)
 
 
+@pytest.mark.fault(48)
 @pytest.mark.parametrize(("which", "kind"), [("lock", "list"), ("lock", "stream"), ("state", "list"), ("queue", "string")])
 def test_row_48_data_of_another_type_comes_while_holding(
     face: Face, server: PrivateServer, raw: Any, admin: Admin, name: str, which: str, kind: str
@@ -159,6 +164,7 @@ def test_row_48_data_of_another_type_comes_while_holding(
     raw.delete(key)
 
 
+@pytest.mark.fault(48)
 @pytest.mark.parametrize(("which", "kind"), [("lock", "hash"), ("state", "list"), ("queue", "string")])
 def test_row_48_data_of_another_type_comes_while_waiting(
     face: Face, server: PrivateServer, raw: Any, admin: Admin, name: str, which: str, kind: str
@@ -184,6 +190,7 @@ def test_row_48_data_of_another_type_comes_while_waiting(
         face.call(holder.release)
 
 
+@pytest.mark.fault(48)
 @pytest.mark.parametrize(("which", "kind"), [("lock", "hash"), ("state", "list"), ("queue", "string")])
 def test_row_48_one_spoilt_lock_does_not_harm_other_waiters(
     face: Face, proxy: Proxy, server: PrivateServer, raw: Any, admin: Admin, name: str, which: str, kind: str
@@ -213,6 +220,7 @@ def test_row_48_one_spoilt_lock_does_not_harm_other_waiters(
         sound.close()
 
 
+@pytest.mark.fault(48)
 def test_row_48_a_foreign_string_is_a_foreign_lock(
     face: Face, server: PrivateServer, raw: Any, admin: Admin, name: str
 ) -> None:
@@ -238,6 +246,7 @@ def client_of(face: Face, library: str, url: str, **options: Any) -> Any:
     return make.from_url(url, **options)
 
 
+@pytest.mark.fault(63)
 @pytest.mark.parametrize("protocol", [2, 3])
 @pytest.mark.parametrize("decode", [False, True])
 @pytest.mark.parametrize("library", ["redis", "valkey"])
@@ -261,6 +270,7 @@ def test_row_63_all_kinds_of_clients(
     face.call(client.aclose if face.name == "asyncio" else client.close)
 
 
+@pytest.mark.fault(63)
 def test_row_63_encodings_of_the_client_do_not_matter(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 63: names are UTF-8 whatever the client's encoding is, or two processes would not exclude each other."""
     latin = client_of(face, "redis", server.url, encoding="latin-1", decode_responses=True)
@@ -271,6 +281,7 @@ def test_row_63_encodings_of_the_client_do_not_matter(face: Face, server: Privat
     face.call(latin.aclose if face.name == "asyncio" else latin.close)
 
 
+@pytest.mark.fault(63)
 def test_row_63_a_database_of_its_own(face: Face, new_server: NewServer, name: str) -> None:
     """Row 63: the client's database counts, for keys and for hand-overs."""
     server = new_server()
@@ -289,6 +300,7 @@ def test_row_63_a_database_of_its_own(face: Face, new_server: NewServer, name: s
 # Numbers
 
 
+@pytest.mark.fault(64)
 def test_row_64_fences_are_whole_numbers_of_16_digits(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 64: neither 1.7e+15 nor rounded, on the way from the server's clock to the holder, and after it."""
     lock = face.Lock(server.url, name, ttl=5)
@@ -313,6 +325,7 @@ def test_row_64_fences_are_whole_numbers_of_16_digits(face: Face, server: Privat
     face.call(lock.release)
 
 
+@pytest.mark.fault(65)
 @pytest.mark.parametrize("parameter", ["ttl", "max_hold", "wait"])
 @pytest.mark.parametrize(
     "value", [0, -1, -0.001, 0.049, math.nan, math.inf, -math.inf, 1e300, 366 * 86400 + 1, "1", True, [1], None]
@@ -329,6 +342,7 @@ def test_row_65_leases_and_waits_that_are_refused(face: Face, parameter: str, va
     assert parameter in str(error.value)
 
 
+@pytest.mark.fault(65)
 @pytest.mark.parametrize("ttl", [0.05, 0.1, 0.299, 1.999, 2.5, 1, 366 * 86400])
 def test_row_65_leases_are_not_rounded_to_seconds(
     face: Face, server: PrivateServer, admin: Admin, name: str, ttl: float

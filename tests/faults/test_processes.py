@@ -34,6 +34,7 @@ def new_peer(face: Face, server: PrivateServer, name: str) -> Iterator[NewPeer]:
         yield start
 
 
+@pytest.mark.fault(1)
 def test_row_1_a_killed_holder_is_replaced_within_its_lease(
     server: PrivateServer, name: str, both_faces: tuple[Sync, Aio]
 ) -> None:
@@ -107,6 +108,7 @@ def test_a_winner_killed_before_it_claims_is_replaced_within_the_claim_window(
             admin.nothing_left()
 
 
+@pytest.mark.fault(2)
 def test_row_2_a_stopped_holder_learns_of_its_loss(
     face: Face, server: PrivateServer, admin: Admin, name: str, new_peer: NewPeer
 ) -> None:
@@ -136,12 +138,14 @@ def test_row_2_a_stopped_holder_learns_of_its_loss(
     admin.nothing_left()
 
 
+@pytest.mark.fault(3)
 def test_row_3_the_local_clock_counts_while_the_machine_sleeps() -> None:
     """Row 3: a suspended machine cannot be had here; CLOCK_BOOTTIME is the clock that goes on meanwhile."""
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
     assert before <= clock() <= time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+@pytest.mark.fault(4)
 def test_row_4_a_blocked_event_loop_keeps_its_lock(server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 4: the loop stands still for three lease times; renewal does not depend on it."""
     ttl = 0.5
@@ -163,6 +167,7 @@ def test_row_4_a_blocked_event_loop_keeps_its_lock(server: PrivateServer, admin:
     admin.nothing_left()
 
 
+@pytest.mark.fault(13)
 def test_row_13_a_process_that_ends_gives_back_what_it_holds(admin: Admin, name: str, new_peer: NewPeer) -> None:
     """Row 13: interpreter shutdown while holding."""
     peer = new_peer(ttl=30)
@@ -176,6 +181,7 @@ def test_row_13_a_process_that_ends_gives_back_what_it_holds(admin: Admin, name:
     assert not admin.redis.exists(f"hf:proc:{process}")
 
 
+@pytest.mark.fault(13)
 def test_row_13_the_end_of_a_process_waits_for_no_server(proxy: Proxy, new_peer: NewPeer) -> None:
     """Row 13: the server vanished; about a second is spent on giving back, no more."""
     peer = new_peer(proxy.url, ttl=30)
@@ -186,6 +192,7 @@ def test_row_13_the_end_of_a_process_waits_for_no_server(proxy: Proxy, new_peer:
         assert peer.process.wait() == 3
 
 
+@pytest.mark.fault(27)
 def test_row_27_a_grant_that_is_read_late_is_not_believed(server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 27: the winner is stopped until its claim is over and somebody else has the lock; then it reads the message. (An
     asyncio process here; in `test_inbox` the same for the sync face.)"""

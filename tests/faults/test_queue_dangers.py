@@ -61,6 +61,7 @@ def silence(admin: Admin, user: str) -> None:
     admin.redis.acl_setuser(user, enabled=True, passwords=["+secret"], keys=["*"], reset_channels=True, categories=["+@all"])
 
 
+@pytest.mark.fault(49)
 def test_danger_publish_refused(face: Face, new_server: NewServer, name: str) -> None:
     """The user of the holder may not publish: it counts as 0 listeners; the place stays, and asking gets the lock."""
     server = new_server()
@@ -78,6 +79,7 @@ def test_danger_publish_refused(face: Face, new_server: NewServer, name: str) ->
     admin.close()
 
 
+@pytest.mark.fault(49)
 def test_danger_subscribe_refused(face: Face, new_server: NewServer, name: str) -> None:
     """The user of the waiter may not subscribe: an error that says so, at once, and no place in the queue."""
     server = new_server()
@@ -147,6 +149,7 @@ def test_danger_a_reconnecting_waiter_keeps_its_place(
     admin.nothing_left()
 
 
+@pytest.mark.fault(44)
 @pytest.mark.parametrize("renew", [True, False])
 def test_danger_memory_is_full(face: Face, new_server: NewServer, name: str, renew: bool) -> None:
     """Full memory: release and renewal still work, and hand over; acquire is an error that says so."""

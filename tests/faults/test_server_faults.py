@@ -45,6 +45,7 @@ def durable(new_server: NewServer, name: str) -> Iterator[tuple[PrivateServer, A
 # Scripts
 
 
+@pytest.mark.fault(41)
 def test_row_41_scripts_are_forgotten_all_the_time(face: Face, proxy: Proxy, admin: Admin, name: str) -> None:
     """Row 41: SCRIPT FLUSH before each request of a whole life; each is sent again in full, and its result is the same."""
     holder, lock = face.FairLock(proxy.url, name, ttl=TTL), face.FairLock(proxy.url, name, ttl=2, renew=False)
@@ -71,6 +72,7 @@ def test_row_41_scripts_are_forgotten_all_the_time(face: Face, proxy: Proxy, adm
     assert whole == {"acquire", "join", "refresh", "renew", "release"}
 
 
+@pytest.mark.fault(41, 49)
 def test_row_41_no_right_to_load_scripts_is_needed(face: Face, new_server: NewServer, name: str) -> None:
     """Row 41: EVAL, not SCRIPT LOAD, which tight ACLs forbid."""
     server = new_server()
@@ -94,6 +96,7 @@ def test_row_41_no_right_to_load_scripts_is_needed(face: Face, new_server: NewSe
 # Restarts
 
 
+@pytest.mark.fault(29, 41)
 def test_row_41_restarted_empty_while_holding(face: Face, fragile: tuple[PrivateServer, Admin], name: str) -> None:
     """Rows 29, 41: the lock is gone; its holder learns of it at the next renewal, and does not take it again."""
     server, admin = fragile
@@ -111,6 +114,7 @@ def test_row_41_restarted_empty_while_holding(face: Face, fragile: tuple[Private
     face.call(other.release)
 
 
+@pytest.mark.fault(31)
 def test_row_31_restarted_with_its_memory_while_holding(
     any_face: Face, durable: tuple[PrivateServer, Admin], name: str
 ) -> None:
@@ -128,6 +132,7 @@ def test_row_31_restarted_with_its_memory_while_holding(
     admin.nothing_left()
 
 
+@pytest.mark.fault(29)
 def test_row_29_restarted_empty_while_waiting(face: Face, fragile: tuple[PrivateServer, Admin], name: str) -> None:
     """Row 29: queue and lock are gone; who waited is told so, and takes the free lock."""
     server, admin = fragile
@@ -144,6 +149,7 @@ def test_row_29_restarted_empty_while_waiting(face: Face, fragile: tuple[Private
     admin.nothing_left()
 
 
+@pytest.mark.fault(31)
 def test_row_31_restarted_with_its_memory_while_waiting(face: Face, durable: tuple[PrivateServer, Admin], name: str) -> None:
     """Row 31: the place is still there, and the hand-over finds its way."""
     server, admin = durable
@@ -224,6 +230,7 @@ def test_no_server_at_first_contact(face: Face, name: str, tmp_path: Path) -> No
             face.call(lock.locked)
 
 
+@pytest.mark.fault(21)
 def test_a_server_that_does_not_answer_at_first_contact(face: Face, proxy: Proxy, admin: Admin, name: str) -> None:
     """Row 21: the network swallows everything. An error in bounded time; afterwards nothing is left that nobody holds."""
     proxy.freeze()
@@ -236,6 +243,7 @@ def test_a_server_that_does_not_answer_at_first_contact(face: Face, proxy: Proxy
     assert admin.places() == []
 
 
+@pytest.mark.fault(50)
 def test_a_refused_login(face: Face, new_server: NewServer, name: str) -> None:
     """Wrong password, none, and a user who does not exist: an error at once that shows no password."""
     server = new_server(password="canary")
@@ -260,6 +268,7 @@ def test_a_user_without_password_is_not_the_default_user(face: Face, new_server:
 # Stopped, paused, full
 
 
+@pytest.mark.fault(19)
 def test_row_19_a_stopped_server_does_late_what_it_was_asked(
     face: Face, fragile: tuple[PrivateServer, Admin], name: str
 ) -> None:
@@ -278,6 +287,7 @@ def test_row_19_a_stopped_server_does_late_what_it_was_asked(
     face.call(lock.release)
 
 
+@pytest.mark.fault(39)
 def test_row_39_a_stopped_server_while_holding(face: Face, fragile: tuple[PrivateServer, Admin], name: str) -> None:
     """Row 39: shorter than the lease: nothing is lost."""
     server, admin = fragile
@@ -293,6 +303,7 @@ def test_row_39_a_stopped_server_while_holding(face: Face, fragile: tuple[Privat
     admin.nothing_left()
 
 
+@pytest.mark.fault(39)
 def test_row_39_a_server_stopped_for_longer_than_the_lease(
     both_faces: tuple[Sync, Aio], fragile: tuple[PrivateServer, Admin], name: str
 ) -> None:
@@ -312,6 +323,7 @@ def test_row_39_a_server_stopped_for_longer_than_the_lease(
             face.call(lock.release)
 
 
+@pytest.mark.fault(40)
 def test_row_40_a_short_client_pause(face: Face, fragile: tuple[PrivateServer, Admin], name: str) -> None:
     """Row 40: CLIENT PAUSE: it is waited out."""
     server, admin = fragile
@@ -323,6 +335,7 @@ def test_row_40_a_short_client_pause(face: Face, fragile: tuple[PrivateServer, A
     admin.nothing_left()
 
 
+@pytest.mark.fault(40)
 def test_row_40_a_long_client_pause(both_faces: tuple[Sync, Aio], fragile: tuple[PrivateServer, Admin], name: str) -> None:
     """Row 40: an error, and nothing is left for longer than a lease."""
     server, admin = fragile
@@ -337,6 +350,7 @@ def test_row_40_a_long_client_pause(both_faces: tuple[Sync, Aio], fragile: tuple
     assert admin.redis.keys("*:queue") == []
 
 
+@pytest.mark.fault(51)
 def test_row_51_no_more_clients_allowed(any_face: Face, new_server: NewServer, name: str) -> None:
     """Row 51: who holds or waits goes on by the connections it has; who comes gets an error."""
     server = new_server("--maxclients", "20")
@@ -374,6 +388,7 @@ def test_row_51_no_more_clients_allowed(any_face: Face, new_server: NewServer, n
     admin.close()
 
 
+@pytest.mark.fault(12)
 def test_row_12_an_exhausted_pool_of_the_application(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 12: all connections of the client's own pool are in use; locks have their own."""
     import redis

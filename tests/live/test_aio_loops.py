@@ -122,6 +122,7 @@ def test_both_faces_on_one_lock_in_one_process(server: PrivateServer, look: redi
     assert counter == 40
 
 
+@pytest.mark.fault(4)
 @short_lease
 def test_a_blocked_loop_keeps_its_lock(server: PrivateServer, look: redis.Redis, name: str) -> None:
     """For three lease times: the renewal is not the loop's business."""

@@ -142,6 +142,7 @@ def test_an_asyncio_client_in_two_loops(server: PrivateServer, name: str) -> Non
     asyncio.run(main())
 
 
+@pytest.mark.fault(12)
 def test_a_pool_exhausted_by_the_application(server: PrivateServer, look: redis.Redis, name: str) -> None:
     """Row 12: locks do not compete with the application for its connections."""
     make: Any = redis.BlockingConnectionPool

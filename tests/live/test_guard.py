@@ -21,6 +21,7 @@ def remembered(look: redis.Redis, name: str) -> str:
     return key
 
 
+@pytest.mark.fault(2)
 def test_a_late_write_is_refused(server: PrivateServer, look: redis.Redis, name: str) -> None:
     """Row 2: the first holder was stopped beyond its lease, and wakes."""
     fences = []

@@ -130,6 +130,7 @@ MEDDLING: dict[str, Callable[[redis.Redis, str], object]] = {
 }
 
 
+@pytest.mark.fault(52)
 @short_lease
 @pytest.mark.parametrize("how", MEDDLING)
 def test_loss_is_seen_and_told_once(new_server: NewServer, name: str, how: str) -> None:
@@ -157,6 +158,7 @@ def test_loss_is_seen_and_told_once(new_server: NewServer, name: str, how: str) 
     assert told == [lease]
 
 
+@pytest.mark.fault(52)
 @short_lease
 def test_an_expiry_that_was_taken_away_is_set_again(server: PrivateServer, look: redis.Redis, name: str) -> None:
     """Row 52: PERSIST."""
@@ -166,6 +168,7 @@ def test_an_expiry_that_was_taken_away_is_set_again(server: PrivateServer, look:
         lease.check()
 
 
+@pytest.mark.fault(41)
 @short_lease
 def test_scripts_that_the_server_forgets(new_server: NewServer, name: str) -> None:
     """Row 41."""
@@ -252,6 +255,7 @@ def test_the_event_can_be_asked_for_after_the_loss(server: PrivateServer, look: 
 # Nobody gives it back
 
 
+@pytest.mark.fault(14)
 @short_lease
 def test_a_dropped_lease_warns_and_is_renewed_no_more(server: PrivateServer, look: redis.Redis, name: str) -> None:
     lock = Lock(server.url, name, ttl=0.6)

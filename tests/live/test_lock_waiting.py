@@ -166,6 +166,7 @@ def test_a_hand_over_to_somebody_who_just_gives_up_goes_to_the_next(
 # A server that goes away meanwhile
 
 
+@pytest.mark.fault(29)
 def test_a_restart_is_ridden_out(new_server: NewServer, name: str) -> None:
     """It has forgotten the queue: whoever waited starts again."""
     server = new_server()

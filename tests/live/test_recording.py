@@ -86,6 +86,7 @@ def overtake(folder: Path, record: Recorder, pids: dict[str, int]) -> bool:
     return again[0].note == "refused"
 
 
+@pytest.mark.fault(2)
 def test_processes_and_threads_and_one_that_is_stopped(server: PrivateServer, name: str, tmp_path: Path) -> None:
     workers = [
         subprocess.Popen([sys.executable, "-W", "ignore", "-c", WORKER, server.url, name, str(tmp_path), f"worker-{n}"])
@@ -180,6 +181,7 @@ def test_tasks(server: PrivateServer, name: str, tmp_path: Path) -> None:
     assert violations == []
     assert (coverage.taken, coverage.written, coverage.gave_up) == (21, 20, 1)
     assert coverage.contended > 10
+    assert coverage.passed > 10, "what is passed on inside a process names the acquisition that it came from"
 
 
 def test_a_lock_that_excludes_nobody_is_found_out(server: PrivateServer, name: str, tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from holdfast._wire.client import from_client, resolve
 from holdfast._wire.endpoint import DEFAULT_TIMEOUT, Endpoint
+from holdfast._wire.sentinel import Sentinel
 from holdfast._wire.url import from_url
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastWarning
 
 CANARY = "canary"
 
@@ -31,12 +32,16 @@ GOOD: dict[str, dict[str, object]] = {
     "redis://h?username=user&password=secret": {"username": "user", "password": "secret"},
     "redis://[::1]:7000": {"host": "::1", "port": 7000},
     "redis://h?socket_timeout=0.5": {"timeout": 0.5},
+    "redis://h?socket_timeout=2": {"timeout": 2.0},
     "valkey://h:1": {"host": "h", "port": 1, "tls": None},
     "rediss://h": {"host": "h", "port": 6379, "tls": ()},
     "valkeys://h?ssl_ca_certs=/ca.pem": {"tls": (("ssl_ca_certs", "/ca.pem"),)},
     "unix:///run/x.sock": {"path": "/run/x.sock", "db": 0},
     "unix:///run/a%20b.sock?db=2": {"path": "/run/a b.sock", "db": 2},
     "unix://:secret@/run/x.sock": {"path": "/run/x.sock", "password": "secret"},
+    "redis+sentinel://:secret@a,b:1/main/2": {"address": "sentinel:main", "password": "secret", "db": 2, "tls": None},
+    "rediss+sentinel://a/main?ssl_ca_certs=/ca.pem": {"tls": (("ssl_ca_certs", "/ca.pem"),)},
+    "valkey+sentinel://[::1]:1/a%2Fb?sentinel_password=other": {"address": "sentinel:a/b", "password": None},
 }
 
 BAD = [
@@ -60,6 +65,26 @@ BAD = [
     "redis://h?db=1.5",
     "redis://h?socket_timeout=soon",
     "redis://h?socket_timeout=-1",
+    "redis://h?socket_timeout=0",
+    "redis://h?socket_timeout=1_0",
+    "redis://h?socket_timeout=1e3",
+    "redis://h?db=1_0",
+    "redis://h?db= 1",
+    "redis://h?db=",
+    "redis://h?db",
+    "redis://h?db=1&db=1",
+    "redis://h/1?db=1",
+    "redis://u@h?username=u",
+    "redis://:p@h?password=p",
+    "redis://u:100%@h",
+    "redis://u:%zz@h",
+    "redis://u:%ff@h",
+    "redis://h?password=100%",
+    "redis://h?ssl_ca_certs=/ca.pem",
+    "unix:///run/x.sock?ssl_cert_reqs=none",
+    "rediss://h?ssl_cert_reqs=maybe",
+    "rediss://h?ssl_check_hostname=0",
+    "rediss://h?ssl_ca_cert=/ca.pem",
     "redis://h?socket_timeout=nan",
     "redis://h?socket_timeout=inf",
     "redis://h?retries=3",
@@ -69,6 +94,12 @@ BAD = [
     "redis://[::1",
     "unix://",
     "unix://:secret@",
+    "redis+sentinel://a,b",
+    "redis+sentinel://a,b/",
+    "redis+sentinel://a,b:port/main",
+    "redis+sentinel://a/main/x",
+    "redis+sentinel://a/main?retries=1",
+    "redis://a,b/0?sentinel_password=x",
 ]
 
 UNESCAPED = [
@@ -86,6 +117,14 @@ UNESCAPED = [
     f"redis://u:{CANARY}@h/x",
     f"redis://u:{CANARY}@h?nonsense=1",
     f"redis://h?password={CANARY}&db=x",
+    f"redis://h?password=1&{CANARY}=2",
+    f"redis://h?password=1&{CANARY}",
+    f"redis+sentinel://h/main?sentinel_password=1&{CANARY}",
+    f"redis://h?password={CANARY}%",
+    f"redis://u:{CANARY}%@h",
+    f"redis://u:{CANARY}%ff@h",
+    f"redis://u:{CANARY}@h?password={CANARY}",
+    f"rediss://u:{CANARY}@h?ssl_cert_reqs={CANARY}",
     f"unix://u:{CANARY}@",
     f"http://u:{CANARY}@h",
     f"u:{CANARY}@h",
@@ -114,6 +153,18 @@ def test_no_part_of_a_password_in_what_is_said_about_a_bad_url(url: str) -> None
     while error is not None and not error.__suppress_context__:
         assert CANARY not in f"{error!r} {error}"
         error = error.__cause__ or error.__context__
+
+
+def test_sentinels_have_a_login_and_a_port_of_their_own() -> None:
+    url = "redis+sentinel://user:secret@b,a:1/main?sentinel_username=watch&sentinel_password=other"
+    endpoint = from_url(url)
+    assert isinstance(endpoint.finder, Sentinel)
+    seen = [(watcher.host, watcher.port, watcher.username, watcher.password) for watcher in endpoint.finder._watchers]
+    assert seen == [("b", 26379, "watch", "other"), ("a", 1, "watch", "other")]
+    assert endpoint.handshake() == [("AUTH", "user", "secret")]
+    assert from_url(url) is endpoint
+    assert from_url(url.replace("b,a:1", "a:1,b")) is endpoint
+    assert from_url(url.replace("/main", "/other")) is not endpoint
 
 
 @given(st.text("ab12@:/?#[]%&=.é\x00 ", max_size=20))
@@ -173,10 +224,36 @@ def test_tls_verifies_unless_told_otherwise() -> None:
     context = from_url("rediss://h").ssl_context()
     assert context is not None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
-    context = from_url("rediss://h?ssl_cert_reqs=none").ssl_context()
+    with pytest.warns(HoldfastWarning, match="its server is not verified"):
+        context = from_url("rediss://h?ssl_cert_reqs=none").ssl_context()
     assert context is not None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
+    with pytest.warns(HoldfastWarning, match="its server is not verified"):
+        context = from_url("rediss://h?ssl_check_hostname=false").ssl_context()
+    assert context is not None
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, False)
     assert from_url("redis://h").ssl_context() is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "it wants a client certificate"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", "does it want a client certificate"),
+        ("TLSV1_ALERT_UNKNOWN_CA", "it does not trust the CA of our client certificate"),
+        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", r"our client certificate \(ssl_certfile\) has expired"),
+        ("TLSV1_ALERT_PROTOCOL_VERSION", "no version of TLS"),
+        ("WRONG_VERSION_NUMBER", r"does not speak TLS on this port: is it a redis:// server\?"),
+        ("SOMETHING_NEW", "TLS: SOMETHING_NEW"),
+    ],
+)
+def test_what_the_other_sides_alerts_mean(reason: str, said: str) -> None:
+    import ssl
+
+    error = ssl.SSLError(1, "[SSL] (_ssl.c:1)")
+    error.reason = reason
+    assert re.search(said, from_url("rediss://h").why(error))
+    assert from_url("redis://h").why(OSError("as it is")) == "as it is"
 
 
 # Clients: only their settings are read, no connection is made
@@ -251,17 +328,3 @@ def test_clients_of_the_other_face_are_refused_with_the_way_out() -> None:
     assert caught.value.parameter == "client"
     with pytest.raises(ConfigError, match=r"for this one use holdfast$"):
         resolve(redis.Redis(), "asyncio")
-
-
-def test_clients_that_are_not_supported_yet() -> None:
-    import redis
-    from redis import sentinel
-
-    sentinels: Any = sentinel.Sentinel
-    master = sentinels([("localhost", 1)]).master_for("main")
-    with pytest.raises(ConfigError, match="Sentinel"):
-        resolve(master, "sync")
-    cluster = redis.RedisCluster.__new__(redis.RedisCluster)  # without the connection its constructor opens
-    cluster.nodes_manager = SimpleNamespace()  # type: ignore[assignment]
-    with pytest.raises(ConfigError, match=re.escape("RedisCluster")):
-        resolve(cluster, "sync")

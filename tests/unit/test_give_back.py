@@ -100,6 +100,7 @@ def test_release_of_what_was_lost() -> None:
         assert driver.server.current() == holder
 
 
+@pytest.mark.fault(17)
 def test_a_resent_release_that_finds_another_value_is_success_only_before_the_deadline() -> None:
     """Row 17."""
     for in_time in (True, False):
@@ -297,3 +298,26 @@ def test_wire_errors_say_where() -> None:
         assert error.address == "here:1"
     transient = {"LOADING x": True, "BUSY x": True, "READONLY x": True, "NOREPLICAS x": True, "ERR x": False, "OOM x": False}
     assert {text: Refused(text).transient for text in transient} == transient
+
+
+WRAPPED = "ERR Error running script (call to f_1c): @user_script:90: @user_script: 90: "
+
+
+@pytest.mark.fault(44, 46, 49)
+@pytest.mark.parametrize(
+    ("said", "message", "code"),
+    [
+        (
+            "READONLY You can't: no. script: on @user_script:9.",
+            "READONLY You can't: no. script: on @user_script:9.",
+            "READONLY",
+        ),
+        (f"{WRAPPED}-OOM not: allowed", "OOM not: allowed", "OOM"),
+        (f"{WRAPPED}The user executing the script can't run this", "The user executing the script can't run this", "NOPERM"),
+        ("ERR ACL failure in script: User x may not", "ERR ACL failure in script: User x may not", "NOPERM"),
+        ("ERR Error running script", "ERR Error running script", "ERR"),
+    ],
+)
+def test_errors_from_inside_a_script_are_known_in_every_servers_words(said: str, message: str, code: str) -> None:
+    error = Refused(said, "here:1")
+    assert (str(error), error.code) == (message, code)

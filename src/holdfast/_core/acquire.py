@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from holdfast._core.attempt import Attempt, Grant, Spec, margin
 from holdfast._core.mutex import ACQUIRE, BLOCK, GRACE, Busy, Dead, Held, Reply, give_up
+from holdfast._core.replicas import acknowledged
 from holdfast._core.requests import (
     Answer,
     Conflict,
@@ -51,7 +52,7 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
         now = await Now()
         attempt.until = now + wait
     try:
-        return await take(attempt, wait == 0, now)
+        return await acknowledged(await take(attempt, wait == 0, now))
     except BaseException:
         await give_up(attempt)
         raise

@@ -37,6 +37,8 @@ class Spec:
     max_passes: int = 32
     max_pass_time: float = 0.01
     """How often, and how long, it is passed on inside the process while somebody outside waits."""
+    replicas: int = 0
+    """How many replicas must have it before it counts as taken."""
 
     @property
     def key(self) -> str:

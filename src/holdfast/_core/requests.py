@@ -59,8 +59,13 @@ class Refused(WireError):
     def __init__(self, message: str, address: str = "") -> None:
         # "unknown command 'EVALSHA', with args beginning with: ..." repeats what it was sent: a token, or a password.
         message = message.partition(", with args beginning with")[0]
+        if message.startswith("ERR Error running script"):
+            # Redis 6 wraps what a script ran into: "... (call to f_1c): @user_script:90: @user_script: 90: -READONLY ..."
+            message = message.split(": ", 4)[-1].removeprefix("-")
         super().__init__(message, address)
         self.code = message.split(" ", 1)[0].split(":", 1)[0]
+        if "ACL failure in script" in message or "executing the script can't" in message:
+            self.code = "NOPERM"
 
     @property
     def transient(self) -> bool:
@@ -175,13 +180,3 @@ class Delist(Request[None]):
     """The waiter waits no more, whatever came of it."""
 
     waiter: Waiter
-
-
-async def insist(call: Request[R]) -> R:
-    """Ask for something that does no harm when it is done twice: up to three times if there is no answer."""
-    for _ in range(2):
-        try:
-            return await call
-        except (NotSent, Unknown):
-            await Sleep(0.02)
-    return await call

@@ -9,9 +9,25 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._core.attempt import Attempt
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, TimedOut, Wait
+from holdfast._core.replicas import Replicate
+from holdfast._core.requests import (
+    Answer,
+    Call,
+    Command,
+    Delist,
+    Draw,
+    Enlist,
+    Now,
+    Outcome,
+    Park,
+    Run,
+    Sleep,
+    TimedOut,
+    Wait,
+)
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current
+from holdfast._drive.replicas import Replicas
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.multiplex import stream_to
 from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
@@ -89,6 +105,7 @@ class Driver:
         self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Run: self._call,
             Command: self._call,
+            Replicate: Replicas(process, endpoint).ask_in_thread,
             Sleep: lambda request: asyncio.sleep(request.seconds),
             Park: lambda request: request.attempt.slot.park(request.attempt.until),
             Enlist: self._enlist,
@@ -157,7 +174,7 @@ class Driver:
         if type(reply) is ReplyError:
             if forgotten(reply):
                 reply, sent = await self.stream.exchange(pack(call, whole=True), call.timeout)
-            check(reply, self.endpoint)
+            check(reply, self.endpoint, self.stream.drop)
         return Answer(parsed(call, reply), sent, clock())
 
     def _delist(self, request: Delist) -> None:
@@ -189,7 +206,7 @@ class Driver:
         return await attempt.slot.get(until)
 
 
-def driver_for(process: Process, endpoint: Endpoint) -> Driver:
+def driver_for(process: Process, endpoint: Endpoint, kind: Callable[[Process, Endpoint], Driver] = Driver) -> Driver:
     """The driver of the running loop for this server; its connection is shared by all tasks."""
     loop = asyncio.get_running_loop()
     drivers = process.drivers.get(loop)
@@ -200,7 +217,7 @@ def driver_for(process: Process, endpoint: Endpoint) -> Driver:
         _close_with_loop(loop)
     driver = drivers.get(endpoint)
     if driver is None:
-        driver = drivers[endpoint] = Driver(process, endpoint)
+        driver = drivers[endpoint] = kind(process, endpoint)
     return driver
 
 

@@ -15,10 +15,11 @@ from typing import Any
 
 from holdfast._core.ballot import Horizon, Tally
 from holdfast._core.polling import Poll
-from holdfast._core.requests import Answer, NotSent, WireError
+from holdfast._core.requests import Answer, Call, NotSent, WireError
 from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.resp import pack
 
 
 class Fleet:
@@ -54,24 +55,30 @@ class Fleet:
         action(*args)
         return True
 
+    def moved(self, endpoint: Endpoint, where: object) -> None:
+        """Each connection is on its own."""
+
     def poll(self, poll: Poll) -> None:
         """Do what is asked. Interrupted, the fleet is not to be used any more."""
         start = clock()
-        if any(link.owes_since() < start - poll.within for link in self._links):
-            self._look(0)  # it may have answered long ago, when nobody was waiting for that any more
+        # One may have answered long ago, when nobody was waiting for that any more; or have closed the connection.
+        self._look(0)
         for link in self._links:
             link.overdue(start)
         count = _Count(poll.tally)
+        last: Call | None = None
         for number, call in enumerate(poll.calls):
             if call is None:
                 continue
+            if call is not last:
+                last, packed = call, pack(call)
             link = self._links[number]
             then = count.expect(number)
             if poll.begins and link.owes_since() < start - poll.within:
                 address = self.endpoints[number].address
                 then(NotSent(f"has not answered for {start - link.owes_since():.1f} s", address), start)
             else:
-                link.call(call, then)
+                link.call(call, then, packed)
         until = start + poll.within
         while count.open and not count.decided and (left := until - clock()) > 0:
             self._look(left)

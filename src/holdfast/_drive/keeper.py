@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.ballot import Candidate
+from holdfast._core.board import Board
 from holdfast._core.gate import Gate
 from holdfast._core.node import RECORD_AFTER, Node
 from holdfast._core.renewing import Tenure
@@ -27,6 +28,7 @@ from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
 
 if TYPE_CHECKING:
+    from holdfast._drive.shards import ShardLine
     from holdfast._wire.foreign import ForeignLine
 
 log = logger("holdfast.keeper")
@@ -46,7 +48,8 @@ class Keeper:
         self.mutex = threading.RLock()  # a signal handler may use locks, too
         self.selector = selectors.DefaultSelector()
         self._nodes: dict[Endpoint, Node] = {}
-        self._links: list[Link | ForeignLine] = []
+        self._boards: dict[tuple[Endpoint, ...], Board] = {}
+        self._links: list[Link | ShardLine | ForeignLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
         self._stopping = False
@@ -75,6 +78,14 @@ class Keeper:
         """The gate of a lock of this process."""
         with self.mutex:
             return self._node(endpoint).gate(key)
+
+    def board(self, endpoints: tuple[Endpoint, ...], key: bytes) -> Gate:
+        """The gate of a lock over several servers."""
+        with self.mutex:
+            board = self._boards.get(endpoints)
+            if board is None:
+                board = self._boards[endpoints] = Board(tuple(self._node(endpoint) for endpoint in endpoints))
+            return board.gate(key)
 
     def enlist(self, endpoint: Endpoint, waiter: Waiter) -> bool:
         """Make a waiter known; True if the inbox listens, else its slot gets None when it does."""
@@ -171,8 +182,18 @@ class Keeper:
     def _node(self, endpoint: Endpoint) -> Node:
         node = self._nodes.get(endpoint)
         if node is None:
-            node = self._nodes[endpoint] = Node(self, endpoint.address, functools.partial(self._link, endpoint))
+            place = None
+            if endpoint.cluster is not None:
+                from holdfast._drive.shards import place_of
+
+                place = place_of(endpoint, self.process_id)
+            node = self._nodes[endpoint] = Node(self, endpoint.address, functools.partial(self._link, endpoint), place)
         return node
+
+    def line_to(self, endpoint: Endpoint) -> Line:
+        """The line to a server, for requests; for the keeper thread."""
+        with self.mutex:
+            return self._node(endpoint).commands
 
     @staticmethod
     def _inbox(node: Node) -> Link | None:
@@ -185,13 +206,25 @@ class Keeper:
         on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[], None] | None = None,
     ) -> Line:
-        if endpoint.client is None:
+        if endpoint.cluster is not None:
+            from holdfast._drive.shards import ShardInbox, ShardLine
+
+            inbox = on_push is not None
+            self._links.append(ShardInbox(self, endpoint, on_push, on_closed) if inbox else ShardLine(self, endpoint))
+        elif endpoint.client is None:
             self._links.append(Link(self, endpoint, on_push, on_closed))
         else:
             from holdfast._wire.foreign import ForeignLine
 
             self._links.append(ForeignLine(self, endpoint, on_push, on_closed))
         return self._links[-1]
+
+    def moved(self, endpoint: Endpoint, place: Any) -> None:
+        """A line to this endpoint was connected to ``place``: so must be the other one. None: neither is to stay where it is.
+        In the keeper's thread."""
+        for link in self._links:
+            if isinstance(link, Link) and link.serves(endpoint):
+                link.leave_for(place)
 
     def wake_by(self, at: float) -> None:
         """Wake the thread if it means to sleep longer; the mutex is held. An uncontended acquire hardly ever has to: its lease
@@ -289,6 +322,8 @@ class Keeper:
         with self.mutex:
             for node in self._nodes.values():
                 node.close(NotSent("holdfast was closed", node.address))
+            for board in self._boards.values():
+                board.close(NotSent("holdfast was closed"))
             parts = [(node, *node.farewell()) for node in self._nodes.values()]
         for _, lost, _ in parts:
             for tenure in lost:  # first of all: whoever works under the lock shall stop before somebody else has it

@@ -8,22 +8,25 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import hiredis
 
-from holdfast._core.requests import Call, NotSent, Unknown, WireError
+from holdfast._core.requests import Call, NotSent, Refused, Unknown, WireError
 from holdfast._core.surroundings import Then
 from holdfast._core.waiting import Waiter
 from holdfast._drive.clock import clock
 from holdfast._log import logger
 from holdfast._wire.blocking import CONNECT_TIMEOUT, open_socket
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.resp import forgotten, pack, value
+from holdfast._wire.resp import demoted, forgotten, pack, parsed
 
 log = logger("holdfast.keeper")
 
-READ_SIZE = 65536
+READ_SIZE = 16384
+
+CONNECTED_WITHIN = 0.2
+"""Seconds that a connection may take at least, however soon an answer is wanted."""
 
 
 class Keeper(Protocol):
@@ -43,19 +46,22 @@ class Keeper(Protocol):
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
         """Do something of which nobody else's lease may depend."""
 
-
-class _Sent(NamedTuple):
-    then: Then
-    sent: float
-    deadline: float
+    def moved(self, endpoint: Endpoint, where: object) -> None:
+        """A connection was opened to this one of the servers that the endpoint may mean."""
 
 
-class _Queued(NamedTuple):
-    packed: bytes
-    timeout: float
-    then: Then
-    sent: float
-    """When it was to be."""
+class _Request:
+    """Something that was asked, or is to be."""
+
+    __slots__ = ("call", "deadline", "packed", "sent", "then", "whole")
+
+    def __init__(self, call: Call, packed: bytes, then: Then) -> None:
+        self.call = call
+        self.packed = packed
+        self.then = then
+        self.sent = self.deadline = 0.0
+        self.whole = False
+        """With the text of its script: the server did not know it."""
 
 
 class Link:
@@ -74,6 +80,8 @@ class Link:
         self._on_closed = on_closed
         self.sock: socket.socket | None = None
         self._opening = False
+        self._tries = 0
+        """At opening it: what becomes of another one than the latest does not count."""
         self._closed = False
         self._retry_at = 0.0
         self._backoff = 0.0
@@ -88,30 +96,28 @@ class Link:
         self.returned = False
         """He does so no more: it can be taken back."""
         self._out = b""
-        self._queued: list[_Queued] = []
-        self._sent: deque[_Sent] = deque()
+        self._queued: list[_Request] = []
+        self._sent: deque[_Request] = deque()
         self._due = float("inf")
-        """No later than the first deadline of what was sent and not answered."""
+        """No later than the first deadline of what was sent and not answered, or waits for the connection."""
 
-    def call(self, call: Call, then: Then) -> None:
+    def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
         """Send a call, opening the connection if need be. ``then`` is called exactly once, by the keeper thread, with the typed
-        reply or the WireError instead of one."""
+        reply or the WireError instead of one. ``packed``: its bytes, where others get the same."""
+        self._send(_Request(call, packed or pack(call), then))
 
-        def on_reply(reply: Any, sent: float) -> None:
-            if forgotten(reply):
-                self._send(pack(call, whole=True), call.timeout, on_answer)
-            else:
-                on_answer(reply, sent)
-
-        def on_answer(reply: Any, sent: float) -> None:
-            if not isinstance(reply, WireError):
-                try:
-                    reply = value(call, reply, self._endpoint)
-                except WireError as error:
-                    reply = error
-            then(reply, sent)
-
-        self._send(pack(call), call.timeout, on_reply)
+    def _settle(self, request: _Request, reply: Any) -> None:
+        """There is an answer."""
+        if type(reply) is not hiredis.ReplyError:
+            request.then(parsed(request.call, reply), request.sent)
+        elif forgotten(reply) and not request.whole:
+            request.packed, request.whole = pack(request.call, whole=True), True
+            self._send(request)
+        else:
+            error = Refused(str(reply), self._endpoint.address)
+            request.then(error, request.sent)
+            if demoted(error, self._endpoint):
+                self._keeper.moved(self._endpoint, None)
 
     def owes_since(self) -> float:
         """Since when the server has owed an answer, or a connection (local seconds); infinity if it owes nothing."""
@@ -122,23 +128,26 @@ class Link:
         """Whether an answer is awaited."""
         return bool(self._sent or self._queued or self._opening)
 
-    def _send(self, packed: bytes, timeout: float, then: Then) -> None:
+    def _send(self, request: _Request) -> None:
         if self.sock is not None:
-            self._write(packed, timeout, then)
+            self._write(request)
             return
-        now = clock()
+        request.sent = now = clock()
         if self._closed or (not self._opening and now < self._retry_at):
-            then(NotSent(f"no connection to {self._endpoint.address}", self._endpoint.address), now)
+            request.then(NotSent(f"no connection to {self._endpoint.address}", self._endpoint.address), now)
             return
-        self._queued.append(_Queued(packed, timeout, then, now))
+        self._queued.append(request)
+        # Where packets vanish, the kernel asks again after a second, and a short lease would end meanwhile: we try anew.
+        self._due = min(self._due, now + max(request.call.timeout, CONNECTED_WITHIN))
         if not self._opening:
             self._opening = True
+            self._tries += 1
             try:
-                threading.Thread(target=self._open, name="holdfast-connect", daemon=True).start()
+                threading.Thread(target=self._open, args=(self._tries,), name="holdfast-connect", daemon=True).start()
             except (RuntimeError, MemoryError) as error:  # no more threads, or the interpreter is shutting down
-                self._opened(NotSent(str(error), self._endpoint.address))
+                self._opened(NotSent(str(error), self._endpoint.address), self._tries)
 
-    def _open(self) -> None:
+    def _open(self, number: int) -> None:
         """In a thread of its own: a server that hangs must not hold up the renewals on others."""
         try:
             result: socket.socket | WireError = open_socket(self._endpoint, CONNECT_TIMEOUT)
@@ -146,10 +155,16 @@ class Link:
             result = error
         except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting commands must be answered
             result = NotSent(f"{self._endpoint.address}: {error!r}", self._endpoint.address)
-        self._keeper.call(lambda: self._opened(result))
+        self._keeper.call(lambda: self._opened(result, number))
+        if self._closed and isinstance(result, socket.socket):
+            result.close()  # the keeper may have ended, and looks at nothing any more
 
-    def _opened(self, result: socket.socket | WireError) -> None:
-        self._opening = False
+    def _opened(self, result: socket.socket | WireError, number: int) -> None:
+        if number != self._tries or not self._opening:
+            if not isinstance(result, WireError):
+                result.close()
+            return
+        self._opening, self._due = False, float("inf")
         queued, self._queued = self._queued, []
         if isinstance(result, WireError) or self._closed:
             self._backoff = min(1.0, max(0.05, 2 * self._backoff))
@@ -165,17 +180,21 @@ class Link:
         self.sock = result
         self._reader = hiredis.Reader()
         self._keeper.selector.register(result, selectors.EVENT_READ, self)
+        if self._endpoint.finder is not None:
+            self._keeper.moved(self._endpoint, result.getpeername())
         for request in queued:
-            self._write(request.packed, request.timeout, request.then)
+            self._write(request)
 
-    def _write(self, packed: bytes, timeout: float, then: Then) -> None:
-        now = clock()
-        self._sent.append(_Sent(then, now, now + timeout))
-        self._due = min(self._due, now + timeout)
-        self._out += packed
-        self.on_writable()
+    def _write(self, request: _Request) -> None:
+        request.sent = now = clock()
+        request.deadline = deadline = now + request.call.timeout
+        self._sent.append(request)
+        self._due = min(self._due, deadline)
+        waiting, self._out = bool(self._out), self._out + request.packed
+        self.on_writable(idle=not waiting)
 
-    def on_writable(self) -> None:
+    def on_writable(self, *, idle: bool = False) -> None:
+        """Send what is to be sent. ``idle``: nobody has asked to be told when there is room."""
         if self.sock is None:
             return
         try:
@@ -186,6 +205,8 @@ class Link:
             self.fail(str(error))
             return
         self._out = self._out[sent:]
+        if idle and not self._out:
+            return
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
         with self._keeper.mutex:  # somebody may borrow the socket just now
             if self._out:
@@ -215,19 +236,26 @@ class Link:
     def _dispatch(self) -> None:
         try:
             while (reply := self._reader.gets()) is not False:
-                if self._on_push is not None and isinstance(reply, list) and reply[0] == b"message":
+                if self._on_push is not None and isinstance(reply, list) and reply[0] in {b"message", b"smessage"}:
                     self._keeper.safely(self._on_push, reply)
                     continue
+                if isinstance(reply, list) and reply[:1] == [b"sunsubscribe"]:
+                    self.fail("the slot of the inbox was moved to another server")
+                    return
                 if not self._sent:
                     self.fail("an answer to nothing")
                     return
                 request = self._sent.popleft()
-                self._keeper.safely(request.then, reply, request.sent)
+                self._keeper.safely(self._settle, request, reply)
         except hiredis.ProtocolError as error:
             self.fail(str(error))
 
     def overdue(self, now: float) -> None:
         if now < self._due:
+            return
+        if self._opening:
+            address = self._endpoint.address
+            self._opened(NotSent(f"no answer from {address}: not connected in time", address), self._tries)
             return
         self._due = min((request.deadline for request in self._sent), default=float("inf"))
         if now >= self._due:
@@ -254,6 +282,19 @@ class Link:
         for request in sent:
             error = Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address)
             self._keeper.safely(request.then, error, request.sent)
+
+    def serves(self, endpoint: Endpoint) -> bool:
+        return self._endpoint is endpoint
+
+    def leave_for(self, place: Any) -> None:
+        """The server is at ``place`` now, another line has found out. Elsewhere one would listen to a server to which nobody
+        speaks any more."""
+        try:
+            elsewhere = self.sock is not None and self.sock.getpeername() != place
+        except OSError:
+            elsewhere = True
+        if elsewhere:
+            self.fail("the primary is another server now")
 
     def stirs(self) -> bool:
         """Something has come that nobody has read yet. Any thread may ask."""

@@ -6,11 +6,26 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, Wait
+from holdfast._core.replicas import Replicate
+from holdfast._core.requests import (
+    Answer,
+    Call,
+    Command,
+    Delist,
+    Draw,
+    Enlist,
+    Now,
+    Outcome,
+    Park,
+    Run,
+    Sleep,
+    Wait,
+)
 from holdfast._drive import ear
 from holdfast._drive.clock import clock
 from holdfast._drive.ear import Slot
 from holdfast._drive.process import Process
+from holdfast._drive.replicas import Replicas
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
 
@@ -27,6 +42,7 @@ class Driver:
         self._do: dict[type, Callable[[Any], Any]] = {
             Run: self._call,
             Command: self._call,
+            Replicate: Replicas(process, endpoint).ask,
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
             Sleep: lambda request: time.sleep(request.seconds),
@@ -75,7 +91,7 @@ class Driver:
         if type(reply) is ReplyError:
             if forgotten(reply):
                 reply = self._pool.exchange(pack(call, whole=True), call.timeout)
-            check(reply, self.endpoint)
+            check(reply, self.endpoint, self._pool.clear)
         return Answer(parsed(call, reply), sent, clock())
 
     def _delist(self, request: Delist) -> None:

@@ -25,6 +25,12 @@ def source(name: str) -> str:
     return re.sub(r"^-- INCLUDE +(\w+)\n", lambda include: source(include[1]), text, flags=re.MULTILINE)
 
 
+def commands(name: str) -> set[str]:
+    """The commands that a script runs, each of which the server checks; a subcommand as in ``PUBSUB|NUMSUB``."""
+    called = re.findall(r"redis\.p?call\('([A-Z]+)'(?:, '([A-Z]+)')?", source(name))
+    return {"|".join(filter(None, found)) for found in called}
+
+
 class Script(Generic[R]):
     """A script together with the function that gives its replies a type."""
 

@@ -2,6 +2,7 @@
 --
 -- queue (zset):  token -> arrival (server us). A token is here if and only if state has its at: field.
 -- MODEL           models/handover.pml
+local SHARDED = 27  -- characters of a channel of sharded pub/sub, which is in a slot of this server: see _wire/slots.py
 local PLACE = 3000  -- ms a place counts after the last sign of life: three refreshes
 
 local function leave(state, queue, token)
@@ -9,15 +10,21 @@ local function leave(state, queue, token)
   redis.call('HDEL', state, 'at:' .. token)
 end
 
--- The lock is the caller's already: at least `ttl` from now. Never less, because this may be a late copy of a request.
-local function extend(lock, ttl)
-  local left = redis.call('PTTL', lock)
-  if left == -1 or left < ttl then redis.call('PEXPIRE', lock, ttl) end
+-- Whether anybody listens on this server. Asked before anything is published: replicas pass it on to those who listen there,
+-- whom PUBLISH does not count; one of them would believe what it is told, and have been passed over.
+local function listens(inbox)
+  local count = redis.pcall('PUBSUB', #inbox == SHARDED and 'SHARDNUMSUB' or 'NUMSUB', inbox)
+  return count.err or count[2] > 0
+end
+
+local function publish(inbox, message)
+  if #inbox == SHARDED then return redis.pcall('SPUBLISH', inbox, message) end
+  return redis.pcall('PUBLISH', inbox, message)
 end
 
 -- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last number issued.
 -- `me` (the caller, or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen
--- just now (PUBLISH answers 0) is passed over, and with it all others of that process, but they keep their places until
+-- just now is passed over, and with it all others of that process, but they keep their places until
 -- their deadlines. One run looks at a thousand places and removes a hundred at most: others want the server, too.
 local function hand_over(lock, state, queue, now, me, last)
   local silent, granted, removed, from, page = {}, false, 0, 0, 1
@@ -32,7 +39,8 @@ local function hand_over(lock, state, queue, now, me, last)
           local first
           first, last = take(lock, state, token, CLAIM, now, last)
           granted = true
-          local heard = redis.pcall('PUBLISH', 'hf:inbox:' .. process, '1 ' .. token .. ' ' .. integer(first))
+          local inbox = 'hf:inbox:' .. process
+          local heard = listens(inbox) and publish(inbox, '1 ' .. token .. ' ' .. integer(first))
           if type(heard) == 'number' and heard > 0 then
             leave(state, queue, token)
             return token, last

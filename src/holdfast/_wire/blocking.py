@@ -27,7 +27,7 @@ def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
     try:
         sock = _dial(endpoint, timeout)
     except (OSError, ServerError) as error:  # ServerError: this machine's own server did not start
-        raise NotSent(f"no server at {endpoint.address}: {error}", endpoint.address) from error
+        raise NotSent(f"no server at {endpoint.address}: {endpoint.why(error)}", endpoint.address) from error
     try:
         sock.settimeout(timeout)
         commands = endpoint.handshake()
@@ -37,13 +37,13 @@ def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
             while (reply := reader.gets()) is False:
                 data = sock.recv(4096)
                 if not data:
-                    raise NotSent(f"{endpoint.address} closed the connection", endpoint.address)
+                    raise ConnectionResetError("the connection was closed")
                 reader.feed(data)
             if isinstance(reply, hiredis.ReplyError):
                 raise Refused(str(reply), endpoint.address)
     except OSError as error:
         sock.close()
-        raise NotSent(f"no answer from {endpoint.address}: {error}", endpoint.address) from error
+        raise NotSent(f"no answer from {endpoint.address}: {endpoint.why(error)}", endpoint.address) from error
     except BaseException:
         sock.close()
         raise
@@ -52,12 +52,12 @@ def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
 
 def _dial(endpoint: Endpoint, timeout: float) -> socket.socket:
     if endpoint.path is None:
+        context = endpoint.ssl_context()
         # As bytes: a str goes through the IDNA codec, even if it is an address, and that loads tables of all characters.
         host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host
         sock = socket.create_connection((host, endpoint.port), timeout)  # type: ignore[arg-type]
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        context = endpoint.ssl_context()
         if context is not None:
             try:
                 return context.wrap_socket(sock, server_hostname=endpoint.host)

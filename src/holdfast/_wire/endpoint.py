@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import ssl
 
+    from holdfast._wire.cluster import Cluster
+
 DEFAULT_TIMEOUT = 5.0
 """Seconds for an answer, where the client sets none. The lock's own time-out is usually shorter."""
 
@@ -14,12 +16,19 @@ DEFAULT_TIMEOUT = 5.0
 class Finder(Protocol):
     """Knows which server is meant, where that changes: the primary behind Sentinel, the owner of a slot."""
 
+    @property
+    def address(self) -> str:
+        """For messages: never with a password."""
+
     def find(self, timeout: float) -> Endpoint:
-        """The server to connect to now; may ask others, and block, for ``timeout`` seconds at most. Raises NotSent."""
+        """The server to connect to now; may ask others, and block, for ``timeout`` seconds at most. Raises NotSent, Refused."""
 
 
 class Endpoint:
     """One server. The same object for everybody who means the same one (see `interned`): they share its connections."""
+
+    cluster: Cluster | None = None
+    """Where a Cluster is meant, or a part of one."""
 
     __slots__ = (
         "client",
@@ -76,6 +85,8 @@ class Endpoint:
     @property
     def address(self) -> str:
         """For messages: never with a password."""
+        if self.finder is not None:
+            return self.finder.address
         where = self.local or (f"unix:{self.path}" if self.path else f"{self.host}:{self.port}")
         return f"{where}/{self.db}" if self.db else where
 
@@ -90,35 +101,27 @@ class Endpoint:
             commands.append(("AUTH", user, password or "") if user else ("AUTH", password or ""))
         if self.db:
             commands.append(("SELECT", str(self.db)))
+        if self.tls is not None and not commands:
+            # Whether it accepts our certificate, a server says only after the handshake: had it been a request of a lock, that
+            # would be unknown, and asked again.
+            commands.append(("PING",))
         return commands
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """Certificate and host name are verified unless the client's settings say otherwise."""
         if self.tls is None:
             return None
-        import ssl
+        from holdfast._wire import tls
 
-        options = dict(self.tls)
-        context = ssl.create_default_context(
-            cafile=options.get("ssl_ca_certs"), capath=options.get("ssl_ca_path"), cadata=options.get("ssl_ca_data")
-        )
-        reqs = options.get("ssl_cert_reqs", "required")
-        context.check_hostname = bool(options.get("ssl_check_hostname", True)) and reqs not in {
-            "none",
-            None,
-            ssl.CERT_NONE,
-        }
-        if reqs in {"none", None, ssl.CERT_NONE}:
-            context.verify_mode = ssl.CERT_NONE
-        elif reqs in {"optional", ssl.CERT_OPTIONAL}:
-            context.verify_mode = ssl.CERT_OPTIONAL
-        if options.get("ssl_certfile"):
-            context.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"), options.get("ssl_password"))
-        if options.get("ssl_min_version"):
-            context.minimum_version = options["ssl_min_version"]
-        if options.get("ssl_ciphers"):
-            context.set_ciphers(options["ssl_ciphers"])
-        return context
+        return tls.context(dict(self.tls))
+
+    def why(self, error: BaseException) -> str:
+        """What a failed connection is to be told as."""
+        if self.tls is None:
+            return str(error)
+        from holdfast._wire import tls
+
+        return tls.why(error, self.host)
 
 
 TLS_OPTIONS = {

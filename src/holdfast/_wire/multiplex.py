@@ -34,6 +34,8 @@ class _Protocol(asyncio.BufferedProtocol):
 
     def __init__(self, endpoint: Endpoint, on_room: Callable[[], None], on_lost: Callable[[_Protocol], None]) -> None:
         self.address = endpoint.address
+        self.why: Callable[[BaseException], str] = endpoint.why
+        """What the loss of the connection means."""
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport | None = None
         self.in_flight: deque[tuple[asyncio.Future[Any], float]] = deque()
@@ -128,7 +130,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self._fail(why)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(str(exc or "the connection was closed"))
+        self._fail(self.why(exc or ConnectionResetError("the connection was closed")))
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -149,13 +151,15 @@ class _Protocol(asyncio.BufferedProtocol):
 class _Waiting:
     """A request that could not be sent at once."""
 
-    __slots__ = ("future", "limit", "packed", "sent", "timeout")
+    __slots__ = ("connects", "future", "limit", "packed", "sent", "timeout")
 
-    def __init__(self, packed: bytes, timeout: float, future: asyncio.Future[Any], limit: asyncio.TimerHandle) -> None:
+    def __init__(self, packed: bytes, timeout: float, future: asyncio.Future[Any], connects: bool) -> None:
         self.packed = packed
         self.timeout = timeout
         self.future = future
-        self.limit = limit
+        self.connects = connects
+        """There was no connection when it came: the time that takes is part of its own."""
+        self.limit: asyncio.TimerHandle | None = None
         self.sent = 0.0
 
 
@@ -187,8 +191,8 @@ class Multiplex:
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
         """Send one command, in its turn: its reply (an error reply is returned, not raised) and the time it was sent.
 
-        Raises Unknown if there is no answer within ``timeout`` seconds after that, NotSent if it cannot be sent within them,
-        Refused if the server does not let us in.
+        Raises Unknown if there is no answer within ``timeout`` seconds after that (or after the call, where a connection was
+        to be opened first), NotSent if it cannot be sent within them, Refused if the server does not let us in.
         """
         sent = clock()
         future = self.send(packed, timeout)
@@ -196,8 +200,8 @@ class Multiplex:
             return await future, sent
         loop = asyncio.get_running_loop()
         future = loop.create_future()
-        limit = loop.call_later(max(timeout, 0.05), self._too_late, future)
-        request = _Waiting(packed, timeout, future, limit)
+        request = _Waiting(packed, timeout, future, connects=self._protocol is None)
+        limit = request.limit = loop.call_later(max(timeout, 0.05), self._too_late, request)
         self._waiting.append(request)
         self._open()
         try:
@@ -205,9 +209,13 @@ class Multiplex:
         finally:
             limit.cancel()
 
-    def _too_late(self, future: asyncio.Future[Any]) -> None:
-        if not future.done():
-            future.set_exception(NotSent(f"{self.endpoint.address}: no connection in time", self.endpoint.address))
+    def _too_late(self, request: _Waiting) -> None:
+        # If it was sent, the connection stays, and is given the whole time to answer: it has cost enough to get it.
+        address = self.endpoint.address
+        if not request.future.done():
+            why = self.endpoint.why(TimeoutError("no connection in time"))
+            error = Unknown(f"{address}: no answer in time", address) if request.sent else None
+            request.future.set_exception(error or NotSent(f"{address}: {why}", address))
 
     def _drain(self) -> None:
         """Send what waits, as far as there is room."""
@@ -218,7 +226,8 @@ class Multiplex:
         while waiting and len(protocol.in_flight) < MAX_IN_FLIGHT:
             request = waiting.popleft()
             if not request.future.done():
-                request.limit.cancel()
+                if request.limit is not None and not request.connects:
+                    request.limit.cancel()
                 request.sent = sent
                 protocol.send(request.packed, request.timeout, request.future)
 
@@ -273,12 +282,19 @@ class Multiplex:
                 for reply in await asyncio.gather(*replies):
                     if isinstance(reply, hiredis.ReplyError):
                         raise Refused(str(reply), endpoint.address)
+                protocol.why = str
         except BaseException as error:
             protocol.abort("closed")
             if isinstance(error, OSError | TimeoutError | Unknown | ServerError):
-                raise NotSent(f"no server at {endpoint.address}: {error or 'no answer in time'}", endpoint.address) from error
+                why = endpoint.why(error) or "no answer in time"
+                raise NotSent(f"no server at {endpoint.address}: {why}", endpoint.address) from error
             raise
         return protocol
+
+    def drop(self) -> None:
+        """Close the connection, to a server that is not the one we want any more: the next request goes over a new one."""
+        if self._protocol is not None:
+            self._protocol.abort("it is not the primary any more")
 
     async def close(self) -> None:
         """Close, and let the loop finish doing so."""

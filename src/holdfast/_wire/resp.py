@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import hiredis
 from hiredis import ReplyError as ReplyError  # noqa: PLC0414 - the drivers look for it, too
 
-from holdfast._core.requests import Call, Command, Refused, Run
+from holdfast._core.requests import Call, Command, Refused, Run, WireError
 from holdfast._lua import Script
 from holdfast._wire.endpoint import Endpoint
 
@@ -27,13 +28,18 @@ def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str
     return before, after
 
 
+def in_full(call: Run[Any]) -> Command:
+    """The command that runs a script of which the server may know nothing."""
+    return Command(("EVAL", call.script.body, len(call.keys), *call.keys, *call.args), call.timeout)
+
+
 def pack(call: Call, *, whole: bool = False) -> bytes:
     """The bytes of a request. ``whole``: with the text of the script, for a server that has forgotten it."""
     if type(call) is Command:
         return command(*call.args)
     assert type(call) is Run
     if whole:
-        return command("EVAL", call.script.body, len(call.keys), *call.keys, *call.args)
+        return command(*in_full(call).args)
     token = call.args[0]
     if len(call.keys) == 3 and type(token) is str:
         before, after = _frame(call.script, call.keys, call.args[1:], len(token))
@@ -46,10 +52,18 @@ def forgotten(reply: object) -> bool:
     return type(reply) is ReplyError and str(reply).startswith("NOSCRIPT")
 
 
-def check(reply: object, endpoint: Endpoint) -> None:
-    """Raises Refused for an error reply."""
+def demoted(error: WireError, endpoint: Endpoint) -> bool:
+    """The server is not the one that is wanted (any more), and the finder knows which is: the connection is to be dropped."""
+    return endpoint.finder is not None and isinstance(error, Refused) and error.code in {"READONLY", "MASTERDOWN", "LOADING"}
+
+
+def check(reply: object, endpoint: Endpoint, drop: Callable[[], None] = lambda: None) -> None:
+    """Raises Refused for an error reply. ``drop``: leaves a server that is not the one that is wanted."""
     if type(reply) is ReplyError:
-        raise Refused(str(reply), endpoint.address)
+        error = Refused(str(reply), endpoint.address)
+        if demoted(error, endpoint):
+            drop()
+        raise error
 
 
 def parsed(call: Call, reply: object) -> Any:

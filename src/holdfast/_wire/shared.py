@@ -19,6 +19,7 @@ from typing import Any
 from holdfast._core.requests import NotSent, Refused, Unknown, WireError
 from holdfast._drive.clock import clock
 from holdfast._wire.blocking import CONNECT_TIMEOUT, FULL, Connection, Stack
+from holdfast._wire.dedicated import Dedicated
 from holdfast._wire.endpoint import Endpoint
 
 _AGAIN = object()
@@ -287,6 +288,7 @@ class Pool:
         self._of_few = Stack(endpoint, OWN)
         self._lane = _Lane(endpoint)
         self._mutex = threading.Lock()
+        self.dedicated = Dedicated(endpoint)
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
         """Send one command: its reply; an error reply is returned, not raised. Raises NotSent, Unknown or Refused."""
@@ -328,9 +330,10 @@ class Pool:
         self._replace(lane)
         lane.close()
         self._close_idle()
+        self.dedicated.clear()
 
     def sockets(self) -> list[socket.socket]:
         """For a forked child to let go of."""
         connection = self._lane.connection
         shared = [connection.sock] if connection is not None else []
-        return self._of_main.sockets() + self._of_few.sockets() + shared
+        return self._of_main.sockets() + self._of_few.sockets() + self.dedicated.sockets() + shared

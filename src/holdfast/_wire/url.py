@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import os
+import re
+import warnings
 from typing import Any
 
 from holdfast._wire.endpoint import DEFAULT_TIMEOUT, TLS_OPTIONS, Endpoint, interned
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastWarning
+
+_BY_SENTINEL = "+sentinel"
+_CLUSTER = "+cluster"
 
 _SCHEMES = {"redis", "rediss", "valkey", "valkeys", "unix", "local"}
+_SCHEMES |= {f"{plain}{kind}" for plain in ("redis", "rediss", "valkey", "valkeys") for kind in (_BY_SENTINEL, _CLUSTER)}
 _URL_OPTIONS = {
     "db",
     "username",
@@ -19,7 +24,16 @@ _URL_OPTIONS = {
     "ssl_ca_certs",
     "ssl_certfile",
     "ssl_keyfile",
+    "ssl_check_hostname",
 }
+_CHOICES: dict[str, dict[str, Any]] = {
+    "ssl_cert_reqs": {"required": "required", "optional": "optional", "none": "none"},
+    "ssl_check_hostname": {"true": True, "false": False},
+}
+
+
+_SENTINEL_OPTIONS = {"sentinel_username", "sentinel_password"}
+"""To log in to the Sentinels themselves."""
 
 
 def _bad_url(why: str) -> ConfigError:
@@ -27,17 +41,21 @@ def _bad_url(why: str) -> ConfigError:
 
 
 def _number(text: str, what: str, kind: type[int | float]) -> Any:
-    try:
-        value = kind(text)
-    except ValueError:
-        raise _bad_url(f"{what} must be a number") from None
-    if not 0 <= value < math.inf:
-        raise _bad_url(f"{what} must be a number from 0")
+    if not re.fullmatch(r"[0-9]{1,9}" if kind is int else r"[0-9]{1,9}(\.[0-9]*)?|\.[0-9]+", text):
+        raise _bad_url(f"{what} must be a {'whole ' if kind is int else ''}number from 0")
+    return kind(text)
+
+
+def _seconds(text: str, what: str) -> float:
+    if not (value := float(_number(text, what, float))):
+        raise _bad_url(f"{what} must be more than 0")
     return value
 
 
 def from_url(url: str) -> Endpoint:
-    """``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS), ``unix://[user:password@]/path[?db=n]``, ``local://``."""
+    """``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS), ``unix://[user:password@]/path[?db=n]``, ``local://``;
+    ``redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]``, ``rediss+sentinel://``;
+    ``redis+cluster://[user:password@]host[:port],host[:port]``, ``rediss+cluster://``."""
     scheme, found, rest = url.partition("://")
     if not found or scheme not in _SCHEMES:
         raise _bad_url(f"it must start with one of {', '.join(sorted(s + '://' for s in _SCHEMES))}")
@@ -54,27 +72,67 @@ def from_url(url: str) -> Endpoint:
     user, _, password = credentials.partition(":")
     place, _, query = place.partition("?")
     place, _, path = place.partition("/")
-    host, port = _host_and_port(place)
-    options = _options(query) if query else {}
-    unknown = set(options) - _URL_OPTIONS
-    if unknown:
-        raise _bad_url(f"unknown option {min(unknown)!r}; known are {', '.join(sorted(_URL_OPTIONS))}")
+    watched = scheme.endswith(_BY_SENTINEL)
+    places = [_host_and_port(one) for one in (place.split(",") if "+" in scheme else [place])]
+    options = _options(query, _URL_OPTIONS | _SENTINEL_OPTIONS if watched else _URL_OPTIONS) if query else {}
+    database = "" if scheme == "unix" else path.partition("/")[2] if watched else path.strip("/")
+    for option, before in {"username": user, "password": password, "db": database}.items():
+        if before and option in options:
+            raise _bad_url(f"{option} is given twice, before and after the ?")
+    is_tls = scheme.partition("+")[0] in {"rediss", "valkeys"}
     common: dict[str, Any] = {
         "username": _unquoted(user) or options.get("username"),
         "password": _unquoted(password) or options.get("password"),
-        "db": _number(options.get("db", "0"), "db", int),
-        "timeout": _number(options.get("socket_timeout", "0"), "socket_timeout", float) or DEFAULT_TIMEOUT,
+        "db": _number(database or options.get("db", "0"), "db", int),
+        "timeout": _seconds(options.get("socket_timeout", str(DEFAULT_TIMEOUT)), "socket_timeout"),
     }
+    tls = _tls(options, is_tls)
     if scheme == "unix":
         if not path:
             raise _bad_url("unix:// needs a path")
         return interned(path="/" + _unquoted(path), **common)
-    if path.strip("/"):
-        common["db"] = _number(path.strip("/"), "the database after the host", int)
-    tls = None
-    if scheme in {"rediss", "valkeys"}:
-        tls = tuple(sorted((k, v) for k, v in options.items() if k in TLS_OPTIONS))
-    return interned(host=host or "localhost", port=port or 6379, tls=tls, **common)
+    common["tls"] = tls if is_tls else None
+    if "+" in scheme:
+        return _by_sentinel(path, places, common, options) if watched else _cluster(places, **common)
+    ((host, port),) = places
+    return interned(host=host or "localhost", port=port or 6379, **common)
+
+
+def _cluster(places: list[tuple[str, int]], *, db: int, **common: Any) -> Endpoint:
+    from holdfast._wire import cluster  # here: most have none
+
+    if db:
+        raise _bad_url("a Cluster has no other database than 0")
+    return cluster.cluster_at([(host or "localhost", port or 6379) for host, port in places], **common)
+
+
+def _by_sentinel(path: str, places: list[tuple[str, int]], common: dict[str, Any], options: dict[str, str]) -> Endpoint:
+    from holdfast._wire import sentinel  # here: most have none
+
+    service, _, _ = path.partition("/")
+    if not service:
+        raise _bad_url("the name of the service, as the Sentinels call it, stands behind their addresses: host,host/service")
+    login = {what: options.get(f"sentinel_{what}") for what in ("username", "password")}
+    return sentinel.of_url(_unquoted(service), places, {"credentials": None, **common}, login)
+
+
+def _tls(options: dict[str, str], is_tls: bool) -> tuple[tuple[str, Any], ...]:
+    found: dict[str, Any] = {name: value for name, value in options.items() if name in TLS_OPTIONS}
+    if found and not is_tls:
+        raise _bad_url(f"{min(found)} is for rediss:// and valkeys://, which speak TLS")
+    for name, choices in _CHOICES.items():
+        if name in found:
+            if found[name] not in choices:
+                raise _bad_url(f"{name} must be one of {', '.join(choices)}")
+            found[name] = choices[found[name]]
+    if found.get("ssl_cert_reqs") == "none" or found.get("ssl_check_hostname") is False:
+        warnings.warn(
+            "url: its server is not verified: whoever is in between can read the password and grant locks. Leave out "
+            "ssl_cert_reqs and ssl_check_hostname; a CA of your own is given as ssl_ca_certs",
+            HoldfastWarning,
+            stacklevel=2,
+        )
+    return tuple(sorted(found.items()))
 
 
 def _host_and_port(place: str) -> tuple[str, int]:
@@ -88,16 +146,32 @@ def _host_and_port(place: str) -> tuple[str, int]:
     digits = len(port) <= 5 and port.isascii() and port.isdecimal()
     number = int(port) if digits else 0
     understood = closed and colon in {"", ":"} and (digits or not port) and number <= 65535
-    if not understood or not host.isprintable() or any(c in host for c in "[]"):
+    if not understood or not host.isprintable() or any(c in host for c in "[],"):
         raise _bad_url("host or port cannot be read")
     name, percent, interface = host.partition("%")  # [fe80::1%eth0]
     return name.lower() + percent + interface, number
 
 
-def _options(query: str) -> dict[str, str]:
+def _options(query: str, known: set[str]) -> dict[str, str]:
     from urllib.parse import parse_qsl  # here: most URLs have none, and the import takes longer than a lock
 
-    return dict(parse_qsl(query, keep_blank_values=True))
+    pairs = parse_qsl(_checked(query), keep_blank_values=True)
+    options = dict(pairs)
+    if len(options) < len(pairs):
+        raise _bad_url("an option is given twice")
+    unknown = set(options) - known
+    if unknown:
+        # Behind a password, it may be the rest of it, after an & that should have been %26.
+        hidden = "password" in options or "sentinel_password" in options
+        which = "; an & in a password is written %26" if hidden else f" {min(unknown)!r}"
+        raise _bad_url(f"unknown option{which}; known are {', '.join(sorted(known))}")
+    return options
+
+
+def _checked(text: str) -> str:
+    if "%" in text and re.search("%(?![0-9a-fA-F]{2})", text):
+        raise _bad_url("a % is written %25")
+    return text
 
 
 def _unquoted(text: str) -> str:
@@ -105,4 +179,7 @@ def _unquoted(text: str) -> str:
         return text
     from urllib.parse import unquote
 
-    return unquote(text)
+    try:
+        return unquote(_checked(text), errors="strict")
+    except UnicodeDecodeError:
+        raise _bad_url("what is written as %XX is not UTF-8") from None

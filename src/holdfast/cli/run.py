@@ -72,10 +72,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--label", help="shown to others as the holder (default: the command's name)")
     server = parser.add_mutually_exclusive_group()
-    server.add_argument("--url", help="server; others on this machine can see it: HOLDFAST_URL or --url-file hide a password")
-    server.add_argument("--url-file", metavar="PATH", help="file with the server's URL in its first line")
+    server.add_argument(
+        "--url",
+        action="append",
+        help="server; several times: a majority of them grants the lock; others on this machine can see it: HOLDFAST_URL or "
+        "--url-file hide a password",
+    )
+    server.add_argument("--url-file", metavar="PATH", help="file with the URL of a server in each line")
     server.add_argument("--local", action="store_true", help="this machine's own server, started when needed (local://)")
     add("--prefix", help="of all keys on the server (default: hf:)")
+    add(
+        "--max-ttl",
+        metavar="TIME",
+        type=positive_duration,
+        help="with several servers: the longest lease on them, the same for all who use them (default: 60)",
+    )
     add("--pass-url", action="store_true", help="leave a URL with a password in the command's environment")
     add("--json", action="store_true", help="a summary as the last line on stderr")
     loudness = parser.add_mutually_exclusive_group()
@@ -88,7 +99,7 @@ def main(args: argparse.Namespace) -> int:
     _open_standard_streams()
     argv = _command(args)
     _check_times(args)
-    url = _url(args)
+    urls = _urls(args)
     env = {**_scrubbed(os.environ, args.pass_url), "HOLDFAST_NAME": args.name}
     atexit.register(_die)  # registered first, so called last
     try:
@@ -97,7 +108,7 @@ def main(args: argparse.Namespace) -> int:
         output.say(f"cannot start a process: {error.strerror}")
         return output.EX_OSERR
     try:
-        code = _Run(args, url, guard).run()
+        code = _Run(args, urls, guard).run()
     finally:
         guard.close()
     return _leave(code)
@@ -134,45 +145,52 @@ def _check_times(args: argparse.Namespace) -> None:
         )
 
 
-def _url(args: argparse.Namespace) -> str:
-    """Where the server is. Never falls back silently: a host that lost its setting would stop excluding the others."""
+def _urls(args: argparse.Namespace) -> list[str]:
+    """Where the server is, or the servers. Never falls back silently: a host that lost its setting would stop excluding the
+    others."""
+    urls = _settings(args)
+    if args.max_ttl is not None and len(urls) == 1:
+        args.parser.error("--max-ttl is for several servers: name them with --url, each")
+    return urls
+
+
+def _settings(args: argparse.Namespace) -> list[str]:
     if args.local:
-        return LOCAL
+        return [LOCAL]
     if args.url is not None:
-        if _has_password(args.url) and not args.quiet:
+        if any(_has_password(url) for url in args.url) and not args.quiet:
             output.say("the password in --url can be seen by everybody on this machine: use HOLDFAST_URL or --url-file")
-        return str(args.url)
+        return list(args.url)
     if args.url_file is not None:
-        return _url_from_file(args)
+        return _urls_from_file(args)
     for variable in _URL_VARIABLES:
         if variable in os.environ:
             if not os.environ[variable].strip():
                 args.parser.error(f"{variable} is set, but empty: set it to the server's URL, or unset it")
-            return os.environ[variable].strip()
+            return os.environ[variable].split()
     if not os.isatty(2):
         args.parser.error("no server: set HOLDFAST_URL, or give --local for this machine's own server")
     if not args.quiet:
         output.say("HOLDFAST_URL is not set: using this machine's own server (local://)")
-    return LOCAL
+    return [LOCAL]
 
 
-def _url_from_file(args: argparse.Namespace) -> str:
+def _urls_from_file(args: argparse.Namespace) -> list[str]:
     try:
         with open(args.url_file, encoding="utf-8") as file:  # noqa: PTH123
-            line = file.readline().strip()
+            urls = file.read().split()
     except UnicodeDecodeError:
         args.parser.error(f"--url-file {args.url_file}: not UTF-8")
     except OSError as error:
         args.parser.error(f"--url-file {args.url_file}: {error.strerror}")
-    if not line:
-        args.parser.error(f"--url-file {args.url_file}: the first line is empty")
-    return line
+    if not urls:
+        args.parser.error(f"--url-file {args.url_file}: there is no URL in it")
+    return urls
 
 
 def _has_password(url: str) -> bool:
     """Whether a URL seems to carry one; in doubt, yes."""
-    credentials = url.partition("://")[2].rpartition("@")[0]
-    return ":" in credentials or "password=" in url
+    return any(":" in one.partition("://")[2].rpartition("@")[0] for one in url.split()) or "password=" in url
 
 
 def _scrubbed(env: Mapping[str, str], pass_url: bool) -> dict[str, str]:
@@ -192,8 +210,8 @@ def _open_standard_streams() -> None:
 class _Run:
     """One run, from the guardian's start to the exit code."""
 
-    def __init__(self, args: argparse.Namespace, url: str, guard: Guard) -> None:
-        self.args, self.url, self.guard = args, url, guard
+    def __init__(self, args: argparse.Namespace, urls: list[str], guard: Guard) -> None:
+        self.args, self.urls, self.guard = args, urls, guard
         self.signals = Signals()
         self.terminal = Terminal()
         self.locks: list[Lock] = []
@@ -269,12 +287,10 @@ class _Run:
 
     def _acquire(self, stack: contextlib.ExitStack) -> Lease:
         """Only a refusal says who holds the lock: to tell, the first attempt is one that does not wait."""
-        from holdfast.locks import Lock
-
         args = self.args
-        prefix = {} if args.prefix is None else {"prefix": args.prefix}
+        options = {name: value for name in ("prefix", "max_ttl") if (value := getattr(args, name)) is not None}
         for wait in (0, args.wait) if args.verbose and args.wait != 0 else (args.wait,):
-            self.locks.append(Lock(self.url, args.name, ttl=args.ttl, wait=wait, label=args.label, **prefix))
+            self.locks.append(self._lock(args.name, ttl=args.ttl, wait=wait, label=args.label, **options))
         self.signals.start_raising()
         for lock in self.locks[:-1]:
             try:
@@ -282,6 +298,16 @@ class _Run:
             except LockTimeout as busy:
                 self.detail(f"waiting, held by {busy.holder or 'a peer that is not holdfast'}")
         return stack.enter_context(self.locks[-1])
+
+    def _lock(self, *args: Any, **options: Any) -> Lock:
+        """On one server, or on a majority of several."""
+        if len(self.urls) == 1:
+            from holdfast.locks import Lock
+
+            return Lock(self.urls[0], *args, **options)
+        from holdfast.redlock import Redlock
+
+        return Redlock(self.urls, *args, **options)
 
     def _supervise(self, lease: Lease) -> Result:
         args = self.args

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self, overload
 
 from holdfast import aio, locks
+from holdfast._core.renewing import Tenure
 from holdfast._drive.clock import clock
 from holdfast._face import BaseLock
 from holdfast._lease import BaseLease
@@ -66,6 +67,8 @@ class Recorder:
         self._mutex = threading.Lock()
         self._numbers = itertools.count(1)
         self._holdings: dict[BaseLease, _Holding] = {}
+        self._first: dict[Tenure, str] = {}
+        """Of each lease that may be passed on in this process, the attempt that took it from the server."""
 
     def __enter__(self) -> Self:
         return self
@@ -115,11 +118,13 @@ class _Holding:
         self._lease: BaseLease | None = None
         self._until = 0.0
         self._over = False
+        self._first = ""
+        """The attempt that this one's lease was passed on from."""
         self.who = f"{process()}/{worker}"
         self.attempt = f"{self.who}#{next(record._numbers)}"  # noqa: SLF001
 
     def _note(self, kind: str, **facts: Any) -> None:
-        self._record.note(kind, self.who, self._lock.key, self.attempt, **facts)
+        self._record.note(kind, self.who, self._lock.key, self.attempt, lease=self._first, **facts)
 
     def _asks(self) -> None:
         wait = self._lock._wait  # noqa: SLF001
@@ -134,6 +139,8 @@ class _Holding:
     def _took(self, lease: BaseLease) -> None:
         self._lease = lease
         self._record._holdings[lease] = self  # noqa: SLF001
+        first = self._record._first.setdefault(lease._tenure, self.attempt)  # noqa: SLF001
+        self._first = "" if first == self.attempt else first
         self._until = self._believed()
         self._note("taken", fence=lease.fence, until=self._until)
 
@@ -168,6 +175,8 @@ class _Holding:
         lease = self._lease
         assert lease is not None
         del self._record._holdings[lease]  # noqa: SLF001
+        if lease._tenure.over:  # noqa: SLF001
+            self._record._first.pop(lease._tenure, None)  # noqa: SLF001
         lost = "lost" if lease._tenure.lost else ""  # noqa: SLF001
         self._note("released", note=lost or (type(error).__name__ if error else ""))
 

@@ -289,7 +289,7 @@ class Evidence:
     def _taken(self, event: Event) -> None:
         scene = self._scene(event.lock)
         lease = event.lease or event.attempt
-        received = bool(event.lease) and (lease in scene.passed or any(hold.lease == lease for hold in scene.holds))
+        received = bool(event.lease) and (lease in scene.passed or any(hold.lease == lease for hold in reversed(scene.holds)))
         hold = Hold(event, self._outcome(event), received)
         self.processes.add(hold.process)
         if hold.ask is not None and scene.holds and scene.holds[-1].since > hold.ask.event.at:

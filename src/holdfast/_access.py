@@ -1,0 +1,103 @@
+"""What access control has to allow for locks to work: read out of the scripts, so that it cannot be out of date."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast import _lua
+from holdfast.errors import ConfigError
+
+OLDEST = (6, 2)
+"""The first server version with patterns for channels."""
+
+
+@dataclass(frozen=True)
+class Feature:
+    """Something that can be done with a server, and what that needs."""
+
+    scripts: tuple[str, ...]
+    commands: tuple[str, ...]
+    """Those sent as they are, apart from those in the scripts. A subcommand as in ``PUBSUB|NUMSUB``."""
+    keys: tuple[str, ...] = ()
+    """Patterns; ``<prefix>`` stands for the prefix of all locks."""
+    channels: tuple[str, ...] = ()
+
+
+FEATURES = {
+    "lock": Feature(
+        scripts=("acquire", "release", "renew", "refresh"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
+        keys=("<prefix>{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
+    "redlock": Feature(
+        scripts=("declare", "vote", "confirm", "yield", "renew"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
+        keys=("<prefix>{*", "hf:proc:*", "hf:marker"),
+        channels=("hf:inbox:*",),
+    ),
+    "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
+    "sentinel": Feature(scripts=(), commands=("ROLE",)),
+    "replicas": Feature(scripts=(), commands=("WAIT",)),
+}
+"""A test holds this against the sources: each script is here, and each command, key and channel that they name."""
+
+SINCE: dict[str, tuple[int, int]] = {"SPUBLISH": (7, 0), "SSUBSCRIBE": (7, 0)}
+"""Commands that the oldest server does not know; a rule that names one is refused there as a whole."""
+
+
+def commands(features: Iterable[str], version: tuple[int, int] | None = None) -> list[str]:
+    """All that these features need; of those that a server of this version knows."""
+    needed = {name for feature in features for name in FEATURES[feature].commands}
+    needed |= {name for feature in features for script in FEATURES[feature].scripts for name in _lua.commands(script)}
+    return sorted(name for name in needed if version is None or SINCE.get(name, OLDEST) <= version)
+
+
+def rule(
+    features: Sequence[str] = ("lock",),
+    *,
+    prefix: str = "hf:",
+    raw_keys: Iterable[str] = (),
+    guarded: Iterable[str] = (),
+    select: bool = False,
+    version: tuple[int, int] | None = None,
+) -> list[str]:
+    """The words that follow ``ACL SETUSER name``, but for the password. Raises ConfigError.
+
+    ``raw_keys``: patterns of the keys of locks that were given ``key=``; ``guarded``: of the keys that fences guard;
+    ``select``: in other databases than 0.
+    """
+    if version is not None and version < OLDEST:
+        raise ConfigError(f"servers before {OLDEST[0]}.{OLDEST[1]} are not supported", parameter="version")
+    keys = [k.replace("<prefix>", _escaped(prefix)) for feature in features for k in FEATURES[feature].keys]
+    for pattern in raw_keys:
+        keys += [pattern, *(_beside(pattern, what) for what in ("state", "queue"))]
+    for pattern in guarded:
+        keys += [pattern, _beside(pattern, "fence")]
+    for pattern in keys:
+        if not pattern.isprintable() or " " in pattern:
+            raise ConfigError(f"{pattern!r}: a pattern of keys cannot have spaces in it", parameter="pattern")
+    channels = [channel for feature in features for channel in FEATURES[feature].channels]
+    allowed = commands(features, version) + (["SELECT"] if select else [])
+    # "reset" alone leaves all channels open on a server that is set so.
+    words = ["reset", "resetchannels", "on", *(f"~{key}" for key in keys), *(f"&{channel}" for channel in channels), "-@all"]
+    return list(dict.fromkeys(words)) + [f"+{name.lower()}" for name in allowed]
+
+
+def advice(error: Exception) -> str:
+    """What to do if this is the reason, as the end of a sentence, or nothing."""
+    # What a script may not do, only the text says: that of Redis 7 and Valkey, and that of 6.2.
+    signs = ("NOPERM", "ACL failure in script", "The user executing the script can't")
+    forbidden = any(sign in str(error) for sign in signs)
+    return "; `holdfast acl` prints the rights that the user of the server needs" if forbidden else ""
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([*?\[\]\\])", r"\\\1", text)
+
+
+def _beside(pattern: str, what: str) -> str:
+    """The pattern of a key beside those of a pattern, as `_core.names.side_key` makes them."""
+    return f"{pattern}:{what}" if re.search(r"\{[^}]+\}", pattern) else f"{{{pattern}}}:{what}:raw"

@@ -1,0 +1,80 @@
+"""Whether a server is fit for locks: what it is, what it allows, what it forgets, and what to do about it.
+
+`examine` asks and judges; ``holdfast doctor`` prints what it finds. It changes nothing on the server but under a name of its
+own, of which nothing is left. What a managed server refuses to tell is a note, no failure.
+
+    asking    what is asked, and really tried (`facts` is what comes of it)
+    judging   from facts to findings, without asking anybody
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast import _face
+from holdfast._wire.client import from_client
+from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.url import from_url
+from holdfast.doctor.asking import gather
+from holdfast.doctor.facts import LEVELS, Facts, Finding, Level, Terms
+from holdfast.doctor.judging import compare, judge
+from holdfast.errors import ConfigError
+
+__all__ = ["Finding", "Report", "examine"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found. ``servers``: findings by the address of each server; ``together``: those about several."""
+
+    servers: dict[str, list[Finding]]
+    together: list[Finding]
+    facts: dict[str, Facts]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All of them."""
+        return [finding for findings in self.servers.values() for finding in findings] + self.together
+
+    @property
+    def level(self) -> Level:
+        """The worst of all: ``ok``, ``note``, ``warning`` or ``problem``."""
+        return max((finding.level for finding in self.findings), key=LEVELS.index, default="ok")
+
+
+def examine(client: object, *, ttl: float = 30.0, replicas: int = 0, prefix: str = "hf:") -> Report:
+    """Look whether a server is fit for locks, or several of them for one lock.
+
+    ``client``: a client of either face, a URL, or a list of these. ``ttl``: the shortest lease in use, in seconds;
+    ``replicas``, ``prefix``: as they are to be given to locks. Blocks for some tenths of a second. Raises ConfigError.
+    """
+    clients = list(client) if isinstance(client, list | tuple) else [client]
+    if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
+        raise ConfigError(f"replicas must be a whole number from 0, not {replicas!r}", parameter="replicas")
+    seconds = _face.seconds(ttl, "ttl", _face.MIN_TTL)
+    return _examine([_endpoint(one) for one in clients], Terms(seconds, replicas, len(clients) > 1, prefix))
+
+
+def _endpoint(client: object) -> Endpoint:
+    url = getattr(client, "url", client)
+    endpoint = from_url(url) if isinstance(url, str) else from_client(client)
+    if endpoint.client is not None:
+        import inspect
+
+        if inspect.iscoroutinefunction(endpoint.client.execute_command):
+            raise ConfigError("client: this one can only be asked in its event loop; give its URL", parameter="client")
+    return endpoint
+
+
+def _examine(endpoints: Sequence[Endpoint], terms: Terms) -> Report:
+    with ThreadPoolExecutor(max(1, len(endpoints)), "holdfast-doctor") as threads:
+        found = list(threads.map(lambda endpoint: gather(endpoint, terms), endpoints))
+    servers: dict[str, Any] = {}
+    facts: dict[str, Facts] = {}
+    for number, one in enumerate(found):
+        address = one.address if one.address not in facts else f"{one.address} (number {number + 1})"
+        servers[address], facts[address] = judge(one, terms), one
+    return Report(servers, compare(found, terms), facts)

@@ -1,0 +1,67 @@
+"""`holdfast acl`: the line it prints is one that servers take as it is, and what makes no sense is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from holdfast import _access
+from holdfast._servers.process import PrivateServer
+from holdfast.cli import main
+
+
+def printed(capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
+    assert main(["acl", *options]) == 0
+    out, err = capsys.readouterr()
+    assert (err, out.count("\n")) == ("", 1)
+    return out.split()
+
+
+def test_the_server_takes_the_line_as_it_is(capsys: pytest.CaptureFixture[str], client: redis.Redis) -> None:
+    words = printed(capsys, "--user", "cron", "--prefix", "cron[1]*:", "--key", "app:*", "--guard", "{a}:*", "--select")
+    assert words[:3] == ["ACL", "SETUSER", "cron"]
+    admin: Any = client
+    assert admin.execute_command(*words) in {b"OK", True}
+    try:
+        user = admin.acl_getuser("cron")
+        assert "on" in user["flags"]
+        assert user["keys"] == [
+            r"~cron\[1\]\*:{*", "~hf:proc:*", "~app:*", "~{app:*}:state:raw", "~{app:*}:queue:raw", "~{a}:*", "~{a}:*:fence",
+        ]  # fmt: skip
+        assert user["channels"] == ["&hf:inbox:*"]
+        assert "+select" in user["commands"]
+        assert admin.execute_command("AUTH", "cron", "PASSWORD") in {b"OK", True}
+    finally:
+        admin.execute_command("AUTH", "default", "")
+        admin.acl_deluser("cron")
+
+
+def test_a_server_is_asked_what_it_knows(
+    capsys: pytest.CaptureFixture[str], client: redis.Redis, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(_access.FEATURES, "lock", _access.Feature((), ("PING", "SPUBLISH", "OF_THE_FUTURE")))
+    assert "+spublish" not in printed(capsys)
+    assert printed(capsys, "--url", server.url)[-2:] == ["+ping", "+spublish"]
+    assert main(["acl", "--url", "redis://127.0.0.1:1"]) == 69
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--user", "a b"),
+        ("--user", ""),
+        ("--key", "a b"),
+        ("--prefix", "a\n"),
+        ("--server-version", "x"),
+        ("--server-version", "6.0"),
+    ],
+)
+def test_bad_usage(capfd: pytest.CaptureFixture[str], options: tuple[str, str]) -> None:
+    try:
+        code = main(["acl", *options])
+    except SystemExit as ended:
+        code = int(str(ended.code))
+    assert code == 64
+    assert capfd.readouterr().err.count("\n") == 1

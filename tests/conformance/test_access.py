@@ -1,0 +1,282 @@
+"""The rights that `holdfast acl` prints are enough for everything, and without any one of them something fails."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import redis
+from redis.exceptions import NoPermissionError
+
+import holdfast
+import holdfast.aio
+from cli.commands import Holdfast
+from conformance.box import KEYS, LOCK, QUEUE, STATE, Box, token
+from conformance.test_scripts_everywhere import CASES, arguments
+from holdfast import _access, _lua, guard
+from holdfast._lua import source
+from live.witness import in_thread, until
+
+ROOT = Path(holdfast.__file__).parent
+APART = {"bench", "cli", "testing", "_servers", "doctor"}
+"""Packages that ask servers what locks do not."""
+
+RULE = _access.rule(("lock", "guard"), guarded=["data"])
+USER = "limited"
+
+
+@pytest.fixture
+def limited(box: Box) -> Iterator[Any]:
+    """A client of a user who has what is printed and nothing else."""
+    box.redis.execute_command("ACL SETUSER", USER, *RULE, ">secret")
+    client = redis.Redis(unix_socket_path=box.server.socket, username=USER, password="secret", protocol=2)
+    yield client
+    client.close()
+    box.redis.acl_deluser(USER)
+
+
+def shape(reply: object) -> object:
+    """A reply without times and fences."""
+    if isinstance(reply, list):
+        return [shape(one) for one in reply]
+    return "number" if isinstance(reply, int) and abs(reply) > 4 else reply
+
+
+A, B = token("a"), token("b")
+HOPE = f"{'b' * 12}.hope"
+MARKED = (*KEYS, "hf:marker")
+
+
+class Case(NamedTuple):
+    """A script in a situation."""
+
+    script: str
+    keys: tuple[str, ...]
+    args: tuple[object, ...]
+    prepare: Callable[[Box], object]
+
+
+def vote(box: Box, who: str, hope: str = "") -> object:
+    box.redis.eval(source("declare"), 1, "hf:marker", 30_000, "digest", 0)
+    return box.redis.eval(source("vote"), 4, *MARKED, who, 30_000, 0, 30_000, "digest", hope, 0, 0)
+
+
+def told(box: Box) -> None:
+    """The lock was given back, and who hopes for it was told so."""
+    vote(box, A)
+    vote(box, B, HOPE)
+    box.redis.eval(source("yield"), 3, *KEYS, A, "release", "")
+
+
+LOCK_CASES = [
+    Case(name, ("data", "{data}:fence:raw") if name == "guard" else KEYS, arguments(name), prepare)
+    for name, prepare in [
+        *CASES,
+        ("acquire", lambda box: box.redis.rpush(LOCK, "data")),
+        ("refresh", lambda box: box.deafen("b")),
+    ]
+]
+VOTE = (B, 30_000, 0, 30_000, "digest", HOPE, 10, 0)
+REDLOCK_CASES = [
+    Case("declare", ("hf:marker",), (30_000, "digest", 1), lambda box: vote(box, A)),
+    Case("vote", MARKED, VOTE, lambda box: box.redis.eval(source("declare"), 1, "hf:marker", 30_000, "digest", 0)),
+    Case("vote", MARKED, VOTE, lambda box: vote(box, A)),
+    Case("vote", MARKED, VOTE, told),
+    Case("confirm", KEYS[:2], (A, 2**52), lambda box: vote(box, A)),
+    Case("yield", KEYS, (A, "release", ""), lambda box: (vote(box, A), vote(box, B, HOPE))),
+    Case("yield", KEYS, (B, "bury", HOPE), told),
+    Case("renew", KEYS, (A, 30_000, 1), lambda box: vote(box, A)),
+]
+
+
+def outcomes(box: Box, client: Any, cases: list[Case]) -> Iterator[object]:
+    """What each script answers in each situation to this client, and what it leaves behind."""
+    for case in cases:
+        box.clear_keys()
+        if "b" not in box._inboxes:
+            box.listen("b")
+        case.prepare(box)
+        try:
+            reply = shape(client.eval(source(case.script), len(case.keys), *case.keys, *case.args))
+        except redis.ResponseError as error:
+            reply = type(error)
+        holder = box.redis.get(LOCK) if box.redis.type(LOCK) == b"string" else None
+        yield case.script, reply, holder, sorted(box.redis.hkeys(STATE)), box.redis.zcard(QUEUE)
+
+
+def plain_commands() -> dict[str, Callable[[Any], object]]:
+    """Those that locks send as they are."""
+    record = "hf:proc:aaaaaaaaaaaa"
+    return {
+        "EVAL": lambda client: client.eval("return 1", 0),
+        "EVALSHA": lambda client: client.evalsha("e0e1f9fabfc9d4800c877a703b823ac0578ff8db", 0),
+        "PING": lambda client: client.ping(),
+        "SUBSCRIBE": subscribe,
+        "EXISTS": lambda client: client.exists(*KEYS[:1]),
+        "GET": lambda client: client.get(record),
+        "SET": lambda client: client.set(record, "facts", px=1000),
+        "DEL": lambda client: client.delete(record),
+        "ROLE": lambda client: client.role(),
+        "WAIT": lambda client: client.wait(0, 1),
+    }
+
+
+def subscribe(client: Any) -> None:
+    inbox = client.pubsub()
+    try:
+        inbox.execute_command("SUBSCRIBE", Box.channel("b"))
+        inbox.parse_response(block=True)
+    finally:
+        inbox.close()
+
+
+@pytest.mark.parametrize(
+    ("features", "cases"), [(("lock", "guard"), LOCK_CASES), (("redlock",), REDLOCK_CASES), (("sentinel", "replicas"), [])]
+)
+def test_the_rights_are_enough_and_none_is_too_much(
+    box: Box, limited: Any, features: tuple[str, ...], cases: list[Case]
+) -> None:
+    rights = _access.rule(features, guarded=["data"] if "guard" in features else [])
+    box.redis.execute_command("ACL SETUSER", USER, *rights, ">secret")
+    assert {case.script for case in cases} == {script for name in features for script in _access.FEATURES[name].scripts}
+    assert set(plain_commands()) == {name for feature in _access.FEATURES.values() for name in feature.commands}
+    sent = {name for feature in features for name in _access.FEATURES[feature].commands}
+    direct = {name: ask for name, ask in plain_commands().items() if name in sent}
+    for ask in direct.values():
+        ask(limited)
+    expected = list(outcomes(box, box.redis, cases))
+    assert list(outcomes(box, limited, cases)) == expected
+    for command in _access.commands(features):
+        name = command.lower()
+        box.redis.execute_command("ACL SETUSER", USER, f"-{name.partition('|')[0]}")
+        if command in direct:
+            with pytest.raises(NoPermissionError):
+                direct[command](limited)
+        if command in {name for case in cases for name in _lua.commands(case.script)}:
+            pairs = zip(outcomes(box, limited, cases), expected, strict=True)
+            assert any(found != wanted for found, wanted in pairs), f"{command}: nobody misses it"
+        box.redis.execute_command("ACL SETUSER", USER, f"+{name}")
+    box.clear_keys()
+
+
+@pytest.mark.parametrize("what", [word for word in RULE if word[0] in "~&" and word != "~data"])
+def test_each_pattern_is_needed(box: Box, limited: Any, what: str) -> None:
+    words = [word for word in RULE if word != what]
+    box.redis.execute_command("ACL SETUSER", USER, *words, ">secret")
+    with pytest.raises(NoPermissionError):
+        if what == "~{data}:fence:raw":
+            limited.eval(source("guard"), 2, "data", "{data}:fence:raw", 5, 60_000, "value", 30_000)
+        elif what.startswith("&"):
+            subscribe(limited)
+        elif what == "~hf:proc:*":
+            plain_commands()["SET"](limited)
+        else:
+            limited.eval(source("acquire"), 3, *KEYS, A, 30_000, 0)
+
+
+def use(url: str, admin: Any) -> None:
+    """All that locks can do, by both faces."""
+    with holdfast.Lock(url, "x", label="me") as lease:
+        lease.renew()
+        lock = holdfast.Lock(url, "x", wait=0)
+        assert lock.locked()
+        with pytest.raises(holdfast.LockTimeout, match=r"\(me\)"):
+            lock.__enter__()
+        assert guard.guarded_set(url, "data", "value", lease.fence, ttl=10)
+        assert guard.accept(url, "data", lease.fence)
+        fair = holdfast.FairLock(url, "x", wait=10)
+        waiting = in_thread(fair.acquire)
+        until(lambda: admin.zcard("hf:{x}:queue"))
+    assert waiting.result(5) is True
+    fair.release()
+    with holdfast.Lock(url, "lingering", linger=5):
+        pass
+
+    async def main() -> None:
+        async with holdfast.aio.Lock(url, "y"):
+            assert not await holdfast.aio.FairLock(url, "y", wait=0.05).acquire()
+
+    asyncio.run(main())
+    holdfast.close()
+
+
+def test_every_operation_works_with_these_rights(box: Box, limited: Any) -> None:
+    url = f"unix://{USER}:secret@{box.server.socket}"
+    logged = len(box.redis.acl_log())
+    use(url, box.redis)
+    holder = Holdfast(url)
+    try:
+        run = holder.start("job", "--", "sh", "-c", "echo held; read line")
+        assert run.stdout is not None
+        assert run.stdout.readline() == "held\n"
+        other = holder.start("job", "--", "true")
+        until(lambda: box.redis.zcard("hf:{job}:queue"))
+        run.communicate("\n", timeout=20)
+        other.communicate(timeout=20)
+        assert (run.returncode, other.returncode) == (0, 0)
+    finally:
+        holder.end()
+    assert len(box.redis.acl_log()) == logged, box.redis.acl_log()
+
+
+def test_who_lacks_a_right_is_told_which_and_what_to_do(box: Box, limited: Any) -> None:
+    url = f"unix://{USER}:secret@{box.server.socket}"
+    for missing in ("time", "set", "eval", "evalsha"):
+        box.redis.script_flush()
+        box.redis.execute_command("ACL SETUSER", USER, *RULE, ">secret", f"-{missing}")
+        with pytest.raises(holdfast.ServerError, match="`holdfast acl` prints the rights") as caught:
+            holdfast.Lock(url, "x", wait=0).acquire()
+        assert missing in str(caught.value) or "can't run this command" in str(caught.value)  # Redis 6.2 does not say which
+        with pytest.raises(holdfast.ServerError, match="`holdfast acl` prints the rights"):
+            guard.accept(url, "elsewhere", 1)
+        box.redis.delete(*KEYS)
+    holdfast.close()
+
+
+# The table against the sources
+
+
+def test_each_script_belongs_to_a_feature() -> None:
+    scripts = {path.stem for path in (ROOT / "_lua").glob("*.lua") if not path.stem.startswith("_")}
+    assert scripts == {script for feature in _access.FEATURES.values() for script in feature.scripts}
+
+
+def test_no_call_in_a_script_is_overlooked() -> None:
+    for path in (ROOT / "_lua").glob("*.lua"):
+        code = re.sub(r"--[^\n]*", "", path.read_text())
+        assert len(re.findall(r"redis\.p?call", code)) == len(re.findall(r"redis\.p?call\('[A-Z]", code)), path.name
+    assert _lua.commands("refresh") >= {"PUBSUB|NUMSUB", "GET", "TIME"}
+
+
+def test_what_is_sent_as_it_is_stands_in_the_table() -> None:
+    allowed = {name for feature in _access.FEATURES.values() for name in feature.commands} | {"AUTH", "HELLO", "SELECT"}
+    keys = [pattern for feature in _access.FEATURES.values() for pattern in (*feature.keys, *feature.channels)]
+    sent = set()
+    for path in ROOT.rglob("*.py"):
+        if path.relative_to(ROOT).parts[0] in APART:
+            continue
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in {"Command", "command"} and node.args:
+                first = node.args[0].elts[0] if isinstance(node.args[0], ast.Tuple) else node.args[0]
+                if isinstance(first, ast.Constant):
+                    assert first.value in allowed, f"{path.name}: {ast.unparse(node)}"
+                    sent.add(first.value)
+        if path.name != "_access.py":
+            for key in re.findall(r'f?"(hf:\w[^"{]*)', text):
+                assert any(pattern.startswith(key) for pattern in keys), f"{path.name}: {key}"
+    assert allowed - sent <= {"AUTH", "HELLO", "SELECT"}, "nobody sends these"
+
+
+def test_a_rule_for_an_old_server_names_nothing_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    new = _access.Feature(scripts=(), commands=("SPUBLISH", "PING"))
+    monkeypatch.setitem(_access.FEATURES, "new", new)
+    assert _access.rule(["new"], version=(6, 2))[-1:] == ["+ping"]
+    assert _access.rule(["new"], version=(7, 0))[-2:] == ["+ping", "+spublish"]
+    with pytest.raises(holdfast.ConfigError, match=r"before 6\.2"):
+        _access.rule(version=(6, 0))

@@ -1,0 +1,63 @@
+"""TLS in front of a server that speaks none: ends it, and passes on what is inside."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import threading
+from typing import Self
+
+
+class Terminator:
+    """Listens on ``port`` of 127.0.0.1 with the certificate of ``context``; passes on to the unix socket ``path``."""
+
+    def __init__(self, context: ssl.SSLContext, path: str) -> None:
+        self._context, self._path = context, path
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept)]
+        self._open: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()
+        for sock in self._open:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                self._open.append(sock)
+                thread = threading.Thread(target=self._serve, args=(sock,))
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        server = socket.socket(socket.AF_UNIX)
+        with server, sock, contextlib.suppress(OSError):
+            sock.settimeout(5)
+            with self._context.wrap_socket(sock, server_side=True) as client:
+                server.connect(self._path)
+                self._open += client, server
+                source: socket.socket
+                target: socket.socket
+                while True:
+                    if client.pending() or client in select.select([client, server], [], [])[0]:
+                        source, target = client, server
+                    else:
+                        source, target = server, client
+                    data = source.recv(65536)
+                    if not data:
+                        return
+                    target.sendall(data)

@@ -1,0 +1,244 @@
+"""Clocks that are stepped, that run too fast, that stand still while the machine sleeps: a server's, and a client's.
+
+`clock.c` is preloaded into the process whose clock it is; nobody else's changes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast
+import holdfast.guard
+from faults.faces import Admin, Aio, Sync, at_most, until
+from faults.peer import Peer
+from holdfast._servers import binary
+from holdfast._servers.process import PrivateServer
+
+if TYPE_CHECKING:
+    from conftest import NewServer
+
+pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
+
+TTL = 0.5
+NOTICED = TTL / 3 + 0.3
+"""Seconds within which the next renewal finds out."""
+HOUR = 3600.0
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`clock.c`, compiled."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("CLOCKS ARE NOT TESTED: that wants Linux and a C compiler (apt-get install gcc)")
+    library = tmp_path_factory.mktemp("clock") / "clock.so"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", library, Path(__file__).with_name("clock.c")], check=True)
+    return library
+
+
+class Clock:
+    """Of whoever is started with `environment`."""
+
+    def __init__(self, library: Path, path: Path) -> None:
+        path.write_bytes(bytes(32))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 32)
+        self.environment = {"LD_PRELOAD": str(library), "TEST_CLOCK": str(path)}
+
+    def set(self, *, step: float = 0.0, asleep: float = 0.0, gain: float = 0.0) -> None:
+        """Wall time is ``step`` seconds off, and gains ``gain`` seconds per second from now on; the machine slept so long."""
+        self._map[:] = struct.pack("qqqd", int(step * 1e9), int(asleep * 1e9), time.time_ns(), gain)
+
+    def close(self) -> None:
+        self._map.close()
+
+
+@pytest.fixture
+def clock(library: Path, tmp_path: Path) -> Iterator[Clock]:
+    clock = Clock(library, tmp_path / "clock")
+    yield clock
+    clock.close()
+
+
+@pytest.fixture
+def strange(clock: Clock, new_server: NewServer, tmp_path: Path) -> PrivateServer:
+    """A server that lives by this clock."""
+    program = tmp_path / "server"
+    settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in clock.environment.items())
+    program.write_text(f'#!/bin/sh\n{settings} exec {shlex.quote(binary.find())} "$@"\n')
+    program.chmod(0o700)
+    return new_server(binary=str(program))
+
+
+@pytest.mark.fault(36)
+def test_the_servers_clock_jumps_forward(clock: Clock, strange: PrivateServer, both_faces: tuple[Sync, Aio], name: str) -> None:
+    """The lease is over at once there: somebody else gets the lock early. The holder is told by its next renewal, and until
+    then, the fence keeps it out."""
+    admins = [Admin(strange, f"{name} {face.name}") for face in both_faces]
+    locks = [(face, face.Lock(strange.url, f"{name} {face.name}", ttl=TTL)) for face in both_faces]
+    assert all(face.call(lock.acquire) for face, lock in locks)
+    fences = [lock.lease.fence for _, lock in locks]
+    clock.set(step=40)
+    for (face, lock), admin, fence in zip(locks, admins, fences, strict=True):
+        other = face.Lock(strange.url, lock.name, ttl=5)
+        assert face.call(other.acquire, timeout=0.2)
+        assert other.lease.fence > fence
+        assert holdfast.guard.accept(strange.url, lock.name, other.lease.fence)
+        assert not holdfast.guard.accept(strange.url, lock.name, fence)
+        until(lock.lease.lost.is_set, NOTICED)
+        token = admin.token()
+        with pytest.raises(holdfast.LeaseLost):
+            face.call(lock.release)
+        assert admin.token() == token
+        face.call(other.release)
+        admin.nothing_left()
+        admin.close()
+
+
+@pytest.mark.fault(36)
+def test_the_servers_clock_jumps_forward_while_others_wait(
+    clock: Clock, strange: PrivateServer, both_faces: tuple[Sync, Aio], name: str
+) -> None:
+    """All who wait look dead to the server. They ask anew, and get the lock one after the other."""
+    with closing(Admin(strange, name)) as admin:
+        holder = both_faces[0].FairLock(strange.url, name, ttl=TTL)
+        assert holder.acquire()
+        fence = holder.lease.fence
+        waiters = [(face, face.FairLock(strange.url, name, ttl=TTL)) for face in both_faces]
+        taken = [face.start(lock.acquire, timeout=10) for face, lock in waiters]
+        until(lambda: len(admin.places()) == 2)
+        clock.set(step=40)
+        until(holder.lease.lost.is_set, NOTICED)
+        for _ in waiters:
+            until(lambda: any(lock.lease is not None for _, lock in waiters), 1.3)
+            ((face, lock),) = [(face, lock) for face, lock in waiters if lock.lease is not None]
+            assert lock.lease.fence > fence
+            fence = lock.lease.fence
+            face.call(lock.release)
+        assert all(future.result() for future in taken)
+        with pytest.raises(holdfast.LeaseLost):
+            holder.release()
+        admin.nothing_left()
+
+
+@pytest.mark.fault(37)
+def test_the_servers_clock_jumps_back(clock: Clock, strange: PrivateServer, both_faces: tuple[Sync, Aio], name: str) -> None:
+    """A lease that is renewed is mended by that; fences rise by the counter; nobody gets a lock while it is held."""
+    for face in both_faces:
+        with closing(Admin(strange, f"{name} {face.name}")) as admin:
+            clock.set()
+            lock = face.Lock(strange.url, f"{name} {face.name}", ttl=TTL)
+            assert face.call(lock.acquire)
+            fence = lock.lease.fence
+            clock.set(step=-HOUR)
+            until(lambda admin=admin: 0 < admin.ttl_ms() <= TTL * 1000, NOTICED)  # type: ignore[misc]
+            assert not lock.lease.lost.is_set()
+            face.call(lock.release)
+            assert face.call(lock.acquire, blocking=False)
+            assert lock.lease.fence > fence
+            face.call(lock.release)
+            admin.nothing_left()
+
+
+@pytest.mark.fault(37)
+def test_the_servers_clock_jumps_back_and_the_holder_is_gone(
+    clock: Clock, strange: PrivateServer, any_face: Sync, name: str
+) -> None:
+    """The lease lasts longer than it should, by as much. Who waits has his own time limit, and is told for how long it lasts;
+    when an operator has deleted the key, the lock is there at once."""
+    with closing(Admin(strange, name)) as admin, Peer("sync", strange.url, name, ttl=TTL) as peer:
+        assert peer.ask("lock.acquire()")
+        peer.kill()
+        clock.set(step=-HOUR)
+        lock = any_face.Lock(strange.url, name, ttl=TTL, wait=0.2)
+        with at_most(0.7), pytest.raises(holdfast.LockTimeout) as error, lock:
+            pass
+        assert error.value.remaining == pytest.approx(HOUR, abs=2)
+        taken = any_face.start(lock.acquire, timeout=5)
+        until(lambda: len(admin.places()) == 1)
+        admin.redis.delete(admin.lock)
+        assert taken.result(1.2)
+        any_face.call(lock.release)
+        admin.nothing_left()
+
+
+def believed_too_long(lock: Any, admin: Admin) -> bool:
+    """Whether the holder still believed when the server had let go already."""
+    while lock.lease.remaining():
+        held = admin.token() is not None  # asked first: what is believed afterwards, was believed then
+        if not held and lock.lease.remaining():
+            return True
+    return False
+
+
+@pytest.mark.fault(38)
+@pytest.mark.parametrize(("gain", "too_long"), [(0.0005, False), (0.01, False), (0.3, True)])
+def test_the_servers_clock_runs_fast(
+    clock: Clock, strange: PrivateServer, any_face: Sync, name: str, gain: float, too_long: bool
+) -> None:
+    """One second in a hundred is allowed for. (Three in ten are not, which shows that it would be seen.)"""
+    with closing(Admin(strange, name)) as admin:
+        clock.set(gain=gain)
+        lock = any_face.Lock(strange.url, name, ttl=TTL, renew=False)
+        assert any_face.call(lock.acquire)
+        assert believed_too_long(lock, admin) is too_long
+        with pytest.raises(holdfast.LeaseLost):
+            lock.release()
+
+
+@pytest.mark.fault(3)
+def test_the_holders_machine_sleeps(
+    clock: Clock, server: PrivateServer, admin: Admin, both_faces: tuple[Sync, Aio], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """For longer than the lease: it knows the moment it wakes, before anything else happens."""
+    for face in both_faces:
+        with monkeypatch.context() as patch:
+            for variable, value in clock.environment.items():
+                patch.setenv(variable, value)
+            peer = Peer(face.name, server.url, name, ttl=30)
+        with peer:
+            clock.set()
+            assert peer.ask("lock.acquire()")
+            assert peer.ask("lock.lease.lost.is_set()") is False
+            clock.set(asleep=31)
+            assert peer.ask("lock.lease.remaining()") == 0.0
+            assert peer.ask("lock.lease.lost.is_set()") is True
+            assert peer.ask("lock.release()") == "LeaseLost"
+        admin.redis.delete(admin.lock)
+
+
+@pytest.mark.fault(36, 37)
+@pytest.mark.parametrize("step", [40, -HOUR])
+def test_one_of_several_servers_has_a_clock_that_jumps(
+    clock: Clock, strange: PrivateServer, new_server: NewServer, both_faces: tuple[Sync, Aio], name: str, step: float
+) -> None:
+    """The lease goes on, by the votes of the others, and fences rise whichever way it jumps."""
+    urls = [strange.url, new_server().url, new_server().url]
+    holdfast.declare_new(urls, max_ttl=TTL)
+    for face in both_faces:
+        clock.set()
+        lock = face.Redlock(urls, f"{name} {face.name}", ttl=TTL, max_ttl=TTL)
+        assert face.call(lock.acquire, timeout=2)
+        fence, votes = lock.lease.fence, lock.lease._tenure.votes
+        until(lambda votes=votes: all(vote.believed for vote in votes.values()), TTL)  # type: ignore[misc]
+        clock.set(step=step)
+        for _ in range(2):
+            before = lock.lease._tenure.deadline
+            until(lambda lock=lock, before=before: lock.lease._tenure.deadline > before, TTL)  # type: ignore[misc]
+        assert not lock.lease.lost.is_set()
+        face.call(lock.release)
+        assert face.call(lock.acquire, timeout=2)
+        assert lock.lease.fence > fence
+        face.call(lock.release)
