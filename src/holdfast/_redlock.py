@@ -139,8 +139,7 @@ class BaseRedlock(_face.BaseLock):
         panel = self._panel
         there, call = Count(len(panel.names), panel.majority), Command(("EXISTS", self._spec.keys[0]), quorum.PATIENT)
         await Poll([call] * len(panel.names), there, self._spec.timeout)
-        absent = sum(isinstance(answer, Answer) and answer.value == 0 for answer in there.answers.values())
-        if not there.reached and absent < panel.majority and there.errors:
+        if there.unsure:
             raise too_few(self._spec.name, self.key, "cannot be asked for", quorum.heard(there, panel, "held"))
         return there.reached
 

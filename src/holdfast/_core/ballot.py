@@ -185,8 +185,8 @@ class Count:
     def __init__(self, asked: int, needed: int) -> None:
         self.answers: dict[int, Answer[Any] | WireError] = {}
         self._needed = needed
-        self._open = asked
-        self.yes = 0
+        self._open = self._asked = asked
+        self.yes = self.no = 0
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return bool(answer.value == 1)
@@ -194,7 +194,10 @@ class Count:
     def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
         self.answers[server] = answer
         self._open -= 1
-        self.yes += isinstance(answer, Answer) and self.says_yes(answer)
+        if isinstance(answer, Answer):
+            yes = self.says_yes(answer)
+            self.yes += yes
+            self.no += not yes
         return self.decided
 
     @property
@@ -207,9 +210,9 @@ class Count:
         return self.yes >= self._needed
 
     @property
-    def errors(self) -> bool:
-        """Not everybody who was asked has answered."""
-        return self._open > 0 or any(isinstance(answer, WireError) for answer in self.answers.values())
+    def unsure(self) -> bool:
+        """Those who have not answered could have made it yes."""
+        return not self.reached and self._asked - self.no >= self._needed
 
 
 class Heard:
@@ -217,11 +220,11 @@ class Heard:
 
     def __init__(self, awaited: set[int]) -> None:
         self.answers: dict[int, Answer[Any] | WireError] = {}
-        self._awaited = awaited
+        self.awaited = awaited
 
     def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
         self.answers[server] = answer
-        return self._awaited <= self.answers.keys()
+        return self.awaited <= self.answers.keys()
 
 
 class Renewals(Count):
@@ -240,6 +243,18 @@ class Ballot(Count):
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return type(answer.value) is Yes
+
+    @property
+    def voters(self) -> int:
+        """Of those who have answered, how many can vote; perhaps for somebody else."""
+        return self.yes + len(self.replies(Taken))
+
+    @property
+    def decided(self) -> bool:
+        """If it is not to be had: also whether that is because it is busy, or because too few servers are there."""
+        if super().decided:
+            return self.reached or self.voters >= self._needed or self.voters + self._open < self._needed
+        return False
 
     def replies(self, kind: type[Any]) -> list[Any]:
         found = (answer.value for answer in self.answers.values() if isinstance(answer, Answer))

@@ -19,7 +19,10 @@ class Vote(Tenure):
         self.server = server
         self.hope = hope
         self.believed = believed
-        """The server has said so. Else it has not answered yet; the first renewal will tell."""
+        """The server has said so. Else it has not answered yet; the first renewal will tell, and comes as soon as the answer
+        should have: until then the lease does not bear the loss of another one."""
+        if not believed and self.spec.renew:
+            self.renew_at = min(self.renew_at, self.due_at(grant.taken + self.spec.timeout))
 
     @property
     def counts(self) -> bool:
@@ -65,6 +68,8 @@ class Mandate(Tenure):
         for vote in self.votes.values():
             vote.asked_at = made
             vote.deadline = min(vote.deadline, now + ttl - margin(ttl))
+            if vote.spec.renew:  # its answer may get lost
+                vote.renew_at = min(vote.renew_at, vote.due_at(now + ttl * vote.spec.renew_part))
         return made
 
     def renewed(self, made: float, sent: float, ttl: float) -> None:

@@ -78,6 +78,7 @@ class Fleet:
         until = start + poll.within
         while count.open and not count.decided and (left := until - clock()) > 0:
             self._look(left)
+        count.decided = True  # what comes later is read when somebody else asks: it must not change under who has asked this
 
     def _look(self, timeout: float) -> None:
         for key, events in self.selector.select(timeout):
