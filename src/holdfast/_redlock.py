@@ -55,6 +55,8 @@ def _bad(why: str) -> ConfigError:
 
 
 def _check_number(number: int) -> None:
+    if not 1 <= number <= MAX_SERVERS:
+        raise _bad(f"there must be between 3 and {MAX_SERVERS} of them, not {number}")
     if number == 1:
         raise _bad("one server is no quorum: use holdfast.Lock for it, or name at least three")
     if number == 2:
@@ -64,8 +66,6 @@ def _check_number(number: int) -> None:
             f"{number} servers bear the loss of no more of them than {number - 1} do, as a majority is needed: name an odd "
             "number of them"
         )
-    if not 1 <= number <= MAX_SERVERS:
-        raise _bad(f"there must be between 3 and {MAX_SERVERS} of them, not {number}")
 
 
 class BaseRedlock(_face.BaseLock):

@@ -12,7 +12,8 @@ from holdfast._core.attempt import Grant, margin
 from holdfast._core.ballot import Candidate, Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.polling import Hark, Poll
-from holdfast._core.requests import NotSent, Refused, Run, Unknown
+from holdfast._core.requests import Answer, NotSent, Refused, Run, Unknown
+from holdfast._core.votes import Mandate
 from unit.several import LOCK, LONGEST, ME, OTHER, STATE, Fate, Lost, Servers, Slow
 
 TTL = 30.0
@@ -142,7 +143,7 @@ def test_fences_rise_whoever_votes() -> None:
         servers.fates = of(AWAY, *away)
         grant = servers.acquire()
         assert isinstance(grant, Grant)
-        assert isinstance(grant.whole, quorum.Mandate)
+        assert isinstance(grant.whole, Mandate)
         fences.append(grant.fence)
         servers.now += 0.01
         servers.fates = lambda *_: None
@@ -605,7 +606,7 @@ def test_an_interrupted_release_is_finished_though_some_have_answered() -> None:
     assert isinstance(poll, Poll)
     call = poll.calls[0]
     assert call is not None
-    assert not poll.tally.on_answer(0, quorum.Answer(servers.perform(0, call), servers.now, servers.now))
+    assert not poll.tally.on_answer(0, Answer(servers.perform(0, call), servers.now, servers.now))
     with pytest.raises(KeyboardInterrupt):
         request = operation.throw(KeyboardInterrupt())
         while True:

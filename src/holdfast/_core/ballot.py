@@ -15,6 +15,11 @@ from holdfast._lua import Script
 MARKER = b"hf:marker"
 """The key with which a server remembers that it has not forgotten (`_lua/_marker.lua`)."""
 
+AGREE = (
+    "give all who use these servers the same list of them, or the same names for them, and the same max_ttl; to change what was "
+    "agreed on, end all who use them and declare the servers again: holdfast nodes init --force, or declare_new(..., force=True)"
+)
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -301,7 +306,7 @@ class Ballot(Count):
         others = self.replies(Disagrees)
         if len(self.panel.names) - len(others) < self.panel.majority:
             said = "; ".join(f"{name}: {text}" for name, text in self.verdicts().items())
-            raise Disagreement(f"other users of these servers have agreed on something else: {said}", others[0].about)
+            raise Disagreement(f"other users of these servers have agreed on something else: {said}; {AGREE}", others[0].about)
 
 
 def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:

@@ -28,6 +28,8 @@ class Fleet:
         self.endpoints = endpoints
         self.selector = selectors.DefaultSelector()
         self.mutex = threading.RLock()  # of no use here, but the links expect one
+        self._turn = threading.Lock()
+        """Held by who looks after the connections: who asks, or a helper that has just opened one."""
         self._calls: deque[Callable[[], None]] = deque()
         self._poke_out, self._poke_in = socket.socketpair()
         self._poke_out.setblocking(False)
@@ -37,18 +39,32 @@ class Fleet:
 
     def _line(self, endpoint: Endpoint) -> Any:
         if endpoint.client is None:
-            return Link(self, endpoint)
+            return Link(self, endpoint, whole_first=True)
         from holdfast._wire.foreign import ForeignLine
 
         return ForeignLine(self, endpoint)
 
     def call(self, what: Callable[[], None]) -> None:
-        """Have the thread that uses the fleet call this soon; any thread may."""
+        """Do this, or have the thread that uses the fleet just now do it soon; any thread may."""
         self._calls.append(what)
+        if self._tend():
+            return
         try:
             self._poke_in.send(b"x")
         except OSError:
-            pass  # full: it will look; or closed: nobody uses it any more
+            pass  # full: it will look; or closed
+
+    def _tend(self) -> bool:
+        """Do what is to be done, or False if somebody is there for that, and looks once more when he goes. A connection may be
+        open only after everything is decided: what waits for that, a vote or what takes one back, is sent nevertheless."""
+        while self._calls:
+            if not self._turn.acquire(blocking=False):
+                return False
+            try:
+                self._poked()
+            finally:
+                self._turn.release()
+        return True
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
         action(*args)
@@ -59,6 +75,11 @@ class Fleet:
 
     def poll(self, poll: Poll) -> None:
         """Do what is asked. Interrupted, the fleet is not to be used any more."""
+        with self._turn:
+            self._poll(poll)
+        self._tend()
+
+    def _poll(self, poll: Poll) -> None:
         start = clock()
         if any(link.owes_since() < start - poll.within for link in self._links):
             self._look(0)  # it may have answered long ago, when nobody was waiting for that any more
@@ -103,7 +124,7 @@ class Fleet:
         """Close all connections. What was sent on them arrives, if it can."""
         for link in self._links:
             link.close()
-        self._poked()  # one may just have been opened
+        self._tend()  # one may just have been opened
         self.selector.close()
         self._poke_out.close()
         self._poke_in.close()

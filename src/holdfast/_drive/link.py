@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import hiredis
 
-from holdfast._core.requests import Call, NotSent, Unknown, WireError
+from holdfast._core.requests import Call, Command, NotSent, Unknown, WireError
 from holdfast._core.surroundings import Then
 from holdfast._core.waiting import Waiter
 from holdfast._drive.clock import clock
@@ -73,6 +73,8 @@ class Link:
         endpoint: Endpoint,
         on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[], None] | None = None,
+        *,
+        whole_first: bool = False,
     ) -> None:
         self._keeper = keeper
         self._endpoint = endpoint
@@ -95,6 +97,9 @@ class Link:
         """Who looks at the socket instead of the selector."""
         self.returned = False
         """He does so no more: it can be taken back."""
+        self._whole_first = whole_first
+        """Each connection is told a script with its first use: there may be nobody to read that the server does not know it."""
+        self._told: set[str] = set()
         self._out = b""
         self._queued: list[_Queued] = []
         self._sent: deque[_Sent] = deque()
@@ -121,7 +126,13 @@ class Link:
             if isinstance(reply, WireError) and demoted(reply, self._endpoint):
                 self.fail("it is not the primary any more")
 
-        self._send(pack(call), call.timeout, on_reply)
+        self._send(pack(call, whole=self._is_new(call)), call.timeout, on_reply)
+
+    def _is_new(self, call: Call) -> bool:
+        if not self._whole_first or isinstance(call, Command) or call.script.sha in self._told:
+            return False
+        self._told.add(call.script.sha)
+        return True
 
     def owes_since(self) -> float:
         """Since when the server has owed an answer, or a connection (local seconds); infinity if it owes nothing."""
@@ -273,6 +284,7 @@ class Link:
                 log.debug("inbox on %s lost: %s", self._endpoint.address, why)
                 self._on_closed()
         self._out, self._due = b"", float("inf")
+        self._told.clear()
         sent, self._sent = self._sent, deque()
         for request in sent:
             error = Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address)
