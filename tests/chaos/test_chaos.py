@@ -57,7 +57,7 @@ def test_chaos(topology: Topology, seconds: float, tmp_path: Path) -> None:
 
 def test_chaos_for_a_moment(tmp_path: Path) -> None:
     """All topologies at once."""
-    topologies: list[Topology] = [Single(remembers=False), Single(remembers=True), OverSentinel()]
+    topologies: list[Topology] = [Single(remembers=False), OverSentinel(), OverCluster()]
     runs = [Run(topology, Size(10, processes=2, every=(0.3, 1.0)), seed(), tmp_path / topology.name) for topology in topologies]
     together(runs)
     report = verdict(runs)

@@ -100,7 +100,7 @@ class Servers:
 
     def take(self, server: int, token: str = OTHER, seconds: float = 30.0) -> int:
         """Somebody gets the vote of a server."""
-        args = (token, milliseconds(seconds), 0, milliseconds(LONGEST), self.panel.digest, "", 0)
+        args = (token, milliseconds(seconds), 0, milliseconds(LONGEST), self.panel.digest, "", 0, 0)
         return int(self.perform(server, Run(VOTE, (*KEYS, MARKER), args, 1.0)).fence)
 
     def forget(self, server: int) -> None:

@@ -133,7 +133,7 @@ def test_one_fence_at_once_when_the_clocks_agree_or_are_known() -> None:
     grant = servers.acquire(0.0, again)
     assert isinstance(grant, Grant)
     assert len(polled(servers, "confirm")) == 1, "all were asked for the same fence"
-    assert [servers.fence(n) for n in range(3)] == [grant.fence] * 3
+    assert [servers.fence(n) for n in range(3)] == [grant.last] * 3
 
 
 def test_fences_rise_whoever_votes() -> None:

@@ -9,15 +9,16 @@ local function leave(state, queue, token)
   redis.call('HDEL', state, 'at:' .. token)
 end
 
--- The lock is the caller's already: at least `ttl` from now. Never less, because this may be a late copy of a request.
-local function extend(lock, ttl)
-  local left = redis.call('PTTL', lock)
-  if left == -1 or left < ttl then redis.call('PEXPIRE', lock, ttl) end
+-- Whether anybody listens on this server. Asked before anything is published: replicas pass it on to those who listen there,
+-- whom PUBLISH does not count; one of them would believe what it is told, and have been passed over.
+local function listens(inbox)
+  local count = redis.pcall('PUBSUB', 'NUMSUB', inbox)
+  return count.err or count[2] > 0
 end
 
 -- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last number issued.
 -- `me` (the caller, or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen
--- just now (PUBLISH answers 0) is passed over, and with it all others of that process, but they keep their places until
+-- just now is passed over, and with it all others of that process, but they keep their places until
 -- their deadlines. One run looks at a thousand places and removes a hundred at most: others want the server, too.
 local function hand_over(lock, state, queue, now, me, last)
   local silent, granted, removed, from, page = {}, false, 0, 0, 1
@@ -32,7 +33,8 @@ local function hand_over(lock, state, queue, now, me, last)
           local first
           first, last = take(lock, state, token, CLAIM, now, last)
           granted = true
-          local heard = redis.pcall('PUBLISH', 'hf:inbox:' .. process, '1 ' .. token .. ' ' .. integer(first))
+          local inbox = 'hf:inbox:' .. process
+          local heard = listens(inbox) and redis.pcall('PUBLISH', inbox, '1 ' .. token .. ' ' .. integer(first))
           if type(heard) == 'number' and heard > 0 then
             leave(state, queue, token)
             return token, last

@@ -148,7 +148,7 @@ def loads(*scripts: Script[Any]) -> list[bytes]:
     return [pack("SCRIPT", "LOAD", script.body) for script in scripts]
 
 
-class _Requests:
+class Requests:
     """Acquire and release of one lock, as bytes, with a token for each pair. ``load`` has to be sent once before."""
 
     def __init__(self, kind: str, name: str) -> None:
@@ -174,7 +174,7 @@ class BareLock:
     """A lock for one thread, with nothing around its two requests: no time limit, no renewal, no way back."""
 
     def __init__(self, bare: Bare, kind: str, name: str) -> None:
-        self._requests = _Requests(kind, name)
+        self._requests = Requests(kind, name)
         self._exchange = bare.exchange
         for packed in self._requests.load:
             _checked(bare.exchange(packed))
@@ -192,7 +192,7 @@ class AsyncBareLock:
     """The same for tasks that share a connection."""
 
     def __init__(self, bare: AsyncBare, kind: str, name: str) -> None:
-        self._requests = _Requests(kind, name)
+        self._requests = Requests(kind, name)
         self._exchange: Callable[[bytes], Awaitable[Any]] = bare.exchange
 
     async def load(self) -> None:

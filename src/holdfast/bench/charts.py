@@ -65,7 +65,7 @@ def _without_scripts(root: Any) -> Any:
 
 def _color(row: Row) -> str:
     """Peers, what is no lock service at all, and ours."""
-    if row.contender.startswith(("redis", "python-redis-lock")):
+    if row.contender.startswith(("redis", "python-redis-lock", "redlock-py")):
         return PEER
     return FLOOR if row.contender.startswith(("bare", "python ", "flock", "asyncio.", "threading.", "SET")) else OURS
 

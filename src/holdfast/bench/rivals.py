@@ -43,6 +43,8 @@ def missing() -> list[str]:
     lines = []
     if find_spec("redis_lock") is None:
         lines.append('python-redis-lock is left out: pip install "holdfast[bench]" brings it')
+    if find_spec("redlock") is None:
+        lines.append('redlock-py is left out: pip install "holdfast[bench]" brings it')
     return lines
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from holdfast.bench import capacity, crowd, different, handover, leases, linger, one_lock, start, uncontended, waiters
+from holdfast.bench import capacity, crowd, different, handover, leases, linger, one_lock, quorum, start, uncontended, waiters
 from holdfast.bench.plan import Plan
 from holdfast.bench.report import Result
 
@@ -28,6 +28,7 @@ SCENARIOS = {
     "linger": Scenario(linger.measure, "one task takes the same lock in a loop"),
     "waiters": Scenario(waiters.measure, "10,000 tasks wait for 100 locks"),
     "leases": Scenario(leases.measure, "100,000 leases held by one process"),
+    "quorum": Scenario(quorum.measure, "five servers: a free lock, servers stopped, 20 who want it"),
     "start": Scenario(start.measure, "holdfast run x -- true"),
     "capacity": Scenario(capacity.measure, "memory and work on the server"),
 }
