@@ -85,7 +85,11 @@ def _keys_for_ever(running: PrivateServer) -> list[bytes]:
     """Keys of ours without an expiry; a server that the test has ended or stopped keeps none that matter."""
     try:
         with closing(redis.Redis.from_url(running.url, socket_timeout=0.5, retry=Retry(NoBackoff(), 0))) as client:
-            return [key for key in client.scan_iter("hf:*") if client.pttl(key) == -1 and client.type(key) != b"list" and key != MARKER]
+            return [
+                key
+                for key in client.scan_iter("hf:*")
+                if client.pttl(key) == -1 and client.type(key) != b"list" and key != MARKER
+            ]
     except redis.RedisError:
         return []
 

@@ -44,6 +44,8 @@ class Group:
     def __init__(self, servers: list[PrivateServer], max_ttl: float = 60.0) -> None:
         self.servers = servers
         self.urls = [server.url for server in servers]
+        self.outside = {f"127.0.0.1:{server.port}": f"unix://{server.socket}" for server in servers}
+        """The same servers, for those who are to wait for them and not in this process's own line."""
         self.max_ttl = max_ttl
         self.clients: list[Any] = [redis.Redis.from_url(server.url, decode_responses=True) for server in servers]
         assert set(declare_new(self.urls, max_ttl=max_ttl).values()) == {"declared new: it votes now"}
@@ -178,7 +180,7 @@ def test_busy_and_who_has_it(five: Group, face: Face, name: str) -> None:
 
 
 def test_who_waits_is_told_when_it_is_free(five: Group, face: Face, name: str) -> None:
-    holder, other = face.lock(five.urls, name), face.lock(five.urls, name)
+    holder, other = face.lock(five.urls, name), face.lock(five.outside, name)
     face.call(holder.acquire)
     fence = holder.lease.fence
     waiting = face.start(other.acquire)
@@ -343,13 +345,16 @@ AIO_MAKERS: dict[str, Callable[[PrivateServer], Any]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "which"), [*(("sync", which) for which in MAKERS), *(("asyncio", which) for which in AIO_MAKERS)])
+@pytest.mark.parametrize(
+    ("kind", "which"), [*(("sync", which) for which in MAKERS), *(("asyncio", which) for which in AIO_MAKERS)]
+)
 def test_clients(five: Group, name: str, kind: str, which: str) -> None:
     makers = MAKERS if kind == "sync" else AIO_MAKERS
     names = [f"127.0.0.1:{server.port}" for server in five.servers]
     with contextlib.closing(Face(kind)) as face:
         clients = {name: makers[which](server) for name, server in zip(names, five.servers, strict=True)}
-        one, other = face.lock(clients, name), face.lock(clients, name)
+        others: Any = five.urls if which == "unix socket" else five.outside
+        one, other = face.lock(others, name), face.lock(clients, name)
         face.enter(one)
         assert face.call(one.locked)
         assert face.call(other.acquire, False) is False
@@ -480,7 +485,7 @@ def test_a_restarted_server_does_not_vote_at_once(three: Group, face: Face, name
 
 def test_many_threads_and_tasks_on_one_lock(five: Group, name: str) -> None:
     lock = Redlock(five.urls, name)
-    crowd = Crowd(lambda: lock, lambda: aio.Redlock(five.urls, name))
+    crowd = Crowd(lambda: lock, lambda: aio.Redlock(five.outside, name))
     crowd.threads(4, turns=8)
     crowd.loop(4, turns=8)
     assert len(crowd.done()) == 64
@@ -569,7 +574,7 @@ def test_loops_that_end(five: Group, name: str) -> None:
             await asyncio.sleep(0.002)
         assert not task.done()
 
-    with Redlock(five.urls, name):
+    with Redlock(five.outside, name):
         asyncio.run(wait_in_vain())
         until(lambda: five.hopefuls(name) == 0)
     asyncio.run(use())
@@ -606,7 +611,7 @@ def test_cancelled_at_every_step(five: Group, name: str) -> None:
         for action in (take_and_leave, wait_a_moment):
             async with contextlib.AsyncExitStack() as stack:
                 if action is wait_a_moment:
-                    await stack.enter_async_context(aio.Redlock(five.urls, name))
+                    await stack.enter_async_context(aio.Redlock(five.outside, name))
                 after = 0
                 while await cancelled(action, after):
                     after += 1

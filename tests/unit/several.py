@@ -204,7 +204,9 @@ class Servers:
                 self.late.append((number, call))
             elif not isinstance(fate, WireError):
                 takes = 9.9 if isinstance(fate, Slow) else fate or 0.001
-                answers.append((takes, number, Answer(self.perform(number, call), sent + self.resent.get(number, 0.0), sent + takes)))
+                answers.append(
+                    (takes, number, Answer(self.perform(number, call), sent + self.resent.get(number, 0.0), sent + takes))
+                )
             if isinstance(fate, WireError):
                 answers.append((0.001, number, fate))
         for takes, number, answer in sorted(answers, key=lambda item: item[:2]):

@@ -21,7 +21,9 @@ LENGTH = TTL - margin(TTL)
 AWAY = NotSent("no connection")
 
 
-def of(fate: Callable[[], Fate] | Fate, *servers: int, kinds: str = "vote confirm yield renew") -> Callable[[str, int, int], Fate]:
+def of(
+    fate: Callable[[], Fate] | Fate, *servers: int, kinds: str = "vote confirm yield renew"
+) -> Callable[[str, int, int], Fate]:
     """This becomes of all requests to these servers."""
 
     def fates(kind: str, _nth: int, server: int) -> Fate:

@@ -22,7 +22,8 @@ class Vote(Tenure):
         """The server has said so. Else it has not answered yet; the first renewal will tell, and comes as soon as the answer
         should have: until then the lease does not bear the loss of another one."""
         if not believed and self.spec.renew:
-            self.renew_at = min(self.renew_at, self.due_at(grant.taken + self.spec.timeout))
+            soon = min(self.spec.timeout, self.ttl * self.spec.renew_part / 2)
+            self.renew_at = min(self.renew_at, self.due_at(grant.taken + soon))
 
     @property
     def counts(self) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast._core.ballot import Horizon, Tally
-from holdfast._core.polling import Poll
+from holdfast._core.polling import OPENING, Poll
 from holdfast._core.requests import Answer, NotSent, WireError
 from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
@@ -97,8 +97,14 @@ class Fleet:
             else:
                 link.call(call, then)
         until = start + poll.within
-        while count.open and not count.decided and (left := until - clock()) > 0:
-            self._look(left)
+        while count.open and not count.decided:
+            left = until - clock()
+            if left <= 0 and poll.begins and until < start + OPENING and any(link.begins for link in self._links):
+                until += poll.within
+            elif left <= 0:
+                break
+            else:
+                self._look(left)
         count.decided = True  # what comes later is read when somebody else asks: it must not change under who has asked this
 
     def _look(self, timeout: float) -> None:

@@ -139,6 +139,11 @@ class Link:
         return self._sent[0].sent if self._sent else self._queued[0].sent if self._queued else float("inf")
 
     @property
+    def begins(self) -> bool:
+        """Its first connection is being opened."""
+        return self._opening and self._tries == 1
+
+    @property
     def busy(self) -> bool:
         """Whether an answer is awaited."""
         return bool(self._sent or self._queued or self._opening)
