@@ -1,4 +1,4 @@
-"""A lock over several servers, decided: votes, one fence, waiting, and what is taken back. Answers are scripted, scripts are real."""
+"""A lock over several servers: votes, one fence, waiting, what is taken back. The scripts are real, the servers misbehave."""
 
 from __future__ import annotations
 

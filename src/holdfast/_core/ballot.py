@@ -16,8 +16,8 @@ MARKER = b"hf:marker"
 """The key with which a server remembers that it has not forgotten (`_lua/_marker.lua`)."""
 
 AGREE = (
-    "give all who use these servers the same list of them, or the same names for them, and the same max_ttl; to change what was "
-    "agreed on, end all who use them and declare the servers again: holdfast nodes init --force, or declare_new(..., force=True)"
+    "give all who use these servers the same list of them, or the same names for them, and the same max_ttl; to change what "
+    "was agreed on, end all who use them and declare them again: holdfast nodes init --force, or declare_new(..., force=True)"
 )
 
 

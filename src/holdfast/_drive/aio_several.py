@@ -56,6 +56,7 @@ class Driver(aio.Driver):
             if call is not None:
                 self._ask(number, call, poll, functools.partial(tell, number))
         start = self.loop.time()
+        timer: asyncio.TimerHandle
 
         def over() -> None:
             nonlocal timer
