@@ -61,7 +61,7 @@ class Fleet:
             if not self._turn.acquire(blocking=False):
                 return False
             try:
-                self._poked()
+                self._do_calls()
             finally:
                 self._turn.release()
         return True
@@ -123,17 +123,25 @@ class Fleet:
                 pass
         except BlockingIOError:
             pass
+        self._do_calls()
+
+    def _do_calls(self) -> None:
         while self._calls:
             self._calls.popleft()()
 
     def close(self) -> None:
         """Close all connections. What was sent on them arrives, if it can."""
-        for link in self._links:
-            link.close()
-        self._tend()  # one may just have been opened
-        self.selector.close()
-        self._poke_out.close()
-        self._poke_in.close()
+        ours = self._turn.acquire(timeout=1.0)  # a helper may be at it; and an interrupt may have kept it locked
+        try:
+            for link in self._links:
+                link.close()
+            self.selector.close()
+            self._poke_out.close()
+            self._poke_in.close()
+        finally:
+            if ours:
+                self._turn.release()
+        self._tend()  # one may just have been opened: it is closed again
 
     def sockets(self) -> list[socket.socket]:
         """All of ours, for a forked child to let go of."""
