@@ -58,8 +58,9 @@ class Board:
         assert isinstance(tenure, Mandate)
         tenure.end()
         back = _Back(gate, min(self._majority, len(tenure.votes)))
-        for number, vote in tenure.votes.items():
-            node = self.nodes[number]
+        some = next(iter(tenure.votes.values()))
+        for number, node in enumerate(self.nodes):  # also where it was refused first: who asks again may have got it there
+            vote = tenure.votes.get(number, some)
             node.renewing.forget(vote.token)
             node.insist(vote.giving_back(bury=False, timeout=vote.spec.timeout), vote.deadline, back)
 

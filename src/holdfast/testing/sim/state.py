@@ -273,11 +273,12 @@ class Fingerprint:
 
     def _vote(self, vote: Vote) -> None:
         self._tenure(vote)
-        self._put(vote.believed, vote.hope)
+        self._put(vote.believed)
 
     def _mandate(self, mandate: Mandate) -> None:
         self._tenure(mandate)
         self._float(mandate._least)  # noqa: SLF001
+        self._text(mandate.hope)
         self._dict(mandate.votes)
 
     def _count(self, count: Count) -> None:
@@ -292,7 +293,7 @@ class Fingerprint:
                 self.add(answer)
 
     def _heard(self, heard: Heard) -> None:
-        self._put(*sorted(heard._awaited))  # noqa: SLF001
+        self._put(*sorted(heard.awaited))
         self._dict(heard.answers)
 
     def _lead(self, lead: Lead) -> None:
