@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from contextlib import ExitStack
-from typing import Self
+from typing import Any, Self
 
 import holdfast
 from chaos.middle import Middle
@@ -24,6 +24,7 @@ class Quorum:
 
     name = "Redlock of 5"
     kind = "Redlock"
+    more: dict[str, Any] = {"max_ttl": MAX_TTL}  # noqa: RUF012
 
     def __init__(self) -> None:
         self._stack = ExitStack()

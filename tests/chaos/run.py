@@ -76,6 +76,7 @@ class Run:
             self.seed + next(self._numbers),
             self.topology.where(place),
             self.topology.kind,
+            self.topology.more,
             NAMES,
         )
         return Worker(options)

@@ -43,6 +43,8 @@ class Options(NamedTuple):
     """The first argument of a lock."""
     kind: str
     """Which one: the name of its class."""
+    more: dict[str, Any]
+    """Options that all of these locks have."""
     names: list[str]
     workers: int = 4
 
@@ -68,12 +70,12 @@ def draw(rng: random.Random, options: Options) -> Turn:
         holds = ttl + rng.uniform(0.05, 0.6)
     linger = {"linger": 0.2} if kind == "Lock" and not late and rng.random() < 0.1 else {}
     waits = rng.choice([0.0, 0.3, 1.0, 1.0, 2.0, 3.0])
-    extra = {"ttl": ttl, "wait": waits, "renew": not late, **linger}
+    extra = {"ttl": ttl, "wait": waits, "renew": not late, **linger, **options.more}
     return Turn(kind, rng.choice(options.names), extra, holds, late, rng.uniform(0, 0.02))
 
 
 def last(options: Options) -> list[Turn]:
-    extra = {"ttl": 2.0, "wait": LAST_WAIT}
+    extra = {"ttl": 2.0, "wait": LAST_WAIT, **options.more}
     return [Turn(options.kind, name, extra, 0.0, False, 0.0) for name in options.names]
 
 
