@@ -39,6 +39,8 @@ FEATURES = {
         channels=("hf:inbox:*",),
     ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
+    "sentinel": Feature(scripts=(), commands=("ROLE",)),
+    "replicas": Feature(scripts=(), commands=("WAIT",)),
 }
 """A test holds this against the sources: each script is here, and each command, key and channel that they name."""
 
@@ -82,6 +84,14 @@ def rule(
     # "reset" alone leaves all channels open on a server that is set so.
     words = ["reset", "resetchannels", "on", *(f"~{key}" for key in keys), *(f"&{channel}" for channel in channels), "-@all"]
     return list(dict.fromkeys(words)) + [f"+{name.lower()}" for name in allowed]
+
+
+def advice(error: Exception) -> str:
+    """What to do if this is the reason, as the end of a sentence, or nothing."""
+    # What a script may not do, only the text says: that of Redis 7 and Valkey, and that of 6.2.
+    signs = ("NOPERM", "ACL failure in script", "The user executing the script can't")
+    forbidden = any(sign in str(error) for sign in signs)
+    return "; `holdfast acl` prints the rights that the user of the server needs" if forbidden else ""
 
 
 def _escaped(text: str) -> str:

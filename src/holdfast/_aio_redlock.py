@@ -21,8 +21,8 @@ class Redlock(BaseRedlock, aio.Lock):
     All servers are asked at the same time, and nobody waits for the slow once it is decided (Redlock, redis.io "Distributed
     Locks with Redis"). The fence rises over all of them. A server that may have forgotten what it granted, by a restart for
     example, casts no vote until the longest lease has passed; new servers are declared once (`holdfast.declare_new`, or
-    ``holdfast nodes init``). Options and methods are those of `FairLock`; given to those who have waited for longest, as far
-    as the servers agree on that.
+    ``holdfast nodes init``). Options and methods are those of `Lock`, without ``linger`` and ``replicas``. It goes to the
+    process that has waited for longest, as far as the servers agree on that.
 
     Args:
         servers: three, five or another odd number of clients or URLs; or a dictionary of them by name, if not all who use
@@ -50,6 +50,8 @@ class Redlock(BaseRedlock, aio.Lock):
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
+        max_passes: int = 32,
+        max_pass_time: float = 0.01,
         max_ttl: float = 60.0,
         answer_within: float = 0.2,
         **mistaken: Never,
@@ -66,6 +68,8 @@ class Redlock(BaseRedlock, aio.Lock):
             label=label,
             prefix=prefix,
             key=key,
+            max_passes=max_passes,
+            max_pass_time=max_pass_time,
             max_ttl=max_ttl,
             answer_within=answer_within,
         )

@@ -14,9 +14,10 @@ from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant, Spec, answer_within
 from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.gate import Gate
+from holdfast._core.insist import insist
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
-from holdfast._core.requests import Command, Refused, WireError, insist
+from holdfast._core.requests import Command, Refused, WireError
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
 from holdfast._wire.client import resolve
@@ -273,6 +274,7 @@ class BaseLock:
 def server_error(spec: Spec, error: WireError) -> ServerError:
     """The user's error for an internal one."""
     what = "refused" if isinstance(error, Refused) else "failed"
-    return ServerError(
-        f"lock {spec.name!r}: {what}: {error}{error.advice}", address=error.address, name=spec.name, key=spec.key
-    )
+    from holdfast import _access  # here: most never need it
+
+    said = f"{error}{_access.advice(error)}"
+    return ServerError(f"lock {spec.name!r}: {what}: {said}", address=error.address, name=spec.name, key=spec.key)

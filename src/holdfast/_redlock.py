@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal, NoReturn
 
 from holdfast import _face, _lease
-from holdfast._core import quorum
+from holdfast._core import quorum, sharing
 from holdfast._core.attempt import Attempt, Grant, milliseconds
 from holdfast._core.ballot import DECLARE, MARKER, Candidate, Count, Disagreement, Heard, Panel, TooFew
 from holdfast._core.mutex import Busy
@@ -18,6 +18,7 @@ from holdfast._core.polling import GiveBack, Poll
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Command, Run
 from holdfast._core.votes import Mandate
+from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current
 from holdfast._face import MIN_TTL, seconds
 from holdfast._wire.client import resolve
@@ -71,8 +72,6 @@ def _check_number(number: int) -> None:
 class BaseRedlock(_face.BaseLock):
     """Options and state of a lock over several servers, for both faces."""
 
-    _shared = False
-
     def _elect(
         self,
         servers: object,
@@ -86,6 +85,8 @@ class BaseRedlock(_face.BaseLock):
         label: str | None,
         prefix: str,
         key: str | bytes | None,
+        max_passes: int,
+        max_pass_time: float,
         max_ttl: float,
         answer_within: float,
     ) -> None:
@@ -106,8 +107,8 @@ class BaseRedlock(_face.BaseLock):
             prefix=prefix,
             key=key,
             linger=0.0,
-            max_passes=0,
-            max_pass_time=0.0,
+            max_passes=max_passes,
+            max_pass_time=max_pass_time,
         )
         lock, state, _ = spec.keys
         self._set_up(replace(spec, keys=(lock, state, side_key(lock, b"hopefuls"))), wait, on_lost, label)
@@ -117,16 +118,18 @@ class BaseRedlock(_face.BaseLock):
         return ", ".join(self._panel.names)
 
     def _new_attempt(self, process: Process) -> Candidate:
-        return Candidate(self._spec, panel=self._panel, horizon=process.fleets(self._endpoint).horizon)
+        keeper = process.keeper
+        if keeper is not self._keeper:
+            self._keeper, self._gate = keeper, keeper.board(self._endpoint, self._spec.keys[0])
+        horizon = process.fleets(self._endpoint).horizon
+        return Candidate(self._spec, gate=self._gate, since=clock(), panel=self._panel, horizon=horizon)
 
     def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
-        assert isinstance(attempt, Candidate)
-        return quorum.acquire(attempt, wait)
+        return sharing.acquire(attempt, wait, quorum.ON_SEVERAL_SERVERS)
 
     @staticmethod
     def _abandon(attempt: Attempt) -> Coroutine[Any, Any, None]:
-        assert isinstance(attempt, Candidate)
-        return quorum.give_up(attempt)
+        return sharing.abandon(attempt, quorum.ON_SEVERAL_SERVERS)
 
     def _user_error(self, error: _face.Trouble) -> HoldfastError:
         if isinstance(error, TooFew):
@@ -224,6 +227,8 @@ class BaseQuorumLease(_lease.BaseLease):
                 raise too_few(self.name, self.key, "could not be given back", error) from error
         finally:
             self._forget()
+            if self._attempt.gate is not None:
+                self._attempt.gate.left(self._attempt)
         if mandate.lost:
             raise self._lease_lost()
 

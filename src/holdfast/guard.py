@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import _face
+from holdfast import _access, _face
 from holdfast._core.attempt import milliseconds
+from holdfast._core.insist import insist
 from holdfast._core.mutex import KEEP
 from holdfast._core.names import raw_key, side_key
-from holdfast._core.requests import Run, WireError, insist
+from holdfast._core.requests import Run, WireError
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
 from holdfast._lua import Script
@@ -73,4 +74,4 @@ def _run(client: object, call: Run[bool]) -> bool:
     try:
         return Driver(current(), endpoint).run(insist(call)).value
     except WireError as error:
-        raise ServerError(f"guard of {call.keys[0]!r}: {error}{error.advice}", address=error.address) from error
+        raise ServerError(f"guard of {call.keys[0]!r}: {error}{_access.advice(error)}", address=error.address) from error

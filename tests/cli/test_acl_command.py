@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import redis
 
+from holdfast import _access
+from holdfast._servers.process import PrivateServer
 from holdfast.cli import main
 
 
@@ -34,6 +36,15 @@ def test_the_server_takes_the_line_as_it_is(capsys: pytest.CaptureFixture[str], 
     finally:
         admin.execute_command("AUTH", "default", "")
         admin.acl_deluser("cron")
+
+
+def test_a_server_is_asked_what_it_knows(
+    capsys: pytest.CaptureFixture[str], client: redis.Redis, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(_access.FEATURES, "lock", _access.Feature((), ("PING", "SPUBLISH", "OF_THE_FUTURE")))
+    assert "+spublish" not in printed(capsys)
+    assert printed(capsys, "--url", server.url)[-2:] == ["+ping", "+spublish"]
+    assert main(["acl", "--url", "redis://127.0.0.1:1"]) == 69
 
 
 @pytest.mark.parametrize(

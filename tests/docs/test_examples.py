@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from docs.pages import PAGES, ROOT, Block, blocks, name
 from holdfast._servers import private
 from holdfast._servers.process import PrivateServer
@@ -35,10 +36,12 @@ def page_server() -> Iterator[PrivateServer]:
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def three_servers() -> Iterator[list[PrivateServer]]:
-    """For pages about several servers."""
+    """For pages about several servers; declared new, so that they vote."""
     with private(port=True) as one, private(port=True) as two, private(port=True) as three:
+        holdfast.declare_new([one, two, three])
+        holdfast.close()
         yield [one, two, three]
 
 

@@ -1,5 +1,6 @@
 """A replica passes on what is published at its primary, to listeners whom the primary does not count: as one is that has been
-demoted while somebody listened there. Found by chaos: two believed to hold a lock, one of them passed over and told all the same."""
+demoted while somebody listened there. Found by chaos: two believed to hold a lock, one of them passed over and told all the
+same."""
 
 from __future__ import annotations
 

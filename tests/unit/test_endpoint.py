@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast._wire.client import from_client, resolve
 from holdfast._wire.endpoint import DEFAULT_TIMEOUT, Endpoint
+from holdfast._wire.sentinel import Sentinel
 from holdfast._wire.url import from_url
 from holdfast.errors import ConfigError, HoldfastWarning
 
@@ -38,6 +39,9 @@ GOOD: dict[str, dict[str, object]] = {
     "unix:///run/x.sock": {"path": "/run/x.sock", "db": 0},
     "unix:///run/a%20b.sock?db=2": {"path": "/run/a b.sock", "db": 2},
     "unix://:secret@/run/x.sock": {"path": "/run/x.sock", "password": "secret"},
+    "redis+sentinel://:secret@a,b:1/main/2": {"address": "sentinel:main", "password": "secret", "db": 2, "tls": None},
+    "rediss+sentinel://a/main?ssl_ca_certs=/ca.pem": {"tls": (("ssl_ca_certs", "/ca.pem"),)},
+    "valkey+sentinel://[::1]:1/a%2Fb?sentinel_password=other": {"address": "sentinel:a/b", "password": None},
 }
 
 BAD = [
@@ -90,6 +94,12 @@ BAD = [
     "redis://[::1",
     "unix://",
     "unix://:secret@",
+    "redis+sentinel://a,b",
+    "redis+sentinel://a,b/",
+    "redis+sentinel://a,b:port/main",
+    "redis+sentinel://a/main/x",
+    "redis+sentinel://a/main?retries=1",
+    "redis://a,b/0?sentinel_password=x",
 ]
 
 UNESCAPED = [
@@ -109,6 +119,7 @@ UNESCAPED = [
     f"redis://h?password={CANARY}&db=x",
     f"redis://h?password=1&{CANARY}=2",
     f"redis://h?password=1&{CANARY}",
+    f"redis+sentinel://h/main?sentinel_password=1&{CANARY}",
     f"redis://h?password={CANARY}%",
     f"redis://u:{CANARY}%@h",
     f"redis://u:{CANARY}%ff@h",
@@ -142,6 +153,18 @@ def test_no_part_of_a_password_in_what_is_said_about_a_bad_url(url: str) -> None
     while error is not None and not error.__suppress_context__:
         assert CANARY not in f"{error!r} {error}"
         error = error.__cause__ or error.__context__
+
+
+def test_sentinels_have_a_login_and_a_port_of_their_own() -> None:
+    url = "redis+sentinel://user:secret@b,a:1/main?sentinel_username=watch&sentinel_password=other"
+    endpoint = from_url(url)
+    assert isinstance(endpoint.finder, Sentinel)
+    seen = [(watcher.host, watcher.port, watcher.username, watcher.password) for watcher in endpoint.finder._watchers]
+    assert seen == [("b", 26379, "watch", "other"), ("a", 1, "watch", "other")]
+    assert endpoint.handshake() == [("AUTH", "user", "secret")]
+    assert from_url(url) is endpoint
+    assert from_url(url.replace("b,a:1", "a:1,b")) is endpoint
+    assert from_url(url.replace("/main", "/other")) is not endpoint
 
 
 @given(st.text("ab12@:/?#[]%&=.é\x00 ", max_size=20))
@@ -309,12 +332,7 @@ def test_clients_of_the_other_face_are_refused_with_the_way_out() -> None:
 
 def test_clients_that_are_not_supported_yet() -> None:
     import redis
-    from redis import sentinel
 
-    sentinels: Any = sentinel.Sentinel
-    master = sentinels([("localhost", 1)]).master_for("main")
-    with pytest.raises(ConfigError, match="Sentinel"):
-        resolve(master, "sync")
     cluster = redis.RedisCluster.__new__(redis.RedisCluster)  # without the connection its constructor opens
     cluster.nodes_manager = SimpleNamespace()  # type: ignore[assignment]
     with pytest.raises(ConfigError, match=re.escape("RedisCluster")):

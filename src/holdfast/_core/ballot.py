@@ -59,6 +59,8 @@ class Candidate(Attempt):
     """Under which the servers know that it waits."""
     hints: set[object] = field(default_factory=set)
     """Of which servers it has been told that the lock is free."""
+    since: float = 0.0
+    """Since when it waits (local seconds)."""
     voted: list[str] = field(default_factory=list)
     """How to undo the last round, by server: a mode of `_lua/yield.lua`; empty for nothing to undo."""
     seen: int = 0
@@ -90,8 +92,12 @@ class Yes(NamedTuple):
     """The server has granted its vote."""
 
     run: bytes
+    first: int
     fence: int
+    """The last of those that are the holder's now, and the last that was issued."""
     time: int
+    others: bool
+    """Others hope for it, too."""
 
 
 class Taken(NamedTuple):
@@ -128,8 +134,8 @@ Reply = Yes | Taken | Waits | Disagrees | Conflict
 def _read_vote(raw: object) -> Reply:
     reply: Reply
     match raw:
-        case [bytes(run), 1, int(fence), int(time)]:
-            reply = Yes(run, fence, time)
+        case [bytes(run), 1, int(first), int(last), int(time), int(others)]:
+            reply = Yes(run, first, last, time, others == 1)
         case [bytes(run), 0, int(ms), int(last), bytes(process), bytes(mark), int(time)]:
             reply = Taken(run, None if ms == -1 else max(0, ms) / 1000, last, process.decode(), mark.decode(), time)
         case [bytes(run), -5, int(ms)]:

@@ -46,7 +46,7 @@ class Lead:
 class Failed:
     """The one who asked for all has found that the server is not there."""
 
-    error: WireError
+    error: Exception
 
 
 class _Keeper:
@@ -110,7 +110,7 @@ class Gate:
         self.linger_until = self.next_look = 0.0
         self.heard = Busy(0.0, 0, "", lingers=False)
         """What the server said last to one of us who had to wait."""
-        self.trouble: WireError | None = None
+        self.trouble: Exception | None = None
         """Why it said nothing, when one of us asked last."""
 
     # Coming
@@ -284,7 +284,7 @@ class Gate:
             attempt.given = Failed(error)
             self._wake(attempt)
 
-    def failed(self, attempt: Attempt, error: WireError) -> None:
+    def failed(self, attempt: Attempt, error: Exception) -> None:
         """Who leads could not reach the server. All who would wait for ever are told; the others try for themselves."""
         with self.mutex:
             if self.who is attempt:

@@ -7,6 +7,7 @@ It is told what happens and sends requests over two lines, and does no more: the
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from holdfast._core.attempt import milliseconds
@@ -44,7 +45,7 @@ class GiveBack(NamedTuple):
     """What is sent if that was not answered: a copy of it may still come."""
     until: float
     """Local time at which it ends by itself."""
-    gate: Gate | None = None
+    told: Callable[[int | WireError], None] | None = None
     """Told of the first answer, whatever it is."""
     failures: int = 0
 
@@ -195,11 +196,14 @@ class Node:
         self.renewing.forget(tenure.token)
         timeout = tenure.spec.timeout
         give, bury = (tenure.giving_back(bury=how, timeout=timeout) for how in (tenure.doubt, True))
-        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), give, bury, tenure.deadline, gate)))
+        # Even if nobody knows whether it is back: who is next asks, and waits for it if need be.
+        told = None if gate is None else lambda _answer: gate.left()
+        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), give, bury, tenure.deadline, told)))
 
-    def insist(self, call: Run[int], until: float) -> None:
-        """Send this until it is answered, or local time ``until``. Any thread may say so."""
-        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), call, call, until)))
+    def insist(self, call: Run[int], until: float, told: Callable[[int | WireError], None] | None = None) -> None:
+        """Send this until it is answered, or local time ``until``; ``told`` is told of the first answer, or failure. Any thread
+        may say so."""
+        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), call, call, until, told)))
 
     def _give_back(self, due: GiveBack) -> None:
         def then(answer: int | WireError, _sent: float) -> None:
@@ -207,10 +211,10 @@ class Node:
                 now = self.clock()
                 if isinstance(answer, WireError) and now < due.until:
                     pause = min(1.0, 0.02 * 2**due.failures)
-                    self._give_backs.append(due._replace(at=now + pause, gate=None, failures=due.failures + 1))
+                    self._give_backs.append(due._replace(at=now + pause, told=None, failures=due.failures + 1))
                     self.keeper.wake_by(now + pause)
-            if due.gate is not None:
-                due.gate.left()  # even if nobody knows whether it is back: who is next asks, and waits for it if need be
+            if due.told is not None:
+                due.told(answer)
 
         self.commands.call(due.again if due.failures else due.call, then)
 
@@ -282,7 +286,7 @@ class Node:
                 self._inbox_at = now + 0.1
             else:
                 self.waiting.on_listening(now)
-                for gate in list(self._gates.values()):
+                for gate in [*self._gates.values(), *(held.gate for held in self.renewing.tenures() if held.gate)]:
                     gate.on_asked()  # somebody may have said so while nobody listened
                 for candidate in self.hopes.values():
                     candidate.wake()
@@ -320,7 +324,10 @@ class Node:
     def _on_asked(self, token: str) -> None:
         tenure = self.renewing.get(token)
         if tenure is not None:
-            self._ask(tenure.spec.keys[0])
+            if tenure.gate is not None:
+                tenure.gate.on_asked()
+            else:
+                self._ask(tenure.spec.keys[0])
             return
         self._asked_early[token] = None
         if len(self._asked_early) > EARLY:

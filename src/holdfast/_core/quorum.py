@@ -9,7 +9,9 @@ heads of different servers' queues would block each other: who waits is given a 
 
 from __future__ import annotations
 
-from holdfast._core.attempt import Grant, margin, milliseconds
+from dataclasses import replace
+
+from holdfast._core.attempt import Attempt, Grant, margin, milliseconds
 from holdfast._core.ballot import (
     CONFIRM,
     MARKER,
@@ -27,11 +29,13 @@ from holdfast._core.ballot import (
     Yes,
     verdict,
 )
-from holdfast._core.mutex import Busy
+from holdfast._core.mutex import Busy, Held
 from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
-from holdfast._core.renewing import renewal
+from holdfast._core.renewing import Tenure, renewal
 from holdfast._core.requests import Answer, Call, Draw, Now, Run, Unknown, WireError
+from holdfast._core.sharing import Ways
 from holdfast._core.votes import Mandate, Vote
+from holdfast._core.waiting import Waiter
 
 LOOK_EVERY = 1.0
 """Seconds after which one who waits looks for himself, on the average: a hint may be lost."""
@@ -52,20 +56,27 @@ async def acquire(candidate: Candidate, wait: float | None) -> Grant | Busy:
     Raises TooFew when there are not enough servers to vote, Disagreement when they do not go together, KeyConflict when
     somebody else's data is in the way. Whatever ends it other than a Grant, cancellation included, leaves nothing behind.
     """
-    started = await Now()
+    now = await Now()
     if wait is not None:
-        candidate.until = started + wait
+        candidate.until = now + wait
     try:
-        return await _campaign(candidate, wait == 0, started)
+        return await campaign(candidate, wait == 0, now)
     except BaseException:
         await give_up(candidate)
         raise
 
 
-async def _campaign(candidate: Candidate, at_once: bool, started: float) -> Grant | Busy:
+async def campaign(candidate: Attempt, at_once: bool, started: float, crowded: Waiter | None = None) -> Grant | Busy:
+    """Ask for votes until there is a majority, or `Attempt.until`; ``at_once``: once. ``crowded``: others wanted it, too, when
+    this process had it last."""
+    assert isinstance(candidate, Candidate)
+    if crowded is not None:
+        await _enroll(candidate, started)
     panel, tries, splits, contact = candidate.panel, 0, 0, started
     while True:
-        ballot = await _vote(candidate, started)
+        candidate.token = await Draw()
+        candidate.hints.clear()
+        ballot = await _vote(candidate, candidate.since or started)
         grant = await _settle(candidate, ballot) if ballot.reached else None
         if grant is not None:
             return grant
@@ -88,17 +99,20 @@ async def _campaign(candidate: Candidate, at_once: bool, started: float) -> Gran
         if candidate.hope or voters < panel.majority:
             await _await_a_chance(candidate, now + pause)
         else:
-            candidate.hope = await Draw()
-            await Enroll(candidate, now + candidate.spec.timeout)
+            await _enroll(candidate, now)
         candidate.waited = True
         tries += 1
 
 
-async def _vote(candidate: Candidate, started: float) -> Ballot:
-    """One round, under a new token."""
+async def _enroll(candidate: Candidate, now: float) -> None:
+    """Be told from now on when the lock may be free."""
+    candidate.hope = await Draw()
+    await Enroll(candidate, now + candidate.spec.timeout)
+
+
+async def _vote(candidate: Candidate, since: float, more: int = 0) -> Ballot:
+    """One round. ``more``: so many more fences for a token that has the lock."""
     panel, spec = candidate.panel, candidate.spec
-    candidate.token = await Draw()
-    candidate.hints.clear()
     candidate.pending = True
     candidate.voted = ["bury"] * len(panel.names)  # until we know better
     ballot = Ballot(panel)
@@ -113,7 +127,8 @@ async def _vote(candidate: Candidate, started: float) -> Ballot:
             milliseconds(panel.longest),
             panel.digest,
             candidate.hope,
-            int((now - started) * 1000),
+            int((now - since) * 1000),
+            more,
         ),
         PATIENT,
     )
@@ -137,29 +152,59 @@ async def _settle(candidate: Candidate, ballot: Ballot) -> Grant | None:
     ballot.check()
     spec, panel = candidate.spec, candidate.panel
     granted = ballot.granted()
-    fences = [answer.value.fence for answer in granted.values()]
-    fence = max(fences)
     length = spec.first_ttl - margin(spec.first_ttl)
     deadline = sorted((answer.sent for answer in granted.values()), reverse=True)[panel.majority - 1] + length
-    if fences.count(fence) < panel.majority:
+    fences = await _agree(candidate, granted, deadline)
+    now = await Now()
+    if fences is None or now >= deadline:
+        return None
+    others = any(answer.value.others for answer in granted.values())
+    grant = Grant(candidate, fences.fence, now, deadline, queued=others, last=fences.last)
+    mandate = grant.whole = Mandate(grant, panel.majority, candidate.hope)
+    for number, name in enumerate(panel.names):
+        if candidate.voted[number]:  # or it has said no
+            end = granted[number].sent + length if number in granted else now + length
+            part = Grant(candidate, fences.fence, now, end)
+            mandate.votes[number] = Vote(part, mandate, name, number in granted)
+    await Withdraw(candidate)
+    return grant
+
+
+async def _agree(candidate: Candidate, granted: dict[int, Answer[Yes]], deadline: float) -> Held | None:
+    """The fences that are the candidate's: the highest that were granted, which a majority has to know. None if it does not."""
+    votes = [answer.value for answer in granted.values()]
+    best = max(votes, key=lambda vote: vote.fence)
+    panel, spec = candidate.panel, candidate.spec
+    if sum(vote.fence == best.fence for vote in votes) < panel.majority:
         confirmed = Count(len(granted), panel.majority)
-        confirm = Run(CONFIRM, spec.keys[:2], (candidate.token, fence), PATIENT)
+        confirm = Run(CONFIRM, spec.keys[:2], (candidate.token, best.fence), PATIENT)
         calls: list[Call | None] = [confirm if number in granted else None for number in range(len(panel.names))]
         await Poll(calls, confirmed, min(spec.timeout, max(0.0, deadline - await Now())))
         if not confirmed.reached:
             return None
-    now = await Now()
-    if now >= deadline:
+    return Held(best.first, best.fence)
+
+
+async def again(candidate: Attempt, mandate: Tenure, more: int) -> Answer[Held] | None:
+    """As `sharing.Ways.again`: a round of votes for who has them already."""
+    assert isinstance(candidate, Candidate)
+    assert isinstance(mandate, Mandate)
+    asking = replace(candidate, token=mandate.token, hope="", hints=set(), voted=[])
+    ballot = await _vote(asking, await Now(), more)
+    granted = ballot.granted()
+    held: Held | None = Held(0, 0)
+    if ballot.reached and more:
+        held = await _agree(asking, granted, await Now() + asking.spec.timeout)
+    if not ballot.reached or held is None:
+        await give_up(asking)
         return None
-    grant = Grant(candidate, fence, now, deadline)
-    mandate = grant.whole = Mandate(grant, panel.majority)
-    for number, name in enumerate(panel.names):
-        if candidate.voted[number]:  # or it has said no
-            end = granted[number].sent + length if number in granted else now + length
-            part = Grant(candidate, fence, now, end)
-            mandate.votes[number] = Vote(part, mandate, name, candidate.hope, number in granted)
-    await Withdraw(candidate)
-    return grant
+    length = mandate.ttl - margin(mandate.ttl)
+    for number, answer in granted.items():
+        vote = mandate.votes.get(number)
+        if vote is not None and not vote.lost:
+            vote.deadline, vote.believed = max(vote.deadline, answer.sent + length), True
+    sent = min(answer.sent for answer in granted.values())
+    return Answer(held, sent, sent)
 
 
 async def _undo(candidate: Candidate, *, for_good: bool = False) -> None:
@@ -181,8 +226,9 @@ async def _undo(candidate: Candidate, *, for_good: bool = False) -> None:
     candidate.pending, candidate.voted = False, [""] * len(modes)
 
 
-async def give_up(candidate: Candidate) -> None:
+async def give_up(candidate: Attempt) -> None:
     """Leave nothing of a candidate behind. Never raises a WireError."""
+    assert isinstance(candidate, Candidate)
     try:
         if candidate.pending or candidate.hope:
             await _undo(candidate, for_good=True)
@@ -256,7 +302,7 @@ async def release(candidate: Candidate, mandate: Mandate) -> bool:
     calls: list[Call | None] = []
     for number in range(len(panel.names)):
         mode = "release" if number not in votes or votes[number].believed else "bury"
-        calls.append(Run(YIELD, spec.keys, (mandate.token, mode, candidate.hope), PATIENT))
+        calls.append(Run(YIELD, spec.keys, (mandate.token, mode, mandate.hope), PATIENT))
     count = Count(len(calls), panel.majority)
     try:
         await Poll(calls, count, spec.timeout)
@@ -279,3 +325,6 @@ def heard(count: Count, panel: Panel, yes: str) -> TooFew:
         else:
             said[name] = verdict(answer, decided=count.decided)
     return TooFew(said)
+
+
+ON_SEVERAL_SERVERS = Ways(campaign, again, give_up)

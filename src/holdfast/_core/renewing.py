@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast._core.attempt import GRID, Grant, Spec, answer_within, margin, milliseconds
+from holdfast._core.insist import insist
 from holdfast._core.mutex import RELEASE, RENEW
-from holdfast._core.requests import Run, insist
+from holdfast._core.requests import Run
 
 CLAIM_AFTER = 0.05
 """Seconds after a hand-over at which the claim window is turned into the full lease; a lock held for less saves the trip."""
@@ -22,6 +23,10 @@ INFINITY = float("inf")
 
 BATCH = 100
 """Renewals in one script: a run is kept short, so that the server serves others in between."""
+
+
+if TYPE_CHECKING:
+    from holdfast._core.gate import Gate
 
 
 class Owner(Protocol):
@@ -42,6 +47,7 @@ class Tenure:
         "doubt",
         "dropped",
         "ends_at",
+        "gate",
         "lost",
         "over",
         "owner",
@@ -66,6 +72,8 @@ class Tenure:
             self.renew_at = self.due_at(grant.taken + CLAIM_AFTER + 1 / spec.renew_grid)
         elif spec.renew:
             self.renew_at = self.due_at(grant.taken + (grant.deadline - grant.taken) * spec.renew_part)
+        self.gate: Gate | None = None
+        """Where those of this process wait for it, if that is not the gate of the key on one server."""
         self.lost = ""
         self.over = False
         """Given back, or not to be watched any more."""

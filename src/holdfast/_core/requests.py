@@ -44,11 +44,6 @@ class WireError(Exception):
         super().__init__(message)
         self.address = address
 
-    @property
-    def advice(self) -> str:
-        """What to do, where that is known, as the end of a sentence."""
-        return ""
-
 
 class NotSent(WireError):
     """No connection: the server has not seen the request."""
@@ -71,13 +66,6 @@ class Refused(WireError):
         self.code = message.split(" ", 1)[0].split(":", 1)[0]
         if "ACL failure in script" in message or "executing the script can't" in message:
             self.code = "NOPERM"
-
-    @property
-    def advice(self) -> str:
-        text = str(self)
-        # What a script may not do, only the text says: first that of Redis 7 and Valkey, then that of 6.2.
-        forbidden = self.code == "NOPERM" or "ACL failure in script" in text or "The user executing the script can't" in text
-        return "; `holdfast acl` prints the rights that the user of the server needs" if forbidden else ""
 
     @property
     def transient(self) -> bool:
@@ -141,17 +129,6 @@ Call = Run[Any] | Command
 
 
 @dataclass(slots=True)
-class Replicate(Request[Answer[tuple[Any, int]]]):
-    """Run a script that writes, and wait for ``replicas`` to acknowledge that, for ``timeout`` seconds: its reply, and how many
-    have. On a connection that nobody else uses: WAIT holds up what is behind it, and counts what was written on the same one.
-    Raises NotSent, Unknown or Refused."""
-
-    run: Run[Any]
-    replicas: int
-    timeout: float
-
-
-@dataclass(slots=True)
 class Now(Request[float]):
     """Local time in seconds: monotonic, and counting while the machine sleeps."""
 
@@ -203,13 +180,3 @@ class Delist(Request[None]):
     """The waiter waits no more, whatever came of it."""
 
     waiter: Waiter
-
-
-async def insist(call: Request[R]) -> R:
-    """Ask for something that does no harm when it is done twice: up to three times if there is no answer."""
-    for _ in range(2):
-        try:
-            return await call
-        except (NotSent, Unknown):
-            await Sleep(0.02)
-    return await call

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
 from holdfast._core.acquire import RECALL, ask, marked, take
 from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.ballot import TooFew
 from holdfast._core.gate import Failed, Gate, Given, Lead
 from holdfast._core.mutex import Busy, Held, give_up
 from holdfast._core.renewing import Tenure
 from holdfast._core.replicas import acknowledged
-from holdfast._core.requests import Delist, Draw, Now, Park, WireError
+from holdfast._core.requests import Answer, Delist, Draw, Now, Park, WireError
 from holdfast._core.waiting import Waiter
 
 
-async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
+class Ways(NamedTuple):
+    """How a lock is had and given up at the server, or the servers."""
+
+    take: Callable[[Attempt, bool, float, Waiter | None], Coroutine[Any, Any, Grant | Busy]]
+    """As `_core.acquire.take`."""
+    again: Callable[[Attempt, Tenure, int], Coroutine[Any, Any, Answer[Held] | None]]
+    """Ask for more time, and so many more fences, for a lease that is held. None: it is lost."""
+    give_up: Callable[[Attempt], Coroutine[Any, Any, None]]
+    """Leave nothing of an attempt behind."""
+
+
+async def again(attempt: Attempt, tenure: Tenure, more: int) -> Answer[Held] | None:
+    """As `Ways.again`, on one server."""
+    asking = Attempt(attempt.spec, tenure.token, doubt=tenure.doubt, until=attempt.until)
+    try:
+        answer = await ask(asking, await Now(), patient=attempt.waited, more=more)
+    finally:
+        tenure.doubt = asking.doubt
+    if isinstance(answer.value, Held) and not tenure.lost:
+        return Answer(answer.value, answer.sent, answer.came)
+    await give_up(asking)  # lost, as the keeper may have found meanwhile; and a late copy shall not take it again
+    return None
+
+
+ON_ONE_SERVER = Ways(take, again, give_up)
+
+
+async def acquire(attempt: Attempt, wait: float | None, ways: Ways = ON_ONE_SERVER) -> Grant | Busy:
     """As `_core.acquire.acquire`, for an attempt that has a gate."""
     now = 0.0
     if wait is not None:
@@ -33,18 +64,18 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
             elif given.fence and now < tenure.deadline:
                 return given
             else:  # or it took us so long to wake up that it is over, and the keeper has not noticed yet
-                given = await _freshen(attempt, tenure)
+                given = await _freshen(attempt, tenure, ways)
         if isinstance(given, Failed):
             raise given.error
-        return await _lead(attempt, given, wait == 0, now) if isinstance(given, Lead) else given
+        return await _lead(attempt, given, wait == 0, now, ways) if isinstance(given, Lead) else given
     except BaseException:
-        await abandon(attempt)
+        await abandon(attempt, ways)
         raise
 
 
-async def abandon(attempt: Attempt) -> None:
+async def abandon(attempt: Attempt, ways: Ways = ON_ONE_SERVER) -> None:
     """Leave nothing of an attempt behind, here or at the server, whatever it has got."""
-    gate = attempt.gate
+    gate, (_, _, give_up) = attempt.gate, ways
     if gate is None:
         return await give_up(attempt)
     try:
@@ -93,26 +124,21 @@ def _look(attempt: Attempt) -> Given | Busy:
     return gate.heard if leader is None else leader.busy
 
 
-async def _freshen(attempt: Attempt, tenure: Tenure) -> Given:
+async def _freshen(attempt: Attempt, tenure: Tenure, ways: Ways) -> Given:
     """There are no fences left, or hardly any time: ask the server for more of both, under the token that has the lock."""
-    gate = gate_of(attempt)
-    asking = Attempt(attempt.spec, tenure.token, doubt=tenure.doubt, until=attempt.until)
-    try:
-        answer = await ask(asking, await Now(), patient=attempt.waited, more=gate.wanted())
-    finally:
-        tenure.doubt = asking.doubt
-    if isinstance(answer.value, Held) and not tenure.lost:
+    gate, (_, again, _) = gate_of(attempt), ways
+    answer = await again(attempt, tenure, gate.wanted())
+    if answer is not None and not tenure.lost:
         return gate.freshened(attempt, tenure, answer.value, answer.sent)
-    await give_up(asking)  # lost, as the keeper may have found meanwhile; and a late copy shall not take it again
     tenure.lose("its key is gone or somebody else's")
     return gate.lost()
 
 
-async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float) -> Grant | Busy:
+async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float, ways: Ways) -> Grant | Busy:
     """Ask the server, for all of this process who want the lock."""
-    gate = attempt.gate
+    gate, (take, _, _) = attempt.gate, ways
     if gate is None:
-        return await acknowledged(await take(attempt, at_once, now))
+        return await acknowledged(await take(attempt, at_once, now, None))
     place = lead.place
     # Not where the inbox is still to be opened: with the server away one would wait for that, instead of being told at once.
     if place is None and gate.crowded and gate.node.reachable and not at_once:
@@ -120,7 +146,7 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float) -> Gran
         place = Waiter(attempt, gate.heard)  # asking first whether it is free would most likely be a trip for nothing
     try:
         result = await take(attempt, at_once, now, place)
-    except WireError as error:
+    except (WireError, TooFew) as error:
         gate.failed(attempt, error)
         raise
     result = await acknowledged(result)

@@ -11,13 +11,13 @@ from holdfast._core.requests import Run
 class Vote(Tenure):
     """What one server has granted; or may have, without our knowledge. Renewed as any lease on that server is."""
 
-    __slots__ = ("believed", "hope", "server", "whole")
+    __slots__ = ("believed", "server", "whole")
 
-    def __init__(self, grant: Grant, whole: Mandate, server: str, hope: str, believed: bool) -> None:
+    def __init__(self, grant: Grant, whole: Mandate, server: str, believed: bool) -> None:
         super().__init__(grant)
         self.whole = whole
+        self.gate = grant.attempt.gate
         self.server = server
-        self.hope = hope
         self.believed = believed
         """The server has said so. Else it has not answered yet; the first renewal will tell."""
 
@@ -34,18 +34,20 @@ class Vote(Tenure):
 
     def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
         mode = "bury" if bury or not self.believed else "release"
-        return Run(YIELD, self.spec.keys, (self.token, mode, self.hope), timeout)
+        return Run(YIELD, self.spec.keys, (self.token, mode, self.whole.hope), timeout)
 
 
 class Mandate(Tenure):
     """The lease as a whole: good for as long as a majority of the votes is. Nothing renews it but them."""
 
-    __slots__ = ("_least", "majority", "votes")
+    __slots__ = ("_least", "hope", "majority", "votes")
 
-    def __init__(self, grant: Grant, majority: int) -> None:
+    def __init__(self, grant: Grant, majority: int, hope: str) -> None:
         self.votes: dict[int, Vote] = {}
         """By the number of the server."""
         self.majority = majority
+        self.hope = hope
+        """Under which the servers know that who took it has waited; some may remember that still."""
         self._least = grant.deadline
         super().__init__(grant)
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._core.attempt import Attempt
+from holdfast._core.replicas import Replicate
 from holdfast._core.requests import (
     Answer,
     Call,
@@ -19,7 +20,6 @@ from holdfast._core.requests import (
     Now,
     Outcome,
     Park,
-    Replicate,
     Run,
     Sleep,
     TimedOut,

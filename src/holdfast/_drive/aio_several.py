@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
-from holdfast._core.requests import Answer, Call, Draw, NotSent, Now, Sleep, WireError
+from holdfast._core.requests import Answer, Call, Draw, NotSent, Now, Park, Sleep, WireError
 from holdfast._drive import aio
 from holdfast._drive.aio import AioSlot, driver_for
 from holdfast._drive.clock import clock
@@ -37,6 +37,7 @@ class Driver(aio.Driver):
         self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Poll: self._poll,
             Sleep: lambda request: asyncio.sleep(request.seconds),
+            Park: lambda request: request.attempt.slot.park(request.attempt.until),
             Enroll: self._enroll,
             Hark: self._hark,
         }

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.ballot import Candidate
+from holdfast._core.board import Board
 from holdfast._core.gate import Gate
 from holdfast._core.node import RECORD_AFTER, Node
 from holdfast._core.renewing import Tenure
@@ -46,6 +47,7 @@ class Keeper:
         self.mutex = threading.RLock()  # a signal handler may use locks, too
         self.selector = selectors.DefaultSelector()
         self._nodes: dict[Endpoint, Node] = {}
+        self._boards: dict[tuple[Endpoint, ...], Board] = {}
         self._links: list[Link | ForeignLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
@@ -75,6 +77,14 @@ class Keeper:
         """The gate of a lock of this process."""
         with self.mutex:
             return self._node(endpoint).gate(key)
+
+    def board(self, endpoints: tuple[Endpoint, ...], key: bytes) -> Gate:
+        """The gate of a lock over several servers."""
+        with self.mutex:
+            board = self._boards.get(endpoints)
+            if board is None:
+                board = self._boards[endpoints] = Board(tuple(self._node(endpoint) for endpoint in endpoints))
+            return board.gate(key)
 
     def enlist(self, endpoint: Endpoint, waiter: Waiter) -> bool:
         """Make a waiter known; True if the inbox listens, else its slot gets None when it does."""
@@ -194,7 +204,8 @@ class Keeper:
         return self._links[-1]
 
     def moved(self, endpoint: Endpoint, place: Any) -> None:
-        """A line to this endpoint was connected to ``place``: so must be the other one. In the keeper's thread."""
+        """A line to this endpoint was connected to ``place``: so must be the other one. None: neither is to stay where it is.
+        In the keeper's thread."""
         for link in self._links:
             if isinstance(link, Link) and link.serves(endpoint):
                 link.leave_for(place)
@@ -295,6 +306,8 @@ class Keeper:
         with self.mutex:
             for node in self._nodes.values():
                 node.close(NotSent("holdfast was closed", node.address))
+            for board in self._boards.values():
+                board.close(NotSent("holdfast was closed"))
             parts = [(node, *node.farewell()) for node in self._nodes.values()]
         for _, lost, _ in parts:
             for tenure in lost:  # first of all: whoever works under the lock shall stop before somebody else has it

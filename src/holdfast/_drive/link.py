@@ -119,7 +119,7 @@ class Link:
                     reply = error
             then(reply, sent)
             if isinstance(reply, WireError) and demoted(reply, self._endpoint):
-                self.fail("it is not the primary any more")
+                self._keeper.moved(self._endpoint, None)
 
         self._send(pack(call), call.timeout, on_reply)
 

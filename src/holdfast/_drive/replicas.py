@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast._core.requests import Answer, Replicate
+from holdfast._core.replicas import Replicate
+from holdfast._core.requests import Answer
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process
 from holdfast._wire.dedicated import outcome

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast._core.ballot import Candidate
 from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
-from holdfast._core.requests import Draw, Now, Sleep
+from holdfast._core.requests import Draw, Now, Park, Sleep
 from holdfast._drive import sync
 from holdfast._drive.clock import clock
 from holdfast._drive.ear import Slot
@@ -41,6 +41,7 @@ class Driver(sync.Driver):
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
             Sleep: lambda request: time.sleep(request.seconds),
+            Park: self._park,
             Enroll: self._enroll,
             Hark: self._hark,
             Withdraw: lambda request: withdraw(process, endpoints, request.candidate),

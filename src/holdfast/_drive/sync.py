@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from holdfast._core.replicas import Replicate
 from holdfast._core.requests import (
     Answer,
     Call,
@@ -16,7 +17,6 @@ from holdfast._core.requests import (
     Now,
     Outcome,
     Park,
-    Replicate,
     Run,
     Sleep,
     Wait,

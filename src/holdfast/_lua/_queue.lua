@@ -9,12 +9,6 @@ local function leave(state, queue, token)
   redis.call('HDEL', state, 'at:' .. token)
 end
 
--- The lock is the caller's already: at least `ttl` from now. Never less, because this may be a late copy of a request.
-local function extend(lock, ttl)
-  local left = redis.call('PTTL', lock)
-  if left == -1 or left < ttl then redis.call('PEXPIRE', lock, ttl) end
-end
-
 -- Whether anybody listens on this server. Asked before anything is published: replicas pass it on to those who listen there,
 -- whom PUBLISH does not count; one of them would believe what it is told, and have been passed over.
 local function listens(inbox)

@@ -43,3 +43,9 @@ local function keep_alive(state, queue, kept, ttl, now)
     if redis.call('TYPE', queue).ok == 'zset' then redis.call('PEXPIRE', queue, 2 * ms) end  -- or it is not ours
   end
 end
+
+-- The lock is the caller's already: at least `ttl` from now. Never less, because this may be a late copy of a request.
+local function extend(lock, ttl)
+  local left = redis.call('PTTL', lock)
+  if left == -1 or left < ttl then redis.call('PEXPIRE', lock, ttl) end
+end

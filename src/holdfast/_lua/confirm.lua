@@ -1,7 +1,8 @@
--- The fence that the servers have agreed on: raise this server's to it, if the lock is still the token's and nobody has a higher
--- one. A majority of these makes it the holder's; the highest answer alone, written back anywhere, would not (see the model).
+-- The fences that the servers have agreed on: raise this server's to the last of them, if the lock is still the token's and
+-- nobody has a higher one. A majority of these makes them the holder's; the highest answer alone, written back anywhere, would
+-- not (see the model).
 -- KEYS     lock, state
--- ARGV     token; fence
+-- ARGV     token; last fence
 -- RETURNS  1 confirmed | 0 the lock is not the token's any more, or there is a higher fence
 -- SINCE    Redis 5
 -- MODEL    models/quorum_fence.pml

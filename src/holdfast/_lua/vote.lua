@@ -2,8 +2,10 @@
 -- KEYS     lock, state, hopefuls, marker
 -- ARGV     token; lease in ms; the fence that all servers are asked to issue (us; 0: this server's time); the longest lease in
 --          ms; digest of the list of servers; id of the caller's hope, to be told when the lock is free, or ''; ms for which it
---          has waited
--- RETURNS  {run id, 1, fence, server time us}  granted, for the full lease; the same again for the same token
+--          has waited; if the holder has used up his fences: how many more he wants, else '0'
+-- RETURNS  {run id, 1, first fence, last fence, server time us, 1 if others hope for it}
+--                                              granted, for the full lease; the same again for the same token, unless more are
+--                                              wanted
 --          {run id, 0, remaining ms, last fence, holder's process, mark of the holder, server time us}
 --                                              busy; remaining -1: the holder's key has no expiry; 0: kept for a while for
 --                                              somebody who has waited longer
@@ -17,7 +19,8 @@
 -- MODEL    models/quorum_fence.pml
 --
 -- hopefuls (zset):  id of a hope -> since when it waits (server us, as far as it says so itself). A hint, not a queue: nothing is
---                   granted by it. In the state, next = '<id> <since> <until, server ms>': who was told last that the lock is
+--                   granted by it. Who leaves one tells the holder's process, if it is another one: '2 <holder's token>' in its
+--                   inbox. In the state, next = '<id> <since> <until, server ms>': who was told last that the lock is
 --                   free. For so long nobody gets it who has waited for less; or a holder who comes back at once would always be
 --                   quicker. Who has waited for longest wins over the choice of any server: so these cannot block each other.
 -- INCLUDE  _grant
@@ -28,6 +31,11 @@ local token, ttl, hint, hope = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), AR
 local AHEAD = 2000000  -- us by which the callers may move the fence ahead of this server's clock
 local now = now_us()
 
+local function others(key)
+  local hoping = redis.pcall('EXISTS', key)
+  return type(hoping) == 'number' and hoping or 0
+end
+
 local function vote()
   local holder = redis.pcall('GET', lock)
   if type(holder) == 'table' then return refused(lock, holder) end
@@ -36,18 +44,25 @@ local function vote()
   if fields[3] and fields[3] ~= '1' then return {-3, fields[3]} end
   if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end
   local last, since = tonumber(fields[1]) or 0, now - tonumber(ARGV[7]) * 1000
-  if holder == token and last > 0 then return {1, last, now} end
+  local more = tonumber(ARGV[8])
+  if holder == token and last > 0 and more == 0 then
+    extend(lock, ttl)
+    return {1, last - BLOCK + 1, last, now, others(hopefuls)}
+  end
 
   local wanted, next_since, next_until = string.match(fields[5] or '', '^(%S+) (%d+) (%d+)$')
   local kept = wanted and wanted ~= hope and tonumber(next_until) * 1000 > now and tonumber(next_since) < since
   if (holder and holder ~= token) or kept then
+    local process = string.match(holder or wanted, '^(%x+)%.%x+~?$')
     if hope ~= '' then
-      redis.call('ZADD', hopefuls, since, hope)
+      local new = redis.call('ZADD', hopefuls, since, hope)
       redis.call('PEXPIRE', hopefuls, KEEP)
       keep_alive(state, hopefuls, fields[4], ttl, now)
+      if new == 1 and holder and process and process ~= string.match(token, '^[^.]+') then
+        redis.pcall('PUBLISH', 'hf:inbox:' .. process, '2 ' .. holder)
+      end
     end
-    if not holder then return {0, 0, last, string.match(wanted, '^[^.]+'), '', now} end
-    local process = string.match(holder, '^(%x+)%.%x+~?$')
+    if not holder then return {0, 0, last, process or '', '', now} end
     return {0, redis.call('PTTL', lock), last, process or '', string.sub(redis.sha1hex(holder), 1, 12), now}
   end
 
@@ -55,10 +70,11 @@ local function vote()
   if hope ~= '' then redis.call('ZREM', hopefuls, hope) end
   keep_alive(state, hopefuls, fields[4], ttl, now)
   if hint == 0 then hint = now end
-  local fence = math.max(last + 1, math.min(hint, now + AHEAD))
-  redis.call('HSET', state, 'fence', fence)
-  redis.call('SET', lock, token, 'PX', ttl)
-  return {1, fence, now}
+  local first = math.max(last + 1, math.min(hint, now + AHEAD))
+  last = first + math.max(BLOCK, more) - 1
+  redis.call('HSET', state, 'fence', last)
+  if holder then extend(lock, ttl) else redis.call('SET', lock, token, 'PX', ttl) end
+  return {1, first, last, now, others(hopefuls)}
 end
 
 local run, refusal = quarantine(marker, tonumber(ARGV[4]), ARGV[5], now)

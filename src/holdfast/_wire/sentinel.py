@@ -74,14 +74,16 @@ class Sentinel:
         raise self._not_found(said, failures, named=bool(doubtful))
 
     def _ask(self, watcher: Endpoint, limit: float) -> tuple[str, int] | None:
-        """Host and port of the primary, as this Sentinel knows it; None if it does not know the service, or sees too few
-        others. Raises NotSent, Unknown or Refused."""
+        """Host and port of the primary, as this Sentinel knows it; None if it does not know the service. Raises NotSent,
+        Unknown, and Refused, also where it sees too few others."""
         with closing(Connection(watcher, limit)) as connection:
             named = _reply(connection, watcher, limit, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
             if not named:
                 return None
-            if self._seen_by and len(_reply(connection, watcher, limit, "SENTINEL", "SENTINELS", self.service)) < self._seen_by:
-                return None
+            if self._seen_by:
+                others = len(_reply(connection, watcher, limit, "SENTINEL", "SENTINELS", self.service))
+                if others < self._seen_by:
+                    raise Refused(f"{watcher.address} sees {others} other Sentinels, of {self._seen_by} that the client wants")
         host, port = named
         return self._host or host.decode(), int(port)
 

@@ -152,7 +152,8 @@ def _options(query: str, known: set[str]) -> dict[str, str]:
     unknown = set(options) - known
     if unknown:
         # Behind a password, it may be the rest of it, after an & that should have been %26.
-        which = "; an & in a password is written %26" if "password" in options else f" {min(unknown)!r}"
+        hidden = "password" in options or "sentinel_password" in options
+        which = "; an & in a password is written %26" if hidden else f" {min(unknown)!r}"
         raise _bad_url(f"unknown option{which}; known are {', '.join(sorted(known))}")
     return options
 

@@ -128,7 +128,7 @@ async def _free_aio(plan: Plan, urls: Sequence[str]) -> list[Row]:
     lock = holdfast.aio.Redlock(urls, f"{PREFIX}quorum:aio", ttl=TTL)
     noted: list[float] = []
 
-    async def turn(_: str) -> None:
+    async def turn(_name: str) -> None:
         for _ in range(TURN):
             start = _clock()
             await lock.acquire()

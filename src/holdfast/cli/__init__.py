@@ -23,6 +23,7 @@ COMMANDS = {
     "run": ("holdfast.cli.run", "run a command under a lock"),
     "server": ("holdfast.cli.server", "this machine's own server: status, stop, or one in the foreground"),
     "doctor": ("holdfast.cli.doctor", "whether a server is fit for locks, and what to do if not"),
+    "nodes": ("holdfast.cli.nodes", "servers that hold locks together: which of them vote; init declares new ones"),
     "acl": ("holdfast.cli.acl", "the rights on the server that locks need, as a line for its access control"),
     "bench": ("holdfast.cli.bench", "measure locks here: against the bare server and against other locks"),
     "demo": ("holdfast.cli.demo", "see what a lock does, on a server of its own, in 20 seconds"),

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+from contextlib import closing
 
 from holdfast import _access
+from holdfast._core.requests import WireError
+from holdfast._wire import resp
+from holdfast._wire.blocking import Connection
+from holdfast._wire.url import from_url
 from holdfast.cli import output
 from holdfast.errors import ConfigError
 
@@ -19,10 +24,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--user", default="holdfast", metavar="NAME", help="of the user (default: holdfast)")
     add("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
     add("--key", action="append", default=[], metavar="PATTERN", help="keys of locks that have key=; may be repeated")
+    add("--sentinel", action="store_true", help="clients find the server by Sentinels, and ask it whether it is the primary")
+    add("--replicas", action="store_true", help="locks are to be acknowledged by replicas (replicas=n)")
     add("--redlock", action="store_true", help="the server is one of several that hold a lock together")
     add("--guard", action="append", default=[], metavar="PATTERN", help="keys that holdfast.guard writes; may be repeated")
     add("--select", action="store_true", help="the locks are in another database than 0")
-    add("--server-version", type=_version, metavar="N.N", help="leave out what a server of this version does not know (6.2)")
+    knows = parser.add_mutually_exclusive_group()
+    knows.add_argument("--server-version", type=_version, metavar="N.N", help="leave out what this one does not know (6.2)")
+    knows.add_argument("--url", help="leave out what this server does not know")
 
 
 def _version(text: str) -> tuple[int, int]:
@@ -38,16 +47,30 @@ def main(args: argparse.Namespace) -> int:
         args.parser.error("--user: a name without spaces")
     try:
         words = _access.rule(
-            ["lock", *(["redlock"] if args.redlock else []), *(["guard"] if args.guard else [])],
+            ["lock", *(name for name in ("redlock", "sentinel", "replicas", "guard") if getattr(args, name))],
             prefix=args.prefix,
             raw_keys=args.key,
             guarded=args.guard,
             select=args.select,
-            version=args.server_version or _access.OLDEST,
+            version=None if args.url else args.server_version or _access.OLDEST,
         )
+        unknown = _unknown(args.url, [word[1:] for word in words if word[0] == "+"]) if args.url else set()
     except ConfigError as error:
         output.say(f"acl: {error}")
         return output.EX_USAGE
+    except WireError as error:
+        output.say(f"acl: {error}")
+        return output.EX_UNAVAILABLE
     words.insert(words.index("on") + 1, ">PASSWORD")
-    print("ACL SETUSER", args.user, *words)
+    print("ACL SETUSER", args.user, *(word for word in words if word[1:] not in unknown))
     return 0
+
+
+def _unknown(url: str, names: list[str]) -> set[str]:
+    """The commands among these that the server does not know. Raises WireError."""
+    endpoint = from_url(url)
+    with closing(Connection(endpoint, 2.0)) as connection:
+        connection.set_timeout(2.0)
+        found = connection.exchange(resp.command("COMMAND", "INFO", *(name.partition("|")[0] for name in names)))
+    resp.check(found, endpoint)
+    return {name for name, known in zip(names, found, strict=True) if not known}

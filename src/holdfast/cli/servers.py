@@ -23,18 +23,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def urls(args: argparse.Namespace) -> list[str]:
-    """Those given; or that of the environment; or none. Bad usage ends the process."""
+    """Those given; or those of the environment; or none. Bad usage ends the process."""
     if any("@" in url or "password=" in url for url in args.url):
         output.say("a password in --url can be seen by everybody on this machine: use HOLDFAST_URL or --url-file")
     found = list(args.url)
     if args.url_file is not None:
         try:
             with open(args.url_file, encoding="utf-8") as file:  # noqa: PTH123 (pathlib imports slowly)
-                found += [line.strip() for line in file if line.strip()]
+                found += file.read().split()
         except UnicodeDecodeError:
             args.parser.error(f"--url-file {args.url_file}: not UTF-8")
         except OSError as error:
             args.parser.error(f"--url-file {args.url_file}: {error.strerror}")
     if not found:
-        found = [os.environ[name].strip() for name in VARIABLES if os.environ.get(name, "").strip()][:1]
+        found = next((os.environ[name].split() for name in VARIABLES if os.environ.get(name, "").strip()), [])
     return found

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from hiredis import ReplyError
 
+from holdfast import _access
 from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Command, Refused, Run, WireError
@@ -81,11 +82,11 @@ def gather(endpoint: Endpoint, terms: Terms) -> Facts:
         if isinstance(pong, ReplyError):
             raise Refused(str(pong), endpoint.address)
         _ask_about_itself(line, facts)
-        _clock(line, facts)
+        clock(line, facts)
         _try_a_lock(line, endpoint, facts, terms)
         facts.keys = look_at_keys(line, terms.prefix)
     except WireError as error:
-        facts.error = str(error) + error.advice
+        facts.error = str(error) + _access.advice(error)
     except Exception as error:  # noqa: BLE001 - a client of the user's own make may raise anything
         facts.error = f"{type(error).__name__}: {error}"
     finally:
@@ -139,7 +140,8 @@ def _ask_about_itself(line: Line, facts: Facts) -> None:
     facts.config = config or None
 
 
-def _clock(line: Line, facts: Facts) -> None:
+def clock(line: Line, facts: Facts) -> None:
+    """Round trip, and the difference of the clocks."""
     trips = []
     for _ in range(7):
         start = time.monotonic()

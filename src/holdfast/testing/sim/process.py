@@ -60,7 +60,7 @@ class Process:
         self.cut_off_from: set[Server] = set()
         """Servers that it does not reach: nothing comes through, and nobody is told."""
         self.far: dict[Server, float] = {}
-        """Servers to which messages take so many times longer."""
+        """Servers to which messages take longer, and by how many seconds."""
         self._base = EPOCH + offset
         self._rate = rate
         self._wake_at = INFINITY

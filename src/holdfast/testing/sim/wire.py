@@ -132,8 +132,8 @@ class Wire:
         self._alarm: Entry | None = None
         server.wires.append(self)
         self.silent = server in process.cut_off_from
-        self.distance = process.far.get(server, 1.0)
-        """So many times longer messages take on it."""
+        self.distance = process.far.get(server, 0.0)
+        """Seconds that each message takes longer."""
 
     # The process's end
 

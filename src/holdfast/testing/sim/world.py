@@ -123,7 +123,7 @@ class World:
 
     def post(self, pipe: Pipe) -> None:
         """A message was put into a pipe: it will arrive, behind those before it."""
-        due = self.now + self.weather.delay() * pipe.wire.distance
+        due = self.now + self.weather.delay() + pipe.wire.distance
         pipe.due = due = max(pipe.due, due)
         self._number += 1
         heappush(self._heap, [due, self._number, pipe.deliver, ()])

@@ -1,0 +1,76 @@
+"""What the gates of a lock over several servers need (`_core.surroundings`): the nodes of all of them, as if they were one."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import AbstractContextManager
+
+from holdfast._core.gate import Gate
+from holdfast._core.node import Node
+from holdfast._core.renewing import Tenure
+from holdfast._core.requests import WireError
+from holdfast._core.votes import Mandate
+from holdfast._core.waiting import Waiting
+
+
+class Board:
+    """The nodes of one process for the servers that vote together."""
+
+    def __init__(self, nodes: tuple[Node, ...]) -> None:
+        self.nodes = nodes
+        self.waiting = Waiting()  # nobody stands in a queue: there is none
+        self._majority = len(nodes) // 2 + 1
+        self._gates: weakref.WeakValueDictionary[bytes, Gate] = weakref.WeakValueDictionary()
+
+    def gate(self, key: bytes) -> Gate:
+        """The gate of a lock; the keeper's mutex is held."""
+        gate = self._gates.get(key)
+        if gate is None:
+            gate = self._gates[key] = Gate(self)
+        return gate
+
+    @property
+    def mutex(self) -> AbstractContextManager[object]:
+        return self.nodes[0].mutex
+
+    @property
+    def reachable(self) -> bool:
+        return sum(node.reachable for node in self.nodes) >= self._majority
+
+    def clock(self) -> float:
+        return self.nodes[0].clock()
+
+    def stirs(self) -> bool:
+        return any(node.stirs() for node in self.nodes)
+
+    def be_reachable(self) -> None:
+        for node in self.nodes:
+            node.be_reachable()
+
+    def asked_for(self, token: str) -> bool:
+        return sum(node.asked_for(token) for node in self.nodes) > 0  # all of them are asked: each is to forget it
+
+    def look_at(self, gate: Gate, at: float) -> None:
+        self.nodes[0].look_at(gate, at)
+
+    def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
+        """On all servers; it is back when a majority has answered, whatever that was, or failed to."""
+        assert isinstance(tenure, Mandate)
+        tenure.end()
+        left = min(self._majority, len(tenure.votes))
+
+        def answered(_answer: int | WireError) -> None:
+            nonlocal left
+            left -= 1
+            if not left and gate is not None:
+                gate.left()
+
+        for number, vote in tenure.votes.items():
+            node = self.nodes[number]
+            node.renewing.forget(vote.token)
+            node.insist(vote.giving_back(bury=False, timeout=vote.spec.timeout), vote.deadline, answered)
+
+    def close(self, error: WireError) -> None:
+        """This process stops: nobody waits any more; the keeper's mutex is held."""
+        for gate in list(self._gates.values()):
+            gate.close(error)

@@ -1,0 +1,119 @@
+"""``holdfast nodes``: servers that hold locks together; which of them vote. ``init`` declares new ones."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli import output, servers
+from holdfast.cli.durations import positive_duration
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_COLUMNS = ("server", "votes", "trip ms", "version", "up for s", "clock s", "locks")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.epilog = (
+        "Exit codes: 0 all servers vote, 1 a majority does, 2 no lock can be had, 64 bad usage.\n"
+        "Of init: 0 all are declared, or were before, 2 not all."
+    )
+    parser.add_argument("action", nargs="?", choices=("init",), help="declare servers new: they hold no lock they could forget")
+    servers.add_options(parser)
+    parser.add_argument(
+        "--max-ttl", metavar="TIME", type=positive_duration, default=60.0, help="the longest lease on these servers (60)"
+    )
+    parser.add_argument("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
+    parser.add_argument("--force", action="store_true", help="init: whatever the servers remember")
+    parser.add_argument("--json", action="store_true", help="answer in JSON")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run it; returns the exit code."""
+    if args.force and args.action is None:
+        args.parser.error("--force is for init")
+    urls = servers.urls(args)
+    if not urls:
+        args.parser.error("no servers: give --url for each, or --url-file")
+    try:
+        return _declare(urls, args) if args.action else _show(urls, args)
+    except ConfigError as error:
+        output.say(f"nodes: {error}")
+        return output.EX_USAGE
+
+
+def _declare(urls: list[str], args: argparse.Namespace) -> int:
+    from holdfast import _redlock, declare_new
+    from holdfast.doctor import nodes
+
+    if not args.force:
+        found = nodes.look(*_redlock.find(urls, "sync", args.max_ttl), args.prefix)
+        blank = [node.name for node in found if node.marker is None and not node.facts.error]
+        if blank and any(node.marker for node in found):
+            output.say(
+                f"nodes init: others remember what was agreed on, {', '.join(blank)} may have forgotten locks that are held; "
+                f"left alone, it votes by itself after {args.max_ttl:g} s; --force declares it new all the same"
+            )
+            return 2
+    results = declare_new(urls, max_ttl=args.max_ttl, force=args.force)
+    if args.json:
+        print(json.dumps({output.clean(name): output.clean(text) for name, text in results.items()}))
+    else:
+        for name, text in results.items():
+            print(output.clean(f"{name}: {text}"))
+    return 0 if all(text.startswith(("declared", "votes already")) for text in results.values()) else 2
+
+
+def _show(urls: list[str], args: argparse.Namespace) -> int:
+    from holdfast import _redlock
+    from holdfast.doctor import nodes
+
+    endpoints, panel = _redlock.find(urls, "sync", args.max_ttl)
+    found = nodes.look(endpoints, panel, args.prefix)
+    skews = nodes.skews(found)
+    rows = [nodes.row(node, panel, skews.get(node.name)) for node in found]
+    votes = sum(bool(row["votes"]) for row in rows)
+    level = 0 if votes == len(rows) else 1 if votes >= panel.majority else 2
+    if args.json:
+        text = json.dumps({"votes": votes, "majority": panel.majority, "exit_code": level, "servers": rows})
+        print(output.clean(text))
+        return level
+    _table([_COLUMNS, *(_cells(row) for row in rows)])
+    for row in rows:
+        if not row["votes"]:
+            print(output.clean(f"{row['server']}: {row['why']}"))
+    spare = votes - panel.majority
+    print(
+        f"{votes} of {len(rows)} vote, {panel.majority} are needed: "
+        + (f"locks can be had, and {spare} more may fail" if spare >= 0 else "no lock can be had")
+    )
+    return level
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    def text(value: object, form: str = "{}") -> str:
+        return "-" if value is None else form.format(value)
+
+    ahead = row["clock_ahead_s"]
+    clock = "same" if ahead is not None and abs(ahead) <= 2 * row["clock_doubt_s"] + 0.001 else text(ahead, "{:+.3f}")
+    holds = text(row["holds"]) + (" or more" if row["holds_more"] else "")
+    votes = "yes" if row["votes"] else "no" if row["up"] else "away"
+    return (
+        row["server"],
+        votes,
+        text(row["round_trip_ms"], "{:.2f}"),
+        text(row["version"]),
+        text(row["uptime_s"]),
+        clock,
+        holds,
+    )
+
+
+def _table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(output.clean("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()))

@@ -1,0 +1,131 @@
+"""Servers that hold locks together, as ``holdfast nodes`` shows them: which of them vote, and what each of them has."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from hiredis import ReplyError
+
+from holdfast._core.ballot import MARKER, Panel
+from holdfast._core.requests import WireError
+from holdfast._wire.blocking import Connection
+from holdfast._wire.endpoint import Endpoint
+from holdfast.doctor.asking import LOOK, PATIENCE, Line, clock, read_info
+from holdfast.doctor.facts import Facts
+from holdfast.doctor.judging import flavour
+
+
+@dataclass
+class Node:
+    """One of several servers. None: not known."""
+
+    name: str
+    facts: Facts
+    marker: tuple[str, float, float, str] | None = None
+    """What it remembers: run id, since when it counts (s), longest lease (s), digest of the servers."""
+    now: float = 0.0
+    """Its clock, in seconds."""
+    holds: int | None = None
+    """How many locks are held there."""
+    more: bool = False
+    """There may be more: the server has too many keys to look at all of them."""
+
+
+def look(endpoints: Sequence[Endpoint], panel: Panel, prefix: str) -> list[Node]:
+    """Asks all of them at the same time. Raises nothing: a server that is away is one."""
+    with ThreadPoolExecutor(len(endpoints), "holdfast-nodes") as threads:
+        return list(threads.map(lambda name, endpoint: _look(name, endpoint, prefix), panel.names, endpoints))
+
+
+def _look(name: str, endpoint: Endpoint, prefix: str) -> Node:
+    node = Node(name, Facts(endpoint.address))
+    connection: Connection | None = None
+    try:
+        connection = Connection(endpoint, PATIENCE)
+        connection.set_timeout(min(PATIENCE, endpoint.timeout))
+        line = Line(connection)
+        node.facts.info = read_info(line.ask("INFO", "server"))
+        clock(line, node.facts)
+        node.now = time.time() + (node.facts.ahead or 0.0)
+        fields = line.ask("HMGET", MARKER, "run", "since", "lease", "servers")
+        if isinstance(fields, ReplyError):
+            node.facts.error = str(fields)
+        elif None not in fields:
+            run, since, lease, servers = (field.decode(errors="replace") for field in fields)
+            node.marker = run, int(since) / 1000, int(lease) / 1000, servers
+        node.holds, node.more = _held(line, prefix)
+    except WireError as error:
+        node.facts.error = str(error)
+    finally:
+        if connection is not None:
+            connection.close()
+    return node
+
+
+def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
+    """Number of locks, as far as time allows, and whether there may be more."""
+    found, cursor, end = 0, b"0", time.monotonic() + LOOK
+    pattern = re.sub(r"([*?\[\]\\])", r"\\\1", prefix) + "{*}"
+    while True:
+        reply = line.ask("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+        if isinstance(reply, ReplyError):
+            return None, False
+        cursor, page = reply
+        found += len(page)
+        if cursor == b"0" or time.monotonic() > end:
+            return found, cursor != b"0"
+
+
+def vote(node: Node, panel: Panel) -> tuple[bool, str]:
+    """Whether the server votes, and if not, why, and for how long."""
+    if node.facts.error:
+        return False, node.facts.error
+    if node.marker is None:
+        waits = f"votes {panel.longest:g} s after it is first asked"
+        return False, f"is new, or has forgotten everything: {waits}. Only if it is new: holdfast nodes init"
+    run, since, lease, servers = node.marker
+    if lease != panel.longest:
+        return False, f"its users have agreed on max_ttl={lease:g}"
+    if servers != panel.digest:
+        return False, "its users have agreed on another list of servers"
+    wait = math.ceil(lease * 1010) / 1000 + 0.002
+    if node.facts.info is not None and node.facts.info.get("run_id") != run:
+        return False, f"was started again: votes {wait:.0f} s after it is first asked"
+    left = since + wait - node.now
+    return (False, f"may have forgotten votes; votes again in {left:.0f} s") if left > 0 else (True, "votes")
+
+
+def skews(nodes: Sequence[Node]) -> dict[str, float]:
+    """Seconds by which each clock is ahead of the median of the others."""
+    known = {node.name: node.facts.ahead for node in nodes if node.facts.ahead is not None}
+    found = {}
+    for name, ahead in known.items():
+        others = [other for peer, other in known.items() if peer != name]
+        if others:
+            found[name] = ahead - statistics.median(others)
+    return found
+
+
+def row(node: Node, panel: Panel, skew: float | None) -> dict[str, object]:
+    """What is to be said about a server, for programs."""
+    info = node.facts.info or {}
+    votes, why = vote(node, panel)
+    return {
+        "server": node.name,
+        "up": not node.facts.error,
+        "votes": votes,
+        "why": why,
+        "round_trip_ms": None if node.facts.round_trip is None else round(node.facts.round_trip * 1000, 3),
+        "version": flavour(node.facts) if info else None,
+        "uptime_s": int(info["uptime_in_seconds"]) if info.get("uptime_in_seconds", "").isdecimal() else None,
+        "clock_ahead_s": None if skew is None else round(skew, 4),
+        "clock_doubt_s": round(node.facts.doubt, 4),
+        "holds": node.holds,
+        "holds_more": node.more,
+    }

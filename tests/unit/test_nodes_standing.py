@@ -1,0 +1,39 @@
+"""Which of several servers vote, as `holdfast nodes` tells it: by what they remember, without asking them to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast._core.ballot import Panel
+from holdfast.doctor.facts import Facts
+from holdfast.doctor.nodes import Node, skews, vote
+
+PANEL = Panel(("a", "b", "c"), "digest", 60.0)
+GOOD = Node("a", Facts("a", info={"run_id": "r1"}), marker=("r1", 0.0, 60.0, "digest"), now=1_000.0)
+
+
+@pytest.mark.parametrize(
+    ("node", "votes", "why"),
+    [
+        (GOOD, True, "votes"),
+        (replace(GOOD, marker=("r1", 939.3, 60.0, "digest")), True, "votes"),
+        (replace(GOOD, marker=("r1", 950.0, 60.0, "digest")), False, "votes again in 11 s"),
+        (replace(GOOD, marker=None), False, "votes 60 s after it is first asked. Only if it is new: holdfast nodes init"),
+        (replace(GOOD, marker=("r0", 0.0, 60.0, "digest")), False, "was started again: votes 61 s after"),
+        (replace(GOOD, marker=("r1", 0.0, 30.0, "digest")), False, "agreed on max_ttl=30"),
+        (replace(GOOD, marker=("r1", 0.0, 60.0, "other")), False, "another list of servers"),
+        (replace(GOOD, facts=Facts("a", error="no server at a")), False, "no server at a"),
+    ],
+)
+def test_who_votes(node: Node, votes: bool, why: str) -> None:
+    found, said = vote(node, PANEL)
+    assert found is votes
+    assert why in said
+
+
+def test_a_clock_is_compared_with_those_of_the_others() -> None:
+    nodes = [Node(name, Facts(name, ahead=ahead)) for name, ahead in zip("abcd", (0.0, 0.0, 5.0, None), strict=True)]
+    assert skews(nodes) == {"a": -2.5, "b": -2.5, "c": 5.0}
+    assert skews(nodes[:1]) == {}
