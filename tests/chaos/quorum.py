@@ -62,6 +62,7 @@ class Quorum:
 
         return [
             *self.restarts(),
+            Fault("majority killed", "restart", (0.0, 0.5), killed(majority)),
             Fault("majority stopped", "silence", (0.1, 1.0), stopped(majority)),
             *disturbances(self._some(SERVERS)),
             *on_the_way(lambda rng: rng.sample(self._middles, rng.randint(1, 2))),
