@@ -43,5 +43,6 @@ def test_what_is_imported_for_a_command(hf: Holdfast, name: str) -> None:
     assert "holdfast._drive.sync" in ours, "no lock was taken"
     assert {module for module in ours if not module.startswith(PACKAGES)} <= set(OURS.split())
     assert not ours & {"holdfast._drive.aio", "holdfast._wire.multiplex"}
-    others = {module.partition(".")[0] for module in loaded - ours}
+    # The process record wants json, 20 ms after the lock was taken: a quick command has ended by then, on a machine that is.
+    others = {module.partition(".")[0] for module in loaded - ours} - {"json"}
     assert {module for module in others if not module.startswith("_") or module == "_hashlib"} <= set(OTHERS.split())

@@ -63,7 +63,7 @@ class Case(NamedTuple):
 
 def vote(box: Box, who: str, hope: str = "") -> object:
     box.redis.eval(source("declare"), 1, "hf:marker", 30_000, "digest", 0)
-    return box.redis.eval(source("vote"), 4, *MARKED, who, 30_000, 0, 30_000, "digest", hope, 0)
+    return box.redis.eval(source("vote"), 4, *MARKED, who, 30_000, 0, 30_000, "digest", hope, 0, 0)
 
 
 def told(box: Box) -> None:
@@ -81,7 +81,7 @@ LOCK_CASES = [
         ("refresh", lambda box: box.deafen("b")),
     ]
 ]
-VOTE = (B, 30_000, 0, 30_000, "digest", HOPE, 10)
+VOTE = (B, 30_000, 0, 30_000, "digest", HOPE, 10, 0)
 REDLOCK_CASES = [
     Case("declare", ("hf:marker",), (30_000, "digest", 1), lambda box: vote(box, A)),
     Case("vote", MARKED, VOTE, lambda box: box.redis.eval(source("declare"), 1, "hf:marker", 30_000, "digest", 0)),

@@ -133,9 +133,9 @@ Reply = Yes | Taken | Waits | Disagrees | Conflict
 
 def _read_vote(raw: object) -> Reply:
     reply: Reply
+    if raw[1] == 1:  # the usual answer, and a pattern match costs much more
+        return Yes(raw[0], raw[2], raw[3], raw[4], raw[5] == 1)
     match raw:
-        case [bytes(run), 1, int(first), int(last), int(time), int(others)]:
-            reply = Yes(run, first, last, time, others == 1)
         case [bytes(run), 0, int(ms), int(last), bytes(process), bytes(mark), int(time)]:
             reply = Taken(run, None if ms == -1 else max(0, ms) / 1000, last, process.decode(), mark.decode(), time)
         case [bytes(run), -5, int(ms)]:

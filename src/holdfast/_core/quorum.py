@@ -182,7 +182,8 @@ async def _agree(candidate: Candidate, granted: dict[int, Answer[Yes]], deadline
         await Poll(calls, confirmed, min(spec.timeout, max(0.0, deadline - await Now())))
         if not confirmed.reached:
             return None
-    return Held(best.first, best.fence)
+    # From the highest first number: a lower one may have been issued before by one of the others.
+    return Held(max(vote.first for vote in votes), best.fence)
 
 
 async def again(candidate: Attempt, mandate: Tenure, more: int) -> Answer[Held] | None:

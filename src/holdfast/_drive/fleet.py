@@ -15,10 +15,11 @@ from typing import Any
 
 from holdfast._core.ballot import Horizon, Tally
 from holdfast._core.polling import Poll
-from holdfast._core.requests import Answer, NotSent, WireError
+from holdfast._core.requests import Answer, Call, NotSent, WireError
 from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.resp import pack
 
 
 class Fleet:
@@ -65,16 +66,19 @@ class Fleet:
         for link in self._links:
             link.overdue(start)
         count = _Count(poll.tally)
+        last: Call | None = None
         for number, call in enumerate(poll.calls):
             if call is None:
                 continue
+            if call is not last:
+                last, packed = call, pack(call)
             link = self._links[number]
             then = count.expect(number)
             if poll.begins and link.owes_since() < start - poll.within:
                 address = self.endpoints[number].address
                 then(NotSent(f"has not answered for {start - link.owes_since():.1f} s", address), start)
             else:
-                link.call(call, then)
+                link.call(call, then, packed)
         until = start + poll.within
         while count.open and not count.decided and (left := until - clock()) > 0:
             self._look(left)

@@ -23,7 +23,7 @@ from holdfast._wire.resp import demoted, forgotten, pack, value
 
 log = logger("holdfast.keeper")
 
-READ_SIZE = 65536
+READ_SIZE = 16384
 
 CONNECTED_WITHIN = 0.2
 """Seconds that a connection may take at least, however soon an answer is wanted."""
@@ -101,9 +101,9 @@ class Link:
         self._due = float("inf")
         """No later than the first deadline of what was sent and not answered, or waits for the connection."""
 
-    def call(self, call: Call, then: Then) -> None:
+    def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
         """Send a call, opening the connection if need be. ``then`` is called exactly once, by the keeper thread, with the typed
-        reply or the WireError instead of one."""
+        reply or the WireError instead of one. ``packed``: its bytes, where others get the same."""
 
         def on_reply(reply: Any, sent: float) -> None:
             if forgotten(reply):
@@ -121,7 +121,7 @@ class Link:
             if isinstance(reply, WireError) and demoted(reply, self._endpoint):
                 self._keeper.moved(self._endpoint, None)
 
-        self._send(pack(call), call.timeout, on_reply)
+        self._send(packed or pack(call), call.timeout, on_reply)
 
     def owes_since(self) -> float:
         """Since when the server has owed an answer, or a connection (local seconds); infinity if it owes nothing."""
@@ -191,10 +191,11 @@ class Link:
         now = clock()
         self._sent.append(_Sent(then, now, now + timeout))
         self._due = min(self._due, now + timeout)
-        self._out += packed
-        self.on_writable()
+        waiting, self._out = bool(self._out), self._out + packed
+        self.on_writable(idle=not waiting)
 
-    def on_writable(self) -> None:
+    def on_writable(self, *, idle: bool = False) -> None:
+        """Send what is to be sent. ``idle``: nobody has asked to be told when there is room."""
         if self.sock is None:
             return
         try:
@@ -205,6 +206,8 @@ class Link:
             self.fail(str(error))
             return
         self._out = self._out[sent:]
+        if idle and not self._out:
+            return
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._out else 0)
         with self._keeper.mutex:  # somebody may borrow the socket just now
             if self._out:

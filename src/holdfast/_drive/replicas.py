@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from holdfast._core.replicas import Replicate
@@ -32,4 +31,6 @@ class Replicas:
     async def ask_in_thread(self, request: Replicate) -> Answer[Any]:
         """Such a lock can afford that. If the task is cancelled, the thread goes on to its end: the script only renews, and
         finds nothing to renew when the lock was given up meanwhile."""
+        import asyncio  # here: a command does without
+
         return await asyncio.get_running_loop().run_in_executor(None, self.ask, request)

@@ -31,6 +31,29 @@ local token, ttl, hint, hope = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), AR
 local AHEAD = 2000000  -- us by which the callers may move the fence ahead of this server's clock
 local now = now_us()
 
+-- Draws so many fences; answers the first and the last.
+local function issue(last, count)
+  local first = math.max(last + 1, math.min(hint == 0 and now or hint, now + AHEAD))
+  redis.call('HSET', state, 'fence', first + count - 1)
+  return first, first + count - 1
+end
+
+local run, refusal = quarantine(marker, tonumber(ARGV[4]), ARGV[5], now)
+
+-- Free, with nobody who hopes for it, and used lately: nearly every run ends here.
+if not refusal and redis.call('EXISTS', lock, hopefuls) == 0 then
+  local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'next')
+  local dead, kept = fields[2], fields[4]
+  if fields[3] == '1' and kept and not fields[5] and not (dead and string.find(dead, token, 1, true)) then
+    local left = kept - now / 1000
+    if left > KEEP and left > 2 * ttl then
+      local first, last = issue(tonumber(fields[1]) or 0, BLOCK)
+      redis.call('SET', lock, token, 'PX', ttl)
+      return {run, 1, first, last, now, 0}
+    end
+  end
+end
+
 local function others(key)
   local hoping = redis.pcall('EXISTS', key)
   return type(hoping) == 'number' and hoping or 0
@@ -69,15 +92,12 @@ local function vote()
   if wanted then redis.call('HDEL', state, 'next') end
   if hope ~= '' then redis.call('ZREM', hopefuls, hope) end
   keep_alive(state, hopefuls, fields[4], ttl, now)
-  if hint == 0 then hint = now end
-  local first = math.max(last + 1, math.min(hint, now + AHEAD))
-  last = first + math.max(BLOCK, more) - 1
-  redis.call('HSET', state, 'fence', last)
+  local first
+  first, last = issue(last, math.max(BLOCK, more))
   if holder then extend(lock, ttl) else redis.call('SET', lock, token, 'PX', ttl) end
   return {1, first, last, now, others(hopefuls)}
 end
 
-local run, refusal = quarantine(marker, tonumber(ARGV[4]), ARGV[5], now)
 local answer = refusal or vote()
 if answer.err then return answer end
 table.insert(answer, 1, run)

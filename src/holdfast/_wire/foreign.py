@@ -180,7 +180,7 @@ class ForeignLine:
 
     # In the keeper's thread
 
-    def call(self, call: Call, then: Then) -> None:
+    def call(self, call: Call, then: Then, _packed: bytes | None = None) -> None:
         """Make a call. ``then`` is called exactly once, by the keeper thread, with the typed reply or the WireError."""
         job = _Job(call, then)
         self._pending.append(job)
