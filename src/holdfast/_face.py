@@ -7,7 +7,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from holdfast._core import acquire, sharing
 from holdfast._core.acquire import KeyConflict
@@ -21,7 +21,11 @@ from holdfast._core.requests import Command, Refused, WireError
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
 from holdfast._wire.client import resolve
+from holdfast._wire.slots import PROCESS, slot_of
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTimeout, NotHeld, ServerError
+
+if TYPE_CHECKING:
+    from holdfast._wire.cluster import Cluster
 
 Trouble = WireError | KeyConflict | TooFew | Disagreement
 """What may come of taking a lock, as the core says it."""
@@ -112,6 +116,9 @@ class BaseLock:
     """Options and state of a lock object, for both faces."""
 
     _face: Literal["sync", "asyncio"]
+    _home: Any
+    """The driver that was used last."""
+    _cluster: Cluster | None = None
     _shared = True
     """What one gets of this process is passed on to others of it."""
 
@@ -134,9 +141,11 @@ class BaseLock:
         replicas: int,
     ) -> None:
         self._endpoint: Any = resolve(client, self._face)
-        if replicas and self._endpoint.client is not None:
+        self._cluster = self._endpoint.cluster
+        if replicas and (self._endpoint.client is not None or self._cluster is not None):
             raise ConfigError(
-                "replicas needs connections that holdfast can open itself: use a plain client, or a URL", parameter="replicas"
+                "replicas needs connections that holdfast can open itself, to one server: use a plain client, or a URL",
+                parameter="replicas",
             )
         spec = make_spec(
             name,
@@ -226,8 +235,23 @@ class BaseLock:
         """A lease that lingers in this process, for a retake that costs as little as possible."""
         return attempt.gate.retake(attempt) if attempt.gate is not None else None
 
+    def _settle(self, cluster: Cluster) -> None:
+        """Who of a Cluster, of which something is known, looks after this lock now."""
+        shard = cluster.shard(slot_of(self._spec.keys[0]))
+        if shard is not self._endpoint:
+            self._endpoint, self._keeper, self._home = shard, None, None  # the gate is another one, too
+
     def _new_attempt(self, process: Process) -> Attempt:
-        attempt = Attempt(self._spec)
+        return self._with_gate(Attempt(self._spec), process)
+
+    def _moved(self, attempt: Attempt, process: Process, wait: float | None) -> float | None:
+        """An attempt that went astray begins again: how long it may wait."""
+        left = None if wait is None or attempt.until is None else max(0.0, attempt.until - process.clock())
+        attempt.token, attempt.until, attempt.given = "", None, None
+        self._with_gate(attempt, process)
+        return left
+
+    def _with_gate(self, attempt: Attempt, process: Process) -> Attempt:
         if self._shared:
             keeper = process.keeper
             if keeper is not self._keeper:
@@ -263,10 +287,11 @@ class BaseLock:
         """The record of the holder's process, for a message; None where it cannot be had."""
         import json  # here: a command hardly ever needs it
 
-        if busy.process == current().id:
+        process = busy.process[:PROCESS]
+        if process == current().id:
             return json.dumps(current().facts()).encode()
         try:
-            return (await Command(("GET", f"hf:proc:{busy.process}"), 0.25)).value if busy.process else None
+            return (await Command(("GET", f"hf:proc:{process}"), 0.25)).value if process else None
         except WireError:
             return None
 
@@ -274,6 +299,10 @@ class BaseLock:
 def server_error(spec: Spec, error: WireError) -> ServerError:
     """The user's error for an internal one."""
     what = "refused" if isinstance(error, Refused) else "failed"
+    if isinstance(error, Refused) and error.code in {"MOVED", "ASK"}:
+        what = (
+            "refused by one server of a Cluster; give holdfast all of it: redis+cluster://host:port, or a RedisCluster client"
+        )
     from holdfast import _access  # here: most never need it
 
     said = f"{error}{_access.advice(error)}"

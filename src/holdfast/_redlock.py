@@ -41,6 +41,8 @@ def find(servers: object, face: Literal["sync", "asyncio"], max_ttl: float) -> t
     for number, endpoint in enumerate(endpoints):
         if endpoint in endpoints[:number] or names[number] in names[:number]:
             raise _bad(f"{names[number]} is in the list twice: its vote would count twice")
+        if endpoint.cluster is not None:
+            raise _bad(f"{names[number]} is no single server: one lock over several Clusters is not offered, use Lock")
     if len({endpoint.tls is None for endpoint in endpoints if endpoint.path is None}) > 1:
         raise _bad(
             "some are reached with TLS and some without: that is most likely a mistake in a URL (redis:// and rediss://)"

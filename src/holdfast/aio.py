@@ -15,6 +15,7 @@ from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.requests import WireError
+from holdfast._core.waiting import Astray
 from holdfast._drive.aio import Driver, close, driver_for
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
@@ -23,6 +24,7 @@ from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, Se
 
 if TYPE_CHECKING:
     from holdfast._aio_redlock import Redlock
+    from holdfast._wire.cluster import Cluster
 
 __all__ = ["FairLock", "Lease", "Lock", "Redlock", "close", "locked"]
 
@@ -193,6 +195,8 @@ class Lock(_face.BaseLock):
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
         wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        if self._cluster is not None:
+            await self._locate(self._cluster)
         driver = self._driver()
         attempt = self._new_attempt(driver.process)
         try:
@@ -216,11 +220,15 @@ class Lock(_face.BaseLock):
 
     async def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
+        if self._cluster is not None:
+            await self._locate(self._cluster)
         return await self._driver().run(self._is_locked())
 
     async def __aenter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
         started = clock()
+        if self._cluster is not None:
+            await self._locate(self._cluster)
         driver = self._driver()
         attempt = self._new_attempt(driver.process)
         try:
@@ -268,6 +276,15 @@ class Lock(_face.BaseLock):
         except (ServerError, QuorumError) as unreachable:
             warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
 
+    async def _locate(self, cluster: Cluster) -> None:
+        """Before each use: slots move."""
+        if not cluster.known:
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, self._endpoint.timeout)
+            except WireError as error:
+                raise self._user_error(error) from error
+        self._settle(cluster)
+
     def _driver(self) -> Driver:
         driver = self._home
         loop = asyncio.get_running_loop()
@@ -278,7 +295,11 @@ class Lock(_face.BaseLock):
         return driver
 
     def _new_driver(self) -> Driver:
-        return driver_for(current(), self._endpoint)
+        if self._cluster is None:
+            return driver_for(current(), self._endpoint)
+        from holdfast._drive.aioshards import ShardDriver
+
+        return driver_for(current(), self._endpoint, ShardDriver)
 
     async def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
         result = self._at_once(attempt)
@@ -287,6 +308,11 @@ class Lock(_face.BaseLock):
             self._users += 1
             try:
                 result = await driver.run(self._try(attempt, wait))
+            except Astray:
+                assert self._cluster is not None
+                await self._locate(self._cluster)
+                driver = self._driver()
+                return await self._take(driver, attempt, self._moved(attempt, driver.process, wait))
             except (WireError, KeyConflict, TooFew, Disagreement) as error:
                 raise self._user_error(error) from error
             finally:

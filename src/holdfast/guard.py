@@ -71,7 +71,12 @@ def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_F
 
 def _run(client: object, call: Run[bool]) -> bool:
     endpoint = resolve(client, "sync")
+    kind: type[Driver] = Driver
+    if endpoint.cluster is not None:
+        from holdfast._drive.shards import ShardDriver
+
+        kind = ShardDriver
     try:
-        return Driver(current(), endpoint).run(insist(call)).value
+        return kind(current(), endpoint).run(insist(call)).value
     except WireError as error:
         raise ServerError(f"guard of {call.keys[0]!r}: {error}{_access.advice(error)}", address=error.address) from error

@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import Never
+from typing import TYPE_CHECKING, Never
 
 from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
@@ -14,11 +14,15 @@ from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.requests import WireError
+from holdfast._core.waiting import Astray
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
 from holdfast._log import logger
 from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
+
+if TYPE_CHECKING:
+    from holdfast._wire.cluster import Cluster
 
 log = logger("holdfast")
 
@@ -175,6 +179,8 @@ class Lock(_face.BaseLock):
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
         wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        if self._cluster is not None:
+            self._locate(self._cluster)
         driver = self._driver()
         attempt = self._new_attempt(driver.process)
         try:
@@ -196,11 +202,15 @@ class Lock(_face.BaseLock):
 
     def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
+        if self._cluster is not None:
+            self._locate(self._cluster)
         return self._driver().run(self._is_locked())
 
     def __enter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
         started = clock()
+        if self._cluster is not None:
+            self._locate(self._cluster)
         driver = self._driver()
         attempt = self._new_attempt(driver.process)
         try:
@@ -244,6 +254,15 @@ class Lock(_face.BaseLock):
         except (ServerError, QuorumError) as unreachable:
             warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
 
+    def _locate(self, cluster: Cluster) -> None:
+        """Before each use: slots move."""
+        if not cluster.known:
+            try:
+                cluster.refresh(self._endpoint.timeout)
+            except WireError as error:
+                raise self._user_error(error) from error
+        self._settle(cluster)
+
     def _driver(self) -> Driver:
         driver = self._home
         if driver is None or driver.process is not current():
@@ -251,7 +270,11 @@ class Lock(_face.BaseLock):
         return driver
 
     def _new_driver(self) -> Driver:
-        return Driver(current(), self._endpoint)
+        if self._cluster is None:
+            return Driver(current(), self._endpoint)
+        from holdfast._drive.shards import ShardDriver
+
+        return ShardDriver(current(), self._endpoint)
 
     def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
         result = self._at_once(attempt)
@@ -259,6 +282,11 @@ class Lock(_face.BaseLock):
             attempt.slot = driver.slot()
             try:
                 result = driver.run(self._try(attempt, wait))
+            except Astray:
+                assert self._cluster is not None
+                self._locate(self._cluster)
+                driver = self._driver()
+                return self._take(driver, attempt, self._moved(attempt, driver.process, wait))
             except (WireError, KeyConflict, TooFew, Disagreement) as error:
                 raise self._user_error(error) from error
         if isinstance(result, Busy):

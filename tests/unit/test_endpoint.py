@@ -328,12 +328,3 @@ def test_clients_of_the_other_face_are_refused_with_the_way_out() -> None:
     assert caught.value.parameter == "client"
     with pytest.raises(ConfigError, match=r"for this one use holdfast$"):
         resolve(redis.Redis(), "asyncio")
-
-
-def test_clients_that_are_not_supported_yet() -> None:
-    import redis
-
-    cluster = redis.RedisCluster.__new__(redis.RedisCluster)  # without the connection its constructor opens
-    cluster.nodes_manager = SimpleNamespace()  # type: ignore[assignment]
-    with pytest.raises(ConfigError, match=re.escape("RedisCluster")):
-        resolve(cluster, "sync")

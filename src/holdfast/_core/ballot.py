@@ -132,6 +132,7 @@ Reply = Yes | Taken | Waits | Disagrees | Conflict
 
 
 def _read_vote(raw: object) -> Reply:
+    assert isinstance(raw, list)
     reply: Reply
     if raw[1] == 1:  # the usual answer, and a pattern match costs much more
         return Yes(raw[0], raw[2], raw[3], raw[4], raw[5] == 1)

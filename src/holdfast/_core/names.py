@@ -49,7 +49,7 @@ def raw_key(key: str | bytes) -> bytes:
 
 def side_key(key: bytes, what: bytes) -> bytes:
     """A key beside ``key``, in the same Cluster slot."""
-    if _hash_tag(key):
+    if hash_tag(key):
         return key + b":" + what
     if b"}" in key:
         raise ConfigError("key: a } must end a hash tag, as in {tag}, or its side keys had another slot", parameter="key")
@@ -57,7 +57,7 @@ def side_key(key: bytes, what: bytes) -> bytes:
     return b"{" + key + b"}:" + what + b":raw"
 
 
-def _hash_tag(key: bytes) -> bytes:
+def hash_tag(key: bytes) -> bytes:
     """The part of a key that decides its Cluster slot, if it has one (Redis Cluster specification, "hash tags")."""
     found = re.search(rb"\{([^}]*)\}", key)
     return found[1] if found else b""

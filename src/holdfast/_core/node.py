@@ -15,9 +15,9 @@ from holdfast._core.ballot import Candidate
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import REFRESH, RELEASE
 from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
-from holdfast._core.requests import Call, Command, NotSent, Refused, Run, WireError
-from holdfast._core.surroundings import Keeper, Lines
-from holdfast._core.waiting import Refresh, Waiter, Waiting
+from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, WireError
+from holdfast._core.surroundings import Keeper, Lines, Place
+from holdfast._core.waiting import Astray, Waiter, Waiting
 
 RECORD_EVERY = 20.0
 """Seconds between two writings of the process record, which expires after three times that."""
@@ -53,7 +53,7 @@ class GiveBack(NamedTuple):
 class Node:
     """What the keeper does on one server. Its methods run in the keeper thread, except where they say otherwise."""
 
-    def __init__(self, keeper: Keeper, address: str, lines: Lines) -> None:
+    def __init__(self, keeper: Keeper, address: str, lines: Lines, place: Place | None = None) -> None:
         self.keeper = keeper
         self.mutex = keeper.mutex
         self.clock = keeper.clock
@@ -62,7 +62,8 @@ class Node:
         self.renewing = Renewing()
         self.commands = lines()
         self.inbox = lines(self._on_push, self._on_silence)
-        self.channel = f"hf:inbox:{keeper.process_id}"
+        self._place = place or Place(keeper.process_id)
+        self.channel = f"hf:inbox:{self._place.inbox}"
         self._gates: weakref.WeakValueDictionary[bytes, Gate] = weakref.WeakValueDictionary()
         self._looked_after: dict[Gate, float] = {}
         """When to call their `on_time`."""
@@ -72,7 +73,7 @@ class Node:
         """Who waits for a lock on this server and others, under the name that the servers know."""
         self._hear = False
         """The inbox is to be open even if nobody waits at the server."""
-        self._inbox_at = 0.0
+        self._inbox_at = self._deaf_until = 0.0
         self._record_at = float("inf")
         self._record_written = False
 
@@ -108,9 +109,7 @@ class Node:
         for give_back in again:
             safely(self._give_back, give_back)
         for refresh in refreshes:
-            if not safely(self._refresh, refresh, timeout):
-                with self.mutex:
-                    self.waiting.on_failed(refresh.batch, NotSent("the keeper stumbled", self.address), now)
+            self._refresh_safely(refresh.batch, timeout, now)
         if record:
             safely(self._write_record)
         if listen and now >= self._inbox_at:
@@ -150,6 +149,10 @@ class Node:
         self.want_record(now)
         if waiter.attempt.gate is None:
             self._ask(waiter.attempt.spec.keys[0])  # one of us, and still an outsider to those who share the lock
+        if self._place.strays(waiter.attempt.spec.keys[0]):
+            waiter.awaits_inbox = True
+            waiter.put(Down(Astray("its slot was moved", self.address)))
+            return False
         return self.waiting.enlist(waiter, now)
 
     def close(self, error: WireError) -> None:
@@ -220,15 +223,21 @@ class Node:
 
     # Renewal
 
-    def _renew_safely(self, batch: list[Renew], now: float) -> None:
-        if batch and not self.keeper.safely(self._renew, batch):
-            with self.mutex:
-                for renew in batch:
-                    self.renewing.on_failed(renew, now)
+    def _renew_safely(self, due: list[Renew], now: float) -> None:
+        for key in [renew.tenure.spec.keys[0] for renew in due]:
+            if self._place.strays(key):
+                with self.mutex:
+                    self._ask(key)  # somebody outside may want it: he cannot say so
+        for batch in self._place.together(due, lambda renew: renew.tenure.spec.keys[0]):
+            if not self.keeper.safely(self._renew, batch):
+                with self.mutex:
+                    for renew in batch:
+                        self.renewing.on_failed(renew, now)
 
     def _renew(self, batch: list[Renew]) -> None:
         def then(answers: list[int] | WireError, sent: float) -> None:
-            if isinstance(answers, Refused) and not answers.transient and len(batch) > 1:
+            alone = isinstance(answers, Refused) and (not answers.transient or answers.code == "TRYAGAIN")
+            if alone and len(batch) > 1:
                 for renew in batch:  # perhaps it is one lock that is refused, and all others with it
                     self._renew([renew])
                 return
@@ -249,8 +258,18 @@ class Node:
 
     # Waiting
 
-    def _refresh(self, refresh: Refresh, timeout: float) -> None:
-        batch = refresh.batch
+    def _refresh_safely(self, due: list[Waiter], timeout: float, now: float) -> None:
+        strays = [waiter for waiter in due if self._place.strays(waiter.attempt.spec.keys[0])]
+        if strays:
+            with self.mutex:
+                self.waiting.close(Astray("its slot was moved", self.address), strays)
+            due = [waiter for waiter in due if waiter not in strays]
+        for batch in self._place.together(due, lambda waiter: waiter.attempt.spec.keys[0]):
+            if not self.keeper.safely(self._refresh, batch, timeout):
+                with self.mutex:
+                    self.waiting.on_failed(batch, NotSent("the keeper stumbled", self.address), now)
+
+    def _refresh(self, batch: list[Waiter], timeout: float) -> None:
         keys = tuple(key for waiter in batch for key in waiter.attempt.spec.keys)
         args: list[str | int] = [self.channel]
         for waiter in batch:
@@ -263,7 +282,9 @@ class Node:
                     self.waiting.on_failed(batch, answer, now)
                     return
                 self.waiting.on_refreshed(batch, answer[1], sent, now)
-                deaf = self.waiting.listening and not answer[0]
+                deaf = self.waiting.listening and not answer[0] and now >= self._deaf_until
+                if deaf:
+                    self._deaf_until = now + PING_EVERY  # in a Cluster another server may have answered: no reason to hurry
             if deaf:
                 self.inbox.fail("the server does not know this listener any more")
 
@@ -273,7 +294,7 @@ class Node:
         """Subscribe, or test that the subscription is alive."""
         self._inbox_at = now + (PING_EVERY if self.waiting.listening else 1.0)
         if not self.waiting.listening:
-            self.inbox.call(Command(("SUBSCRIBE", self.channel), ANSWER_WITHIN), self._on_subscribed)
+            self.inbox.call(Command((self._place.subscribe, self.channel), ANSWER_WITHIN), self._on_subscribed)
         else:
             self._hear = self._hear and self.active()
             self.inbox.call(Command(("PING",), ANSWER_WITHIN), lambda _reply, _sent: None)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from holdfast._core.requests import Call
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast._core.renewing import Tenure
     from holdfast._core.waiting import Waiting
 
+T = TypeVar("T")
 
 Then = Callable[[Any, float], None]
 """What to do with the typed reply to a call (or the WireError instead of one) and the time at which the call was sent."""
@@ -76,6 +77,30 @@ class Line(Protocol):
 class Lines(Protocol):
     def __call__(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
         """A line to the server. ``on_push``: gets the published messages. ``on_closed``: called when the line is lost."""
+
+
+class Place(NamedTuple):
+    """Where a node listens; and, in a Cluster, which keys can be in one request."""
+
+    inbox: str
+    """The id under which it does."""
+    subscribe: str = "SUBSCRIBE"
+    slot_of: Callable[[bytes], int] | None = None
+    near: Callable[[bytes], bool] | None = None
+    """The inbox is on the server that has this key."""
+
+    def strays(self, key: bytes) -> bool:
+        """A lock whose slot has left the server of our inbox: nobody there can tell us anything."""
+        return self.near is not None and not self.near(key)
+
+    def together(self, batch: list[T], key: Callable[[T], bytes]) -> Iterable[list[T]]:
+        """What can be asked in one request each: in a Cluster, all its keys are in one slot."""
+        if self.slot_of is None:
+            return [batch] if batch else []
+        parts: dict[int, list[T]] = {}
+        for one in batch:
+            parts.setdefault(self.slot_of(key(one)), []).append(one)
+        return parts.values()
 
 
 class Keeper(Protocol):

@@ -34,6 +34,10 @@ REMEMBERED = 1000
 """Attempts that ended lately: a grant that still comes for one that was given up is handed on at once."""
 
 
+class Astray(WireError):
+    """In a Cluster: the lock is on another server now than the inbox under whose name we wait. Wait under another one."""
+
+
 class Waiter:
     """One attempt, while it stands in line."""
 
@@ -252,9 +256,9 @@ class Waiting:
             if now - waiter.last_contact > waiter.attempt.patience and self._waiters.get(waiter.attempt.token) is waiter:
                 self._settle(waiter, Down(error))
 
-    def close(self, error: WireError) -> None:
-        """This process stops: nobody waits any more."""
-        for waiter in list(self._waiters.values()):
+    def close(self, error: WireError, waiters: Iterable[Waiter] | None = None) -> None:
+        """This process stops, or these cannot be told anything here: they wait no more."""
+        for waiter in list(self._waiters.values()) if waiters is None else waiters:
             self._settle(waiter, Down(error))
 
     def _settle(self, waiter: Waiter, outcome: Outcome) -> None:

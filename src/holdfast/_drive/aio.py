@@ -206,7 +206,7 @@ class Driver:
         return await attempt.slot.get(until)
 
 
-def driver_for(process: Process, endpoint: Endpoint) -> Driver:
+def driver_for(process: Process, endpoint: Endpoint, kind: Callable[[Process, Endpoint], Driver] = Driver) -> Driver:
     """The driver of the running loop for this server; its connection is shared by all tasks."""
     loop = asyncio.get_running_loop()
     drivers = process.drivers.get(loop)
@@ -217,7 +217,7 @@ def driver_for(process: Process, endpoint: Endpoint) -> Driver:
         _close_with_loop(loop)
     driver = drivers.get(endpoint)
     if driver is None:
-        driver = drivers[endpoint] = Driver(process, endpoint)
+        driver = drivers[endpoint] = kind(process, endpoint)
     return driver
 
 

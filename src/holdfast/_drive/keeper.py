@@ -28,6 +28,7 @@ from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
 
 if TYPE_CHECKING:
+    from holdfast._drive.shards import ShardLine
     from holdfast._wire.foreign import ForeignLine
 
 log = logger("holdfast.keeper")
@@ -48,7 +49,7 @@ class Keeper:
         self.selector = selectors.DefaultSelector()
         self._nodes: dict[Endpoint, Node] = {}
         self._boards: dict[tuple[Endpoint, ...], Board] = {}
-        self._links: list[Link | ForeignLine] = []
+        self._links: list[Link | ShardLine | ForeignLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
         self._stopping = False
@@ -181,8 +182,18 @@ class Keeper:
     def _node(self, endpoint: Endpoint) -> Node:
         node = self._nodes.get(endpoint)
         if node is None:
-            node = self._nodes[endpoint] = Node(self, endpoint.address, functools.partial(self._link, endpoint))
+            place = None
+            if endpoint.cluster is not None:
+                from holdfast._drive.shards import place_of
+
+                place = place_of(endpoint, self.process_id)
+            node = self._nodes[endpoint] = Node(self, endpoint.address, functools.partial(self._link, endpoint), place)
         return node
+
+    def line_to(self, endpoint: Endpoint) -> Line:
+        """The line to a server, for requests; for the keeper thread."""
+        with self.mutex:
+            return self._node(endpoint).commands
 
     @staticmethod
     def _inbox(node: Node) -> Link | None:
@@ -195,7 +206,12 @@ class Keeper:
         on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[], None] | None = None,
     ) -> Line:
-        if endpoint.client is None:
+        if endpoint.cluster is not None:
+            from holdfast._drive.shards import ShardInbox, ShardLine
+
+            inbox = on_push is not None
+            self._links.append(ShardInbox(self, endpoint, on_push, on_closed) if inbox else ShardLine(self, endpoint))
+        elif endpoint.client is None:
             self._links.append(Link(self, endpoint, on_push, on_closed))
         else:
             from holdfast._wire.foreign import ForeignLine

@@ -160,6 +160,8 @@ class Link:
         except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting commands must be answered
             result = NotSent(f"{self._endpoint.address}: {error!r}", self._endpoint.address)
         self._keeper.call(lambda: self._opened(result, number))
+        if self._closed and isinstance(result, socket.socket):
+            result.close()  # the keeper may have ended, and looks at nothing any more
 
     def _opened(self, result: socket.socket | WireError, number: int) -> None:
         if number != self._tries or not self._opening:
@@ -237,9 +239,12 @@ class Link:
     def _dispatch(self) -> None:
         try:
             while (reply := self._reader.gets()) is not False:
-                if self._on_push is not None and isinstance(reply, list) and reply[0] == b"message":
+                if self._on_push is not None and isinstance(reply, list) and reply[0] in {b"message", b"smessage"}:
                     self._keeper.safely(self._on_push, reply)
                     continue
+                if isinstance(reply, list) and reply[:1] == [b"sunsubscribe"]:
+                    self.fail("the slot of the inbox was moved to another server")
+                    return
                 if not self._sent:
                     self.fail("an answer to nothing")
                     return

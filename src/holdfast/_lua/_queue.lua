@@ -2,6 +2,7 @@
 --
 -- queue (zset):  token -> arrival (server us). A token is here if and only if state has its at: field.
 -- MODEL           models/handover.pml
+local SHARDED = 27  -- characters of a channel of sharded pub/sub, which is in a slot of this server: see _wire/slots.py
 local PLACE = 3000  -- ms a place counts after the last sign of life: three refreshes
 
 local function leave(state, queue, token)
@@ -12,8 +13,13 @@ end
 -- Whether anybody listens on this server. Asked before anything is published: replicas pass it on to those who listen there,
 -- whom PUBLISH does not count; one of them would believe what it is told, and have been passed over.
 local function listens(inbox)
-  local count = redis.pcall('PUBSUB', 'NUMSUB', inbox)
+  local count = redis.pcall('PUBSUB', #inbox == SHARDED and 'SHARDNUMSUB' or 'NUMSUB', inbox)
   return count.err or count[2] > 0
+end
+
+local function publish(inbox, message)
+  if #inbox == SHARDED then return redis.pcall('SPUBLISH', inbox, message) end
+  return redis.pcall('PUBLISH', inbox, message)
 end
 
 -- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last number issued.
@@ -34,7 +40,7 @@ local function hand_over(lock, state, queue, now, me, last)
           first, last = take(lock, state, token, CLAIM, now, last)
           granted = true
           local inbox = 'hf:inbox:' .. process
-          local heard = listens(inbox) and redis.pcall('PUBLISH', inbox, '1 ' .. token .. ' ' .. integer(first))
+          local heard = listens(inbox) and publish(inbox, '1 ' .. token .. ' ' .. integer(first))
           if type(heard) == 'number' and heard > 0 then
             leave(state, queue, token)
             return token, last

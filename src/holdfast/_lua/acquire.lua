@@ -70,6 +70,6 @@ end
 local answer = waiting(lock, holder, last)
 local process = answer[4]
 if ARGV[3] == '1' and process ~= '' and process ~= string.match(token, '^[^.]+') then
-  redis.pcall('PUBLISH', 'hf:inbox:' .. process, '2 ' .. holder)
+  publish('hf:inbox:' .. process, '2 ' .. holder)
 end
 return answer

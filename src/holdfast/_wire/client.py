@@ -45,13 +45,15 @@ def _is_foreign(thing: type) -> bool:
 
 
 def from_client(client: Any) -> Endpoint:
-    """Of a ``redis.Redis``, ``redis.asyncio.Redis`` or their namesakes of valkey-py."""
+    """Of a ``redis.Redis``, ``redis.asyncio.Redis``, their clusters, or their namesakes of valkey-py."""
     pool = getattr(client, "connection_pool", None)
     options = getattr(pool, "connection_kwargs", None)
-    if not isinstance(options, dict) or hasattr(client, "nodes_manager"):
+    if hasattr(client, "nodes_manager"):
+        return _of_cluster(client)
+    if not isinstance(options, dict):
         raise ConfigError(
-            f"client must be a redis.Redis, redis.asyncio.Redis, valkey.Valkey, valkey.asyncio.Valkey or a URL, "
-            f"not {type(client).__module__}.{type(client).__name__}",
+            "client must be a redis.Redis or RedisCluster, a valkey.Valkey or ValkeyCluster, one of their asyncio namesakes "
+            f"or a URL, not {type(client).__module__}.{type(client).__name__}",
             parameter="client",
         )
     opens: type = pool.connection_class  # type: ignore[union-attr]
@@ -59,21 +61,40 @@ def from_client(client: Any) -> Endpoint:
     known = kinds & {"Connection", "SSLConnection", "UnixDomainSocketConnection"} and not _is_foreign(opens)
     if not known or _is_foreign(type(pool)) or options.get("redis_connect_func"):
         return _of_foreign(client, f"{opens.__name__} and {type(pool).__name__}")
-    is_tls = "SSLConnection" in kinds
-    timeout = options.get("socket_timeout")
-    facts: dict[str, Any] = {
-        "db": int(options.get("db") or 0),
-        "username": options.get("username"),
-        "password": options.get("password"),
-        "credentials": options.get("credential_provider"),
-        "tls": tuple(sorted((k, v) for k, v in options.items() if k in TLS_OPTIONS and v is not None)) if is_tls else None,
-        "timeout": float(timeout or DEFAULT_TIMEOUT),
-    }
+    facts = {"db": int(options.get("db") or 0), **_login(options, is_tls="SSLConnection" in kinds)}
     if hasattr(pool, "sentinel_manager"):
         return _of_sentinel(client, facts)
     return interned(
         host=options.get("host") or "localhost", port=int(options.get("port") or 6379), path=options.get("path"), **facts
     )
+
+
+def _login(options: dict[str, Any], *, is_tls: bool) -> dict[str, Any]:
+    return {
+        "username": options.get("username"),
+        "password": options.get("password"),
+        "credentials": options.get("credential_provider"),
+        "tls": tuple(sorted((k, v) for k, v in options.items() if k in TLS_OPTIONS and v is not None)) if is_tls else None,
+        "timeout": float(options.get("socket_timeout") or DEFAULT_TIMEOUT),
+    }
+
+
+def _of_cluster(client: Any) -> Endpoint:
+    """Of a ``redis.RedisCluster``, its asyncio namesake, or those of valkey-py: where it has started."""
+    from holdfast._wire.cluster import cluster_at
+
+    nodes = client.nodes_manager
+    options = nodes.connection_kwargs
+    opens = options.get("connection_class")
+    if _is_foreign(type(client)) or (opens is not None and _is_foreign(opens)):
+        raise ConfigError(
+            f"client: the connections of {type(client).__name__} cannot be opened without it; "
+            "give holdfast a redis.RedisCluster, or a URL redis+cluster://host:port",
+            parameter="client",
+        )
+    is_tls = bool(options.get("ssl")) or (opens is not None and "SSLConnection" in {cls.__name__ for cls in opens.__mro__})
+    seeds = [(str(node.host), int(node.port)) for node in nodes.startup_nodes.values()]
+    return cluster_at(seeds, remap=getattr(nodes, "address_remap", None), **_login(options, is_tls=is_tls))
 
 
 def _of_sentinel(client: Any, facts: dict[str, Any]) -> Endpoint:

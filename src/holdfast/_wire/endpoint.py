@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import ssl
 
+    from holdfast._wire.cluster import Cluster
+
 DEFAULT_TIMEOUT = 5.0
 """Seconds for an answer, where the client sets none. The lock's own time-out is usually shorter."""
 
@@ -24,6 +26,9 @@ class Finder(Protocol):
 
 class Endpoint:
     """One server. The same object for everybody who means the same one (see `interned`): they share its connections."""
+
+    cluster: Cluster | None = None
+    """Where a Cluster is meant, or a part of one."""
 
     __slots__ = (
         "client",

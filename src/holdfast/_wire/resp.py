@@ -28,13 +28,18 @@ def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str
     return before, after
 
 
+def in_full(call: Run[Any]) -> Command:
+    """The command that runs a script of which the server may know nothing."""
+    return Command(("EVAL", call.script.body, len(call.keys), *call.keys, *call.args), call.timeout)
+
+
 def pack(call: Call, *, whole: bool = False) -> bytes:
     """The bytes of a request. ``whole``: with the text of the script, for a server that has forgotten it."""
     if type(call) is Command:
         return command(*call.args)
     assert type(call) is Run
     if whole:
-        return command("EVAL", call.script.body, len(call.keys), *call.keys, *call.args)
+        return command(*in_full(call).args)
     token = call.args[0]
     if len(call.keys) == 3 and type(token) is str:
         before, after = _frame(call.script, call.keys, call.args[1:], len(token))

@@ -11,9 +11,10 @@ from holdfast._wire.endpoint import DEFAULT_TIMEOUT, TLS_OPTIONS, Endpoint, inte
 from holdfast.errors import ConfigError, HoldfastWarning
 
 _BY_SENTINEL = "+sentinel"
+_CLUSTER = "+cluster"
 
-_SCHEMES = {"redis", "rediss", "valkey", "valkeys", "unix", "local", "redis+sentinel", "rediss+sentinel"}
-_SCHEMES |= {"valkey+sentinel", "valkeys+sentinel"}
+_SCHEMES = {"redis", "rediss", "valkey", "valkeys", "unix", "local"}
+_SCHEMES |= {f"{plain}{kind}" for plain in ("redis", "rediss", "valkey", "valkeys") for kind in (_BY_SENTINEL, _CLUSTER)}
 _URL_OPTIONS = {
     "db",
     "username",
@@ -53,7 +54,8 @@ def _seconds(text: str, what: str) -> float:
 
 def from_url(url: str) -> Endpoint:
     """``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS), ``unix://[user:password@]/path[?db=n]``, ``local://``;
-    ``redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]``, ``rediss+sentinel://``."""
+    ``redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]``, ``rediss+sentinel://``;
+    ``redis+cluster://[user:password@]host[:port],host[:port]``, ``rediss+cluster://``."""
     scheme, found, rest = url.partition("://")
     if not found or scheme not in _SCHEMES:
         raise _bad_url(f"it must start with one of {', '.join(sorted(s + '://' for s in _SCHEMES))}")
@@ -71,13 +73,13 @@ def from_url(url: str) -> Endpoint:
     place, _, query = place.partition("?")
     place, _, path = place.partition("/")
     watched = scheme.endswith(_BY_SENTINEL)
-    places = [_host_and_port(one) for one in (place.split(",") if watched else [place])]
+    places = [_host_and_port(one) for one in (place.split(",") if "+" in scheme else [place])]
     options = _options(query, _URL_OPTIONS | _SENTINEL_OPTIONS if watched else _URL_OPTIONS) if query else {}
     database = "" if scheme == "unix" else path.partition("/")[2] if watched else path.strip("/")
     for option, before in {"username": user, "password": password, "db": database}.items():
         if before and option in options:
             raise _bad_url(f"{option} is given twice, before and after the ?")
-    is_tls = scheme.removesuffix(_BY_SENTINEL) in {"rediss", "valkeys"}
+    is_tls = scheme.partition("+")[0] in {"rediss", "valkeys"}
     common: dict[str, Any] = {
         "username": _unquoted(user) or options.get("username"),
         "password": _unquoted(password) or options.get("password"),
@@ -90,10 +92,18 @@ def from_url(url: str) -> Endpoint:
             raise _bad_url("unix:// needs a path")
         return interned(path="/" + _unquoted(path), **common)
     common["tls"] = tls if is_tls else None
-    if watched:
-        return _by_sentinel(path, places, common, options)
+    if "+" in scheme:
+        return _by_sentinel(path, places, common, options) if watched else _cluster(places, **common)
     ((host, port),) = places
     return interned(host=host or "localhost", port=port or 6379, **common)
+
+
+def _cluster(places: list[tuple[str, int]], *, db: int, **common: Any) -> Endpoint:
+    from holdfast._wire import cluster  # here: most have none
+
+    if db:
+        raise _bad_url("a Cluster has no other database than 0")
+    return cluster.cluster_at([(host or "localhost", port or 6379) for host, port in places], **common)
 
 
 def _by_sentinel(path: str, places: list[tuple[str, int]], common: dict[str, Any], options: dict[str, str]) -> Endpoint:
@@ -136,7 +146,7 @@ def _host_and_port(place: str) -> tuple[str, int]:
     digits = len(port) <= 5 and port.isascii() and port.isdecimal()
     number = int(port) if digits else 0
     understood = closed and colon in {"", ":"} and (digits or not port) and number <= 65535
-    if not understood or not host.isprintable() or any(c in host for c in "[]"):
+    if not understood or not host.isprintable() or any(c in host for c in "[],"):
         raise _bad_url("host or port cannot be read")
     name, percent, interface = host.partition("%")  # [fe80::1%eth0]
     return name.lower() + percent + interface, number

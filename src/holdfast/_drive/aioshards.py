@@ -1,0 +1,65 @@
+"""Requests in a Cluster: each to the server that owns its key's slot, in the asyncio task that asks. As `_drive.shards`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast._core.requests import Answer, Call, Command, Draw, Run, WireError
+from holdfast._drive.aio import Driver, driver_for
+from holdfast._drive.clock import clock
+from holdfast._drive.process import Process
+from holdfast._drive.shards import token_in
+from holdfast._wire.cluster import ASKING, Cluster, Step
+from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.multiplex import Multiplex
+from holdfast._wire.resp import pack, value
+
+
+class ShardDriver(Driver):
+    """Does what operations ask about the locks of a shard, in one event loop."""
+
+    def __init__(self, process: Process, shard: Endpoint) -> None:
+        assert shard.cluster is not None
+        super().__init__(process, shard)
+        self._cluster = shard.cluster
+        self._at_once |= {Draw: lambda _: token_in(process, shard)}
+        self._do |= {Run: self._travel, Command: self._travel}
+
+    async def _travel(self, call: Call) -> Answer[Any]:
+        journey = self._cluster.journey(call)
+        reply: Answer[Any] | WireError | bool | None = None
+        try:
+            while True:
+                step = journey.send(reply)  # type: ignore[arg-type]  # None starts it
+                reply = await find_out(self._cluster, call.timeout) if step is None else await self._take(step)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+    async def _take(self, step: Step) -> Answer[Any] | WireError:
+        try:
+            if step.asking:
+                return await _ask(step)
+            return await driver_for(self.process, step.endpoint)._call(step.call)  # noqa: SLF001 - its class is ours
+        except WireError as error:
+            return error
+
+
+async def find_out(cluster: Cluster, timeout: float) -> bool:
+    """Ask who owns what; False if nobody says."""
+    try:
+        await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, timeout)
+    except WireError:
+        return False
+    return True
+
+
+async def _ask(step: Step) -> Answer[Any]:
+    """On a connection of its own: nothing may come between. Slots move for a moment only."""
+    stream = Multiplex(step.endpoint)
+    try:
+        await stream.exchange(pack(ASKING), step.call.timeout)
+        reply, sent = await stream.exchange(pack(step.call), step.call.timeout)
+        return Answer(value(step.call, reply, step.endpoint), sent, clock())
+    finally:
+        await stream.close()

