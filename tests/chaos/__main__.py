@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from chaos.clustered import OverCluster
 from chaos.quorum import Quorum, QuorumRestarts
 from chaos.replicated import OverSentinel
 from chaos.run import Run, Size
@@ -18,6 +19,7 @@ TOPOLOGIES: dict[str, Topology] = {
     "single": Single(remembers=False),
     "single-aof": Single(remembers=True),
     "sentinel": OverSentinel(),
+    "cluster": OverCluster(),
     "redlock": Quorum(),
     "redlock-restarts": QuorumRestarts(),
 }

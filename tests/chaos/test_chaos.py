@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.clustered import OverCluster
 from chaos.quorum import Quorum, QuorumRestarts
 from chaos.replicated import OverSentinel
 from chaos.run import Run, Size, together
@@ -45,6 +46,7 @@ def verdict(runs: list[Run]) -> Report:
         pytest.param(Single(remembers=False), 75, id="one server"),
         pytest.param(Single(remembers=True), 75, id="one server that remembers"),
         pytest.param(OverSentinel(), 150, id="Sentinel"),
+        pytest.param(OverCluster(), 150, id="Cluster"),
         pytest.param(Quorum(), 150, id="Redlock"),
         pytest.param(QuorumRestarts(), 60, id="Redlock, restarts"),
     ],
@@ -59,8 +61,8 @@ def test_chaos(topology: Topology, seconds: float, tmp_path: Path) -> None:
 
 def test_chaos_for_a_moment(tmp_path: Path) -> None:
     """All topologies at once."""
-    topologies: list[Topology] = [Single(remembers=False), OverSentinel(), QuorumRestarts()]
-    runs = [Run(topology, Size(10, processes=2, every=(0.3, 1.0)), seed(), tmp_path / topology.name) for topology in topologies]
+    topologies: list[Topology] = [Single(remembers=False), OverSentinel(), OverCluster(), QuorumRestarts()]
+    runs = [Run(topology, Size(12, processes=2, every=(0.3, 1.0)), seed(), tmp_path / topology.name) for topology in topologies]
     together(runs)
     report = verdict(runs)
     assert report.missing(BRIEF | {"faults": 15, "refused": 1}) == [], str(report)
