@@ -23,10 +23,13 @@ from typing import IO, Any, NamedTuple
 import holdfast
 import holdfast.aio
 from chaos.register import Remote
-from holdfast.testing.recording import Recorder
+from holdfast.testing.recording import Recorder, process
 
 TYPED = (holdfast.LockTimeout, holdfast.LeaseLost, holdfast.ServerError, holdfast.QuorumError)
 """What a worker has to expect. Anything else ends it, with a traceback."""
+
+BEAT = 0.03
+"""Seconds."""
 
 LAST_WAIT = 15.0
 """Seconds a worker waits in the last round, when nothing is broken any more."""
@@ -209,6 +212,17 @@ class Worker:
         return self.process.stdin
 
 
+def watch(record: Recorder) -> None:
+    """Write down when this process does not run, because it is stopped, or because the machine has too much to do."""
+    last = time.monotonic()
+    while True:
+        time.sleep(BEAT)
+        now = time.monotonic()
+        if now - last > 3 * BEAT:
+            record.note("stalled", process(), since=last + BEAT)
+        last = now
+
+
 def main() -> None:
     # A warning is a defect, and so is output; but for a release that could not be confirmed, and leases that are very short.
     warnings.simplefilter("error")
@@ -218,6 +232,7 @@ def main() -> None:
     with Recorder(folder / f"worker-{options.seed}") as record:
         register = Remote(str(folder / "register.sock"))
         crew = (Threads if options.face == "threads" else Tasks)(options, record, register)
+        threading.Thread(target=watch, args=(record,), daemon=True).start()
         work = threading.Thread(target=crew.run)
         work.start()
         if not sys.stdin.readline():
