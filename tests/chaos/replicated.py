@@ -59,13 +59,25 @@ class OverSentinel:
             *disturbances(primary, watched=True),
         ]
 
+    def _whole(self) -> None:
+        try:
+            self.sentinels.rejoined()
+        except AssertionError:
+            # On a machine that has too much to do, Sentinels have been seen to leave an old primary as it is. An operator
+            # would tell it whom to follow; what is tested here is not Sentinel.
+            primary = self.sentinels.await_primary()
+            for server in self.sentinels.servers:
+                if server is not primary:
+                    self.sentinels.command(server, "REPLICAOF", "127.0.0.1", str(primary.port))
+            self.sentinels.rejoined()
+
     @contextmanager
     def _primary_killed(self, _: random.Random) -> Iterator[None]:
         old = self.sentinels.kill_primary()
         self.sentinels.await_primary(instead_of=old)
         yield
         old.restart()
-        self.sentinels.rejoined()
+        self._whole()
 
     @contextmanager
     def _primary_stopped(self, _: random.Random) -> Iterator[None]:
@@ -77,12 +89,12 @@ class OverSentinel:
             yield
         finally:
             old.resume()
-        self.sentinels.rejoined()
+        self._whole()
 
     @contextmanager
     def _failover(self, _: random.Random) -> Iterator[None]:
         self.sentinels.failover()
-        self.sentinels.rejoined()
+        self._whole()
         yield
 
     @contextmanager
@@ -93,4 +105,4 @@ class OverSentinel:
         primary = self.sentinels.await_primary()  # by the others: this one has forgotten whom it watches
         watcher.restart()
         self.sentinels.watch(watcher, primary)
-        self.sentinels.rejoined()
+        self._whole()
