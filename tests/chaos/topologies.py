@@ -192,13 +192,13 @@ class Single:
         return [self.server]
 
 
-def left_behind(topology: Topology, seconds: float) -> list[str]:
-    """Keys of the locks that are still there after so long, though nobody wants them: held, or in line."""
+def left_behind(topology: Topology, seconds: float, *, places: bool) -> list[str]:
+    """Keys of the locks that are still there after so long, though nobody wants them: held, or (``places``) in line."""
     deadline = time.monotonic() + seconds
     while True:
         found = []
         for name in NAMES:
-            for key in (f"hf:{{{name}}}", f"hf:{{{name}}}:queue"):
+            for key in (f"hf:{{{name}}}", *([f"hf:{{{name}}}:queue"] if places else [])):
                 for server in topology.servers(key):
                     with closing(client_of(server)) as client:
                         found += [f"{key} on {server}"] if client.exists(key) else []
