@@ -41,17 +41,24 @@ FEATURES = {
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
     "sentinel": Feature(scripts=(), commands=("ROLE",)),
     "replicas": Feature(scripts=(), commands=("WAIT",)),
+    "cluster": Feature(
+        scripts=("moving",), commands=("ASKING", "CLUSTER|SLOTS", "SSUBSCRIBE", "SPUBLISH", "PUBSUB|SHARDNUMSUB")
+    ),
 }
 """A test holds this against the sources: each script is here, and each command, key and channel that they name."""
 
-SINCE: dict[str, tuple[int, int]] = {"SPUBLISH": (7, 0), "SSUBSCRIBE": (7, 0)}
+_ONLY_IN_CLUSTERS = {"SPUBLISH", "PUBSUB|SHARDNUMSUB"}
+"""Scripts run these for inboxes that there are on no other server."""
+
+SINCE: dict[str, tuple[int, int]] = {"SPUBLISH": (7, 0), "SSUBSCRIBE": (7, 0), "PUBSUB|SHARDNUMSUB": (7, 0)}
 """Commands that the oldest server does not know; a rule that names one is refused there as a whole."""
 
 
 def commands(features: Iterable[str], version: tuple[int, int] | None = None) -> list[str]:
     """All that these features need; of those that a server of this version knows."""
     needed = {name for feature in features for name in FEATURES[feature].commands}
-    needed |= {name for feature in features for script in FEATURES[feature].scripts for name in _lua.commands(script)}
+    called = {name for feature in features for script in FEATURES[feature].scripts for name in _lua.commands(script)}
+    needed |= called - (_ONLY_IN_CLUSTERS - needed)
     return sorted(name for name in needed if version is None or SINCE.get(name, OLDEST) <= version)
 
 

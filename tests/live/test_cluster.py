@@ -20,7 +20,7 @@ import valkey
 import valkey.asyncio
 
 import holdfast
-from holdfast import aio
+from holdfast import _access, aio
 from holdfast._servers.process import PrivateServer
 from live.clusters import Cluster, cluster
 
@@ -111,6 +111,7 @@ with holdfast.FairLock(sys.argv[1], sys.argv[2], label="the other"):
 """
 
 
+@pytest.mark.fault(58)
 def test_handed_over_between_processes(nodes: Cluster, name: str) -> None:
     lock = holdfast.FairLock(nodes.url, name)
     quickest = float("inf")
@@ -144,6 +145,7 @@ def test_who_holds_it_is_said(nodes: Cluster, name: str) -> None:
     assert ":" in caught.value.holder, "host:pid, not the bare id"
 
 
+@pytest.mark.fault(56)
 def test_a_slot_that_was_moved(nodes: Cluster, name: str) -> None:
     """While the lock is held and waited for. The inbox may be in that slot, or in another."""
     lock, other = (holdfast.FairLock(nodes.url, name, ttl=3) for _ in range(2))
@@ -163,6 +165,7 @@ def test_a_slot_that_was_moved(nodes: Cluster, name: str) -> None:
         other.release()
 
 
+@pytest.mark.fault(58)
 def test_inboxes_that_were_moved_away(nodes: Cluster) -> None:
     """The first lock of each server lends its slot to the inbox: when it moves alone, the others are told nothing there."""
     locks = [holdfast.FairLock(nodes.url, f"away-{number}") for number in range(12)]
@@ -181,6 +184,7 @@ def test_inboxes_that_were_moved_away(nodes: Cluster) -> None:
         other.release()
 
 
+@pytest.mark.fault(56)
 def test_held_while_the_slot_is_moving(nodes: Cluster, name: str) -> None:
     lock = holdfast.Lock(nodes.url, name, ttl=2)
     with lock as lease, nodes.migrating(nodes.slot(lock.key)) as migration:
@@ -194,6 +198,7 @@ def test_held_while_the_slot_is_moving(nodes: Cluster, name: str) -> None:
         assert again.fence > lease.fence
 
 
+@pytest.mark.fault(56)
 def test_given_back_while_the_slot_is_moving(nodes: Cluster, name: str) -> None:
     lock, other = holdfast.FairLock(nodes.url, name), holdfast.FairLock(nodes.url, name, wait=10)
     assert lock.acquire()
@@ -211,6 +216,7 @@ def test_given_back_while_the_slot_is_moving(nodes: Cluster, name: str) -> None:
     lease.release()
 
 
+@pytest.mark.fault(56)
 def test_taken_by_a_task_while_the_slot_is_moving(nodes: Cluster, name: str) -> None:
     async def main() -> None:
         lock = aio.Lock(nodes.url, name, ttl=3, wait=10)
@@ -233,6 +239,7 @@ def test_taken_by_a_task_while_the_slot_is_moving(nodes: Cluster, name: str) -> 
     asyncio.run(main())
 
 
+@pytest.mark.fault(56)
 def test_resharding_under_load(nodes: Cluster) -> None:
     """No error reaches the user, no lease is lost, and fences rise."""
     names = [f"load-{number}" for number in range(4)]
@@ -278,6 +285,25 @@ def test_resharding_under_load(nodes: Cluster) -> None:
         for work in working:
             work.result()
     assert next(taken) > 100
+
+
+def test_the_rights_that_are_printed_are_enough(nodes: Cluster, name: str) -> None:
+    version = (6, 2) if nodes.call(nodes.nodes[0], "INFO", "server").find("redis_version:6.") >= 0 else (7, 2)
+    for node in nodes.nodes:
+        nodes.call(node, "ACL", "SETUSER", "limited", *_access.rule(("lock", "cluster"), version=version), ">secret")
+    lock, other = (holdfast.FairLock(nodes.url.replace("//", "//limited:secret@"), name, ttl=3) for _ in range(2))
+    with ThreadPoolExecutor(1) as waiters:
+        with lock as lease:
+            waiting = waiters.submit(other.acquire)
+            until(lambda: in_line(nodes, lock) == 1)
+            with nodes.migrating(nodes.slot(lock.key)) as migration:
+                migration.move_keys(lock.key)
+                lease.renew()
+        assert waiting.result(timeout=5)
+    assert other.locked()
+    other.release()
+    for node in nodes.nodes:
+        assert nodes.call(node, "ACL", "LOG") == []
 
 
 # What is no cluster, or not whole

@@ -99,7 +99,7 @@ class ShardLine:
         self._endpoint = shard
         self._cluster = shard.cluster
 
-    def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
+    def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:  # noqa: ARG002 - each leg packs its own
         """Send a call. ``then`` is called exactly once, by the keeper thread."""
         self._go_on(self._cluster.journey(call), None, then)
 
@@ -153,4 +153,4 @@ class ShardInbox(Link):
                 self.fail("its slot was moved")
             then(answer, sent)
 
-        super().call(call, on_answer)
+        super().call(call, on_answer, packed)

@@ -227,8 +227,8 @@ class Cluster:
             resp.check(ranges, node)
             sharded = self._sharded
             if sharded is None:
-                probe = connection.exchange(resp.command("PUBSUB", "SHARDNUMSUB"))  # since Redis 7
-                sharded = type(probe) is not resp.ReplyError or str(probe).startswith("NOPERM")
+                # Since Redis 7. Refused in any case, for want of a channel: whether it is known comes before what is allowed.
+                sharded = "unknown command" not in str(connection.exchange(resp.command("SSUBSCRIBE")))
             return ranges, sharded
         finally:
             connection.close()

@@ -20,6 +20,8 @@ from holdfast.testing.sim.wire import END, Line, Wire
 from holdfast.testing.sim.world import EPOCH
 
 if TYPE_CHECKING:
+    import random
+
     from holdfast._core.ballot import Candidate
     from holdfast._wire.endpoint import Endpoint
     from holdfast.testing.sim.lock import Lease
@@ -54,6 +56,8 @@ class Process:
         self.here = True
         self.workers: list[Worker] = []
         self.tokens = 0
+        self.luck: random.Random | None = None
+        """What its tokens are drawn from, where they are more than numbers."""
         self.is_paused = False
         self.parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         """What it does when it goes on."""
@@ -277,4 +281,5 @@ class Process:
 
     def token(self) -> str:
         self.tokens += 1
-        return f"{self.name}.{self.tokens:04x}"
+        chance = "" if self.luck is None else f"{self.luck.getrandbits(16):04x}"
+        return f"{self.name}.{self.tokens:04x}{chance}"

@@ -15,6 +15,7 @@ from holdfast._redlock import BaseQuorumLease
 from holdfast._wire.endpoint import Endpoint
 from holdfast.testing.sim.lock import Lease, Lock, spec
 from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 from holdfast.testing.sim.world import World
 
@@ -27,14 +28,17 @@ class Company:
 
     def __init__(self, world: World, longest: float) -> None:
         self.world = world
-        self.panel = Panel(tuple(server.name for server in world.servers), "digest", longest)
+        self.longest = longest
         self._horizons: dict[Process, Horizon] = {}
 
-    def declare(self) -> None:
-        """All of them are new."""
-        for server in self.world.servers:
-            server.keyspace.now = int(server.wall() * 1e6)
-            server.keyspace.run(DECLARE, (MARKER,), (milliseconds(self.panel.longest), self.panel.digest, 0))
+    @property
+    def panel(self) -> Panel:
+        return Panel(tuple(server.name for server in self.world.servers), "digest", self.longest)
+
+    def declare(self, server: Server) -> None:
+        """It is new, says somebody."""
+        server.keyspace.now = int(server.wall() * 1e6)
+        server.keyspace.run(DECLARE, (MARKER,), (milliseconds(self.panel.longest), self.panel.digest, 0))
 
     def horizon(self, process: Process) -> Horizon:
         """What a process knows of the servers' clocks."""
@@ -61,6 +65,8 @@ class QuorumLock(Lock):
 
     def __init__(self, worker: Worker, company: Company, name: str, *, ttl: float, renew: bool) -> None:
         super().__init__(worker, described(name, ttl=ttl, renew=renew), fair=True)
+        for server in company.world.servers:
+            server.block = 1
         self._company = company
 
     async def _acquire(self, wait: float | None) -> Lease | None:
