@@ -273,10 +273,11 @@ class Fingerprint:
 
     def _vote(self, vote: Vote) -> None:
         self._tenure(vote)
-        self._put(vote.believed, vote.hope)
+        self._put(vote.believed)
 
     def _mandate(self, mandate: Mandate) -> None:
         self._tenure(mandate)
+        self._put(mandate.hope)
         self._float(mandate._least)  # noqa: SLF001
         self._dict(mandate.votes)
 
