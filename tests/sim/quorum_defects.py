@@ -66,6 +66,17 @@ FENCES = (
         "return Held(min(vote.first for vote in votes), best.fence)",
         "what is passed on in a process has fences that others may have, too",
     ),
+)
+
+MAJORITY = (
+    _core("half-is-enough", "ballot", "return len(self.names) // 2 + 1", "return len(self.names) // 2", "less than half win"),
+    _core(
+        "quorum-without-drift",
+        "quorum",
+        "length = spec.first_ttl - margin(spec.first_ttl)",
+        "length = spec.first_ttl",
+        "nothing is taken off the lease for the drift of clocks",
+    ),
     _core(
         "quorum-from-answer",
         "quorum",

@@ -53,9 +53,7 @@ class Election(Scenario):
         for number, program in enumerate(self.programs):
             process = Process(world, world.servers[0], f"c{number + 1}", face=self.face)
             worker = Voter(process, "1")
-            worker.start(
-                program(worker, QuorumLock(worker, company, described("x", ttl=self.ttl, renew=self.renew), fair=True))
-            )
+            worker.start(program(worker, QuorumLock(worker, company, lock, fair=True)))
         return world
 
 
