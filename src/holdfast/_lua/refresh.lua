@@ -11,7 +11,7 @@
 -- INCLUDE  _grant
 -- INCLUDE  _state
 -- INCLUDE  _queue
-local listening = redis.pcall('PUBSUB', #ARGV[1] == SHARDED and 'SHARDNUMSUB' or 'NUMSUB', ARGV[1])
+local listening = count_listeners(ARGV[1])
 local answers = {listening.err and 1 or math.min(1, listening[2])}
 local now = now_us()
 

@@ -228,7 +228,8 @@ class Cluster:
             sharded = self._sharded
             if sharded is None:
                 probe = connection.exchange(resp.command("PUBSUB", "SHARDNUMSUB"))  # since Redis 7
-                sharded = type(probe) is not resp.ReplyError or str(probe).startswith("NOPERM")
+                # Who may not ask is told in the same way that the server knows it, or that it knows no such part of PUBSUB.
+                sharded = type(probe) is not resp.ReplyError or "pubsub|shardnumsub" in str(probe)
             return ranges, sharded
         finally:
             connection.close()
