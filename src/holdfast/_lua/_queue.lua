@@ -10,11 +10,11 @@ local function leave(state, queue, token)
   redis.call('HDEL', state, 'at:' .. token)
 end
 
--- How many listen on this server, or an error. Asked before anything is published: replicas pass it on to those who listen there,
+-- Whether anybody listens on this server. Asked before anything is published: replicas pass it on to those who listen there,
 -- whom PUBLISH does not count; one of them would believe what it is told, and have been passed over.
-local function listeners(inbox)
-  if #inbox == SHARDED then return redis.pcall('PUBSUB', 'SHARDNUMSUB', inbox) end
-  return redis.pcall('PUBSUB', 'NUMSUB', inbox)
+local function listens(inbox)
+  local count = #inbox == SHARDED and redis.pcall('PUBSUB', 'SHARDNUMSUB', inbox) or redis.pcall('PUBSUB', 'NUMSUB', inbox)
+  return count.err or count[2] > 0
 end
 
 local function publish(inbox, message)
@@ -40,8 +40,7 @@ local function hand_over(lock, state, queue, now, me, last)
           first, last = take(lock, state, token, CLAIM, now, last)
           granted = true
           local inbox = 'hf:inbox:' .. process
-          local count = listeners(inbox)
-          local heard = (count.err or count[2] > 0) and publish(inbox, '1 ' .. token .. ' ' .. integer(first))
+          local heard = listens(inbox) and publish(inbox, '1 ' .. token .. ' ' .. integer(first))
           if type(heard) == 'number' and heard > 0 then
             leave(state, queue, token)
             return token, last

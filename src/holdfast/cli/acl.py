@@ -25,7 +25,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
     add("--key", action="append", default=[], metavar="PATTERN", help="keys of locks that have key=; may be repeated")
     add("--sentinel", action="store_true", help="clients find the server by Sentinels, and ask it whether it is the primary")
-    add("--cluster", action="store_true", help="the server is one of a Cluster")
     add("--replicas", action="store_true", help="locks are to be acknowledged by replicas (replicas=n)")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--redlock", action="store_true", help="the server is one of several that hold a lock together")
