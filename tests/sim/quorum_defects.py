@@ -27,22 +27,22 @@ FENCES = (
     _lua(
         "vote-fence-not-written",
         "vote",
-        "  redis.call('HSET', state, 'fence', fence)\n",
+        "  redis.call('HSET', state, 'fence', first + count - 1)\n",
         "",
         "a server forgets which fence it has issued",
     ),
     _lua(
         "vote-fence-without-clock",
         "vote",
-        "  if hint == 0 then hint = now end\n  local fence = math.max(last + 1, math.min(hint, now + AHEAD))\n",
-        "  local fence = last + 1\n",
+        "  local first = math.max(last + 1, math.min(hint == 0 and now or hint, now + AHEAD))\n",
+        "  local first = last + 1\n",
         "the fence is a counter alone: a server that has forgotten starts again from one",
     ),
     _core(
         "fence-unconfirmed",
         "quorum",
-        "    if fences.count(fence) < panel.majority:\n",
-        "    if fences.count(fence) < 1:\n",
+        "    if sum(vote.fence == best.fence for vote in votes) < panel.majority:\n",
+        "    if not votes:\n",
         "the highest answer is the fence, and no majority confirms it",
     ),
     _core(
@@ -52,7 +52,20 @@ FENCES = (
         "Count(len(granted), 1)",
         "one server's confirmation is enough",
     ),
-    _core("fence-is-the-lowest", "quorum", "fence = max(fences)", "fence = min(fences)", "the fence is the lowest answer"),
+    _core(
+        "fence-is-the-lowest",
+        "quorum",
+        "best = max(votes, key=",
+        "best = min(votes, key=",
+        "the lowest answer is the fence",
+    ),
+    _core(
+        "fences-of-another",
+        "quorum",
+        "return Held(max(vote.first for vote in votes), best.fence)",
+        "return Held(min(vote.first for vote in votes), best.fence)",
+        "what is passed on in a process has fences that others may have, too",
+    ),
 )
 
 MAJORITY = (
@@ -102,8 +115,8 @@ MAJORITY = (
     _core(
         "too-late-to-be-believed",
         "quorum",
-        "    now = await Now()\n    if now >= deadline:\n        return None\n",
-        "    now = await Now()\n",
+        "if fences is None or now >= deadline:",
+        "if fences is None:",
         "a majority that came when the lease was over counts",
     ),
     _core(
@@ -161,8 +174,8 @@ UNDOING = (
     _lua(
         "vote-without-expiry",
         "vote",
-        "redis.call('SET', lock, token, 'PX', ttl)",
-        "redis.call('SET', lock, token)",
+        "else redis.call('SET', lock, token, 'PX', ttl) end",
+        "else redis.call('SET', lock, token) end",
         "a vote never ends",
     ),
     _lua(

@@ -227,8 +227,9 @@ class Cluster:
             resp.check(ranges, node)
             sharded = self._sharded
             if sharded is None:
-                # Since Redis 7. Refused in any case, for want of a channel: whether it is known comes before what is allowed.
-                sharded = "unknown command" not in str(connection.exchange(resp.command("SSUBSCRIBE")))
+                probe = connection.exchange(resp.command("PUBSUB", "SHARDNUMSUB"))  # since Redis 7
+                # Who may not ask is told in the same way that the server knows it, or that it knows no such part of PUBSUB.
+                sharded = type(probe) is not resp.ReplyError or "pubsub|shardnumsub" in str(probe)
             return ranges, sharded
         finally:
             connection.close()

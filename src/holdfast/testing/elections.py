@@ -13,7 +13,7 @@ from holdfast.testing.judge.rules import Limits
 from holdfast.testing.scenarios import SCENARIOS, Program, Scenario, once
 from holdfast.testing.sim.lock import Lock
 from holdfast.testing.sim.process import Process
-from holdfast.testing.sim.quorum import Company, QuorumLock
+from holdfast.testing.sim.quorum import Company, QuorumLock, described
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.voter import Voter
@@ -49,10 +49,11 @@ class Election(Scenario):
             server.keep_past()
             if not self.guarded:
                 server.on_start = partial(company.declare, server)
+        lock = described("x", ttl=self.ttl, renew=self.renew)
         for number, program in enumerate(self.programs):
             process = Process(world, world.servers[0], f"c{number + 1}", face=self.face)
             worker = Voter(process, "1")
-            worker.start(program(worker, QuorumLock(worker, company, "x", ttl=self.ttl, renew=self.renew)))
+            worker.start(program(worker, QuorumLock(worker, company, lock, fair=True)))
         return world
 
 

@@ -14,7 +14,7 @@ from holdfast.testing.judge.rules import Limits, Violation
 from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import QUORUM_FAULTS, mishaps
 from holdfast.testing.sim.process import Face, Process
-from holdfast.testing.sim.quorum import Company, QuorumLock
+from holdfast.testing.sim.quorum import Company, QuorumLock, described
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.voter import Voter
 from holdfast.testing.sim.worker import Worker
@@ -55,6 +55,9 @@ class Profile:
     """At which step, which fault, for how long."""
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
     """Of which process, and what it does."""
+    fair: list[bool] = field(default_factory=list)
+    """By process: it passes nothing on."""
+    max_passes: int = 32
 
     def has(self, *kinds: str) -> bool:
         """One of these faults happens."""
@@ -83,7 +86,7 @@ def draw(rng: random.Random) -> Profile:
     )
     names = choice(("x", "x", "x", "x", "x", "xy"))
     longest = choice((0.0, 0.1, 1.0, 1.5)) * ttl
-    crowd = choice(((1,), (1, 1, 2)))
+    crowd = choice(((1,), (1, 1, 2), (2, 3)))
     for process in range(choice((3, 4))):
         for _ in range(choice(crowd)):
             rounds = [
@@ -98,6 +101,8 @@ def draw(rng: random.Random) -> Profile:
                 for _ in range(choice((1, 2, 3)))
             ]
             profile.workers.append((process, rounds))
+    profile.fair = [uniform() < 0.4 for _ in range(4)]
+    profile.max_passes = choice((32, 32, 3, 1))
     _draw_faults(rng, profile)
     return profile
 
@@ -154,7 +159,7 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Company]:
             world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Voter(world.processes[of], str(number + 1))
-        worker.start(work(rounds, partial(_lock, worker, company, profile)))
+        worker.start(work(rounds, partial(_lock, worker, company, profile, fair=profile.fair[of])))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: QUORUM_FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
     return world, profile, company
@@ -169,8 +174,9 @@ def _process(world: World, name: str, rng: random.Random, far: float, distance: 
     return process
 
 
-def _lock(worker: Worker, company: Company, profile: Profile, name: str) -> QuorumLock:
-    return QuorumLock(worker, company, name, ttl=profile.ttl, renew=profile.renew)
+def _lock(worker: Worker, company: Company, profile: Profile, name: str, *, fair: bool = True) -> QuorumLock:
+    spec = described(name, ttl=profile.ttl, renew=profile.renew, max_passes=profile.max_passes)
+    return QuorumLock(worker, company, spec, fair=fair)
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run:
@@ -196,7 +202,8 @@ def limits(profile: Profile) -> Limits:
     slow = profile.slow_share > 0
     trip = profile.latency + (profile.distance if profile.far else 0.0)
     calm = not (slow or profile.mishaps or profile.faults or profile.far)
-    waits = 0.0 if profile.declared and not profile.has("amnesia", "flush", "clock", "restart") else 1.02 * profile.longest
+    forgets = not profile.declared or profile.has("amnesia", "flush", "clock", "restart")
+    waits = (1.02 * profile.longest if forgets else 0.0) + (SET_BACK if profile.has("clock") else 0.0)
     return Limits(
         notice=profile.ttl / 3 + 1.0 if profile.renew and not slow and trip < 0.02 else float("inf"),
         handover=waits + (0.6 + 20 * trip if calm else 10.0 + profile.ttl + 20 * trip),
@@ -221,7 +228,7 @@ def settle(world: World, profile: Profile, company: Company) -> list[Violation]:
         worker = Voter(process, "1")
         got: list[bool] = []
         patience = PROBE + 1.02 * profile.longest
-        worker.start(_probe(QuorumLock(worker, company, name, ttl=profile.ttl, renew=False), patience, got))
+        worker.start(_probe(_lock(worker, company, profile, name), patience, got))
         world.work(world.now + patience + PROBE, 2 * STEPS)
         if got != [True]:
             found.append(Violation("R7", f"all is over, and still nobody could take {name!r}"))

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast._core.board import Board
 from holdfast._core.gate import Gate
 from holdfast._core.node import Node
 from holdfast._core.renewing import Tenure
@@ -77,6 +78,7 @@ class Process:
         self.node = Node(self, server.name, partial(self._line, server))
         """What its keeper does on `server`: where it uses several servers, on the first."""
         self.nodes: dict[Server, Node] = {server: self.node}
+        self._board: Board | None = None
         self._gates: dict[bytes, Gate] = {}
         world.processes.append(self)
 
@@ -129,6 +131,8 @@ class Process:
         """It ends in good order, as `_drive.keeper` does it: waiters are told, held locks given back, and it is gone."""
         for node in self.nodes.values():
             node.close(NotSent("holdfast was closed", node.address))
+        if self._board is not None:
+            self._board.close(NotSent("holdfast was closed", self.server.name))
         parts = [(node, *node.farewell()) for node in self.nodes.values()]
         for tenure in [tenure for _, lost, _ in parts for tenure in lost]:
             self.report(tenure)
@@ -189,6 +193,15 @@ class Process:
         gate = self._gates.get(key)
         if gate is None:
             gate = self._gates[key] = self.node.gate(key)
+        return gate
+
+    def board(self, key: bytes) -> Gate:
+        """The same, for a lock on all servers."""
+        if self._board is None:
+            self._board = Board(tuple(self.node_on(server) for server in self.world.servers))
+        gate = self._gates.get(key)
+        if gate is None:
+            gate = self._gates[key] = self._board.gate(key)
         return gate
 
     def gates(self) -> list[Gate]:

@@ -277,6 +277,7 @@ class Fingerprint:
 
     def _mandate(self, mandate: Mandate) -> None:
         self._tenure(mandate)
+        self._put(mandate.hope)
         self._float(mandate._least)  # noqa: SLF001
         self._text(mandate.hope)
         self._dict(mandate.votes)
