@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import pickle
 import subprocess
@@ -27,6 +28,7 @@ from holdfast._core.ballot import Heard
 from holdfast._core.polling import Poll
 from holdfast._core.requests import Command
 from holdfast._drive.fleet import Fleets
+from holdfast._drive.process import current
 from holdfast._servers import private
 from holdfast._servers.process import PrivateServer
 from holdfast._wire.client import resolve
@@ -587,6 +589,31 @@ def test_loops_that_end(five: Group, name: str) -> None:
         until(lambda: five.hopefuls(name) == 0)
     asyncio.run(use())
     until(lambda: five.free(name))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_that_is_closed_in_the_middle_of_a_wait(five: Group, name: str) -> None:
+    """Nothing can be awaited any more; others of this process do not wait for it, and what is kept about it is forgotten."""
+    loop = asyncio.new_event_loop()
+    lock = aio.Redlock(five.urls, name)
+
+    async def begin() -> None:
+        lock_waits.append(asyncio.ensure_future(lock.acquire()))
+        while not five.hopefuls(name):
+            await asyncio.sleep(0.002)
+
+    lock_waits: list[asyncio.Task[bool]] = []
+    with Redlock(five.outside, name):
+        loop.run_until_complete(begin())
+        loop.run_until_complete(aio.close(loop))
+        loop.close()
+        lock_waits.clear()
+        gc.collect()
+    other = Redlock(five.urls, name)
+    assert other.acquire(timeout=5)
+    other.release()
+    nodes = current().keeper._nodes
+    until(lambda: not any(node.hopes for node in nodes.values()))
 
 
 def test_cancelled_at_every_step(five: Group, name: str) -> None:

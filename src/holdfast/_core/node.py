@@ -297,6 +297,8 @@ class Node:
     def _tend_inbox(self, now: float) -> None:
         """Subscribe, or test that the subscription is alive."""
         self._inbox_at = now + (PING_EVERY if self.waiting.listening else 1.0)
+        with self.mutex:
+            self._forget_hopeless()
         if not self.waiting.listening:
             self.inbox.call(Command((self._place.subscribe, self.channel), ANSWER_WITHIN), self._on_subscribed)
         else:
@@ -345,6 +347,11 @@ class Node:
         elif what == b"3" and whom in self.hopes:
             self.hopes[whom].hints.add(self)
             self.hopes[whom].wake()
+            self._forget_hopeless()
+
+    def _forget_hopeless(self) -> None:
+        """Those whose event loop was closed without ending them; the mutex is held."""
+        self.hopes = {hope: one for hope, one in self.hopes.items() if one.slot is None or not one.slot.gone()}
 
     def _on_asked(self, token: str) -> None:
         tenure = self.renewing.get(token)

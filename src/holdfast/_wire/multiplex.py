@@ -172,6 +172,8 @@ class Multiplex:
         self._opening: asyncio.Task[_Protocol] | None = None
         self._opening_since = 0.0
         self._tried = False
+        self.told: set[str] = set()
+        """Scripts that were sent whole on this connection, by those who may not be there to read that one is unknown."""
         self._waiting: deque[_Waiting] = deque()
 
     def send(self, packed: bytes, timeout: float) -> asyncio.Future[Any] | None:
@@ -241,6 +243,7 @@ class Multiplex:
         """What was sent is unknown; what was not goes over the next connection."""
         if self._protocol is protocol:
             self._protocol = None
+            self.told.clear()
             if self._waiting:
                 self._open()
 
@@ -307,6 +310,7 @@ class Multiplex:
         if self._opening is not None:
             self._opening.cancel()
         protocol, self._protocol = self._protocol, None
+        self.told.clear()
         self._refuse(NotSent(f"{self.endpoint.address}: closed", self.endpoint.address))
         if protocol is not None and protocol.transport is not None:
             protocol.transport.close()
