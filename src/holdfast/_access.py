@@ -23,6 +23,8 @@ class Feature:
     keys: tuple[str, ...] = ()
     """Patterns; ``<prefix>`` stands for the prefix of all locks."""
     channels: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    """Commands in its scripts that are not run for it."""
 
 
 FEATURES = {
@@ -31,7 +33,9 @@ FEATURES = {
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
         keys=("<prefix>{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
+        without=("INFO",),
     ),
+    "guarded": Feature(scripts=("acquire", "release", "refresh", "declare"), commands=(), keys=("hf:guard",)),
     "redlock": Feature(
         scripts=("declare", "vote", "confirm", "yield", "renew"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
@@ -51,7 +55,8 @@ SINCE: dict[str, tuple[int, int]] = {"SPUBLISH": (7, 0), "SSUBSCRIBE": (7, 0)}
 def commands(features: Iterable[str], version: tuple[int, int] | None = None) -> list[str]:
     """All that these features need; of those that a server of this version knows."""
     needed = {name for feature in features for name in FEATURES[feature].commands}
-    needed |= {name for feature in features for script in FEATURES[feature].scripts for name in _lua.commands(script)}
+    for feature in (FEATURES[name] for name in features):
+        needed |= {name for script in feature.scripts for name in _lua.commands(script)} - set(feature.without)
     return sorted(name for name in needed if version is None or SINCE.get(name, OLDEST) <= version)
 
 

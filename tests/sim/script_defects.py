@@ -169,8 +169,8 @@ REFRESHING = (
     _lua(
         "refresh-does-not-help",
         "refresh",
-        "  if not holder then\n",
-        "  if not holder and waiters == 0 then\n",
+        "  if not (holder or pause) then\n",
+        "  if not (holder or pause) and waiters == 0 then\n",
         "a lock that runs out is handed to nobody",
     ),
     _lua(

@@ -121,7 +121,8 @@ class Node:
         if gate is not None and gate.bequeath(attempt, waiter):
             return
         self.waiting.delist(waiter)
-        leave = Run(RELEASE, attempt.spec.keys, (attempt.token, "bury"), attempt.spec.timeout)
+        spec = attempt.spec
+        leave = Run(RELEASE, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)
         self.keeper.call(lambda: self.commands.call(leave, lambda _answer, _sent: None))
         attempt.pending = False
         if gate is not None:
@@ -270,10 +271,12 @@ class Node:
                     self.waiting.on_failed(batch, NotSent("the keeper stumbled", self.address), now)
 
     def _refresh(self, batch: list[Waiter], timeout: float) -> None:
-        keys = tuple(key for waiter in batch for key in waiter.attempt.spec.keys)
+        spec = batch[0].attempt.spec
+        keys = (*(key for waiter in batch for key in waiter.attempt.spec.keys), *spec.granting[3:])
         args: list[str | int] = [self.channel]
         for waiter in batch:
             args += waiter.attempt.token, waiter.attempt.spec.first_ms
+        args += spec.guarded
 
         def then(answer: tuple[bool, list[Any]] | WireError, sent: float) -> None:
             now = self.clock()

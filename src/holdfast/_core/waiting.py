@@ -172,7 +172,8 @@ class Waiting:
             attempt = self._departed.get(token)
             if attempt is None or (attempt.token == token and attempt.pending):
                 return None  # not one of ours; or one that learnt of its grant by asking
-            return Run(RELEASE, attempt.spec.keys, (token, "leave"), attempt.spec.timeout)
+            spec = attempt.spec
+            return Run(RELEASE, spec.granting, (token, "leave", *spec.guarded), spec.timeout)
         if waiter.told is None:
             waiter.hint = max(waiter.hint, fence)
         elif fence > waiter.busy.last_fence:
@@ -224,7 +225,9 @@ class Waiting:
         for waiter in batch:
             waiter.in_flight = True
             waiter.asked_under = self.subscription
-        return [Refresh(batch[i : i + BATCH]) for i in range(0, len(batch), BATCH)]
+        guards = dict.fromkeys(waiter.attempt.spec.guard for waiter in batch)  # one script goes by one of them
+        alike = ([waiter for waiter in batch if waiter.attempt.spec.guard == guard] for guard in guards)
+        return [Refresh(part[i : i + BATCH]) for part in alike for i in range(0, len(part), BATCH)]
 
     def next_at(self) -> float:
         """When `due` has something to send (local seconds; infinity: nothing to wait for)."""

@@ -26,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--key", action="append", default=[], metavar="PATTERN", help="keys of locks that have key=; may be repeated")
     add("--sentinel", action="store_true", help="clients find the server by Sentinels, and ask it whether it is the primary")
     add("--replicas", action="store_true", help="locks are to be acknowledged by replicas (replicas=n)")
+    add("--guarded", action="store_true", help="locks have guard=: what the server may have forgotten is waited out")
     add("--redlock", action="store_true", help="the server is one of several that hold a lock together")
     add("--guard", action="append", default=[], metavar="PATTERN", help="keys that holdfast.guard writes; may be repeated")
     add("--select", action="store_true", help="the locks are in another database than 0")
@@ -47,7 +48,7 @@ def main(args: argparse.Namespace) -> int:
         args.parser.error("--user: a name without spaces")
     try:
         words = _access.rule(
-            ["lock", *(name for name in ("redlock", "sentinel", "replicas", "guard") if getattr(args, name))],
+            ["lock", *(name for name in ("redlock", "sentinel", "replicas", "guarded", "guard") if getattr(args, name))],
             prefix=args.prefix,
             raw_keys=args.key,
             guarded=args.guard,

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 WALL = 700_000_000.0
 """The server's clock shows so much more than true time: about what real ones do."""
 
-ASKS_FOR_NO_MORE = 3
-"""Arguments of an acquire that does not ask for more fences."""
+MORE = 3
+"""Which argument of an acquire says for how many more fences it asks."""
 
 REMEMBERED = 200
 """States of the memory that are kept, for a restart that has lost the last of them."""
@@ -112,7 +112,7 @@ class Server:
         if self._past is not None:
             self._remember()
         if isinstance(call, Run) or call.args[0] not in {"PING", "SUBSCRIBE"}:
-            self.look(more=isinstance(call, Run) and call.script is ACQUIRE and len(call.args) > ASKS_FOR_NO_MORE)
+            self.look(more=isinstance(call, Run) and call.script is ACQUIRE and call.args[MORE:][:1] not in {(), (0,)})
         if isinstance(raw, ReplyError):
             return [Refused(str(raw), self.name)]
         return [raw]
