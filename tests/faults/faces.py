@@ -32,6 +32,7 @@ class Sync:
     name = "sync"
     Lock: Any = holdfast.Lock
     FairLock: Any = holdfast.FairLock
+    Redlock: Any = holdfast.Redlock
 
     def call(self, what: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return what(*args, **kwargs)
@@ -58,6 +59,7 @@ class Aio:
     name = "asyncio"
     Lock: Any = holdfast.aio.Lock
     FairLock: Any = holdfast.aio.FairLock
+    Redlock: Any = holdfast.aio.Redlock
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()

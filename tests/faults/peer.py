@@ -28,7 +28,10 @@ import holdfast.guard
 
 
 class Peer:
-    """Starts the program; use it in a ``with``. ``options`` are those of the lock; ``through``: a command to start it by."""
+    """Starts the program; use it in a ``with``.
+
+    Several URLs, with blanks in between, make a Redlock. ``options``: of the lock; ``through``: a command to start it by.
+    """
 
     def __init__(self, face: str, url: str, name: str, *, through: Sequence[str] = (), **options: Any) -> None:
         kept, self._keep = os.pipe()  # its forked children live until we close our end
@@ -117,7 +120,8 @@ def _say(value: object) -> None:
 
 
 def _main(url: str, name: str, options: dict[str, Any], kept: int) -> None:
-    names = _Names(holdfast.Lock(url, name, **options), url, kept)
+    lock = holdfast.Redlock(url.split(), name, **options) if " " in url else holdfast.Lock(url, name, **options)
+    names = _Names(lock, url, kept)
     _say("ready")
     for line in sys.stdin:
         try:
@@ -127,7 +131,8 @@ def _main(url: str, name: str, options: dict[str, Any], kept: int) -> None:
 
 
 async def _main_aio(url: str, name: str, options: dict[str, Any], kept: int) -> None:
-    names = _Names(holdfast.aio.Lock(url, name, **options), url, kept)
+    lock = holdfast.aio.Redlock(url.split(), name, **options) if " " in url else holdfast.aio.Lock(url, name, **options)
+    names = _Names(lock, url, kept)
     loop = asyncio.get_running_loop()
     _say("ready")
     while line := await loop.run_in_executor(None, sys.stdin.readline):

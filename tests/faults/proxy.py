@@ -24,6 +24,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
+from holdfast._core.ballot import CONFIRM, VOTE, YIELD
 from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
 
 if TYPE_CHECKING:
@@ -33,11 +34,10 @@ if TYPE_CHECKING:
 
 Action = Literal["pass", "lose", "cut", "refuse", "hold", "stall", "twice"]
 
-_SCRIPTS = {script.sha.encode(): script.name for script in (ACQUIRE, REFRESH, RELEASE, RENEW)} | {
-    script.body: script.name for script in (ACQUIRE, REFRESH, RELEASE, RENEW)
-}
+_KNOWN = (ACQUIRE, REFRESH, RELEASE, RENEW, VOTE, CONFIRM, YIELD)
+_SCRIPTS = {script.sha.encode(): script.name for script in _KNOWN} | {script.body: script.name for script in _KNOWN}
 
-SCRIPTS = frozenset({"acquire", "join", "refresh", "release", "leave", "bury", "renew"})
+SCRIPTS = frozenset({"acquire", "join", "refresh", "release", "leave", "bury", "renew", "vote", "confirm"})
 """What a lock asks of a server, as opposed to the commands that keep connections."""
 
 
@@ -49,7 +49,8 @@ class Request(NamedTuple):
 
 
 def name_of(parts: list[bytes]) -> str:
-    """The script, or the command. Acquire from the queue is "join"; release is "release", "leave" or "bury" by its mode."""
+    """The script, or the command. Acquire from the queue is "join"; release (and yield) is "release", "leave" or "bury" by its
+    mode."""
     command = parts[0].decode().upper()
     if command not in {"EVAL", "EVALSHA"}:
         return command
@@ -57,7 +58,7 @@ def name_of(parts: list[bytes]) -> str:
     args = parts[3 + int(parts[2]) :]
     if name == "acquire" and args[2] == b"1":
         return "join"
-    return args[1].decode() if name == "release" else name
+    return args[1].decode() if name in {"release", "yield"} else name
 
 
 class Rule:

@@ -217,3 +217,28 @@ def test_the_holders_machine_sleeps(
             assert peer.ask("lock.lease.lost.is_set()") is True
             assert peer.ask("lock.release()") == "LeaseLost"
         admin.redis.delete(admin.lock)
+
+
+@pytest.mark.fault(36, 37)
+@pytest.mark.parametrize("step", [40, -HOUR])
+def test_one_of_several_servers_has_a_clock_that_jumps(
+    clock: Clock, strange: PrivateServer, new_server: NewServer, both_faces: tuple[Sync, Aio], name: str, step: float
+) -> None:
+    """The lease goes on, by the votes of the others, and fences rise whichever way it jumps."""
+    urls = [strange.url, new_server().url, new_server().url]
+    holdfast.declare_new(urls, max_ttl=TTL)
+    for face in both_faces:
+        clock.set()
+        lock = face.Redlock(urls, f"{name} {face.name}", ttl=TTL, max_ttl=TTL)
+        assert face.call(lock.acquire, timeout=2)
+        fence, votes = lock.lease.fence, lock.lease._tenure.votes
+        until(lambda votes=votes: all(vote.believed for vote in votes.values()), TTL)  # type: ignore[misc]
+        clock.set(step=step)
+        for _ in range(2):
+            before = lock.lease._tenure.deadline
+            until(lambda lock=lock, before=before: lock.lease._tenure.deadline > before, TTL)  # type: ignore[misc]
+        assert not lock.lease.lost.is_set()
+        face.call(lock.release)
+        assert face.call(lock.acquire, timeout=2)
+        assert lock.lease.fence > fence
+        face.call(lock.release)

@@ -113,8 +113,9 @@ HARMS: dict[str, tuple[Harm, float, set[str] | None]] = {
     "slow": (slow, 0.05, None),
     "stop": (stop, 0.2, None),
     "restart": (restart, 0.3, None),
-    # Two may believe until the next renewal; then the fences tell them apart.
-    "forget": (forget, 0.15, {"R2", "R3", "R4", "R12", "R15"}),
+    # Two may believe until the next renewal, and the fences that one of them passes on in its process are those of before:
+    # what is written under them is refused.
+    "forget": (forget, 0.15, {"R2", "R4", "R12", "R15"}),
 }
 """What is done, how many seconds pass until it is done again, and the rules that still hold (None: all)."""
 

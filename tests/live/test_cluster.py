@@ -111,6 +111,7 @@ with holdfast.FairLock(sys.argv[1], sys.argv[2], label="the other"):
 """
 
 
+@pytest.mark.fault(58)
 def test_handed_over_between_processes(nodes: Cluster, name: str) -> None:
     lock = holdfast.FairLock(nodes.url, name)
     quickest = float("inf")
@@ -144,6 +145,7 @@ def test_who_holds_it_is_said(nodes: Cluster, name: str) -> None:
     assert ":" in caught.value.holder, "host:pid, not the bare id"
 
 
+@pytest.mark.fault(56)
 def test_a_slot_that_was_moved(nodes: Cluster, name: str) -> None:
     """While the lock is held and waited for. The inbox may be in that slot, or in another."""
     lock, other = (holdfast.FairLock(nodes.url, name, ttl=3) for _ in range(2))
@@ -163,6 +165,7 @@ def test_a_slot_that_was_moved(nodes: Cluster, name: str) -> None:
         other.release()
 
 
+@pytest.mark.fault(58)
 def test_inboxes_that_were_moved_away(nodes: Cluster) -> None:
     """The first lock of each server lends its slot to the inbox: when it moves alone, the others are told nothing there."""
     locks = [holdfast.FairLock(nodes.url, f"away-{number}") for number in range(12)]
@@ -181,6 +184,7 @@ def test_inboxes_that_were_moved_away(nodes: Cluster) -> None:
         other.release()
 
 
+@pytest.mark.fault(56)
 def test_held_while_the_slot_is_moving(nodes: Cluster, name: str) -> None:
     lock = holdfast.Lock(nodes.url, name, ttl=2)
     with lock as lease, nodes.migrating(nodes.slot(lock.key)) as migration:
@@ -194,6 +198,7 @@ def test_held_while_the_slot_is_moving(nodes: Cluster, name: str) -> None:
         assert again.fence > lease.fence
 
 
+@pytest.mark.fault(56)
 def test_given_back_while_the_slot_is_moving(nodes: Cluster, name: str) -> None:
     lock, other = holdfast.FairLock(nodes.url, name), holdfast.FairLock(nodes.url, name, wait=10)
     assert lock.acquire()
@@ -211,6 +216,7 @@ def test_given_back_while_the_slot_is_moving(nodes: Cluster, name: str) -> None:
     lease.release()
 
 
+@pytest.mark.fault(56)
 def test_taken_by_a_task_while_the_slot_is_moving(nodes: Cluster, name: str) -> None:
     async def main() -> None:
         lock = aio.Lock(nodes.url, name, ttl=3, wait=10)
@@ -233,6 +239,7 @@ def test_taken_by_a_task_while_the_slot_is_moving(nodes: Cluster, name: str) -> 
     asyncio.run(main())
 
 
+@pytest.mark.fault(56)
 def test_resharding_under_load(nodes: Cluster) -> None:
     """No error reaches the user, no lease is lost, and fences rise."""
     names = [f"load-{number}" for number in range(4)]

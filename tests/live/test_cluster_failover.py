@@ -66,6 +66,7 @@ def replicated(nodes: Cluster, *keys: str) -> Callable[[], bool]:
     return done
 
 
+@pytest.mark.fault(53, 56)
 def test_a_primary_is_killed_while_its_lock_is_held_and_waited_for(whole: Cluster, name: str) -> None:
     lock, other = (holdfast.FairLock(whole.url, name, ttl=6, wait=15) for _ in range(2))
     assert lock.acquire()
@@ -101,6 +102,7 @@ def test_a_lock_of_a_killed_primary_is_to_be_had_as_soon_as_another_has_taken_ov
     asyncio.run(main())
 
 
+@pytest.mark.fault(46, 56)
 def test_a_primary_gives_way(whole: Cluster, name: str) -> None:
     """It lives on as a replica, and sends everybody on; nothing is lost, so nobody notices."""
     lock, other = (holdfast.FairLock(whole.url, name, ttl=3, wait=15) for _ in range(2))
@@ -118,6 +120,7 @@ def test_a_primary_gives_way(whole: Cluster, name: str) -> None:
     following.release()
 
 
+@pytest.mark.fault(21)
 def test_a_primary_that_hangs(whole: Cluster, name: str) -> None:
     """It accepts connections, and answers nothing: others are asked who has taken over."""
     lock = holdfast.Lock(whole.url, name, ttl=3, wait=15)

@@ -73,6 +73,7 @@ def test_the_client_itself_is_not_used(sentinels: Sentinels, name: str) -> None:
         assert client.connection_pool._available_connections == []
 
 
+@pytest.mark.fault(55)
 @pytest.mark.parametrize("package", [redis, valkey], ids=["redis", "valkey"])
 def test_replicas_are_not_asked_who_holds_a_lock(sentinels: Sentinels, package: Any) -> None:
     reader = package.sentinel.Sentinel(sentinels.addresses).slave_for(Sentinels.service)
@@ -142,6 +143,7 @@ def test_one_sentinel_alone_is_not_believed_where_the_client_says_so(sentinels: 
 # The primary is another one
 
 
+@pytest.mark.fault(46)
 def test_a_primary_is_made_a_replica_while_locks_are_held_and_waited_for(sentinels: Sentinels, name: str) -> None:
     """Nobody dies, so all that was granted is there still; both faces, and the inbox moves as well."""
 
@@ -191,6 +193,7 @@ def test_a_hand_over_is_not_heard_at_a_replica(sentinels: Sentinels, name: str) 
     assert message
 
 
+@pytest.mark.fault(53)
 def test_the_primary_dies_before_it_has_told_its_replicas(sentinels: Sentinels, name: str) -> None:
     """What they have goes on: leases, places. What they have not is lost: two believe in it, told apart by their fences. Who
     asks for replicas has it refused before."""
@@ -240,6 +243,7 @@ def test_the_primary_dies_before_it_has_told_its_replicas(sentinels: Sentinels, 
     assert min(order)[0] > lease.fence
 
 
+@pytest.mark.fault(46)
 def test_a_primary_that_became_a_replica_by_hand_is_left(name: str) -> None:
     """Nobody closes its connections: READONLY is all that says so. The one Sentinel is told by hand as well."""
 

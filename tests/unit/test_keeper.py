@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import socket
 import threading
 import weakref
 from collections.abc import Callable
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-import hiredis
 import pytest
 
 from holdfast._core.attempt import Attempt, Grant, margin
@@ -197,15 +197,18 @@ def test_a_grant_for_somebody_who_gave_up_is_handed_on(stage: Stage) -> None:
 
 def test_a_script_that_the_server_has_forgotten_is_sent_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 41."""
-    sent: list[tuple[bytes, Callable[[Any, float], None]]] = []
     answers: list[Any] = []
-    link = Link(SimpleNamespace(), Endpoint())
-    monkeypatch.setattr(link, "_send", lambda packed, _timeout, then: sent.append((packed, then)))
-    link.call(renewal(spec(), TOKEN, 30.0, 100.0), lambda answer, _sent: answers.append(answer))
-    assert sent[0][0].split(b"\r\n")[2] == b"EVALSHA"
-    sent[0][1](hiredis.ReplyError("NOSCRIPT No matching script"), 100.0)
-    assert RENEW.body in sent[1][0]
-    sent[1][1]([1], 100.0)
+    ours, server = socket.socketpair()
+    with ours, server:
+        link = Link(SimpleNamespace(safely=lambda action, *args: action(*args)), Endpoint())
+        link.sock = ours
+        link.call(renewal(spec(), TOKEN, 30.0, 100.0), lambda answer, _sent: answers.append(answer))
+        assert server.recv(10_000).split(b"\r\n")[2] == b"EVALSHA"
+        server.sendall(b"-NOSCRIPT No matching script\r\n")
+        link.on_readable()
+        assert RENEW.body in server.recv(100_000)
+        server.sendall(b"*1\r\n:1\r\n")
+        link.on_readable()
     assert answers == [[1]]
 
 

@@ -215,6 +215,11 @@ class Count:
         return self.yes >= self._needed
 
     @property
+    def no(self) -> int:
+        """How many have answered, and not said yes."""
+        return sum(isinstance(answer, Answer) for answer in self.answers.values()) - self.yes
+
+    @property
     def errors(self) -> bool:
         """Not everybody who was asked has answered."""
         return self._open > 0 or any(isinstance(answer, WireError) for answer in self.answers.values())
@@ -248,6 +253,18 @@ class Ballot(Count):
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return type(answer.value) is Yes
+
+    @property
+    def voters(self) -> int:
+        """How many have cast a vote, for whomever."""
+        return self.yes + len(self.replies(Taken))
+
+    @property
+    def decided(self) -> bool:
+        """Not while it is open whether the lock is busy, or too few can vote: where some are away and some say no, the others
+        tell."""
+        lost = super().decided and not self.reached
+        return self.reached or (lost and not 0 < self._needed - self.voters <= self._open)
 
     def replies(self, kind: type[Any]) -> list[Any]:
         found = (answer.value for answer in self.answers.values() if isinstance(answer, Answer))

@@ -84,7 +84,7 @@ async def campaign(candidate: Attempt, at_once: bool, started: float, crowded: W
         over = at_once or (candidate.until is not None and now >= candidate.until)
         await (give_up(candidate) if over else _undo(candidate))
         ballot.check()
-        voters = ballot.yes + len(ballot.replies(Taken))
+        voters = ballot.voters
         if voters >= panel.majority:
             if over:
                 return ballot.busy()
@@ -311,7 +311,7 @@ async def release(candidate: Candidate, mandate: Mandate) -> bool:
         for number, vote in votes.items():
             if isinstance(count.answers.get(number), WireError) or not count.answers:
                 await GiveBack(vote.giving_back(bury=True, timeout=spec.timeout), number, vote.deadline)
-    if not count.reached and count.errors:
+    if not count.reached and count.no < panel.majority:
         raise heard(count, panel, "given back")
     return count.reached
 

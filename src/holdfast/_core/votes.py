@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast._core.attempt import Grant, margin
 from holdfast._core.ballot import YIELD
-from holdfast._core.renewing import Tenure
+from holdfast._core.renewing import CLAIM_AFTER, Tenure
 from holdfast._core.requests import Run
 
 
@@ -18,8 +18,10 @@ class Vote(Tenure):
         self.whole = whole
         self.gate = grant.attempt.gate
         self.server = server
+        if not believed and self.spec.renew:
+            self.renew_at = self.due_at(grant.taken + CLAIM_AFTER)
         self.believed = believed
-        """The server has said so. Else it has not answered yet; the first renewal will tell."""
+        """The server has said so. Else it has not answered yet; a renewal will tell, soon."""
 
     @property
     def counts(self) -> bool:

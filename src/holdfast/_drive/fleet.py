@@ -61,8 +61,8 @@ class Fleet:
     def poll(self, poll: Poll) -> None:
         """Do what is asked. Interrupted, the fleet is not to be used any more."""
         start = clock()
-        if any(link.owes_since() < start - poll.within for link in self._links):
-            self._look(0)  # it may have answered long ago, when nobody was waiting for that any more
+        # One may have answered long ago, when nobody was waiting for that any more; or have closed the connection.
+        self._look(0)
         for link in self._links:
             link.overdue(start)
         count = _Count(poll.tally)

@@ -8,18 +8,18 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import hiredis
 
-from holdfast._core.requests import Call, NotSent, Unknown, WireError
+from holdfast._core.requests import Call, NotSent, Refused, Unknown, WireError
 from holdfast._core.surroundings import Then
 from holdfast._core.waiting import Waiter
 from holdfast._drive.clock import clock
 from holdfast._log import logger
 from holdfast._wire.blocking import CONNECT_TIMEOUT, open_socket
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.resp import demoted, forgotten, pack, value
+from holdfast._wire.resp import demoted, forgotten, pack, parsed
 
 log = logger("holdfast.keeper")
 
@@ -50,18 +50,18 @@ class Keeper(Protocol):
         """A connection was opened to this one of the servers that the endpoint may mean."""
 
 
-class _Sent(NamedTuple):
-    then: Then
-    sent: float
-    deadline: float
+class _Request:
+    """Something that was asked, or is to be."""
 
+    __slots__ = ("call", "deadline", "packed", "sent", "then", "whole")
 
-class _Queued(NamedTuple):
-    packed: bytes
-    timeout: float
-    then: Then
-    sent: float
-    """When it was to be."""
+    def __init__(self, call: Call, packed: bytes, then: Then) -> None:
+        self.call = call
+        self.packed = packed
+        self.then = then
+        self.sent = self.deadline = 0.0
+        self.whole = False
+        """With the text of its script: the server did not know it."""
 
 
 class Link:
@@ -96,32 +96,28 @@ class Link:
         self.returned = False
         """He does so no more: it can be taken back."""
         self._out = b""
-        self._queued: list[_Queued] = []
-        self._sent: deque[_Sent] = deque()
+        self._queued: list[_Request] = []
+        self._sent: deque[_Request] = deque()
         self._due = float("inf")
         """No later than the first deadline of what was sent and not answered, or waits for the connection."""
 
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
         """Send a call, opening the connection if need be. ``then`` is called exactly once, by the keeper thread, with the typed
         reply or the WireError instead of one. ``packed``: its bytes, where others get the same."""
+        self._send(_Request(call, packed or pack(call), then))
 
-        def on_reply(reply: Any, sent: float) -> None:
-            if forgotten(reply):
-                self._send(pack(call, whole=True), call.timeout, on_answer)
-            else:
-                on_answer(reply, sent)
-
-        def on_answer(reply: Any, sent: float) -> None:
-            if not isinstance(reply, WireError):
-                try:
-                    reply = value(call, reply, self._endpoint)
-                except WireError as error:
-                    reply = error
-            then(reply, sent)
-            if isinstance(reply, WireError) and demoted(reply, self._endpoint):
+    def _settle(self, request: _Request, reply: Any) -> None:
+        """There is an answer."""
+        if type(reply) is not hiredis.ReplyError:
+            request.then(parsed(request.call, reply), request.sent)
+        elif forgotten(reply) and not request.whole:
+            request.packed, request.whole = pack(request.call, whole=True), True
+            self._send(request)
+        else:
+            error = Refused(str(reply), self._endpoint.address)
+            request.then(error, request.sent)
+            if demoted(error, self._endpoint):
                 self._keeper.moved(self._endpoint, None)
-
-        self._send(packed or pack(call), call.timeout, on_reply)
 
     def owes_since(self) -> float:
         """Since when the server has owed an answer, or a connection (local seconds); infinity if it owes nothing."""
@@ -132,17 +128,17 @@ class Link:
         """Whether an answer is awaited."""
         return bool(self._sent or self._queued or self._opening)
 
-    def _send(self, packed: bytes, timeout: float, then: Then) -> None:
+    def _send(self, request: _Request) -> None:
         if self.sock is not None:
-            self._write(packed, timeout, then)
+            self._write(request)
             return
-        now = clock()
+        request.sent = now = clock()
         if self._closed or (not self._opening and now < self._retry_at):
-            then(NotSent(f"no connection to {self._endpoint.address}", self._endpoint.address), now)
+            request.then(NotSent(f"no connection to {self._endpoint.address}", self._endpoint.address), now)
             return
-        self._queued.append(_Queued(packed, timeout, then, now))
+        self._queued.append(request)
         # Where packets vanish, the kernel asks again after a second, and a short lease would end meanwhile: we try anew.
-        self._due = min(self._due, now + max(timeout, CONNECTED_WITHIN))
+        self._due = min(self._due, now + max(request.call.timeout, CONNECTED_WITHIN))
         if not self._opening:
             self._opening = True
             self._tries += 1
@@ -187,13 +183,14 @@ class Link:
         if self._endpoint.finder is not None:
             self._keeper.moved(self._endpoint, result.getpeername())
         for request in queued:
-            self._write(request.packed, request.timeout, request.then)
+            self._write(request)
 
-    def _write(self, packed: bytes, timeout: float, then: Then) -> None:
-        now = clock()
-        self._sent.append(_Sent(then, now, now + timeout))
-        self._due = min(self._due, now + timeout)
-        waiting, self._out = bool(self._out), self._out + packed
+    def _write(self, request: _Request) -> None:
+        request.sent = now = clock()
+        request.deadline = deadline = now + request.call.timeout
+        self._sent.append(request)
+        self._due = min(self._due, deadline)
+        waiting, self._out = bool(self._out), self._out + request.packed
         self.on_writable(idle=not waiting)
 
     def on_writable(self, *, idle: bool = False) -> None:
@@ -249,7 +246,7 @@ class Link:
                     self.fail("an answer to nothing")
                     return
                 request = self._sent.popleft()
-                self._keeper.safely(request.then, reply, request.sent)
+                self._keeper.safely(self._settle, request, reply)
         except hiredis.ProtocolError as error:
             self.fail(str(error))
 

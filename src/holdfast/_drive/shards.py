@@ -99,7 +99,7 @@ class ShardLine:
         self._endpoint = shard
         self._cluster = shard.cluster
 
-    def call(self, call: Call, then: Then) -> None:
+    def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:  # noqa: ARG002 - each leg packs its own
         """Send a call. ``then`` is called exactly once, by the keeper thread."""
         self._go_on(self._cluster.journey(call), None, then)
 
@@ -146,11 +146,11 @@ class ShardLine:
 class ShardInbox(Link):
     """The inbox of a shard: on the server that owns its slot, wherever that goes."""
 
-    def call(self, call: Call, then: Then) -> None:
+    def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
         def on_answer(answer: Any, sent: float) -> None:
             if isinstance(answer, Refused) and answer.code == "MOVED":  # the one we were sent to knew of it before we did
                 answer = NotSent(str(answer), answer.address)
                 self.fail("its slot was moved")
             then(answer, sent)
 
-        super().call(call, on_answer)
+        super().call(call, on_answer, packed)

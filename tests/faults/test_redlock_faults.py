@@ -1,0 +1,514 @@
+"""Locks over five servers, while some of these are stopped, killed, emptied, cut off, full, or not what they should be."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pytest
+import redis
+
+import holdfast
+import holdfast.aio
+from faults.faces import Face, at_most, stays, until
+from faults.peer import Peer
+from faults.proxy import Action, Proxy
+from faults.test_fork import in_child, run
+from holdfast._core.names import lock_keys
+from holdfast._servers import private
+
+pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
+
+TTL = 0.6
+MAX_TTL = 0.8
+WITHIN = 0.2
+"""Seconds for which a server is waited for."""
+
+MINORITY, MAJORITY = (0, 1), (0, 1, 2)
+
+NAMES = {"vote": ("vote",), "renew": ("renew",), "release": ("release", "bury")}
+"""Of the requests. A vote that was not waited for is buried."""
+
+
+class Five:
+    """Five servers, each behind a proxy, and a client of each that looks on."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.servers = [stack.enter_context(private()) for _ in range(5)]
+        self.proxies = [stack.enter_context(Proxy(server)) for server in self.servers]
+        self.urls = [proxy.url for proxy in self.proxies]
+        self.orders = itertools.cycle(itertools.permutations(self.urls))
+        self.clients: list[Any] = [
+            stack.enter_context(redis.Redis(unix_socket_path=server.socket, decode_responses=True)) for server in self.servers
+        ]
+
+    def declare(self) -> None:
+        """All vote at once."""
+        for client in self.clients:
+            client.flushall()
+        assert set(holdfast.declare_new(self.urls, max_ttl=MAX_TTL).values()) == {"declared new: it votes now"}
+
+    def lock(self, face: Face, name: str, **options: Any) -> Any:
+        """As of a process of its own: those who list the servers in another order do not pass the lock on to each other."""
+        urls = next(self.orders)
+        return face.Redlock(urls, name, **{"ttl": TTL, "max_ttl": MAX_TTL, "answer_within": WITHIN, **options})
+
+    def tokens(self, name: str) -> list[str | None]:
+        """Who has the lock, by server."""
+        key = lock_keys(name, "hf:", None)[0].decode()
+        return [client.get(key) for client in self.clients]
+
+    def take(self, face: Face, lock: Any) -> None:
+        """At the first try, unless this machine is so busy that a majority has no time to answer, or connects anew."""
+
+        def taken() -> Any:
+            try:
+                return face.call(lock.acquire, timeout=0.5)
+            except holdfast.QuorumError:
+                return False
+
+        until(taken, 5)
+
+    def usable(self, face: Face, name: str) -> None:
+        """As if nothing had been."""
+        lock = self.lock(face, name)
+        self.take(face, lock)
+        face.call(lock.release)
+
+    def nothing_left(self, name: str, seconds: float = 1.0) -> None:
+        """Nobody has it anywhere, and nobody will. (A vote that was not waited for may be seen just before its undo.)"""
+
+        def nobody() -> bool:
+            quiet = time.monotonic() + 0.05
+            while time.monotonic() < quiet:
+                if self.tokens(name) != [None] * 5:
+                    return False
+            return True
+
+        until(nobody, seconds)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Five]:
+    with ExitStack() as stack:
+        yield Five(stack)
+        holdfast.close()
+
+
+@pytest.fixture
+def five(servers: Five) -> Iterator[Five]:
+    """As new, and mended afterwards."""
+    servers.declare()
+    yield servers
+    for server, proxy, client in zip(servers.servers, servers.proxies, servers.clients, strict=True):
+        server.resume()
+        proxy.thaw()
+        proxy.up()
+        proxy.delay = None
+        proxy._rules.clear()
+        client.config_set("maxmemory", 0)
+
+
+def with_each(which: Iterable[int], do: Callable[[int], object]) -> None:
+    for number in which:
+        do(number)
+
+
+# Answers that are lost
+
+
+@pytest.mark.fault(16, 17, 18)
+@pytest.mark.parametrize("fault", ["lose", "cut", "refuse", "twice"])
+@pytest.mark.parametrize("at", ["vote", "renew", "release"])
+def test_answers_of_a_minority_are_lost(five: Five, both_faces: tuple[Face, Face], name: str, at: str, fault: Action) -> None:
+    """Nobody notices: neither who takes, nor who holds, nor who gives back. And nothing is left, there neither."""
+    for face in both_faces:
+        rules = [five.proxies[number].on(*NAMES[at], action=fault) for number in MINORITY]
+        lock = five.lock(face, name)
+        with at_most(WITHIN):
+            assert face.call(lock.acquire)
+        fence = lock.lease.fence
+        face.call(lock.lease.renew)
+        face.call(lock.release)
+        assert all(rule.seen.wait(1) for rule in rules)
+        five.nothing_left(name)
+        assert face.call(lock.acquire)
+        assert lock.lease.fence > fence
+        face.call(lock.release)
+        five.nothing_left(name)
+
+
+@pytest.mark.fault(16)
+@pytest.mark.parametrize("fault", ["lose", "cut", "refuse"])
+def test_the_votes_of_a_majority_are_lost(five: Five, face: Face, name: str, fault: Action) -> None:
+    """Nobody can know who holds it: an error that says what each of them did, and no vote is left anywhere."""
+    rules = [five.proxies[number].on("vote", action=fault, times=100) for number in MAJORITY]
+    with at_most(WITHIN + 0.15), pytest.raises(holdfast.QuorumError, match="takes 3 of its 5") as error:
+        face.call(five.lock(face, name).acquire)
+    assert set(error.value.nodes) == {url.removeprefix("redis://") for url in five.urls}
+    assert sorted(error.value.nodes.values())[:2] == ["granted", "granted"] or fault != "lose"
+    for rule, proxy in zip(rules, five.proxies, strict=False):
+        rule.go()
+        proxy.cut()  # or what was lost would be waited for a while
+    five.nothing_left(name)
+    five.usable(face, name)
+
+
+@pytest.mark.fault(17)
+def test_a_release_that_no_majority_hears(five: Five, face: Face, name: str) -> None:
+    """An error, and the lock ends with its lease; or before, as the servers are told again when they can be."""
+    lock = five.lock(face, name)
+    five.take(face, lock)
+    with_each(MAJORITY, lambda number: five.proxies[number].down())
+    with at_most(WITHIN + 0.3), pytest.raises(holdfast.QuorumError):
+        face.call(lock.release)
+    assert lock.lease is None
+    with_each(MAJORITY, lambda number: five.proxies[number].up())
+    five.nothing_left(name, TTL)
+
+
+@pytest.mark.fault(19)
+def test_votes_that_arrive_late(five: Five, face: Face, name: str) -> None:
+    """Held up on their way until the lock was given back: refused there, or taken back behind it."""
+    rules = [five.proxies[number].on("vote", action="hold") for number in MINORITY]
+    lock, other = five.lock(face, name), five.lock(face, name, wait=2)
+    assert face.call(lock.acquire)
+    face.call(lock.release)
+    assert face.call(other.acquire)
+    for rule in rules:
+        rule.go()
+    until(lambda: not any(token and token != five.tokens(name)[4] for token in five.tokens(name)), TTL)
+    face.call(other.release)
+    five.nothing_left(name)
+
+
+# Servers that are silent, or slow
+
+
+HARMS: dict[str, Callable[[Five, int], object]] = {
+    "stopped": lambda five, number: five.servers[number].pause(),
+    "half open": lambda five, number: five.proxies[number].freeze(),
+    "cut off": lambda five, number: five.proxies[number].down(),
+    "slow": lambda five, number: setattr(five.proxies[number], "delay", lambda: 2 * TTL),
+}
+
+
+@pytest.mark.fault(20, 21, 22, 39)
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_minority_is_silent(five: Five, both_faces: tuple[Face, Face], name: str, harm: str) -> None:
+    """It makes no difference: not for those who come, hold, wait and give back, nor for how long that takes them."""
+    for face in both_faces:
+        lock, other = five.lock(face, f"{name} {face.name}"), five.lock(face, f"{name} {face.name}")
+        five.take(face, lock)
+        lease, before = lock.lease, lock.lease._tenure.deadline
+        with_each(MINORITY, lambda number: HARMS[harm](five, number))
+        until(lambda lease=lease, before=before: lease._tenure.deadline > before, TTL)  # type: ignore[misc]
+        taken = face.start(other.acquire, timeout=5)
+        time.sleep(0.05)
+        assert not taken.done()
+        fence = lease.fence
+        with at_most(WITHIN):
+            face.call(lock.release)
+        assert taken.result(1)
+        assert other.lease.fence > fence
+        with at_most(WITHIN):
+            face.call(other.release)
+
+
+@pytest.mark.fault(20, 21, 22, 39)
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_majority_is_silent(five: Five, both_faces: tuple[Face, Face], name: str, harm: str) -> None:
+    """Who comes is told so within the time that one server has; who holds, at the end of the lease; nothing is left."""
+    locks = [(face, five.lock(face, f"{name} {face.name}")) for face in both_faces]
+    for face, lock in locks:
+        five.take(face, lock)
+    leases = [lock.lease for _, lock in locks]
+    with_each(MAJORITY, lambda number: HARMS[harm](five, number))
+    for face in both_faces:
+        with at_most(WITHIN + 0.15), pytest.raises(holdfast.QuorumError):
+            face.call(five.lock(face, f"{name} new").acquire)
+    until(lambda: all(lease.lost.is_set() for lease in leases), TTL)
+    for face, lock in locks:
+        with pytest.raises(holdfast.LeaseLost):
+            face.call(lock.release)
+    for server, proxy in zip(five.servers, five.proxies, strict=True):
+        server.resume()
+        proxy.thaw()
+        proxy.up()
+        proxy.delay = None
+    for lock_name in (f"{name} new", *(lock.name for _, lock in locks)):
+        five.nothing_left(lock_name, 2 * TTL)
+    for face in both_faces:
+        five.usable(face, f"{name} new")
+
+
+# Servers that forget
+
+
+def forget(five: Five, number: int, how: str) -> None:
+    if how == "restart":
+        five.servers[number].restart()
+    else:
+        five.clients[number].execute_command(*how.split())
+
+
+@pytest.mark.fault(29, 34)
+@pytest.mark.parametrize(
+    ("how", "declared"), [("restart", False), ("FLUSHALL", False), ("SWAPDB 0 1", False), ("restart", True)]
+)
+def test_one_that_voted_forgets(five: Five, face: Face, name: str, how: str, declared: bool) -> None:
+    """With two that never heard of the lock, it could give it away a second time. It casts no vote until the longest lease is
+    over. (Declared to be new, which is a lie then, it does; the fence tells the two holders apart.)"""
+    lock, other = five.lock(face, name, renew=False), five.lock(face, name)
+    with_each((3, 4), lambda number: five.proxies[number].down())
+    five.take(face, lock)  # by the votes of 0, 1 and 2
+    fence = lock.lease.fence
+    with_each((3, 4), lambda number: five.proxies[number].up())
+    forget(five, 0, how)
+    if declared:
+        holdfast.declare_new(five.urls, max_ttl=MAX_TTL)
+    taken = both = False
+    while not taken and lock.lease.remaining():
+        with suppress(holdfast.QuorumError):  # its connections to those that were cut off may be of old
+            taken = face.call(other.acquire, blocking=False)
+        both = taken and lock.lease.remaining() > 0
+    assert both is declared
+    if not taken:
+        assert face.call(other.acquire, timeout=2 * MAX_TTL)
+    assert other.lease.fence > fence
+    face.call(other.release)
+    with pytest.raises(holdfast.LeaseLost):
+        face.call(lock.release)
+    five.nothing_left(name)
+
+
+@pytest.mark.fault(29, 34)
+def test_one_of_five_forgets_while_all_hold(five: Five, face: Face, name: str) -> None:
+    """The other four are a majority: the lease goes on."""
+    lock = five.lock(face, name)
+    five.take(face, lock)
+    until(lambda: all(vote.believed for vote in lock.lease._tenure.votes.values()), TTL)  # it has heard of all of them
+    five.servers[0].restart()
+    for _ in range(2):
+        before = lock.lease._tenure.deadline
+        until(lambda before=before: lock.lease._tenure.deadline > before, TTL)  # type: ignore[misc]
+    assert five.tokens(name)[0] is None, "what is lost is not taken again"
+    assert not lock.lease.lost.is_set()
+    face.call(lock.release)
+    five.nothing_left(name)
+
+
+@pytest.mark.fault(29, 34)
+@pytest.mark.parametrize("how", ["restart", "FLUSHALL"])
+def test_a_majority_forgets(five: Five, face: Face, name: str, how: str) -> None:
+    """The holder is told by its next renewal. Nobody gets the lock until the longest lease is over; then it is as before."""
+    lock, other = five.lock(face, name), five.lock(face, name)
+    five.take(face, lock)
+    fence = lock.lease.fence
+    with_each(MAJORITY, lambda number: forget(five, number, how))
+    forgot = time.monotonic()
+    with pytest.raises(holdfast.QuorumError, match="does not vote for another"):
+        face.call(other.acquire, blocking=False)
+    until(lock.lease.lost.is_set, TTL / 3 + 0.3)
+    assert face.call(other.acquire, timeout=3 * MAX_TTL)
+    assert time.monotonic() > forgot + MAX_TTL
+    assert other.lease.fence > fence
+    with pytest.raises(holdfast.LeaseLost):
+        face.call(lock.release)
+    assert len(set(five.tokens(name)) - {None}) == 1, "the next holder's votes stay"
+    face.call(other.release)
+    five.nothing_left(name)
+
+
+# Servers that refuse
+
+
+REFUSALS: dict[str, Callable[[Five, int, str], object]] = {
+    "OOM": lambda five, number, _: five.clients[number].config_set("maxmemory", 1),
+    "READONLY": lambda five, number, _: five.clients[number].replicaof("127.0.0.1", 1),
+    "holds a list": lambda five, number, key: five.clients[number].lpush(key, "data"),
+}
+
+
+@pytest.mark.fault(44, 46, 48, 59)
+@pytest.mark.parametrize("why", REFUSALS)
+def test_some_refuse(five: Five, face: Face, name: str, why: str) -> None:
+    """Full, a replica, or with somebody's data under the lock's key: a minority of these makes no difference; a majority is an
+    error that says why. Nothing is left, and the data stays."""
+    lock = five.lock(face, name)
+    with_each(MINORITY, lambda number: REFUSALS[why](five, number, lock.key))
+    five.take(face, lock)
+    before = lock.lease._tenure.deadline
+    until(lambda: lock.lease._tenure.deadline > before, TTL)
+    face.call(lock.release)
+    data = why == "holds a list"
+    REFUSALS[why](five, 2, lock.key)
+    with at_most(WITHIN + 0.2), pytest.raises((holdfast.QuorumError, holdfast.ConfigError), match=why) as error:
+        face.call(lock.acquire)
+    assert isinstance(error.value, holdfast.ConfigError) is data
+    kinds = ["list" if data else "none"] * 3 + ["none"] * 2
+    until(lambda: [client.type(lock.key) for client in five.clients] == kinds)
+    for client in five.clients[:3]:
+        client.replicaof("NO", "ONE")
+
+
+@pytest.mark.fault(59)
+def test_one_server_is_listed_twice(five: Five, face: Face, name: str) -> None:
+    """By the same address, it is refused at once; by another one, when it answers as the same."""
+    with pytest.raises(holdfast.ConfigError, match="in the list twice"):
+        face.Redlock([*five.urls[:4], five.urls[0]], name)
+    with Proxy(five.servers[0]) as again:
+        for client in five.clients:
+            client.flushall()
+        urls = [*five.urls[:2], again.url]
+        holdfast.declare_new(urls, max_ttl=MAX_TTL)
+        lock = face.Redlock(urls, name, ttl=TTL, max_ttl=MAX_TTL)
+        other = five.proxies[1].on("vote", action="stall")  # or it may be decided without one of the two
+        with pytest.raises(holdfast.ConfigError, match="the same server"):
+            face.call(lock.acquire)
+        other.go()
+        five.nothing_left(name)
+        holdfast.close()
+
+
+@pytest.mark.fault(60, 61)
+@pytest.mark.parametrize(
+    ("urls", "max_ttl", "parameter", "says"),
+    [
+        (slice(0, 3), MAX_TTL, "servers", "another list of servers"),
+        (slice(0, 5), 2 * MAX_TTL, "max_ttl", "longest lease"),
+        (slice(0, 5), TTL, "max_ttl", "longest lease"),
+    ],
+)
+def test_programs_that_do_not_agree(
+    five: Five, both_faces: tuple[Face, Face], name: str, urls: slice, max_ttl: float, parameter: str, says: str
+) -> None:
+    """About the servers, or the longest lease: refused, with what the others have agreed on; nothing is left. Those others are
+    not disturbed."""
+    for face in both_faces:
+        lock = five.lock(face, name)
+        five.take(face, lock)
+        other = face.Redlock(next(five.orders)[urls], name, ttl=TTL, max_ttl=max_ttl)
+        with pytest.raises(holdfast.ConfigError, match=says) as error:
+            face.call(other.acquire, blocking=False)
+        assert error.value.parameter == parameter
+        lock.lease.check()
+        face.call(lock.release)
+        five.nothing_left(name)
+    with pytest.raises(holdfast.ConfigError, match="longest lease"):
+        both_faces[0].Redlock(five.urls, name, ttl=2, max_ttl=1)
+
+
+# The program
+
+
+@pytest.mark.fault(8, 9)
+@pytest.mark.parametrize("at", ["vote", "release"])
+@pytest.mark.parametrize("fault", ["hold", "stall"])
+def test_cancelled(five: Five, name: str, at: str, fault: Action) -> None:
+    """While all servers are asked, before or after they have done it: no vote is left, now or when it arrives."""
+
+    async def main() -> None:
+        lock = holdfast.aio.Redlock(five.urls, name, ttl=5, max_ttl=MAX_TTL * 10, answer_within=1)
+        if at == "release":
+            assert await lock.acquire()
+        rules = [proxy.on(*NAMES[at], action=fault) for proxy in five.proxies]
+        task = asyncio.create_task(lock.acquire() if at == "vote" else lock.release())
+        await asyncio.to_thread(lambda: [rule.seen.wait(2) for rule in rules])
+        task.cancel()
+        await asyncio.sleep(0)
+        for rule in rules:
+            rule.go()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.to_thread(five.nothing_left, name)
+        assert await lock.acquire(timeout=1)
+        await lock.release()
+
+    for client in five.clients:
+        client.flushall()
+    holdfast.declare_new(five.urls, max_ttl=MAX_TTL * 10)
+    asyncio.run(main())
+    five.nothing_left(name)
+
+
+@pytest.mark.fault(7)
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
+def test_a_forked_child(five: Five, face: Face, name: str) -> None:
+    """Holds nothing, gives nothing back, and may ask for itself; its parent's lease goes on."""
+    lock = five.lock(face, name)
+
+    async def there_and_back() -> Any:
+        async with lock:
+            return True
+
+    five.take(face, lock)
+    lease = lock.lease
+    seen = in_child(lambda: [run(face, lock.release), lease.remaining(), lease.lost.is_set()])
+    assert seen == ["NotHeld", 0.0, True]
+    before = lease._tenure.deadline
+    until(lambda: lease._tenure.deadline > before, TTL)
+    face.call(lock.release)
+    five.nothing_left(name)
+    assert in_child(lambda: run(face, there_and_back if face.name == "asyncio" else lock.acquire)) is True
+    five.nothing_left(name)
+
+
+@pytest.mark.fault(1, 2)
+def test_a_holder_is_stopped_or_killed(five: Five, both_faces: tuple[Face, Face], name: str) -> None:
+    """The next has it when the lease is over. Who was stopped knows the moment it goes on, and its writes are refused."""
+    for face, kill in zip(both_faces, (True, False), strict=True):
+        with Peer(face.name, " ".join(five.urls), name, ttl=TTL, max_ttl=MAX_TTL) as peer:
+            assert peer.ask("lock.acquire()")
+            fence = peer.ask("lock.lease.fence")
+            lock = five.lock(face, name)
+            taken = face.start(lock.acquire, timeout=5)
+            if kill:
+                peer.kill()
+            else:
+                peer.stop()
+            assert taken.result(TTL + 0.5)
+            assert lock.lease.fence > fence
+            if not kill:
+                peer.tell("lock.lease.lost.is_set(), lock.lease.remaining()")
+                peer.go_on()
+                assert peer.answer() == (True, 0.0)
+                assert peer.ask("lock.release()") == "LeaseLost"
+                assert len(set(five.tokens(name)) - {None}) == 1
+            face.call(lock.release)
+            five.nothing_left(name)
+
+
+@pytest.mark.fault(29)
+def test_all_connections_are_cut_while_nobody_asks(five: Five, face: Face, name: str) -> None:
+    """By a time-out for idle clients, or by restarts one after the other: the next one who asks need not know."""
+    lock = five.lock(face, name)
+    assert face.call(lock.acquire)
+    face.call(lock.release)
+    five.nothing_left(name)
+    for client in five.clients:
+        client.client_kill_filter(skipme=True, _type="normal")
+    until(lambda: not any(thread.is_alive() for proxy in five.proxies for link in proxy._links for thread in link.threads))
+    assert face.call(lock.acquire, blocking=False)
+    face.call(lock.release)
+    five.nothing_left(name)
+
+
+@pytest.mark.fault(22)
+def test_busy_and_a_minority_is_away(five: Five, face: Face, name: str) -> None:
+    """Busy is what it is, whichever of the servers answer first: who waits waits, who does not is told False."""
+    lock, other = five.lock(face, name), five.lock(face, name)
+    five.take(face, lock)
+    with_each(MINORITY, lambda number: five.proxies[number].down())
+    for _ in range(20):
+        assert face.call(other.acquire, blocking=False) is False
+    taken = face.start(other.acquire, timeout=5)
+    stays(lambda: not taken.done(), 0.1)
+    face.call(lock.release)
+    assert taken.result(1)
+    face.call(other.release)
+    five.nothing_left(name)
