@@ -23,8 +23,6 @@ class Feature:
     keys: tuple[str, ...] = ()
     """Patterns; ``<prefix>`` stands for the prefix of all locks."""
     channels: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-    """Commands in its scripts that are not run for it."""
 
 
 FEATURES = {
@@ -33,7 +31,6 @@ FEATURES = {
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
         keys=("<prefix>{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
-        without=("INFO",),
     ),
     "guarded": Feature(scripts=("acquire", "release", "refresh", "declare"), commands=(), keys=("hf:guard",)),
     "redlock": Feature(
@@ -52,11 +49,12 @@ SINCE: dict[str, tuple[int, int]] = {"SPUBLISH": (7, 0), "SSUBSCRIBE": (7, 0)}
 """Commands that the oldest server does not know; a rule that names one is refused there as a whole."""
 
 
-def commands(features: Iterable[str], version: tuple[int, int] | None = None) -> list[str]:
+def commands(features: Sequence[str], version: tuple[int, int] | None = None) -> list[str]:
     """All that these features need; of those that a server of this version knows."""
     needed = {name for feature in features for name in FEATURES[feature].commands}
-    for feature in (FEATURES[name] for name in features):
-        needed |= {name for script in feature.scripts for name in _lua.commands(script)} - set(feature.without)
+    needed |= {name for feature in features for script in FEATURES[feature].scripts for name in _lua.commands(script)}
+    if not {"guarded", "redlock"} & set(features):
+        needed -= {"INFO"}  # in scripts that all locks run, but only these get so far
     return sorted(name for name in needed if version is None or SINCE.get(name, OLDEST) <= version)
 
 
