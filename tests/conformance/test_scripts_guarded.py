@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import redis
 
@@ -25,8 +27,10 @@ def forget(box: Box) -> None:
 
 
 def paused(answer: list[object]) -> bool:
-    left = answer[1]
+    left, fence = answer[1:3]
     assert isinstance(left, int)
+    assert isinstance(fence, int)
+    assert fence > time.time() * 1e6 + 1000 * (PAUSE - 5_000), "a message with a lower one is not to be believed"
     return answer[0] == 0 and answer[3:] == [b"guard", 0] and PAUSE - 5_000 < left <= PAUSE
 
 

@@ -69,7 +69,7 @@ if ARGV[3] == '1' then
     redis.call('PEXPIRE', queue, math.max(KEEP, redis.call('PTTL', state)))
   end
 end
-local answer = waiting(lock, holder, last, pause)
+local answer = waiting(lock, holder, last, pause, now)
 local process = answer[4]
 if ARGV[3] == '1' and holder and process ~= '' and process ~= string.match(token, '^[^.]+') then
   publish('hf:inbox:' .. process, '2 ' .. holder)

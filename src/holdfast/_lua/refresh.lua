@@ -41,7 +41,7 @@ local function refresh(lock, state, queue, token, ttl)
       return {1, take(lock, state, token, ttl, now, last)}
     end
   end
-  return waiting(lock, holder, last, pause)
+  return waiting(lock, holder, last, pause, now)
 end
 
 for i = 1, #KEYS / 3 do

@@ -6,6 +6,8 @@ import zlib
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.attempt import GUARD, milliseconds
+from holdfast._core.ballot import DECLARE
 from holdfast._core.mutex import ACQUIRE, BLOCK
 from holdfast._core.requests import Call, Command, Refused, Run
 from holdfast.testing.keyspace import Keyspace, ReplyError
@@ -174,6 +176,11 @@ class Server:
         return self.world.drawn_for(value.decode("ascii", "replace"))
 
     # Its life
+
+    def declare(self, longest: float) -> None:
+        """It is new, and has forgotten nothing: locks with guard= are granted at once."""
+        self.keyspace.now = self._tick()
+        self.keyspace.run(DECLARE, (GUARD,), (milliseconds(longest), "", 0))
 
     def keep_past(self) -> None:
         """From now on, remember what the memory was, so that a restart may have lost the last of it."""
