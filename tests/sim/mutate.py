@@ -2,7 +2,7 @@
 
     python tests/sim/mutate.py                search, and tell what catches each
     python tests/sim/mutate.py NAME ...       the same for some
-    python tests/sim/mutate.py --record       search, and write down what was found, here and in the docs
+    python tests/sim/mutate.py --record       search, and write down what was found, here and in the docs; with names: of those
     python tests/sim/mutate.py --replay K/N   do each Nth recorded case again, for the tests: JSON lines
 
 A defect is put into a copy of the package, and that copy is imported anew each time. So this runs in a process of its own,
@@ -34,13 +34,13 @@ PACKAGE = TESTS.parent / "src" / "holdfast"
 RECORD = Path(__file__).with_name("mutations.json")
 PAGE = TESTS.parent / "docs" / "design" / "mutations.md"
 
-SEEDS = 1500
+SEEDS = 10_000
 """Histories of the swarm in which a defect has to be caught."""
 
 SWARM = {"lock": "swarm", "quorum": "quorum"}
 """What the record calls each of the swarms."""
 
-SCHEDULES = 1
+SCHEDULES = 5000
 """Schedules of each scenario that are searched where the swarm has found nothing."""
 
 
@@ -127,7 +127,8 @@ def search(copy: Copy, mutation: Mutation) -> Caught | None:
             for violation in simulate(seed).violations:
                 return Caught(mutation.name, violation.rule, SWARM[mutation.of], seed, [], seed + 1, str(violation))
         searched = SEEDS
-        for scenario in copy.part("scenarios").QUICK.values():
+        scenarios = copy.part("scenarios").QUICK if mutation.of == "lock" else copy.part("elections").ELECTIONS
+        for scenario in scenarios.values():
             report = scenario.explore(most=SCHEDULES)
             searched += report.schedules
             if report.found:
@@ -152,7 +153,7 @@ def again(copy: Copy, case: Caught) -> str:
         (of,) = (of for of, by in SWARM.items() if by == case.by)
         found = copy.part("campaign").SWARMS[of](case.seed).violations
     else:
-        _, found = copy.part("scenarios").SCENARIOS[case.by].replay(case.choices)
+        _, found = copy.part("elections").ALL[case.by].replay(case.choices)
         # Without its defect, a schedule may come to a place where there are fewer choices.
         found = [violation for violation in found if "list index out of range" not in violation.text]
     return str(found[0].rule) if found else ""
@@ -218,8 +219,9 @@ def main() -> int:
     print(f"{len(cases)} caught, {missed} not")
     if missed:
         return 1
-    if args.record and not args.names:
-        record(cases)
+    if args.record:
+        found = {case.name: case for case in [*recorded(), *cases]}
+        record([found[mutation.name] for mutation in MUTATIONS if mutation.name in found])
     return 0
 
 

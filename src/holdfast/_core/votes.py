@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast._core.attempt import Grant, margin
 from holdfast._core.ballot import YIELD
-from holdfast._core.renewing import CLAIM_AFTER, Tenure
+from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Run
 
 
@@ -18,10 +18,12 @@ class Vote(Tenure):
         self.whole = whole
         self.gate = grant.attempt.gate
         self.server = server
-        if not believed and self.spec.renew:
-            self.renew_at = self.due_at(grant.taken + CLAIM_AFTER)
         self.believed = believed
-        """The server has said so. Else it has not answered yet; a renewal will tell, soon."""
+        """The server has said so. Else it has not answered yet; the first renewal will tell, and comes as soon as the answer
+        should have: until then the lease does not bear the loss of another one."""
+        if not believed and self.spec.renew:
+            soon = min(self.spec.timeout, self.ttl * self.spec.renew_part / 2)
+            self.renew_at = min(self.renew_at, self.due_at(grant.taken + soon))
 
     @property
     def counts(self) -> bool:
@@ -69,6 +71,8 @@ class Mandate(Tenure):
         for vote in self.votes.values():
             vote.asked_at = made
             vote.deadline = min(vote.deadline, now + ttl - margin(ttl))
+            if vote.spec.renew:  # its answer may get lost
+                vote.renew_at = min(vote.renew_at, vote.due_at(now + ttl * vote.spec.renew_part))
         return made
 
     def renewed(self, made: float, sent: float, ttl: float) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast._core.attempt import Attempt, margin
-from holdfast._core.mutex import CLAIM, RELEASE, Busy, Held, Reply
+from holdfast._core.mutex import CLAIM, REFRESH, RELEASE, Busy, Held, Reply
 from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, TimedOut, WireError
 
 INFINITY = float("inf")
@@ -93,6 +93,16 @@ class Refresh:
     """To do: one refresh script for these waiters; then `Waiting.on_refreshed` or `Waiting.on_failed`."""
 
     batch: list[Waiter]
+
+
+def refreshment(batch: list[Waiter], channel: str, timeout: float) -> Run[tuple[bool, list[Reply]]]:
+    """One request for all of these. Their locks have the same ``guard``, or none has any."""
+    spec = batch[0].attempt.spec
+    keys = [key for waiter in batch for key in waiter.attempt.spec.keys]
+    args: list[str | int] = [channel]
+    for waiter in batch:
+        args += waiter.attempt.token, waiter.attempt.spec.first_ms
+    return Run(REFRESH, (*keys, *spec.granting[3:]), (*args, *spec.guarded), timeout)
 
 
 class Waiting:

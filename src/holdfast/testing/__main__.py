@@ -97,20 +97,20 @@ def _swarm(args: argparse.Namespace) -> int:
 
 
 def _explore(args: argparse.Namespace) -> int:
-    from holdfast.testing.scenarios import SCENARIOS
+    from holdfast.testing.elections import ALL, UNGUARDED
 
     if not args.scenario:
-        for scenario in SCENARIOS.values():
+        for scenario in ALL.values():
             print(f"{scenario.name:28} {scenario.about}")
         return OK
-    unknown = set(args.scenario) - set(SCENARIOS) - {"all"}
+    unknown = set(args.scenario) - set(ALL) - {"all"}
     if unknown:
         print(f"no such scenario: {', '.join(sorted(unknown))}", file=sys.stderr)
         return INVALID
     verdict = OK
-    for name in SCENARIOS if "all" in args.scenario else args.scenario:
+    for name in ALL.keys() - {UNGUARDED.name} if "all" in args.scenario else args.scenario:
         started = time.monotonic()
-        report = SCENARIOS[name].explore(
+        report = ALL[name].explore(
             most=args.most,
             progress=lambda report, name=name: _progress(f"{name}: {report.schedules} schedules"),  # type: ignore[misc]
         )
@@ -129,11 +129,11 @@ def _explore(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    from holdfast.testing.scenarios import SCENARIOS
+    from holdfast.testing.elections import ALL
 
     name, _, choices = args.which.partition(":")
     seed = args.which.isdigit() or (name == "quorum" and choices.isdigit())
-    if not seed and not (name in SCENARIOS and choices.replace(".", "0").isdigit()):
+    if not seed and not (name in ALL and choices.replace(".", "0").isdigit()):
         print(
             f"{args.which!r} is neither a seed (17, quorum:17) nor a scenario with its choices (two-crash:0.0.3.1)",
             file=sys.stderr,
@@ -146,11 +146,11 @@ def _show(which: str, *, requests: bool) -> bool:
     """Draw a history; True if something is violated in it."""
     from holdfast.testing import timeline
     from holdfast.testing.campaign import SWARMS
-    from holdfast.testing.scenarios import SCENARIOS
+    from holdfast.testing.elections import ALL
 
     name, _, choices = which.partition(":")
-    if name in SCENARIOS:
-        history, violations = SCENARIOS[name].replay([int(choice) for choice in choices.split(".") if choice], trace=requests)
+    if name in ALL:
+        history, violations = ALL[name].replay([int(choice) for choice in choices.split(".") if choice], trace=requests)
     else:
         run = SWARMS[name if choices else "lock"](int(choices or name), trace=requests)
         history, violations = run.history, run.violations

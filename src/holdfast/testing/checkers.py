@@ -29,6 +29,8 @@ def check(
     coverage: Coverage | None = None,
 ) -> list[Violation]:
     """All violations in a history, by ``only`` these rules (default: all). What happened in it is added to ``coverage``."""
+    if only is None and limits.quorum > 1:
+        only = OF_SEVERAL
     case = Evidence(events)
     if coverage is not None:
         coverage.add(case)
@@ -62,6 +64,9 @@ RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violatio
     "R16": ("what is kept is used, or given back", deadlines.r16_kept_for_somebody),
 }
 """By number. R10 is `capacity`; R11, that enough has happened, is `Coverage.missing`."""
+
+OF_SEVERAL: Final = frozenset(("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12", "R14"))
+"""Those that can be judged where no single server knows who has the lock."""
 
 EXPECTED: Final = {"taken": 2, "contended": 1}
 """What has to happen in recorded histories for a verdict to mean something."""

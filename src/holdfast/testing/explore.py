@@ -64,14 +64,16 @@ def explore(
     *,
     most: int = 1_000_000,
     stop_at: int = 1,
+    broad: bool = False,
     progress: Callable[[Report], None] | None = None,
 ) -> Report:
-    """Search until all is covered, ``most`` schedules were run, or ``stop_at`` violations were found."""
+    """Search until all is covered, ``most`` schedules were run, or ``stop_at`` violations were found. ``broad``: try first what
+    differs early, instead of what differs late."""
     report = Report()
     seen: set[int] = set()
     todo: list[list[int]] = [[]]
     while todo and report.schedules < most and len(report.found) < stop_at:
-        _schedule(build, settle, limits, todo=todo, seen=seen, report=report)
+        _schedule(build, settle, limits, choices=todo.pop(0 if broad else -1), todo=todo, seen=seen, report=report)
         if progress is not None and report.schedules % 200 == 0:
             progress(report)
     report.states = len(seen)
@@ -79,8 +81,16 @@ def explore(
     return report
 
 
-def _schedule(build: Build, settle: Settle, limits: Limits, *, todo: list[list[int]], seen: set[int], report: Report) -> None:
-    choices = todo.pop()
+def _schedule(
+    build: Build,
+    settle: Settle,
+    limits: Limits,
+    *,
+    choices: list[int],
+    todo: list[list[int]],
+    seen: set[int],
+    report: Report,
+) -> None:
     given = len(choices)
     world = build()
     found: list[Violation] = []
@@ -89,7 +99,9 @@ def _schedule(build: Build, settle: Settle, limits: Limits, *, todo: list[list[i
         while world.working:
             options = world.options()
             depth = world.steps
-            if depth >= given:
+            if depth >= given and world.sparse and len(options) == 1:
+                choices.append(0)
+            elif depth >= given:
                 state = Fingerprint(world).value
                 if state in seen:
                     break

@@ -14,15 +14,15 @@ from holdfast.testing.judge.rules import Limits, Violation
 from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import QUORUM_FAULTS, mishaps
 from holdfast.testing.sim.process import Face, Process
-from holdfast.testing.sim.quorum import Company, QuorumLock
+from holdfast.testing.sim.quorum import Company, QuorumLock, described
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.voter import Voter
 from holdfast.testing.sim.worker import Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 from holdfast.testing.swarm import HORIZON, PROMPT, SET_BACK, STEPS, Round, waiting, work
 
-RULES = ("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12", "R14")
-"""Those that can be judged where no single server knows who has the lock."""
+QUICK = 2e-6
+"""Seconds that a message takes where clocks show hardly any difference between two of them: there, fences count up."""
 
 SHORTEST = 0.3
 """The shortest of all leases: as long a server that has forgotten does not vote, at least."""
@@ -55,6 +55,9 @@ class Profile:
     """At which step, which fault, for how long."""
     workers: list[tuple[int, list[Round]]] = field(default_factory=list)
     """Of which process, and what it does."""
+    fair: list[bool] = field(default_factory=list)
+    """By process: it passes nothing on."""
+    max_passes: int = 32
 
     def has(self, *kinds: str) -> bool:
         """One of these faults happens."""
@@ -66,7 +69,7 @@ def draw(rng: random.Random) -> Profile:
     choice, uniform = rng.choice, rng.random
     ttl = choice((SHORTEST, 1.0, 2.0, 2.0, 10.0))
     servers = choice((3, 3, 5))
-    latency = choice((0.0003, 0.0003, 0.003, 0.02))
+    latency = choice((QUICK, 0.0003, 0.003, 0.02))
     skew = choice((0.0, 0.0, 0.05, 0.05, 1.5, 1.5))
     profile = Profile(
         servers=servers,
@@ -83,7 +86,7 @@ def draw(rng: random.Random) -> Profile:
     )
     names = choice(("x", "x", "x", "x", "x", "xy"))
     longest = choice((0.0, 0.1, 1.0, 1.5)) * ttl
-    crowd = choice(((1,), (1, 1, 2)))
+    crowd = choice(((1,), (1, 1, 2), (2, 3)))
     for process in range(choice((3, 4))):
         for _ in range(choice(crowd)):
             rounds = [
@@ -98,11 +101,26 @@ def draw(rng: random.Random) -> Profile:
                 for _ in range(choice((1, 2, 3)))
             ]
             profile.workers.append((process, rounds))
-    for kind in rng.sample(sorted(QUORUM_FAULTS.keys() - {"stale"}), choice((0, 1, 1, 2, 3))):
-        for _ in range(choice((1, 1, 2, 3))):
-            lasts = choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, ttl)
-            profile.faults.append((int(300 * uniform() ** 2), kind, lasts))
+    profile.fair = [uniform() < 0.4 for _ in range(4)]
+    profile.max_passes = choice((32, 32, 3, 1))
+    _draw_faults(rng, profile)
     return profile
+
+
+def _draw_faults(rng: random.Random, profile: Profile) -> None:
+    choice, uniform = rng.choice, rng.random
+    times: tuple[int, ...] = (1, 1, 2, 3)
+    kinds = rng.sample(sorted(QUORUM_FAULTS.keys() - {"stale"}), choice((0, 1, 1, 2, 3)))
+    theme = uniform()
+    if theme < 0.15:  # what one server has forgotten matters most where others cannot be reached
+        kinds, times = ["amnesia", "partition"], (2, 3, 4)
+    elif theme < 0.3:  # nothing else is excused where clean-up is all there is
+        kinds, times = ["cancel"], (4, 6)
+        profile.mishaps = profile.slow_share = 0.0
+    for kind in kinds:
+        for _ in range(choice(times)):
+            lasts = choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, profile.ttl)
+            profile.faults.append((int(300 * uniform() ** 2), kind, lasts))
 
 
 @dataclass(slots=True)
@@ -126,22 +144,22 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Company]:
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
     if profile.mishaps:
         world.mishap = mishaps(world, profile.mishaps)
+    company = Company(world, profile.longest)
     for number, skew in enumerate(profile.skews):
         server = Server(world, f"s{number + 1}", offset=skew, rate=1 + rng.choice((0.0, 0.002, -0.002)))
         if skew > SHORTEST / 2:
             world.note("fault", server.name, note="clock is ahead", until=world.now)
         if profile.has("amnesia"):
             server.keep_past()
-    company = Company(world, profile.longest)
-    if profile.declared:
-        company.declare()
+        if profile.declared:
+            company.declare(server)
     for number in range(1 + max(process for process, _ in profile.workers)):
         _process(world, f"c{number + 1}", rng, profile.far, profile.distance)
         if profile.slow_share:
             world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Voter(world.processes[of], str(number + 1))
-        worker.start(work(rounds, partial(_lock, worker, company, profile)))
+        worker.start(work(rounds, partial(_lock, worker, company, profile, fair=profile.fair[of])))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: QUORUM_FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
     return world, profile, company
@@ -151,12 +169,14 @@ def _process(world: World, name: str, rng: random.Random, far: float, distance: 
     rate = 1 + rng.choice((0.0, 0.002, -0.002))
     face: Face = rng.choice(("threads", "asyncio"))
     process = Process(world, world.servers[0], name, face=face, offset=1000 * rng.random(), rate=rate)
+    process.luck = rng
     process.far = {server: distance for server in world.servers if rng.random() < far}
     return process
 
 
-def _lock(worker: Worker, company: Company, profile: Profile, name: str) -> QuorumLock:
-    return QuorumLock(worker, company, name, ttl=profile.ttl, renew=profile.renew)
+def _lock(worker: Worker, company: Company, profile: Profile, name: str, *, fair: bool = True) -> QuorumLock:
+    spec = described(name, ttl=profile.ttl, renew=profile.renew, max_passes=profile.max_passes)
+    return QuorumLock(worker, company, spec, fair=fair)
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run:
@@ -173,7 +193,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
         found.append(Violation("R0", f"it raises {error!r}"))
     world.close()
-    found += checkers.check(world.history, limits=limits(profile), only=RULES, coverage=coverage)
+    found += checkers.check(world.history, limits=limits(profile), coverage=coverage)
     return Run(seed, profile, world, found)
 
 
@@ -182,7 +202,8 @@ def limits(profile: Profile) -> Limits:
     slow = profile.slow_share > 0
     trip = profile.latency + (profile.distance if profile.far else 0.0)
     calm = not (slow or profile.mishaps or profile.faults or profile.far)
-    waits = 0.0 if profile.declared and not profile.has("amnesia", "flush", "clock", "restart") else 1.02 * profile.longest
+    forgets = not profile.declared or profile.has("amnesia", "flush", "clock", "restart")
+    waits = (1.02 * profile.longest if forgets else 0.0) + (SET_BACK if profile.has("clock") else 0.0)
     return Limits(
         notice=profile.ttl / 3 + 1.0 if profile.renew and not slow and trip < 0.02 else float("inf"),
         handover=waits + (0.6 + 20 * trip if calm else 10.0 + profile.ttl + 20 * trip),
@@ -207,7 +228,7 @@ def settle(world: World, profile: Profile, company: Company) -> list[Violation]:
         worker = Voter(process, "1")
         got: list[bool] = []
         patience = PROBE + 1.02 * profile.longest
-        worker.start(_probe(QuorumLock(worker, company, name, ttl=profile.ttl, renew=False), patience, got))
+        worker.start(_probe(_lock(worker, company, profile, name), patience, got))
         world.work(world.now + patience + PROBE, 2 * STEPS)
         if got != [True]:
             found.append(Violation("R7", f"all is over, and still nobody could take {name!r}"))

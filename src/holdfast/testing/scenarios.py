@@ -191,4 +191,4 @@ LONG: dict[str, Scenario] = {
 }
 """By name: more than a minute each, some of them."""
 
-SCENARIOS = {**QUICK, **LONG}
+SCENARIOS: dict[str, Scenario] = {**QUICK, **LONG}

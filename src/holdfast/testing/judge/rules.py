@@ -108,14 +108,16 @@ def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
     process when the server had forgotten its lock, or given it to somebody else, by a fault as in R1. Where several
     servers have to agree, who takes the lock after another one had it gets a greater fence, whoever has asked first."""
     for scene in case.scenes.values():
-        for hold in scene.holds:
+        for number, hold in enumerate(scene.holds):
             top = hold.ask.top if hold.ask else None
-            if not hold.fence or (limits.quorum == 1 and (top is None or top.fence < hold.fence)):
+            asked_after = top is not None and top.fence >= hold.fence
+            if not hold.fence or not (asked_after or limits.quorum > 1):
                 continue
             assert hold.ask is not None
             asked = hold.ask.event.at
-            for other in scene.holds:  # the highest may be excused, and another not
-                after = other.since <= asked or (limits.quorum > 1 and other.end <= hold.since)
+            for place, other in enumerate(scene.holds):  # the highest may be excused, and another not
+                had_before = limits.quorum > 1 and place < number and other.end <= hold.since
+                after = had_before or (asked_after and other.since <= asked)
                 if not after or other is hold or other.fence < hold.fence or _forgot(case, other, hold, limits):
                     continue
                 if not (hold.received and case.unsettled(hold, other)):

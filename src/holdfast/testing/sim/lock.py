@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from holdfast._core.acquire import KeyConflict, acquire
 from holdfast._core.attempt import Attempt, Grant, Spec, answer_within, milliseconds
+from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import WireError
-from holdfast._core.sharing import abandon
+from holdfast._core.sharing import ON_ONE_SERVER, abandon
 from holdfast._core.sharing import acquire as acquire_shared
 from holdfast._lease import BaseLease, disown
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError
 from holdfast.guard import GUARD, KEEP_FENCE
 from holdfast.testing.sim.worker import Cancelled, Slot, Worker
+
+if TYPE_CHECKING:
+    from holdfast._core.gate import Gate
+    from holdfast.testing.sim.process import Process
 
 NOWHERE = Endpoint(port=0)
 """The only server of a process, or the first of several: others have their number in place of a port."""
@@ -73,12 +79,17 @@ class Lease(BaseLease):
 class Lock:
     """A named lock, for one worker. What the faces do around the operations, it does too. ``fair``: as FairLock."""
 
+    _ways = ON_ONE_SERVER
+
     def __init__(self, worker: Worker, described: Spec, *, fair: bool = False) -> None:
         self.worker = worker
         self.spec = described
-        self.gate = None if fair else worker.process.gate(described.keys[0])
+        self.gate = None if fair else self._gate(worker.process, described.keys[0])
         for server in worker.process.world.servers:
             server.locks[described.keys[0]] = described.keys[1]
+
+    def _gate(self, process: Process, key: bytes) -> Gate:
+        return process.gate(key)
 
     def _note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
         worker = self.worker
@@ -97,27 +108,36 @@ class Lock:
         worker.asked_to_join = worker.asked_first = 0.0
         self._note("ask", until=float("inf") if wait is None else process.true(process.clock() + wait))
         slot = Slot(worker)
-        attempt = slot.attempt = Attempt(self.spec, slot=slot, gate=self.gate)
+        attempt = slot.attempt = self._attempt(slot)
         lease: Lease | None = None
         try:
             retaken = self.gate.retake(attempt) if self.gate is not None else None
-            result = retaken or await (acquire_shared if self.gate is not None else acquire)(attempt, wait)
+            result = retaken or await self._take(attempt, wait)
             if isinstance(result, Busy):
                 self._note("busy")
                 return None
-            lease = Lease(worker, result)
-        except (WireError, KeyConflict) as error:
+            lease = self._lease(result)
+        except (WireError, KeyConflict, TooFew, Disagreement) as error:
             self._note("failed", f"{type(error).__name__}: {error}")
             return None
         except Cancelled:
             try:
                 disown(attempt, lease)
-                await abandon(attempt)
+                await abandon(attempt, self._ways)
             finally:
                 self._note("cancelled")
             raise
         else:
             return lease
+
+    def _attempt(self, slot: Slot) -> Attempt:
+        return Attempt(self.spec, slot=slot, gate=self.gate)
+
+    def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
+        return (acquire_shared if self.gate is not None else acquire)(attempt, wait)
+
+    def _lease(self, grant: Grant) -> Lease:
+        return Lease(self.worker, grant)
 
     async def renew(self, lease: Lease, ttl: float | None = None) -> None:
         """Renew by hand."""

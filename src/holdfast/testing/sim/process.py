@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from holdfast._core.board import Board
 from holdfast._core.gate import Gate
 from holdfast._core.node import Node
 from holdfast._core.renewing import Tenure
@@ -20,6 +21,8 @@ from holdfast.testing.sim.wire import END, Line, Wire
 from holdfast.testing.sim.world import EPOCH
 
 if TYPE_CHECKING:
+    import random
+
     from holdfast._core.ballot import Candidate
     from holdfast._wire.endpoint import Endpoint
     from holdfast.testing.sim.lock import Lease
@@ -54,6 +57,8 @@ class Process:
         self.here = True
         self.workers: list[Worker] = []
         self.tokens = 0
+        self.luck: random.Random | None = None
+        """What its tokens are drawn from, where they are more than numbers."""
         self.is_paused = False
         self.parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         """What it does when it goes on."""
@@ -73,6 +78,7 @@ class Process:
         self.node = Node(self, server.name, partial(self._line, server))
         """What its keeper does on `server`: where it uses several servers, on the first."""
         self.nodes: dict[Server, Node] = {server: self.node}
+        self._board: Board | None = None
         self._gates: dict[bytes, Gate] = {}
         world.processes.append(self)
 
@@ -125,6 +131,8 @@ class Process:
         """It ends in good order, as `_drive.keeper` does it: waiters are told, held locks given back, and it is gone."""
         for node in self.nodes.values():
             node.close(NotSent("holdfast was closed", node.address))
+        if self._board is not None:
+            self._board.close(NotSent("holdfast was closed", self.server.name))
         parts = [(node, *node.farewell()) for node in self.nodes.values()]
         for tenure in [tenure for _, lost, _ in parts for tenure in lost]:
             self.report(tenure)
@@ -185,6 +193,15 @@ class Process:
         gate = self._gates.get(key)
         if gate is None:
             gate = self._gates[key] = self.node.gate(key)
+        return gate
+
+    def board(self, key: bytes) -> Gate:
+        """The same, for a lock on all servers."""
+        if self._board is None:
+            self._board = Board(tuple(self.node_on(server) for server in self.world.servers))
+        gate = self._gates.get(key)
+        if gate is None:
+            gate = self._gates[key] = self._board.gate(key)
         return gate
 
     def gates(self) -> list[Gate]:
@@ -277,4 +294,5 @@ class Process:
 
     def token(self) -> str:
         self.tokens += 1
-        return f"{self.name}.{self.tokens:04x}"
+        chance = "" if self.luck is None else f"{self.luck.getrandbits(16):04x}"
+        return f"{self.name}.{self.tokens:04x}{chance}"

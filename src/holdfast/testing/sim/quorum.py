@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from holdfast._core import quorum
-from holdfast._core.acquire import KeyConflict
-from holdfast._core.attempt import Grant, Spec, milliseconds
-from holdfast._core.ballot import DECLARE, MARKER, Candidate, Disagreement, Horizon, Panel, TooFew
+from holdfast._core.attempt import Attempt, Grant, Spec, milliseconds
+from holdfast._core.ballot import DECLARE, MARKER, Candidate, Horizon, Panel
 from holdfast._core.mutex import Busy
 from holdfast._core.names import side_key
-from holdfast._core.requests import WireError
+from holdfast._core.sharing import acquire
 from holdfast._redlock import BaseQuorumLease
 from holdfast._wire.endpoint import Endpoint
 from holdfast.testing.sim.lock import Lease, Lock, spec
-from holdfast.testing.sim.process import Process
-from holdfast.testing.sim.worker import Cancelled, Slot, Worker
-from holdfast.testing.sim.world import World
+
+if TYPE_CHECKING:
+    from holdfast._core.gate import Gate
+    from holdfast.testing.sim.process import Process
+    from holdfast.testing.sim.server import Server
+    from holdfast.testing.sim.worker import Slot, Worker
+    from holdfast.testing.sim.world import World
 
 ANSWER_WITHIN = 0.2
 """Seconds for which a server is waited for in one round: the default of the faces."""
@@ -27,14 +32,17 @@ class Company:
 
     def __init__(self, world: World, longest: float) -> None:
         self.world = world
-        self.panel = Panel(tuple(server.name for server in world.servers), "digest", longest)
+        self.longest = longest
         self._horizons: dict[Process, Horizon] = {}
 
-    def declare(self) -> None:
-        """All of them are new."""
-        for server in self.world.servers:
-            server.keyspace.now = int(server.wall() * 1e6)
-            server.keyspace.run(DECLARE, (MARKER,), (milliseconds(self.panel.longest), self.panel.digest, 0))
+    @property
+    def panel(self) -> Panel:
+        return Panel(tuple(server.name for server in self.world.servers), "digest", self.longest)
+
+    def declare(self, server: Server) -> None:
+        """It is new, says somebody."""
+        server.keyspace.now = int(server.wall() * 1e6)
+        server.keyspace.run(DECLARE, (MARKER,), (milliseconds(self.panel.longest), self.panel.digest, 0))
 
     def horizon(self, process: Process) -> Horizon:
         """What a process knows of the servers' clocks."""
@@ -49,41 +57,34 @@ class QuorumLease(BaseQuorumLease, Lease):
         super().__init__(worker, grant, endpoints)
 
 
-def described(name: str, *, ttl: float, renew: bool) -> Spec:
+def described(name: str, *, ttl: float, renew: bool, **sharing: Any) -> Spec:
     """What a lock on several servers is."""
-    described = spec(name, ttl=ttl, renew=renew)
+    described = spec(name, ttl=ttl, renew=renew, **sharing)
     lock, state, _ = described.keys
     return replace(described, keys=(lock, state, side_key(lock, b"hopefuls")), timeout=ANSWER_WITHIN)
 
 
 class QuorumLock(Lock):
-    """A named lock on all servers of its world, for one worker."""
+    """A named lock on all servers of its world, for one worker. ``fair``: its process passes nothing on."""
 
-    def __init__(self, worker: Worker, company: Company, name: str, *, ttl: float, renew: bool) -> None:
-        super().__init__(worker, described(name, ttl=ttl, renew=renew), fair=True)
+    _ways = quorum.ON_SEVERAL_SERVERS
+
+    def __init__(self, worker: Worker, company: Company, described: Spec, *, fair: bool = False) -> None:
+        super().__init__(worker, described, fair=fair)
         self._company = company
 
-    async def _acquire(self, wait: float | None) -> Lease | None:
-        worker, process, company = self.worker, self.worker.process, self._company
-        worker.acquisitions += 1
-        worker.acquisition = f"{worker.name}#{worker.acquisitions}"
-        worker.asked_first = process.world.now
-        self._note("ask", until=float("inf") if wait is None else process.true(process.clock() + wait))
-        slot = Slot(worker)
-        candidate = Candidate(self.spec, slot=slot, panel=company.panel, horizon=company.horizon(process))
-        slot.attempt = candidate
-        try:
-            result = await quorum.acquire(candidate, wait)
-            if isinstance(result, Busy):
-                self._note("busy")
-                return None
-            return QuorumLease(worker, result)
-        except (TooFew, Disagreement, KeyConflict, WireError) as error:
-            self._note("failed", f"{type(error).__name__}: {error}")
-            return None
-        except Cancelled:
-            try:
-                await quorum.give_up(candidate)
-            finally:
-                self._note("cancelled")
-            raise
+    def _gate(self, process: Process, key: bytes) -> Gate:
+        return process.board(key)
+
+    def _attempt(self, slot: Slot) -> Candidate:
+        company, process = self._company, self.worker.process
+        horizon = company.horizon(process)
+        self.worker.asked_first = process.world.now
+        return Candidate(self.spec, slot=slot, gate=self.gate, since=process.clock(), panel=company.panel, horizon=horizon)
+
+    def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
+        assert isinstance(attempt, Candidate)
+        return quorum.acquire(attempt, wait) if self.gate is None else acquire(attempt, wait, self._ways)
+
+    def _lease(self, grant: Grant) -> Lease:
+        return QuorumLease(self.worker, grant)

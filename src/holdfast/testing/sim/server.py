@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import GUARD, milliseconds
@@ -43,6 +44,8 @@ class Server:
         self.backlog: deque[tuple[Wire, Call | End]] = deque()
         self.refusing = ""
         """If set, what it answers to every script and write: "LOADING", "BUSY", "OOM", ..."""
+        self.block = BLOCK
+        """Fences that come with one grant."""
         self.deaf = False
         """Published messages get lost on the way."""
         self.calls = 0
@@ -50,6 +53,8 @@ class Server:
         """How often each script was run."""
         self.opened = 0
         """Connections there have been."""
+        self.on_start: Callable[[], object] | None = None
+        """What whoever starts it does then."""
         self.rate = rate
         self._base = EPOCH + WALL + offset
         self._since = world.now
@@ -167,10 +172,9 @@ class Server:
             if value:
                 kind = "extended" if before == value and not over else "granted"
                 last = int(self.keyspace.execute("HGET", state, "fence") or 0)
+                fence = max(0, last - self.block + 1)
                 note = "more" if more and kind == "extended" else ""
-                self.world.note(
-                    kind, self.name, lock, self._whose(value), fence=max(0, last - BLOCK + 1), last=last, until=until, note=note
-                )
+                self.world.note(kind, self.name, lock, self._whose(value), fence=fence, last=last, until=until, note=note)
 
     def _whose(self, value: bytes) -> str:
         return self.world.drawn_for(value.decode("ascii", "replace"))
@@ -216,6 +220,8 @@ class Server:
                 self.keyspace.clear()
             for key in self.locks:
                 self.remove_endless(key)
+        if self.on_start is not None:
+            self.on_start()
         self.look()
 
     def _run_anew(self) -> None:

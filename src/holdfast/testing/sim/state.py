@@ -11,17 +11,24 @@ import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from functools import partial
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Grant, Spec
+from holdfast._core.ballot import Ballot, Candidate, Count, Heard, Horizon, Panel, Renewals, Taken, Yes
 from holdfast._core.gate import KEEPER, Gate, Lead
 from holdfast._core.node import GiveBack, Node
 from holdfast._core.renewing import Tenure, nobody
+from holdfast._core.requests import Answer
+from holdfast._core.votes import Mandate, Vote
 from holdfast._core.waiting import Waiter
 from holdfast._lua import Script
 from holdfast.testing.keyspace import Status
 from holdfast.testing.sim.lock import Lease, Lock
 from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.quorum import Company, QuorumLease, QuorumLock
+from holdfast.testing.sim.voter import Round, Voter
 from holdfast.testing.sim.wire import End
 from holdfast.testing.sim.worker import Slot, Ticket, Worker
 
@@ -50,6 +57,8 @@ class Fingerprint:
     def __init__(self, world: Stepwise) -> None:
         self._now = world.now
         self._ms = int(world.servers[0].wall() * 1000) if world.servers else 0
+        self._several = len(world.servers) > 1
+        self._met: dict[int, int] = {}
         self._flat: list[Any] = []
         self._ranked: list[int] = []
         self._world(world)
@@ -62,6 +71,11 @@ class Fingerprint:
     def add(self, value: Any) -> None:
         """Any value of a local variable, an attribute, or the server's memory."""
         writer = _WRITERS.get(type(value))
+        if type(value) in _MET_OFTEN:
+            if id(value) in self._met:
+                self._put(self._met[id(value)])
+                return
+            self._met[id(value)] = len(self._met)
         if writer is not None:
             writer(self, value)
         elif isinstance(value, tuple | list | deque):
@@ -78,6 +92,9 @@ class Fingerprint:
             raise TypeError(f"what of a {type(value).__name__} matters for the future? Say so in `same_in_all_states`, or here")
 
     def _float(self, value: float) -> None:
+        if self._several and MICROSECONDS <= value < 1e18:
+            self._int(int(value))
+            return
         self._number(round((value - self._now) * 1e6) if ABSOLUTE < value < 1e15 else value)
 
     def _int(self, value: int) -> None:
@@ -156,7 +173,7 @@ class Fingerprint:
         for token, attempt in node.waiting._departed.items():  # noqa: SLF001
             self._put(token, attempt.pending)
         self.add(node.waiting.round_at)
-        self._put(node.waiting.listening)
+        self._put(node.waiting.listening, *node.hopes)
         for waiter in node.waiting.waiters():
             self._put(waiter.asked_under == node.waiting.subscription)
         for tenure in sorted(node.renewing.tenures(), key=lambda tenure: tenure.token):
@@ -186,6 +203,8 @@ class Fingerprint:
 
     def _promised(self, then: Any) -> None:
         """What is to be done with an answer, as far as that may differ between requests that look the same."""
+        if isinstance(then, partial) and isinstance(then.func.__self__, Round):  # type: ignore[attr-defined]
+            self.add(then.func.__self__)  # type: ignore[attr-defined]
         for cell in getattr(then, "__closure__", None) or ():
             if callable(cell.cell_contents):
                 self._promised(cell.cell_contents)
@@ -243,6 +262,41 @@ class Fingerprint:
         self._put(grant.last - grant.fence)
         self._attributes(grant, ("fence", "taken", "deadline", "claim", "queued", "tenure"))
 
+    def _candidate(self, candidate: Candidate) -> None:
+        self._attempt(candidate)
+        self._attributes(candidate, ("horizon", "hope", "voted", "seen"))
+        self._put(*sorted(node.address for node in candidate.hints))  # type: ignore[attr-defined]
+
+    def _horizon(self, horizon: Horizon) -> None:
+        if horizon._ahead is not None:  # noqa: SLF001
+            self._int(int(self._now * 1e6 + horizon._ahead))  # noqa: SLF001
+
+    def _vote(self, vote: Vote) -> None:
+        self._tenure(vote)
+        self._put(vote.believed)
+
+    def _mandate(self, mandate: Mandate) -> None:
+        self._tenure(mandate)
+        self._put(mandate.hope)
+        self._float(mandate._least)  # noqa: SLF001
+        self._text(mandate.hope)
+        self._dict(mandate.votes)
+
+    def _count(self, count: Count) -> None:
+        self._put(type(count).__name__, count.yes)
+        for number, answer in sorted(count.answers.items()):
+            self._put(number)
+            if isinstance(answer, Answer):
+                reply = answer.value  # what time it was there is of no use any more
+                self.add(reply._replace(time=0) if isinstance(reply, Yes | Taken) else reply)
+                self._float(answer.sent)
+            else:
+                self.add(answer)
+
+    def _heard(self, heard: Heard) -> None:
+        self._put(*sorted(heard.awaited))
+        self._dict(heard.answers)
+
     def _lead(self, lead: Lead) -> None:
         self._text(lead.place.attempt.token if lead.place is not None else "")
 
@@ -269,6 +323,9 @@ def same_in_all_states(*types: type) -> None:
     _WRITERS.update(dict.fromkeys(types, _nothing))
 
 
+_MET_OFTEN = frozenset((Candidate, Mandate, Ballot, QuorumLease))
+"""Told once, and called by a number after that."""
+
 _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     type(None): _plain,
     bool: _plain,
@@ -286,6 +343,16 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Lease: Fingerprint._lease,  # noqa: SLF001
     Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
     Status: Fingerprint._bytes,  # noqa: SLF001
+    Candidate: Fingerprint._candidate,  # noqa: SLF001
+    Horizon: Fingerprint._horizon,  # noqa: SLF001
+    Vote: Fingerprint._vote,  # noqa: SLF001
+    Mandate: Fingerprint._mandate,  # noqa: SLF001
+    Count: Fingerprint._count,  # noqa: SLF001
+    Ballot: Fingerprint._count,  # noqa: SLF001
+    Renewals: Fingerprint._count,  # noqa: SLF001
+    Heard: Fingerprint._heard,  # noqa: SLF001
+    Round: lambda fingerprint, poll: fingerprint._put(poll.over, poll.waits, poll.counts),  # noqa: SLF001
+    QuorumLease: Fingerprint._lease,  # noqa: SLF001
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
 }
-same_in_all_states(type, Lock, Spec, Process, Worker, End, Gate)
+same_in_all_states(type, FunctionType, Lock, QuorumLock, Company, Spec, Panel, Process, Worker, Voter, End, Gate)

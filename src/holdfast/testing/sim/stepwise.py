@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast._core.requests import Run
 from holdfast.testing.sim.state import entry_name
 from holdfast.testing.sim.wire import END, show
-from holdfast.testing.sim.world import Entry, Stuck, World
+from holdfast.testing.sim.world import EPOCH, Entry, Stuck, World
 
 if TYPE_CHECKING:
     from holdfast.testing.sim.process import Process
@@ -61,6 +61,8 @@ class Stepwise(World):
         self.brisk = False
         """What only one process sees is done at once: what is left to choose is the order in which the server is asked, and
         what goes wrong."""
+        self.sparse = False
+        """States that leave no choice are not remembered: there are many of them, and soon comes one that does."""
         self.pipes: list[Pipe] = []
         self.ready: list[Entry] = []
         self.held: list[tuple[float, Pipe]] = []
@@ -203,6 +205,10 @@ class Stepwise(World):
             yield "restart", server.name, partial(self._restart, server)
             yield "deaf", server.name, partial(self._deafen, server)
             yield "amnesia", server.name, partial(self._restart, server, forgets=float("inf"))
+            yield "amnesia of the last", server.name, partial(self._restart, server, forgets=self.now - EPOCH)
+            for key in server.locks:
+                if server.keyspace.peek(key)[0]:
+                    yield "foreign", server.name, partial(server.meddle, "DEL", key)
 
     def _go_wrong(self, kind: str, whom: str, do: Callable[[], object]) -> None:
         self.budget -= 1

@@ -100,6 +100,11 @@ class Round:
         self.waits = False
         """The worker waits for it to be over."""
 
+    @property
+    def counts(self) -> bool:
+        """Its worker has not gone on without it."""
+        return self._asked.counts
+
     def told(self, number: int, answer: Answer[Any] | WireError) -> None:
         """A server's answer is there."""
         self._open -= 1
