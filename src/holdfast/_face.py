@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from holdfast._core import acquire, sharing
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.attempt import Attempt, Grant, Spec, answer_within
+from holdfast._core.attempt import PAUSED, Attempt, Grant, Spec, answer_within
 from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.gate import Gate
 from holdfast._core.insist import insist
-from holdfast._core.mutex import Busy
+from holdfast._core.mutex import CLAIM, Busy
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Command, Refused, WireError
 from holdfast._drive.keeper import Keeper
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 Trouble = WireError | KeyConflict | TooFew | Disagreement
 """What may come of taking a lock, as the core says it."""
+
+MAX_GUARDED = 60.0
+"""Seconds of the longest lease where users name none: of guarded locks, and of those on several servers."""
 
 MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
@@ -47,6 +50,14 @@ def whole_number(value: object, parameter: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ConfigError(f"{parameter} must be a whole number from 0, not {value!r}", parameter=parameter)
     return value
+
+
+def _longest(guard: object) -> float:
+    """The longest lease that ``guard`` means; 0: none is guarded."""
+    if guard is False:
+        return 0.0
+    # A hand-over is a lease, too: of as many seconds as the winner has to take it up.
+    return MAX_GUARDED if guard is True else seconds(guard, "guard", CLAIM)
 
 
 def checked_wait(wait: object) -> float | None:
@@ -78,10 +89,18 @@ def make_spec(
     max_passes: int,
     max_pass_time: float,
     replicas: int = 0,
+    guard: bool | float = False,
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
     ttl = seconds(ttl, "ttl", MIN_TTL)
+    longest = _longest(guard)
+    if longest and ttl > longest:
+        raise ConfigError(
+            f"ttl={ttl:g} is more than guard={longest:g}, the longest lease of guarded locks on this server: for so long it "
+            "grants none after it may have forgotten some; raise guard for all who use the server, or take a shorter lease",
+            parameter="ttl",
+        )
     if max_hold is not None:
         max_hold = seconds(max_hold, "max_hold", MIN_TTL)
     linger = seconds(linger, "linger", 0.0)
@@ -104,6 +123,7 @@ def make_spec(
         max_passes=whole_number(max_passes, "max_passes"),
         max_pass_time=seconds(max_pass_time, "max_pass_time", 0.0),
         replicas=whole_number(replicas, "replicas"),
+        guard=longest,
     )
 
 
@@ -138,6 +158,7 @@ class BaseLock:
         max_passes: int,
         max_pass_time: float,
         replicas: int,
+        guard: bool | float,
     ) -> None:
         self._endpoint: Any = resolve(client, self._face)
         self._cluster = self._endpoint.cluster
@@ -145,6 +166,10 @@ class BaseLock:
             raise ConfigError(
                 "replicas needs connections that holdfast can open itself, to one server: use a plain client, or a URL",
                 parameter="replicas",
+            )
+        if guard is not False and self._cluster is not None:
+            raise ConfigError(
+                "guard is for locks on one server, or on the primary that Sentinels name, not in a Cluster", parameter="guard"
             )
         spec = make_spec(
             name,
@@ -158,6 +183,7 @@ class BaseLock:
             max_passes=max_passes,
             max_pass_time=max_pass_time,
             replicas=replicas,
+            guard=guard,
         )
         self._set_up(spec, wait, on_lost, label)
 
@@ -214,11 +240,17 @@ class BaseLock:
         return checked_wait(timeout)
 
     def _busy(self, busy: Busy, holder: bytes | None, waited: float) -> LockTimeout:
-        who = describe(holder, busy.process)
+        paused = busy.process == PAUSED
+        who = None if paused else describe(holder, busy.process)
         left = "its key has no expiry" if busy.remaining is None else f"{busy.remaining:.1f} s of its lease left"
+        why = f"busy: held by {who or 'a peer that is not holdfast'}, {left}"
+        if paused:
+            why = (
+                "not granted: its server is new, or may have forgotten who holds it (restarted, flushed, or a replica before), "
+                f"and grants none for another {busy.remaining:.1f} s (guard={self._spec.guard:g})"
+            )
         return LockTimeout(
-            f"lock {self.name!r} is busy: held by {who or 'a peer that is not holdfast'}, {left}; "
-            f"waited {waited:.1f} s, try again later",
+            f"lock {self.name!r} is {why}; waited {waited:.1f} s, try again later",
             name=self.name,
             key=self.key,
             waited=waited,
@@ -289,7 +321,7 @@ class BaseLock:
         import json  # here: a command hardly ever needs it
 
         ours = current().id
-        process = busy.process[: len(ours)]  # in a Cluster, more stands behind it
+        process = "" if busy.process == PAUSED else busy.process[: len(ours)]  # in a Cluster, more stands behind it
         if process == ours:
             return json.dumps(current().facts()).encode()
         try:

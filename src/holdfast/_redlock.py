@@ -10,8 +10,8 @@ from typing import Any, Literal, NoReturn
 
 from holdfast import _face, _lease
 from holdfast._core import quorum, sharing
-from holdfast._core.attempt import Attempt, Grant, milliseconds
-from holdfast._core.ballot import DECLARE, MARKER, Candidate, Count, Disagreement, Heard, Panel, TooFew
+from holdfast._core.attempt import GUARD, Attempt, Grant, milliseconds
+from holdfast._core.ballot import DECLARE, Candidate, Count, Disagreement, Heard, Panel, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.names import side_key
 from holdfast._core.polling import GiveBack, Poll
@@ -51,6 +51,16 @@ def find(servers: object, face: Literal["sync", "asyncio"], max_ttl: float) -> t
     known = sorted(re.sub(r"^localhost(?=:)", "127.0.0.1", name) for name in names)
     digest = hashlib.sha1("\n".join(known).encode(), usedforsecurity=False).hexdigest()[:16]
     return endpoints, Panel(tuple(names), digest, max_ttl)
+
+
+def find_new(servers: object, max_ttl: float) -> tuple[tuple[Endpoint, ...], Panel]:
+    """Servers to be declared new: several that vote together, or one that grants guarded locks."""
+    if isinstance(servers, Iterable) and not isinstance(servers, str | bytes):
+        return find(servers, "sync", max_ttl)
+    endpoint = resolve(servers, "sync")
+    if endpoint.cluster is not None:
+        raise _bad("locks in a Cluster are not guarded, its servers need not be declared")
+    return (endpoint,), Panel((endpoint.address,), "", max_ttl, GUARD)
 
 
 def _bad(why: str) -> ConfigError:
@@ -242,7 +252,7 @@ async def declare(panel: Panel, timeout: float, *, replace_agreement: bool) -> d
     """Operation behind `declare_new`: what became of each server."""
     said = Heard(set(range(len(panel.names))))
     force = int(replace_agreement)
-    call = Run(DECLARE, (MARKER,), (milliseconds(panel.longest), panel.digest, force), timeout)
+    call = Run(DECLARE, (panel.marker,), (milliseconds(panel.longest), panel.digest, force), timeout)
     await Poll([call] * len(panel.names), said, timeout)
     results = {}
     for number, name in enumerate(panel.names):

@@ -21,8 +21,8 @@ class Redlock(BaseRedlock, locks.Lock):
     All servers are asked at the same time, and nobody waits for the slow once it is decided (Redlock, redis.io "Distributed
     Locks with Redis"). The fence rises over all of them. A server that may have forgotten what it granted, by a restart for
     example, casts no vote until the longest lease has passed; new servers are declared once (`holdfast.declare_new`, or
-    ``holdfast nodes init``). Options and methods are those of `Lock`, without ``linger`` and ``replicas``. It goes to the
-    process that has waited for longest, as far as the servers agree on that.
+    ``holdfast nodes init``). Options and methods are those of `Lock`, without ``linger``, ``replicas`` and ``guard``. It goes
+    to the process that has waited for longest, as far as the servers agree on that.
 
     Args:
         servers: three, five or another odd number of clients or URLs; or a dictionary of them by name, if not all who use
@@ -80,13 +80,18 @@ class Redlock(BaseRedlock, locks.Lock):
 
 
 def declare_new(
-    servers: Sequence[object] | Mapping[str, object], *, max_ttl: float = 60.0, force: bool = False, timeout: float = 2.0
+    servers: object | Sequence[object] | Mapping[str, object],
+    *,
+    max_ttl: float = 60.0,
+    force: bool = False,
+    timeout: float = 2.0,
 ) -> dict[str, str]:
-    """Declare servers new: they hold no lock that they could have forgotten, and may vote at once.
+    """Declare servers new: they hold no lock that they could have forgotten, and may vote at once; or one server, a client or
+    URL, which grants locks with ``guard=`` at once.
 
-    To be done once for new servers, never by a program that uses them: one that has lost its memory looks new, too. Answers
-    what became of each; ``force`` replaces another longest lease, or list of servers, that was agreed on before. Raises
-    ConfigError.
+    To be done once for new servers, never by a program that uses them: one that has lost its memory looks new, too.
+    ``max_ttl``: the longest lease, as Redlock's ``max_ttl=``, or ``guard=``. Answers what became of each; ``force`` replaces
+    another longest lease, or list of servers, that was agreed on before. Raises ConfigError.
     """
-    endpoints, panel = _redlock.find(servers, "sync", _face.seconds(max_ttl, "max_ttl", _face.MIN_TTL))
+    endpoints, panel = _redlock.find_new(servers, _face.seconds(max_ttl, "max_ttl", _face.MIN_TTL))
     return Driver(current(), endpoints).run(_redlock.declare(panel, timeout, replace_agreement=force))

@@ -30,7 +30,7 @@ def test_from_new_servers_to_one_that_forgets(new_server: NewServer, capfd: pyte
     code, text = nodes("init")
     assert (code, text.count(": declared new")) == (0, 3)
     code, text = nodes("init")
-    assert (code, text.count(": votes already")) == (0, 3)
+    assert (code, text.count(": ready already")) == (0, 3)
     with holdfast.Redlock(urls, "held"):
         code, text = nodes()
     assert code == 0

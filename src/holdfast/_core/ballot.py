@@ -13,7 +13,7 @@ from holdfast._core.requests import Answer, Conflict, Refused, WireError
 from holdfast._lua import Script
 
 MARKER = b"hf:marker"
-"""The key with which a server remembers that it has not forgotten (`_lua/_marker.lua`)."""
+"""The key with which a server that votes remembers that it has not forgotten (`_lua/_marker.lua`)."""
 
 AGREE = (
     "give all who use these servers the same list of them, or the same names for them, and the same max_ttl; to change what "
@@ -31,6 +31,7 @@ class Panel:
     """Of the list: all who use them must mean the same ones."""
     longest: float
     """Seconds of the longest lease: for so long a server that has forgotten its votes grants none."""
+    marker: bytes = MARKER
 
     @property
     def majority(self) -> int:
@@ -167,9 +168,9 @@ def _read_int(raw: object) -> int:
 def _read_declared(raw: object) -> str:
     match raw:
         case [1]:
-            return "declared new: it votes now"
+            return "declared new: ready now"
         case [0]:
-            return "votes already"
+            return "ready already"
         case [-6, int(ms)]:
             return f"another longest lease was agreed on: {ms / 1000:g} s"
         case [-7, bytes()]:

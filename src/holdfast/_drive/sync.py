@@ -7,20 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._core.replicas import Replicate
-from holdfast._core.requests import (
-    Answer,
-    Call,
-    Command,
-    Delist,
-    Draw,
-    Enlist,
-    Now,
-    Outcome,
-    Park,
-    Run,
-    Sleep,
-    Wait,
-)
+from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, Wait
 from holdfast._drive import ear
 from holdfast._drive.clock import clock
 from holdfast._drive.ear import Slot

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from hiredis import ReplyError
 
 from holdfast import _access
+from holdfast._core.attempt import GUARD
+from holdfast._core.ballot import MARKER
 from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
 from holdfast._core.requests import Command, Refused, Run, WireError
 from holdfast._lua import Script
@@ -252,7 +254,7 @@ def look_at_keys(line: Line, prefix: str) -> Keys | None:
             return None
         cursor, page = reply
         for key in page:
-            if key == b"hf:marker":  # what a quorum has agreed on is to stay
+            if key in {MARKER, GUARD}:  # what is remembered of the longest lease is to stay
                 continue
             left = line.ask("PTTL", key)
             if isinstance(left, ReplyError):
