@@ -21,7 +21,6 @@ from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import pack
 
-
 RECENT = 0.02
 """Seconds after which a look is worth its while before anything is asked: a system call more."""
 
