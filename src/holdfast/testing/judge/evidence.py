@@ -212,8 +212,9 @@ class Evidence:
         if earlier.lease == later.lease:
             return False  # who passes it on knows when it is over
         since = self.granted(earlier)
-        if since is None:
-            since = earlier.ask.event.at if earlier.ask else float("-inf")
+        if since is None:  # the first of several, if there are any
+            grants = [said.at for said in self.leases[earlier.lease] if said.kind == "granted" and said.at <= earlier.since]
+            since = min(grants, default=earlier.ask.event.at if earlier.ask else float("-inf"))
         until = self.granted(later)
         return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
 
