@@ -22,7 +22,11 @@ _core = partial(_defect, _core_file)
 
 FENCES = (
     _lua(
-        "vote-same-fence", "vote", "math.max(last + 1, ", "math.max(last, ", "two holders may get the same fence from a server"
+        "vote-same-fence",
+        "vote",
+        "math.max(last + 1, ",
+        "math.max(last - count + 1, ",
+        "two holders get the same fences from a server",
     ),
     _lua(
         "vote-fence-not-written",
