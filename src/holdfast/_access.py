@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from holdfast import _lua
 from holdfast.errors import ConfigError
 
-OLDEST = (6, 2)
-"""The first server version with patterns for channels."""
+OLDEST, SHARDED_SINCE = (6, 2), (7, 0)
+"""The first server versions with patterns for channels, and with sharded pub/sub."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,25 @@ FEATURES = {
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
     "sentinel": Feature(scripts=(), commands=("ROLE",)),
     "replicas": Feature(scripts=(), commands=("WAIT",)),
+    "cluster": Feature(scripts=("moving",), commands=("CLUSTER|SLOTS", "ASKING", "SSUBSCRIBE", "PUBSUB|SHARDNUMSUB")),
 }
 """A test holds this against the sources: each script is here, and each command, key and channel that they name."""
 
-SINCE: dict[str, tuple[int, int]] = {"SPUBLISH": (7, 0), "SSUBSCRIBE": (7, 0)}
-"""Commands that the oldest server does not know; a rule that names one is refused there as a whole."""
+SHARDED = {"SUBSCRIBE": "SSUBSCRIBE", "PUBLISH": "SPUBLISH", "PUBSUB|NUMSUB": "PUBSUB|SHARDNUMSUB"}
+"""What a Cluster wants instead. The oldest servers know none of these."""
+
+UNKNOWN = {"SSUBSCRIBE", "SPUBLISH"}
+"""To those, which refuse a rule as a whole that names one. The third they are asked about, to find that out."""
 
 
-def commands(features: Iterable[str], version: tuple[int, int] | None = None) -> list[str]:
-    """All that these features need; of those that a server of this version knows."""
-    needed = {name for feature in features for name in FEATURES[feature].commands}
-    needed |= {name for feature in features for script in FEATURES[feature].scripts for name in _lua.commands(script)}
-    return sorted(name for name in needed if version is None or SINCE.get(name, OLDEST) <= version)
+def commands(features: Iterable[str], version: tuple[int, int] = OLDEST) -> list[str]:
+    """All that these features need on a server of this version."""
+    wanted = set(features)
+    needed = {name for feature in wanted for name in FEATURES[feature].commands}
+    needed |= {name for feature in wanted for script in FEATURES[feature].scripts for name in _lua.commands(script)}
+    if "cluster" not in wanted:
+        return sorted(needed - set(SHARDED.values()))
+    return sorted(needed - (UNKNOWN if version < SHARDED_SINCE else set(SHARDED)))
 
 
 def rule(
@@ -62,14 +69,14 @@ def rule(
     raw_keys: Iterable[str] = (),
     guarded: Iterable[str] = (),
     select: bool = False,
-    version: tuple[int, int] | None = None,
+    version: tuple[int, int] = OLDEST,
 ) -> list[str]:
     """The words that follow ``ACL SETUSER name``, but for the password. Raises ConfigError.
 
     ``raw_keys``: patterns of the keys of locks that were given ``key=``; ``guarded``: of the keys that fences guard;
     ``select``: in other databases than 0.
     """
-    if version is not None and version < OLDEST:
+    if version < OLDEST:
         raise ConfigError(f"servers before {OLDEST[0]}.{OLDEST[1]} are not supported", parameter="version")
     keys = [k.replace("<prefix>", _escaped(prefix)) for feature in features for k in FEATURES[feature].keys]
     for pattern in raw_keys:

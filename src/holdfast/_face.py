@@ -21,7 +21,6 @@ from holdfast._core.requests import Command, Refused, WireError
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
 from holdfast._wire.client import resolve
-from holdfast._wire.slots import PROCESS, slot_of
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTimeout, NotHeld, ServerError
 
 if TYPE_CHECKING:
@@ -237,6 +236,8 @@ class BaseLock:
 
     def _settle(self, cluster: Cluster) -> None:
         """Who of a Cluster, of which something is known, looks after this lock now."""
+        from holdfast._wire.slots import slot_of  # here: most have none
+
         shard = cluster.shard(slot_of(self._spec.keys[0]))
         if shard is not self._endpoint:
             self._endpoint, self._keeper, self._home = shard, None, None  # the gate is another one, too
@@ -287,8 +288,9 @@ class BaseLock:
         """The record of the holder's process, for a message; None where it cannot be had."""
         import json  # here: a command hardly ever needs it
 
-        process = busy.process[:PROCESS]
-        if process == current().id:
+        ours = current().id
+        process = busy.process[: len(ours)]  # in a Cluster, more stands behind it
+        if process == ours:
             return json.dumps(current().facts()).encode()
         try:
             return (await Command(("GET", f"hf:proc:{process}"), 0.25)).value if process else None

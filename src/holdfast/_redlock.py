@@ -58,6 +58,8 @@ def _bad(why: str) -> ConfigError:
 
 
 def _check_number(number: int) -> None:
+    if not 1 <= number <= MAX_SERVERS:
+        raise _bad(f"there must be between 3 and {MAX_SERVERS} of them, not {number}")
     if number == 1:
         raise _bad("one server is no quorum: use holdfast.Lock for it, or name at least three")
     if number == 2:
@@ -67,8 +69,6 @@ def _check_number(number: int) -> None:
             f"{number} servers bear the loss of no more of them than {number - 1} do, as a majority is needed: name an odd "
             "number of them"
         )
-    if not 1 <= number <= MAX_SERVERS:
-        raise _bad(f"there must be between 3 and {MAX_SERVERS} of them, not {number}")
 
 
 class BaseRedlock(_face.BaseLock):
@@ -144,8 +144,7 @@ class BaseRedlock(_face.BaseLock):
         panel = self._panel
         there, call = Count(len(panel.names), panel.majority), Command(("EXISTS", self._spec.keys[0]), quorum.PATIENT)
         await Poll([call] * len(panel.names), there, self._spec.timeout)
-        absent = sum(isinstance(answer, Answer) and answer.value == 0 for answer in there.answers.values())
-        if not there.reached and absent < panel.majority and there.errors:
+        if there.unsure:
             raise too_few(self._spec.name, self.key, "cannot be asked for", quorum.heard(there, panel, "held"))
         return there.reached
 

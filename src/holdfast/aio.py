@@ -288,8 +288,9 @@ class Lock(_face.BaseLock):
     def _driver(self) -> Driver:
         driver = self._home
         loop = asyncio.get_running_loop()
-        if driver is None or driver.process is not current() or driver.loop is not loop:
-            if driver is not None and driver.process is current() and (self._users or self.lease is not None):
+        if driver is None or driver.process is not current() or loop not in driver.process.drivers or driver.loop is not loop:
+            elsewhere = driver is not None and driver.process is current() and driver.loop is not loop
+            if elsewhere and (self._users or self.lease is not None):
                 raise RuntimeError(f"lock {self.name!r} is held or awaited in another event loop")
             driver = self._home = self._new_driver()
         return driver

@@ -8,7 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from chaos.replicated import OverCluster, OverSentinel
+from chaos.clustered import OverCluster
+from chaos.quorum import Quorum, QuorumRestarts
+from chaos.replicated import OverSentinel
 from chaos.run import Run, Size
 from chaos.topologies import Single, Topology
 from chaos.verdict import judge
@@ -18,6 +20,8 @@ TOPOLOGIES: dict[str, Topology] = {
     "single-aof": Single(remembers=True),
     "sentinel": OverSentinel(),
     "cluster": OverCluster(),
+    "redlock": Quorum(),
+    "redlock-restarts": QuorumRestarts(),
 }
 
 

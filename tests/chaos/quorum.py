@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from contextlib import ExitStack
-from typing import Self
+from typing import Any, Self
 
 import holdfast
 from chaos.middle import Middle
@@ -24,6 +24,7 @@ class Quorum:
 
     name = "Redlock of 5"
     kind = "Redlock"
+    more: dict[str, Any] = {"max_ttl": MAX_TTL}  # noqa: RUF012
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -61,6 +62,7 @@ class Quorum:
 
         return [
             *self.restarts(),
+            Fault("majority killed", "restart", (0.0, 0.5), killed(majority)),
             Fault("majority stopped", "silence", (0.1, 1.0), stopped(majority)),
             *disturbances(self._some(SERVERS)),
             *on_the_way(lambda rng: rng.sample(self._middles, rng.randint(1, 2))),

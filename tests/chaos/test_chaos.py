@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from chaos.replicated import OverCluster, OverSentinel
+from chaos.clustered import OverCluster
+from chaos.quorum import Quorum, QuorumRestarts
+from chaos.replicated import OverSentinel
 from chaos.run import Run, Size, together
 from chaos.topologies import Single, Topology
 from chaos.verdict import Report, judge
 
-SOAK = {"acquisitions": 10_000, "contended": 2000, "expired": 25, "refused": 20, "faults": 30}
-"""For each of the long runs; five times that is what is asked of all."""
+SOAK = {"acquisitions": 12_500, "contended": 2500, "expired": 25, "refused": 25, "faults": 30}
+"""For 150 seconds; four times that is what is asked of all."""
 
 BRIEF = {"acquisitions": 100, "contended": 20, "expired": 1}
 
@@ -45,6 +47,8 @@ def verdict(runs: list[Run]) -> Report:
         pytest.param(Single(remembers=True), 75, id="one server that remembers"),
         pytest.param(OverSentinel(), 150, id="Sentinel"),
         pytest.param(OverCluster(), 150, id="Cluster"),
+        pytest.param(Quorum(), 150, id="Redlock"),
+        pytest.param(QuorumRestarts(), 60, id="Redlock, restarts"),
     ],
 )
 def test_chaos(topology: Topology, seconds: float, tmp_path: Path) -> None:
@@ -57,8 +61,8 @@ def test_chaos(topology: Topology, seconds: float, tmp_path: Path) -> None:
 
 def test_chaos_for_a_moment(tmp_path: Path) -> None:
     """All topologies at once."""
-    topologies: list[Topology] = [Single(remembers=False), OverSentinel(), OverCluster()]
-    runs = [Run(topology, Size(10, processes=2, every=(0.3, 1.0)), seed(), tmp_path / topology.name) for topology in topologies]
+    topologies: list[Topology] = [Single(remembers=False), OverSentinel(), OverCluster(), QuorumRestarts()]
+    runs = [Run(topology, Size(12, processes=2, every=(0.3, 1.0)), seed(), tmp_path / topology.name) for topology in topologies]
     together(runs)
     report = verdict(runs)
     assert report.missing(BRIEF | {"faults": 15, "refused": 1}) == [], str(report)

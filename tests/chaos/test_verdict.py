@@ -55,8 +55,8 @@ def test_an_answer_that_comes_late_is_found_whatever_was_broken(tmp_path: Path, 
     assert fine is not any("R7" in text for text in report.found)
 
 
-def test_a_process_that_was_stopped_could_not_answer(tmp_path: Path) -> None:
-    own = [Event(1.5, "paused", "p1"), Event(8.0, "resumed", "p1")]
+def test_a_process_that_did_not_run_could_not_answer(tmp_path: Path) -> None:
+    own = [Event(1.5, "paused", "p1"), Event(8.0, "resumed", "p1"), Event(8.0, "stalled", "p1", since=1.5)]
     report = judge(judged(tmp_path, *own, *asked(1, 2, 8.5)))
     assert not report.found
     assert report.overrun == pytest.approx(0.5)

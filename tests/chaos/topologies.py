@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import redis
 from redis.backoff import NoBackoff
@@ -45,6 +45,8 @@ class Topology(Protocol):
     name: str
     kind: str
     """Class of the locks."""
+    more: dict[str, Any]
+    """Options that all of them have."""
 
     def __enter__(self) -> Self: ...
 
@@ -155,6 +157,7 @@ class Single:
     to be in order."""
 
     kind = "Lock"
+    more: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, *, remembers: bool) -> None:
         self.name = "one server with append-only file" if remembers else "one server"
@@ -189,13 +192,13 @@ class Single:
         return [self.server]
 
 
-def left_behind(topology: Topology, seconds: float) -> list[str]:
-    """Keys of the locks that are still there after so long, though nobody wants them: held, or in line."""
+def left_behind(topology: Topology, seconds: float, *, places: bool) -> list[str]:
+    """Keys of the locks that are still there after so long, though nobody wants them: held, or (``places``) in line."""
     deadline = time.monotonic() + seconds
     while True:
         found = []
         for name in NAMES:
-            for key in (f"hf:{{{name}}}", f"hf:{{{name}}}:queue"):
+            for key in (f"hf:{{{name}}}", *([f"hf:{{{name}}}:queue"] if places else [])):
                 for server in topology.servers(key):
                     with closing(client_of(server)) as client:
                         found += [f"{key} on {server}"] if client.exists(key) else []

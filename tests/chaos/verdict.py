@@ -12,7 +12,7 @@ from typing import Self
 from chaos.run import Run, Struck
 from holdfast.testing import history
 from holdfast.testing.checkers import RULES, Coverage, Violation
-from holdfast.testing.history import process_of
+from holdfast.testing.history import Event, process_of
 from holdfast.testing.judge.evidence import INFINITY, Ask, Evidence, Hold
 from holdfast.testing.judge.rules import USUAL
 
@@ -35,7 +35,7 @@ class Report:
     gap: float = 0.0
     """Longest time between two acquisitions of the same lock, in seconds."""
     overrun: float = 0.0
-    """Longest time by which somebody had his answer after the end of his wait, in which his process was not stopped."""
+    """Longest time by which somebody had his answer after the end of his wait, in which his process ran."""
     errors: Counter[str] = field(default_factory=Counter)
     found: list[str] = field(default_factory=list)
     """Violations, each with all that is needed to look into it."""
@@ -73,7 +73,8 @@ def judge(run: Run) -> Report:
     coverage = Coverage()
     coverage.add(case)
     violations = [violation for _, rule in RULES.values() for violation in rule(case, USUAL)]
-    violations += _unanswered(case)
+    stalls = [event for event in events if event.kind == "stalled"]
+    violations += _unanswered(case, stalls)
     holds = case.holds()
     report = Report(
         acquisitions=coverage.taken,
@@ -83,7 +84,7 @@ def judge(run: Run) -> Report:
         expired=coverage.expired,
         refused=coverage.refused,
         gap=_longest_gap(case, run.healed),
-        overrun=max((late(case, ask) for ask in case.asks), default=0.0),
+        overrun=max((late(stalls, ask) for ask in case.asks), default=0.0),
         errors=Counter(event.note.partition(":")[0] for event in events if event.kind == "failed"),
     )
     texts = [_told(case, violation) for violation in violations[:20]] + run.complaints
@@ -96,19 +97,19 @@ def _is_history(name: str) -> bool:
     return name in {"register", "faults"} or name.startswith("worker-")
 
 
-def late(case: Evidence, ask: Ask) -> float:
-    """Seconds from the end of its wait to the answer. Time in which its process was stopped does not count."""
-    if ask.ended == INFINITY:
-        return INFINITY
-    own = [fault for fault in case.faults if fault.kind == "pause" and fault.process == process_of(ask.event.who)]
-    return ask.ended - max([ask.event.until, *(fault.end for fault in own if fault.end <= ask.ended)])
+def late(stalls: list[Event], ask: Ask) -> float:
+    """Seconds from the end of its wait to the answer. Time in which its process did not run, by the ``stalls``, does not
+    count."""
+    until, ended = ask.event.until, ask.ended
+    mine = (stall for stall in stalls if stall.who == process_of(ask.event.who))
+    return ended - until - sum(max(0.0, min(stall.at, ended) - max(stall.since, until)) for stall in mine)
 
 
-def _unanswered(case: Evidence) -> list[Violation]:
+def _unanswered(case: Evidence, stalls: list[Event]) -> list[Violation]:
     """Every wait ends, with the lock or an error, within a second of its time."""
     found = []
     for ask in case.asks:
-        over = late(case, ask)
+        over = late(stalls, ask)
         if over > OVERRUN:
             text = f"{ask.event.who} had its answer {over:.3f} s after the end of its wait: {ask.outcome or 'none'}"
             found.append(Violation("R7", text, (ask.event,)))

@@ -23,10 +23,13 @@ from typing import IO, Any, NamedTuple
 import holdfast
 import holdfast.aio
 from chaos.register import Remote
-from holdfast.testing.recording import Recorder
+from holdfast.testing.recording import Recorder, process
 
 TYPED = (holdfast.LockTimeout, holdfast.LeaseLost, holdfast.ServerError, holdfast.QuorumError)
 """What a worker has to expect. Anything else ends it, with a traceback."""
+
+BEAT = 0.03
+"""Seconds."""
 
 LAST_WAIT = 15.0
 """Seconds a worker waits in the last round, when nothing is broken any more."""
@@ -43,6 +46,8 @@ class Options(NamedTuple):
     """The first argument of a lock."""
     kind: str
     """Which one: the name of its class."""
+    more: dict[str, Any]
+    """Options that all of these locks have."""
     names: list[str]
     workers: int = 4
 
@@ -68,12 +73,12 @@ def draw(rng: random.Random, options: Options) -> Turn:
         holds = ttl + rng.uniform(0.05, 0.6)
     linger = {"linger": 0.2} if kind == "Lock" and not late and rng.random() < 0.1 else {}
     waits = rng.choice([0.0, 0.3, 1.0, 1.0, 2.0, 3.0])
-    extra = {"ttl": ttl, "wait": waits, "renew": not late, **linger}
+    extra = {"ttl": ttl, "wait": waits, "renew": not late, **linger, **options.more}
     return Turn(kind, rng.choice(options.names), extra, holds, late, rng.uniform(0, 0.02))
 
 
 def last(options: Options) -> list[Turn]:
-    extra = {"ttl": 2.0, "wait": LAST_WAIT}
+    extra = {"ttl": 2.0, "wait": LAST_WAIT, **options.more}
     return [Turn(options.kind, name, extra, 0.0, False, 0.0) for name in options.names]
 
 
@@ -207,6 +212,17 @@ class Worker:
         return self.process.stdin
 
 
+def watch(record: Recorder) -> None:
+    """Write down when this process does not run, because it is stopped, or because the machine has too much to do."""
+    last = time.monotonic()
+    while True:
+        time.sleep(BEAT)
+        now = time.monotonic()
+        if now - last > 3 * BEAT:
+            record.note("stalled", process(), since=last + BEAT)
+        last = now
+
+
 def main() -> None:
     # A warning is a defect, and so is output; but for a release that could not be confirmed, and leases that are very short.
     warnings.simplefilter("error")
@@ -216,6 +232,7 @@ def main() -> None:
     with Recorder(folder / f"worker-{options.seed}") as record:
         register = Remote(str(folder / "register.sock"))
         crew = (Threads if options.face == "threads" else Tasks)(options, record, register)
+        threading.Thread(target=watch, args=(record,), daemon=True).start()
         work = threading.Thread(target=crew.run)
         work.start()
         if not sys.stdin.readline():

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast import _access
 from holdfast._servers.process import PrivateServer
 from holdfast.cli import main
 
@@ -38,12 +37,11 @@ def test_the_server_takes_the_line_as_it_is(capsys: pytest.CaptureFixture[str], 
         admin.acl_deluser("cron")
 
 
-def test_a_server_is_asked_what_it_knows(
-    capsys: pytest.CaptureFixture[str], client: redis.Redis, server: PrivateServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(_access.FEATURES, "lock", _access.Feature((), ("PING", "SPUBLISH", "OF_THE_FUTURE")))
-    assert "+spublish" not in printed(capsys)
-    assert printed(capsys, "--url", server.url)[-2:] == ["+ping", "+spublish"]
+def test_a_server_is_asked_what_it_knows(capsys: pytest.CaptureFixture[str], server: PrivateServer) -> None:
+    assert {"+publish", "+asking"} <= set(printed(capsys, "--cluster"))
+    known = printed(capsys, "--cluster", "--url", server.url)
+    assert known == printed(capsys, "--cluster", "--server-version", "7.0")
+    assert {"+spublish", "+publish"} & set(known) == {"+spublish"}
     assert main(["acl", "--url", "redis://127.0.0.1:1"]) == 69
 
 
@@ -56,9 +54,10 @@ def test_a_server_is_asked_what_it_knows(
         ("--prefix", "a\n"),
         ("--server-version", "x"),
         ("--server-version", "6.0"),
+        ("--cluster", "--redlock"),
     ],
 )
-def test_bad_usage(capfd: pytest.CaptureFixture[str], options: tuple[str, str]) -> None:
+def test_bad_usage(capfd: pytest.CaptureFixture[str], options: tuple[str, ...]) -> None:
     try:
         code = main(["acl", *options])
     except SystemExit as ended:

@@ -312,7 +312,7 @@ class TestSecrets:
 
     def test_urls_with_a_password_are_not_passed_on(self, hf: Holdfast, name: str, tmp_path: Path) -> None:
         file = tmp_path / "url"
-        file.write_text(f"{hf.url}\nsecond line\n")
+        file.write_text(f"{hf.url}\n")
         variables = {"HOLDFAST_URL": self.URL, "REDIS_URL": "unix:///s?password=canary-7"}
         said = hf("-v", "--url-file", str(file), name, "--", "env", env=variables)
         assert "canary" not in said.stdout + said.stderr

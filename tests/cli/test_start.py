@@ -12,8 +12,8 @@ PROGRAM = "import sys; from holdfast.cli import main; sys.exit(main())"  # as th
 
 OURS = """
     holdfast holdfast.errors holdfast._guardian holdfast._log holdfast.locks holdfast._face holdfast._lease holdfast._lua
-    holdfast.cli holdfast.cli.output holdfast.cli.run holdfast.cli.durations holdfast.cli.guard holdfast.cli.terminal
-    holdfast.cli.supervise
+    holdfast.cli holdfast.cli.output holdfast.cli.servers holdfast.cli.run holdfast.cli.durations holdfast.cli.guard
+    holdfast.cli.terminal holdfast.cli.supervise
 """
 PACKAGES = ("holdfast._core", "holdfast._drive", "holdfast._wire")
 """Of ours. What is in them is small, and all of it needed to take a lock."""

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +18,15 @@ import holdfast
 import holdfast.aio
 from cli.commands import Holdfast
 from conformance.box import KEYS, LOCK, QUEUE, STATE, Box, token
+from conformance.conftest import SERVERS
 from conformance.test_scripts_everywhere import CASES, arguments
 from holdfast import _access, _lua, guard
+from holdfast._core.surroundings import Place
+from holdfast._drive.shards import place_of
 from holdfast._lua import source
+from holdfast._wire.cluster import Cluster, Shard
+from holdfast._wire.url import from_url
+from live.clusters import cluster
 from live.witness import in_thread, until
 
 ROOT = Path(holdfast.__file__).parent
@@ -123,13 +130,17 @@ def plain_commands() -> dict[str, Callable[[Any], object]]:
         "DEL": lambda client: client.delete(record),
         "ROLE": lambda client: client.role(),
         "WAIT": lambda client: client.wait(0, 1),
+        "CLUSTER|SLOTS": lambda client: client.execute_command("CLUSTER SLOTS"),
+        "ASKING": lambda client: client.execute_command("ASKING"),
+        "SSUBSCRIBE": lambda client: subscribe(client, "SSUBSCRIBE"),
+        "PUBSUB|SHARDNUMSUB": lambda client: client.execute_command("PUBSUB SHARDNUMSUB"),
     }
 
 
-def subscribe(client: Any) -> None:
+def subscribe(client: Any, command: str = "SUBSCRIBE") -> None:
     inbox = client.pubsub()
     try:
-        inbox.execute_command("SUBSCRIBE", Box.channel("b"))
+        inbox.execute_command(command, Box.channel("b"))
         inbox.parse_response(block=True)
     finally:
         inbox.close()
@@ -179,6 +190,47 @@ def test_each_pattern_is_needed(box: Box, limited: Any, what: str) -> None:
             limited.eval(source("acquire"), 3, *KEYS, A, 30_000, 0)
 
 
+@pytest.fixture(scope="module", params=[kind for kind, program in SERVERS.items() if program])
+def alone(request: pytest.FixtureRequest) -> Iterator[Box]:
+    """A Cluster of one server."""
+    with cluster(1, binary=SERVERS[request.param]) as nodes, Box(nodes.nodes[0]) as box:
+        yield box
+
+
+def test_in_a_cluster_the_rights_are_enough_and_none_is_too_much(alone: Box) -> None:
+    """As far as they are other rights than those for a single server."""
+    new = alone.redis.execute_command("COMMAND INFO", "SPUBLISH")[0] is not None
+    version = _access.SHARDED_SINCE if new else _access.OLDEST
+    rights = _access.rule(("lock", "guard", "cluster"), guarded=["data"], version=version)
+    alone.redis.execute_command("ACL SETUSER", USER, *rights, ">secret")
+    url = f"redis+cluster://{USER}:secret@127.0.0.1:{alone.server.port}"
+    use(url, alone.redis)
+    assert alone.redis.acl_log() == []
+    special = {"+cluster|slots", "+asking", "+pubsub|shardnumsub"} | ({"+ssubscribe", "+spublish"} if new else set())
+    assert special == set(rights) - set(RULE)
+    with closing(redis.Redis(unix_socket_path=alone.server.socket, username=USER, password="secret", protocol=2)) as limited:
+        for name in (right[1:] for right in special):
+            command = name.partition("|")[0]
+            alone.redis.execute_command("ACL SETUSER", USER, *rights, ">secret", f"-{command}")
+            alone.redis.acl_log_reset()
+            if name in {"spublish", "pubsub|shardnumsub"}:  # the script that would use it works without
+                hand_over(url, alone.redis)
+            else:
+                with pytest.raises(NoPermissionError):
+                    plain_commands()[name.upper()](limited)
+            assert {name, command} & {entry["object"] for entry in alone.redis.acl_log()}, f"{name}: nobody misses it"
+
+
+def hand_over(url: str, admin: Any) -> None:
+    """From one thread to another, by a server that may refuse to tell of it."""
+    fair = holdfast.FairLock(url, "x", wait=10)
+    with holdfast.Lock(url, "x"):
+        waiting = in_thread(fair.acquire)
+        until(lambda: admin.zcard("hf:{x}:queue"))
+    assert waiting.result(5) is True
+    fair.release()
+
+
 def use(url: str, admin: Any) -> None:
     """All that locks can do, by both faces."""
     with holdfast.Lock(url, "x", label="me") as lease:
@@ -189,11 +241,7 @@ def use(url: str, admin: Any) -> None:
             lock.__enter__()
         assert guard.guarded_set(url, "data", "value", lease.fence, ttl=10)
         assert guard.accept(url, "data", lease.fence)
-        fair = holdfast.FairLock(url, "x", wait=10)
-        waiting = in_thread(fair.acquire)
-        until(lambda: admin.zcard("hf:{x}:queue"))
-    assert waiting.result(5) is True
-    fair.release()
+    hand_over(url, admin)
     with holdfast.Lock(url, "lingering", linger=5):
         pass
 
@@ -250,7 +298,7 @@ def test_no_call_in_a_script_is_overlooked() -> None:
     for path in (ROOT / "_lua").glob("*.lua"):
         code = re.sub(r"--[^\n]*", "", path.read_text())
         assert len(re.findall(r"redis\.p?call", code)) == len(re.findall(r"redis\.p?call\('[A-Z]", code)), path.name
-    assert _lua.commands("refresh") >= {"PUBSUB|NUMSUB", "GET", "TIME"}
+    assert _lua.commands("refresh") >= {"PUBSUB|NUMSUB", "PUBSUB|SHARDNUMSUB", "GET", "TIME"}
 
 
 def test_what_is_sent_as_it_is_stands_in_the_table() -> None:
@@ -265,18 +313,26 @@ def test_what_is_sent_as_it_is_stands_in_the_table() -> None:
             if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in {"Command", "command"} and node.args:
                 first = node.args[0].elts[0] if isinstance(node.args[0], ast.Tuple) else node.args[0]
                 if isinstance(first, ast.Constant):
-                    assert first.value in allowed, f"{path.name}: {ast.unparse(node)}"
-                    sent.add(first.value)
+                    longer = "|".join(str(part.value) for part in node.args[:2] if isinstance(part, ast.Constant))
+                    name = longer if longer in allowed else first.value
+                    assert name in allowed, f"{path.name}: {ast.unparse(node)}"
+                    sent.add(name)
         if path.name != "_access.py":
             for key in re.findall(r'f?"(hf:\w[^"{]*)', text):
                 assert any(pattern.startswith(key) for pattern in keys), f"{path.name}: {key}"
-    assert allowed - sent <= {"AUTH", "HELLO", "SELECT"}, "nobody sends these"
+    assert allowed - sent <= {"AUTH", "HELLO", "SELECT", "SUBSCRIBE", "SSUBSCRIBE"}, "nobody sends these"
+    assert {Place("").subscribe, place_of(Shard(_nowhere(), 0, sharded=True), "").subscribe} == {"SUBSCRIBE", "SSUBSCRIBE"}
 
 
-def test_a_rule_for_an_old_server_names_nothing_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    new = _access.Feature(scripts=(), commands=("SPUBLISH", "PING"))
-    monkeypatch.setitem(_access.FEATURES, "new", new)
-    assert _access.rule(["new"], version=(6, 2))[-1:] == ["+ping"]
-    assert _access.rule(["new"], version=(7, 0))[-2:] == ["+ping", "+spublish"]
+def _nowhere() -> Cluster:
+    found = from_url("redis+cluster://127.0.0.1:1").cluster
+    assert found is not None
+    return found
+
+
+def test_who_has_no_cluster_gets_no_rights_for_one() -> None:
+    for version in ((6, 2), (9, 1)):
+        assert not {"+spublish", "+ssubscribe", "+pubsub|shardnumsub", "+asking"} & set(_access.rule(version=version))
+    assert "+spublish" not in _access.rule(["lock", "cluster"], version=(6, 2))
     with pytest.raises(holdfast.ConfigError, match=r"before 6\.2"):
         _access.rule(version=(6, 0))

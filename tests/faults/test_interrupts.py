@@ -189,11 +189,12 @@ class Tracer:
         return seen
 
 
-def at_every_line(action: Callable[[], object], check: Callable[[str], None]) -> list[str]:
-    """Run it again and again, interrupted at its first, second, … line, until it ends undisturbed. Answers the lines."""
+def at_every_line(action: Callable[[], object], check: Callable[[str], None], step: int = 1) -> list[str]:
+    """Run it again and again, interrupted at its first, second, … line, until it ends undisturbed. Answers the lines. ``step``:
+    not at all of them."""
     lines: list[str] = []
     while True:
-        tracer = Tracer(len(lines) + 1)
+        tracer = Tracer(len(lines) * step + 1)
         before = sys.gettrace()
         try:
             sys.settrace(tracer)

@@ -20,7 +20,7 @@ import valkey
 import valkey.asyncio
 
 import holdfast
-from holdfast import aio
+from holdfast import _access, aio
 from holdfast._servers.process import PrivateServer
 from live.clusters import Cluster, cluster
 
@@ -285,6 +285,25 @@ def test_resharding_under_load(nodes: Cluster) -> None:
         for work in working:
             work.result()
     assert next(taken) > 100
+
+
+def test_the_rights_that_are_printed_are_enough(nodes: Cluster, name: str) -> None:
+    version = (6, 2) if nodes.call(nodes.nodes[0], "INFO", "server").find("redis_version:6.") >= 0 else (7, 2)
+    for node in nodes.nodes:
+        nodes.call(node, "ACL", "SETUSER", "limited", *_access.rule(("lock", "cluster"), version=version), ">secret")
+    lock, other = (holdfast.FairLock(nodes.url.replace("//", "//limited:secret@"), name, ttl=3) for _ in range(2))
+    with ThreadPoolExecutor(1) as waiters:
+        with lock as lease:
+            waiting = waiters.submit(other.acquire)
+            until(lambda: in_line(nodes, lock) == 1)
+            with nodes.migrating(nodes.slot(lock.key)) as migration:
+                migration.move_keys(lock.key)
+                lease.renew()
+        assert waiting.result(timeout=5)
+    assert other.locked()
+    other.release()
+    for node in nodes.nodes:
+        assert nodes.call(node, "ACL", "LOG") == []
 
 
 # What is no cluster, or not whole

@@ -19,7 +19,7 @@ KEYS = lock_keys("elsewhere", "hf:", None)
 
 
 def test_who_is_passed_over_is_not_told_that_he_has_the_lock(new_server: NewServer) -> None:
-    primary, replica = new_server(port=True), new_server("--repl-diskless-sync-delay", "0", port=True)
+    primary, replica = (new_server("--repl-diskless-sync-delay", "0", port=True) for _ in range(2))
     with redis.Redis.from_url(primary.url) as here, redis.Redis.from_url(replica.url) as there:
         there.replicaof("127.0.0.1", str(primary.port))
         while there.info("replication").get("master_link_status") != "up":

@@ -596,3 +596,17 @@ def test_lines() -> None:
     for line in ("[]", "{}", '{"at":1,"kind":"ask","token":"x"}', "nonsense"):
         with pytest.raises(ValueError, match=r"not an event|Expecting value"):
             history.from_line(line)
+
+
+def test_a_lease_that_is_passed_on_in_a_recording_dates_from_when_it_was_asked_for() -> None:
+    """By the first of its process. It passed it on when the server had forgotten it, and given it to somebody else."""
+    after = [
+        *held(A, 1, 2, 5),
+        *held(B, 4, 6, 40),
+        e(5, "ask", A2, "a6", until=9),
+        e(5.1, "taken", A2, "a6", fence=6, until=9, lease="a5"),
+        *kept(A2, 5.5, "a6", "a5"),
+    ]
+    assert set(broken(story(after))) == {"R1", "R3"}
+    assert set(broken(story(after, fault(0.5, "amnesia")))) == {"R1", "R3"}
+    assert broken(story(after, fault(3, "amnesia"))) == []

@@ -72,6 +72,8 @@ CASES: list[tuple[dict[str, Any], Terms, str, str]] = [
     ({"error": "no server at db1: TLS: its certificate has expired"}, ONE, "problem", "page on servers"),
     (info(valkey_version="", redis_version="5.0.7"), ONE, "problem", "too old"),
     (info(redis_mode="sentinel"), ONE, "problem", "this is a Sentinel"),
+    (info(server_mode="sentinel"), ONE, "problem", "this is a Sentinel"),
+    (info(redis_mode="cluster"), ONE, "problem", "one server of a Cluster"),
     (info(role="slave"), ONE, "problem", "this is a replica.*name the primary"),
     (info(loading="1"), ONE, "problem", "loading"),
     (info(uptime_in_seconds="7"), ONE, "note", "less than a lease ago"),

@@ -15,6 +15,11 @@ from holdfast._lua import Script
 MARKER = b"hf:marker"
 """The key with which a server remembers that it has not forgotten (`_lua/_marker.lua`)."""
 
+AGREE = (
+    "give all who use these servers the same list of them, or the same names for them, and the same max_ttl; to change what "
+    "was agreed on, end all who use them and declare them again: holdfast nodes init --force, or declare_new(..., force=True)"
+)
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -192,8 +197,8 @@ class Count:
     def __init__(self, asked: int, needed: int) -> None:
         self.answers: dict[int, Answer[Any] | WireError] = {}
         self._needed = needed
-        self._open = asked
-        self.yes = 0
+        self._open = self._asked = asked
+        self.yes = self.no = 0
 
     def says_yes(self, answer: Answer[Any]) -> bool:
         return bool(answer.value == 1)
@@ -201,7 +206,10 @@ class Count:
     def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
         self.answers[server] = answer
         self._open -= 1
-        self.yes += isinstance(answer, Answer) and self.says_yes(answer)
+        if isinstance(answer, Answer):
+            yes = self.says_yes(answer)
+            self.yes += yes
+            self.no += not yes
         return self.decided
 
     @property
@@ -214,14 +222,9 @@ class Count:
         return self.yes >= self._needed
 
     @property
-    def no(self) -> int:
-        """How many have answered, and not said yes."""
-        return sum(isinstance(answer, Answer) for answer in self.answers.values()) - self.yes
-
-    @property
-    def errors(self) -> bool:
-        """Not everybody who was asked has answered."""
-        return self._open > 0 or any(isinstance(answer, WireError) for answer in self.answers.values())
+    def unsure(self) -> bool:
+        """Those who have not answered could have made it yes."""
+        return not self.reached and self._asked - self.no >= self._needed
 
 
 class Heard:
@@ -229,11 +232,11 @@ class Heard:
 
     def __init__(self, awaited: set[int]) -> None:
         self.answers: dict[int, Answer[Any] | WireError] = {}
-        self._awaited = awaited
+        self.awaited = awaited
 
     def on_answer(self, server: int, answer: Answer[Any] | WireError) -> bool:
         self.answers[server] = answer
-        return self._awaited <= self.answers.keys()
+        return self.awaited <= self.answers.keys()
 
 
 class Renewals(Count):
@@ -255,15 +258,15 @@ class Ballot(Count):
 
     @property
     def voters(self) -> int:
-        """How many have cast a vote, for whomever."""
+        """Of those who have answered, how many can vote; perhaps for somebody else."""
         return self.yes + len(self.replies(Taken))
 
     @property
     def decided(self) -> bool:
-        """Not while it is open whether the lock is busy, or too few can vote: where some are away and some say no, the others
-        tell."""
-        lost = super().decided and not self.reached
-        return self.reached or (lost and not 0 < self._needed - self.voters <= self._open)
+        """If it is not to be had: also whether that is because it is busy, or because too few servers are there."""
+        if super().decided:
+            return self.reached or self.voters >= self._needed or self.voters + self._open < self._needed
+        return False
 
     def replies(self, kind: type[Any]) -> list[Any]:
         found = (answer.value for answer in self.answers.values() if isinstance(answer, Answer))
@@ -310,7 +313,7 @@ class Ballot(Count):
         others = self.replies(Disagrees)
         if len(self.panel.names) - len(others) < self.panel.majority:
             said = "; ".join(f"{name}: {text}" for name, text in self.verdicts().items())
-            raise Disagreement(f"other users of these servers have agreed on something else: {said}", others[0].about)
+            raise Disagreement(f"other users of these servers have agreed on something else: {said}; {AGREE}", others[0].about)
 
 
 def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:

@@ -57,20 +57,27 @@ class Board:
         """On all servers; it is back when a majority has answered, whatever that was, or failed to."""
         assert isinstance(tenure, Mandate)
         tenure.end()
-        left = min(self._majority, len(tenure.votes))
-
-        def answered(_answer: int | WireError) -> None:
-            nonlocal left
-            left -= 1
-            if not left and gate is not None:
-                gate.left()
-
-        for number, vote in tenure.votes.items():
-            node = self.nodes[number]
+        back = _Back(gate, min(self._majority, len(tenure.votes)))
+        some = next(iter(tenure.votes.values()))
+        for number, node in enumerate(self.nodes):  # also where it was refused first: who asks again may have got it there
+            vote = tenure.votes.get(number, some)
             node.renewing.forget(vote.token)
-            node.insist(vote.giving_back(bury=False, timeout=vote.spec.timeout), vote.deadline, answered)
+            node.insist(vote.giving_back(bury=False, timeout=vote.spec.timeout), vote.deadline, back)
 
     def close(self, error: WireError) -> None:
         """This process stops: nobody waits any more; the keeper's mutex is held."""
         for gate in list(self._gates.values()):
             gate.close(error)
+
+
+class _Back:
+    """Counts the servers that have answered, whatever that was, or failed to: a majority is enough."""
+
+    def __init__(self, gate: Gate | None, needed: int) -> None:
+        self._gate = gate
+        self._needed = needed
+
+    def left(self) -> None:
+        self._needed -= 1
+        if not self._needed and self._gate is not None:
+            self._gate.left()

@@ -7,8 +7,7 @@ It is told what happens and sends requests over two lines, and does no more: the
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from holdfast._core.attempt import milliseconds
 from holdfast._core.ballot import Candidate
@@ -35,6 +34,13 @@ EARLY = 100
 """Tokens remembered for which somebody outside has asked before we knew that they hold the lock."""
 
 
+class Told(Protocol):
+    """Who waits until something is given back: a gate, as a rule."""
+
+    def left(self) -> None:
+        """It is; or nobody knows."""
+
+
 class GiveBack(NamedTuple):
     """Something that nobody uses any more, to be given back at local time ``at``. The server may be away for longer than
     anybody waits for the answer, and until the lease ends nobody else could have the lock."""
@@ -45,7 +51,7 @@ class GiveBack(NamedTuple):
     """What is sent if that was not answered: a copy of it may still come."""
     until: float
     """Local time at which it ends by itself."""
-    told: Callable[[int | WireError], None] | None = None
+    gate: Told | None = None
     """Told of the first answer, whatever it is."""
     failures: int = 0
 
@@ -199,14 +205,12 @@ class Node:
         self.renewing.forget(tenure.token)
         timeout = tenure.spec.timeout
         give, bury = (tenure.giving_back(bury=how, timeout=timeout) for how in (tenure.doubt, True))
-        # Even if nobody knows whether it is back: who is next asks, and waits for it if need be.
-        told = None if gate is None else lambda _answer: gate.left()
-        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), give, bury, tenure.deadline, told)))
+        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), give, bury, tenure.deadline, gate)))
 
-    def insist(self, call: Run[int], until: float, told: Callable[[int | WireError], None] | None = None) -> None:
-        """Send this until it is answered, or local time ``until``; ``told`` is told of the first answer, or failure. Any thread
+    def insist(self, call: Run[int], until: float, gate: Told | None = None) -> None:
+        """Send this until it is answered, or local time ``until``; ``gate`` is told of the first answer, or failure. Any thread
         may say so."""
-        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), call, call, until, told)))
+        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), call, call, until, gate)))
 
     def _give_back(self, due: GiveBack) -> None:
         def then(answer: int | WireError, _sent: float) -> None:
@@ -214,10 +218,10 @@ class Node:
                 now = self.clock()
                 if isinstance(answer, WireError) and now < due.until:
                     pause = min(1.0, 0.02 * 2**due.failures)
-                    self._give_backs.append(due._replace(at=now + pause, told=None, failures=due.failures + 1))
+                    self._give_backs.append(due._replace(at=now + pause, gate=None, failures=due.failures + 1))
                     self.keeper.wake_by(now + pause)
-            if due.told is not None:
-                due.told(answer)
+            if due.gate is not None:
+                due.gate.left()  # even if nobody knows whether it is back: who is next asks, and waits for it if need be
 
         self.commands.call(due.again if due.failures else due.call, then)
 
@@ -293,6 +297,8 @@ class Node:
     def _tend_inbox(self, now: float) -> None:
         """Subscribe, or test that the subscription is alive."""
         self._inbox_at = now + (PING_EVERY if self.waiting.listening else 1.0)
+        with self.mutex:
+            self._forget_hopeless()
         if not self.waiting.listening:
             self.inbox.call(Command((self._place.subscribe, self.channel), ANSWER_WITHIN), self._on_subscribed)
         else:
@@ -341,6 +347,11 @@ class Node:
         elif what == b"3" and whom in self.hopes:
             self.hopes[whom].hints.add(self)
             self.hopes[whom].wake()
+            self._forget_hopeless()
+
+    def _forget_hopeless(self) -> None:
+        """Those whose event loop was closed without ending them; the mutex is held."""
+        self.hopes = {hope: one for hope, one in self.hopes.items() if one.slot is None or not one.slot.gone()}
 
     def _on_asked(self, token: str) -> None:
         tenure = self.renewing.get(token)

@@ -10,6 +10,10 @@ from holdfast._core.requests import Call, Request, Run
 if TYPE_CHECKING:
     from holdfast._core.ballot import Candidate, Tally
 
+OPENING = 1.0
+"""Seconds for which the very first connections are waited for, at most: a busy machine takes its time to open them, and that
+says nothing about the servers."""
+
 
 @dataclass(slots=True)
 class Poll(Request[None]):

@@ -82,7 +82,7 @@ async def campaign(candidate: Attempt, at_once: bool, started: float, crowded: W
             return grant
         now = await Now()
         over = at_once or (candidate.until is not None and now >= candidate.until)
-        await (give_up(candidate) if over else _undo(candidate))
+        await _undo(candidate, for_good=over)
         ballot.check()
         voters = ballot.voters
         if voters >= panel.majority:
@@ -92,8 +92,10 @@ async def campaign(candidate: Attempt, at_once: bool, started: float, crowded: W
             contact, pause = now, _until_it_is_free(candidate, ballot, splits)
         else:
             pause = _until_there_are_more(candidate, ballot, voters, tries)
-            end = candidate.until if candidate.until is not None else max(contact + candidate.patience, now + pause)
             known = candidate.waited or ballot.replies(Waits)  # they are there, and have said how long it takes
+            end = candidate.until
+            if end is None:
+                end = now + pause if ballot.replies(Waits) else contact + candidate.patience
             if over or not known or now + pause > end:
                 raise TooFew(ballot.verdicts())
         if candidate.hope or voters < panel.majority:
@@ -107,7 +109,7 @@ async def campaign(candidate: Attempt, at_once: bool, started: float, crowded: W
 async def _enroll(candidate: Candidate, now: float) -> None:
     """Be told from now on when the lock may be free."""
     candidate.hope = await Draw()
-    await Enroll(candidate, now + candidate.spec.timeout)
+    await Enroll(candidate, min(now + candidate.spec.timeout, candidate.until or now + 1))
 
 
 async def _vote(candidate: Candidate, since: float, more: int = 0) -> Ballot:
@@ -208,34 +210,40 @@ async def again(candidate: Attempt, mandate: Tenure, more: int) -> Answer[Held] 
     return Answer(held, sent, sent)
 
 
-async def _undo(candidate: Candidate, *, for_good: bool = False) -> None:
+async def _undo(candidate: Candidate, *, for_good: bool = False, interrupted: bool = False) -> None:
     """Take the last round back. Waits for those who have answered before; the others' undo is behind what it undoes.
 
-    ``for_good``: the candidate waits no more, either."""
+    ``for_good``: the candidate waits no more, either. ``interrupted``: in the middle of anything, so that the connections on
+    which it was done may be gone; then the keeper sees to it that everybody hears of the undo."""
     hope = candidate.hope if for_good else ""
     modes = [mode or ("leave" if hope else "") for mode in candidate.voted]
-    if not any(modes):
-        return
-    keys, token, timeout = candidate.spec.keys, candidate.token, candidate.spec.timeout
-    heard = Heard({number for number, mode in enumerate(modes) if mode == "leave"})
-    await Poll([Run(YIELD, keys, (token, mode, hope), PATIENT) if mode else None for mode in modes], heard, timeout)
-    until = await Now() + candidate.spec.first_ttl
-    for number, mode in enumerate(candidate.voted):
-        if mode and isinstance(heard.answers.get(number), WireError):
-            bury = Run(YIELD, keys, (token, "bury", hope), timeout)
-            await GiveBack(bury, number, until)
+    if any(modes):
+        keys, token, timeout = candidate.spec.keys, candidate.token, candidate.spec.timeout
+        heard = Heard({number for number, mode in enumerate(modes) if mode == "leave" or (mode and interrupted)})
+        calls: list[Call | None] = [Run(YIELD, keys, (token, mode, hope), PATIENT) if mode else None for mode in modes]
+        await Poll(calls, heard, timeout if heard.awaited else 0.0)
+        until = await Now() + candidate.spec.first_ttl
+        for number, mode in enumerate(modes):
+            answer = heard.answers.get(number)
+            if mode and (isinstance(answer, WireError) or (interrupted and answer is None)):
+                await GiveBack(Run(YIELD, keys, (token, "bury", hope), timeout), number, until)
     candidate.pending, candidate.voted = False, [""] * len(modes)
+    if for_good:
+        await Withdraw(candidate)
+        candidate.hope = ""
 
 
 async def give_up(candidate: Attempt) -> None:
-    """Leave nothing of a candidate behind. Never raises a WireError."""
+    """Leave nothing of a candidate behind, wherever it was interrupted. Never raises a WireError."""
     assert isinstance(candidate, Candidate)
     try:
         if candidate.pending or candidate.hope:
-            await _undo(candidate, for_good=True)
-    finally:
+            await _undo(candidate, for_good=True, interrupted=True)
+    except GeneratorExit:
+        raise  # dropped with its event loop, where nothing can be awaited: the nodes notice that nobody is there
+    except BaseException:
         await Withdraw(candidate)
-    candidate.hope = ""
+        raise
 
 
 def _jitter(candidate: Candidate) -> float:
@@ -288,6 +296,7 @@ async def renew(candidate: Candidate, mandate: Mandate, ttl: float, made: float)
             continue
         (state,) = answer.value
         if state == 1:
+            votes[number].ttl = ttl  # before: it says when the next one is due
             votes[number].renewed(made, answer.sent, ttl)
         elif state != 2:
             votes[number].lose("its key is gone or somebody else's")
@@ -309,9 +318,10 @@ async def release(candidate: Candidate, mandate: Mandate) -> bool:
         await Poll(calls, count, spec.timeout)
     finally:  # even if it was ended in the middle, and nobody knows how far that had come
         for number, vote in votes.items():
-            if isinstance(count.answers.get(number), WireError) or not count.answers:
+            answer = count.answers.get(number)
+            if isinstance(answer, WireError) or (answer is None and not count.decided):
                 await GiveBack(vote.giving_back(bury=True, timeout=spec.timeout), number, vote.deadline)
-    if not count.reached and count.no < panel.majority:
+    if count.unsure:
         raise heard(count, panel, "given back")
     return count.reached
 

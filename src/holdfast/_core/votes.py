@@ -19,7 +19,11 @@ class Vote(Tenure):
         self.gate = grant.attempt.gate
         self.server = server
         self.believed = believed
-        """The server has said so. Else it has not answered yet; the first renewal will tell."""
+        """The server has said so. Else it has not answered yet; the first renewal will tell, and comes as soon as the answer
+        should have: until then the lease does not bear the loss of another one."""
+        if not believed and self.spec.renew:
+            soon = min(self.spec.timeout, self.ttl * self.spec.renew_part / 2)
+            self.renew_at = min(self.renew_at, self.due_at(grant.taken + soon))
 
     @property
     def counts(self) -> bool:
@@ -67,6 +71,8 @@ class Mandate(Tenure):
         for vote in self.votes.values():
             vote.asked_at = made
             vote.deadline = min(vote.deadline, now + ttl - margin(ttl))
+            if vote.spec.renew:  # its answer may get lost
+                vote.renew_at = min(vote.renew_at, vote.due_at(now + ttl * vote.spec.renew_part))
         return made
 
     def renewed(self, made: float, sent: float, ttl: float) -> None:

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
-from holdfast._core.requests import Answer, Call, Draw, NotSent, Now, Park, Sleep, WireError
+from holdfast._core.polling import OPENING, Enroll, GiveBack, Hark, Poll, Withdraw
+from holdfast._core.requests import Answer, Call, Draw, NotSent, Now, Park, Run, Sleep, WireError
 from holdfast._drive import aio
 from holdfast._drive.aio import AioSlot, driver_for
 from holdfast._drive.clock import clock
@@ -55,7 +55,17 @@ class Driver(aio.Driver):
         for number, call in enumerate(poll.calls):
             if call is not None:
                 self._ask(number, call, poll, functools.partial(tell, number))
-        timer = self.loop.call_later(poll.within, enough.cancel)
+        start = self.loop.time()
+        timer: asyncio.TimerHandle
+
+        def over() -> None:
+            nonlocal timer
+            if poll.begins and self.loop.time() < start + OPENING and any(stream.begins for stream in self._streams):
+                timer = self.loop.call_later(poll.within, over)
+            else:
+                enough.cancel()
+
+        timer = self.loop.call_later(poll.within, over)
         try:
             await asyncio.wait([enough])
         finally:
@@ -91,7 +101,10 @@ class Driver(aio.Driver):
             _late.add(task)
             task.add_done_callback(on_reply)
 
-        packed = pack(call)
+        new = isinstance(call, Run) and call.script.sha not in stream.told
+        if isinstance(call, Run):
+            stream.told.add(call.script.sha)
+        packed = pack(call, whole=new)
         future = stream.send(packed, call.timeout)
         if future is not None:
             future.add_done_callback(on_reply)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast._core.ballot import Horizon, Tally
-from holdfast._core.polling import Poll
+from holdfast._core.polling import OPENING, Poll
 from holdfast._core.requests import Answer, Call, NotSent, WireError
 from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
@@ -29,6 +29,8 @@ class Fleet:
         self.endpoints = endpoints
         self.selector = selectors.DefaultSelector()
         self.mutex = threading.RLock()  # of no use here, but the links expect one
+        self._turn = threading.Lock()
+        """Held by who looks after the connections: who asks, or a helper that has just opened one."""
         self._calls: deque[Callable[[], None]] = deque()
         self._poke_out, self._poke_in = socket.socketpair()
         self._poke_out.setblocking(False)
@@ -38,18 +40,32 @@ class Fleet:
 
     def _line(self, endpoint: Endpoint) -> Any:
         if endpoint.client is None:
-            return Link(self, endpoint)
+            return Link(self, endpoint, whole_first=True)
         from holdfast._wire.foreign import ForeignLine
 
         return ForeignLine(self, endpoint)
 
     def call(self, what: Callable[[], None]) -> None:
-        """Have the thread that uses the fleet call this soon; any thread may."""
+        """Do this, or have the thread that uses the fleet just now do it soon; any thread may."""
         self._calls.append(what)
+        if self._tend():
+            return
         try:
             self._poke_in.send(b"x")
         except OSError:
-            pass  # full: it will look; or closed: nobody uses it any more
+            pass  # full: it will look; or closed
+
+    def _tend(self) -> bool:
+        """Do what is to be done, or False if somebody is there for that, and looks once more when he goes. A connection may be
+        open only after everything is decided: what waits for that, a vote or what takes one back, is sent nevertheless."""
+        while self._calls:
+            if not self._turn.acquire(blocking=False):
+                return False
+            try:
+                self._do_calls()
+            finally:
+                self._turn.release()
+        return True
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
         action(*args)
@@ -60,6 +76,11 @@ class Fleet:
 
     def poll(self, poll: Poll) -> None:
         """Do what is asked. Interrupted, the fleet is not to be used any more."""
+        with self._turn:
+            self._poll(poll)
+        self._tend()
+
+    def _poll(self, poll: Poll) -> None:
         start = clock()
         # One may have answered long ago, when nobody was waiting for that any more; or have closed the connection.
         self._look(0)
@@ -80,8 +101,15 @@ class Fleet:
             else:
                 link.call(call, then, packed)
         until = start + poll.within
-        while count.open and not count.decided and (left := until - clock()) > 0:
-            self._look(left)
+        while count.open and not count.decided:
+            left = until - clock()
+            if left <= 0 and poll.begins and until < start + OPENING and any(link.begins for link in self._links):
+                until += poll.within
+            elif left <= 0:
+                break
+            else:
+                self._look(left)
+        count.decided = True  # what comes later is read when somebody else asks: it must not change under who has asked this
 
     def _look(self, timeout: float) -> None:
         for key, events in self.selector.select(timeout):
@@ -99,17 +127,25 @@ class Fleet:
                 pass
         except BlockingIOError:
             pass
+        self._do_calls()
+
+    def _do_calls(self) -> None:
         while self._calls:
             self._calls.popleft()()
 
     def close(self) -> None:
         """Close all connections. What was sent on them arrives, if it can."""
-        for link in self._links:
-            link.close()
-        self._poked()  # one may just have been opened
-        self.selector.close()
-        self._poke_out.close()
-        self._poke_in.close()
+        ours = self._turn.acquire(timeout=1.0)  # a helper may be at it; and an interrupt may have kept it locked
+        try:
+            for link in self._links:
+                link.close()
+            self.selector.close()
+            self._poke_out.close()
+            self._poke_in.close()
+        finally:
+            if ours:
+                self._turn.release()
+        self._tend()  # one may just have been opened: it is closed again
 
     def sockets(self) -> list[socket.socket]:
         """All of ours, for a forked child to let go of."""

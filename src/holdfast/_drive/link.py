@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import hiredis
 
-from holdfast._core.requests import Call, NotSent, Refused, Unknown, WireError
+from holdfast._core.requests import Call, Command, NotSent, Refused, Unknown, WireError
 from holdfast._core.surroundings import Then
 from holdfast._core.waiting import Waiter
 from holdfast._drive.clock import clock
@@ -73,6 +73,8 @@ class Link:
         endpoint: Endpoint,
         on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[], None] | None = None,
+        *,
+        whole_first: bool = False,
     ) -> None:
         self._keeper = keeper
         self._endpoint = endpoint
@@ -95,6 +97,9 @@ class Link:
         """Who looks at the socket instead of the selector."""
         self.returned = False
         """He does so no more: it can be taken back."""
+        self._whole_first = whole_first
+        """Each connection is told a script with its first use: there may be nobody to read that the server does not know it."""
+        self._told: set[str] = set()
         self._out = b""
         self._queued: list[_Request] = []
         self._sent: deque[_Request] = deque()
@@ -104,7 +109,10 @@ class Link:
     def call(self, call: Call, then: Then, packed: bytes | None = None) -> None:
         """Send a call, opening the connection if need be. ``then`` is called exactly once, by the keeper thread, with the typed
         reply or the WireError instead of one. ``packed``: its bytes, where others get the same."""
-        self._send(_Request(call, packed or pack(call), then))
+        whole = self._is_new(call)
+        request = _Request(call, pack(call, whole=True) if whole else packed or pack(call), then)
+        request.whole = whole
+        self._send(request)
 
     def _settle(self, request: _Request, reply: Any) -> None:
         """There is an answer."""
@@ -119,9 +127,20 @@ class Link:
             if demoted(error, self._endpoint):
                 self._keeper.moved(self._endpoint, None)
 
+    def _is_new(self, call: Call) -> bool:
+        if not self._whole_first or isinstance(call, Command) or call.script.sha in self._told:
+            return False
+        self._told.add(call.script.sha)
+        return True
+
     def owes_since(self) -> float:
         """Since when the server has owed an answer, or a connection (local seconds); infinity if it owes nothing."""
         return self._sent[0].sent if self._sent else self._queued[0].sent if self._queued else float("inf")
+
+    @property
+    def begins(self) -> bool:
+        """Its first connection is being opened."""
+        return self._opening and self._tries == 1
 
     @property
     def busy(self) -> bool:
@@ -278,6 +297,7 @@ class Link:
                 log.debug("inbox on %s lost: %s", self._endpoint.address, why)
                 self._on_closed()
         self._out, self._due = b"", float("inf")
+        self._told.clear()
         sent, self._sent = self._sent, deque()
         for request in sent:
             error = Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address)

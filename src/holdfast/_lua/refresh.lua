@@ -11,8 +11,7 @@
 -- INCLUDE  _grant
 -- INCLUDE  _state
 -- INCLUDE  _queue
-local listening = redis.pcall('PUBSUB', #ARGV[1] == SHARDED and 'SHARDNUMSUB' or 'NUMSUB', ARGV[1])
-local answers = {listening.err and 1 or math.min(1, listening[2])}
+local answers = {listens(ARGV[1]) and 1 or 0}
 local now = now_us()
 
 local function refresh(lock, state, queue, token, ttl)

@@ -143,6 +143,11 @@ class Cluster:
     def known(self) -> bool:
         return self._sharded is not None
 
+    @property
+    def sharded(self) -> bool:
+        """Its servers have sharded pub/sub."""
+        return bool(self._sharded)
+
     def owner(self, slot: int) -> Endpoint | None:
         return self._owners[slot]
 
@@ -154,7 +159,7 @@ class Cluster:
         with self._mutex:
             near = [shard for shard in self._shards if owners[shard.anchor] is owners[slot]]
             if not near:
-                near = [Shard(self, slot, sharded=bool(self._sharded))]
+                near = [Shard(self, slot, sharded=self.sharded)]
                 self._shards += near
             self._shard_of[slot] = near[0]
             return near[0]
@@ -228,7 +233,8 @@ class Cluster:
             sharded = self._sharded
             if sharded is None:
                 probe = connection.exchange(resp.command("PUBSUB", "SHARDNUMSUB"))  # since Redis 7
-                sharded = type(probe) is not resp.ReplyError or str(probe).startswith("NOPERM")
+                # Who may not ask is told in the same way that the server knows it, or that it knows no such part of PUBSUB.
+                sharded = type(probe) is not resp.ReplyError or "pubsub|shardnumsub" in str(probe)
             return ranges, sharded
         finally:
             connection.close()

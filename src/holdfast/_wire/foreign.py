@@ -161,6 +161,7 @@ class ForeignLine:
     """A line of the keeper: a thread that makes its calls, one after the other."""
 
     sock: socket.socket | None = None
+    begins = False
 
     def __init__(
         self,

@@ -171,6 +171,9 @@ class Multiplex:
         self._protocol: _Protocol | None = None
         self._opening: asyncio.Task[_Protocol] | None = None
         self._opening_since = 0.0
+        self._tried = False
+        self.told: set[str] = set()
+        """Scripts that were sent whole on this connection, by those who may not be there to read that one is unknown."""
         self._waiting: deque[_Waiting] = deque()
 
     def send(self, packed: bytes, timeout: float) -> asyncio.Future[Any] | None:
@@ -187,6 +190,11 @@ class Multiplex:
             return monotonic() - self._opening_since
         protocol = self._protocol
         return 0.0 if protocol is None or not protocol.in_flight else monotonic() - protocol.quiet_since
+
+    @property
+    def begins(self) -> bool:
+        """Its first connection is being opened."""
+        return self._opening is not None and not self._tried
 
     async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
         """Send one command, in its turn: its reply (an error reply is returned, not raised) and the time it was sent.
@@ -235,6 +243,7 @@ class Multiplex:
         """What was sent is unknown; what was not goes over the next connection."""
         if self._protocol is protocol:
             self._protocol = None
+            self.told.clear()
             if self._waiting:
                 self._open()
 
@@ -246,7 +255,7 @@ class Multiplex:
             self._opening.add_done_callback(self._opened)
 
     def _opened(self, task: asyncio.Task[_Protocol]) -> None:
-        self._opening = None
+        self._opening, self._tried = None, True
         address = self.endpoint.address
         error = NotSent(f"{address}: closed", address) if task.cancelled() else task.exception()
         if error is None:
@@ -301,6 +310,7 @@ class Multiplex:
         if self._opening is not None:
             self._opening.cancel()
         protocol, self._protocol = self._protocol, None
+        self.told.clear()
         self._refuse(NotSent(f"{self.endpoint.address}: closed", self.endpoint.address))
         if protocol is not None and protocol.transport is not None:
             protocol.transport.close()

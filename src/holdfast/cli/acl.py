@@ -26,12 +26,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--key", action="append", default=[], metavar="PATTERN", help="keys of locks that have key=; may be repeated")
     add("--sentinel", action="store_true", help="clients find the server by Sentinels, and ask it whether it is the primary")
     add("--replicas", action="store_true", help="locks are to be acknowledged by replicas (replicas=n)")
-    add("--redlock", action="store_true", help="the server is one of several that hold a lock together")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--redlock", action="store_true", help="the server is one of several that hold a lock together")
+    kind.add_argument("--cluster", action="store_true", help="the server is one of a Cluster: give the line to each of them")
     add("--guard", action="append", default=[], metavar="PATTERN", help="keys that holdfast.guard writes; may be repeated")
     add("--select", action="store_true", help="the locks are in another database than 0")
     knows = parser.add_mutually_exclusive_group()
-    knows.add_argument("--server-version", type=_version, metavar="N.N", help="leave out what this one does not know (6.2)")
-    knows.add_argument("--url", help="leave out what this server does not know")
+    knows.add_argument("--server-version", type=_version, metavar="N.N", help="what this one knows (default: 6.2)")
+    knows.add_argument("--url", help="what this server knows")
 
 
 def _version(text: str) -> tuple[int, int]:
@@ -47,14 +49,13 @@ def main(args: argparse.Namespace) -> int:
         args.parser.error("--user: a name without spaces")
     try:
         words = _access.rule(
-            ["lock", *(name for name in ("redlock", "sentinel", "replicas", "guard") if getattr(args, name))],
+            ["lock", *(name for name in ("redlock", "cluster", "sentinel", "replicas", "guard") if getattr(args, name))],
             prefix=args.prefix,
             raw_keys=args.key,
             guarded=args.guard,
             select=args.select,
-            version=None if args.url else args.server_version or _access.OLDEST,
+            version=_version_of(args.url) if args.url else args.server_version or _access.OLDEST,
         )
-        unknown = _unknown(args.url, [word[1:] for word in words if word[0] == "+"]) if args.url else set()
     except ConfigError as error:
         output.say(f"acl: {error}")
         return output.EX_USAGE
@@ -62,15 +63,15 @@ def main(args: argparse.Namespace) -> int:
         output.say(f"acl: {error}")
         return output.EX_UNAVAILABLE
     words.insert(words.index("on") + 1, ">PASSWORD")
-    print("ACL SETUSER", args.user, *(word for word in words if word[1:] not in unknown))
+    print("ACL SETUSER", args.user, *words)
     return 0
 
 
-def _unknown(url: str, names: list[str]) -> set[str]:
-    """The commands among these that the server does not know. Raises WireError."""
+def _version_of(url: str) -> tuple[int, int]:
+    """By what the server knows: their kinds count their versions differently. Raises WireError."""
     endpoint = from_url(url)
     with closing(Connection(endpoint, 2.0)) as connection:
         connection.set_timeout(2.0)
-        found = connection.exchange(resp.command("COMMAND", "INFO", *(name.partition("|")[0] for name in names)))
+        found = connection.exchange(resp.command("COMMAND", "INFO", "SPUBLISH"))
     resp.check(found, endpoint)
-    return {name for name, known in zip(names, found, strict=True) if not known}
+    return _access.SHARDED_SINCE if found[0] else _access.OLDEST

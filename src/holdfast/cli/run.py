@@ -16,7 +16,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import _guardian
-from holdfast.cli import output
+from holdfast.cli import output, servers
 from holdfast.cli.durations import duration, positive_duration
 from holdfast.cli.guard import Guard, launch
 from holdfast.cli.supervise import Interrupted, Result, Signals, Supervisor, Terms
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 TAKES_COMMAND = True
 EX_BUSY = 75
 LOCAL = "local://"
-_URL_VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
 _EPILOG = """\
 Times are seconds, or 500ms, 5m, 2h, 1d. Exit codes: the command's own, 128 + the signal that ended it; 75 the lock is
 busy, 76 the lock was lost and the command ended, 124 --max-runtime, 69 no server, 64 bad usage, 126 and 127 the command
@@ -71,14 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="end the command after this time",
     )
     add("--label", help="shown to others as the holder (default: the command's name)")
-    server = parser.add_mutually_exclusive_group()
-    server.add_argument(
-        "--url",
-        action="append",
-        help="server; several times: a majority of them grants the lock; others on this machine can see it: HOLDFAST_URL or "
-        "--url-file hide a password",
-    )
-    server.add_argument("--url-file", metavar="PATH", help="file with the URL of a server in each line")
+    server = servers.add_options(parser)
     server.add_argument("--local", action="store_true", help="this machine's own server, started when needed (local://)")
     add("--prefix", help="of all keys on the server (default: hf:)")
     add(
@@ -157,17 +149,9 @@ def _urls(args: argparse.Namespace) -> list[str]:
 def _settings(args: argparse.Namespace) -> list[str]:
     if args.local:
         return [LOCAL]
-    if args.url is not None:
-        if any(_has_password(url) for url in args.url) and not args.quiet:
-            output.say("the password in --url can be seen by everybody on this machine: use HOLDFAST_URL or --url-file")
-        return list(args.url)
-    if args.url_file is not None:
-        return _urls_from_file(args)
-    for variable in _URL_VARIABLES:
-        if variable in os.environ:
-            if not os.environ[variable].strip():
-                args.parser.error(f"{variable} is set, but empty: set it to the server's URL, or unset it")
-            return os.environ[variable].split()
+    found = servers.urls(args, quiet=args.quiet)
+    if found:
+        return found
     if not os.isatty(2):
         args.parser.error("no server: set HOLDFAST_URL, or give --local for this machine's own server")
     if not args.quiet:
@@ -175,27 +159,9 @@ def _settings(args: argparse.Namespace) -> list[str]:
     return [LOCAL]
 
 
-def _urls_from_file(args: argparse.Namespace) -> list[str]:
-    try:
-        with open(args.url_file, encoding="utf-8") as file:  # noqa: PTH123
-            urls = file.read().split()
-    except UnicodeDecodeError:
-        args.parser.error(f"--url-file {args.url_file}: not UTF-8")
-    except OSError as error:
-        args.parser.error(f"--url-file {args.url_file}: {error.strerror}")
-    if not urls:
-        args.parser.error(f"--url-file {args.url_file}: there is no URL in it")
-    return urls
-
-
-def _has_password(url: str) -> bool:
-    """Whether a URL seems to carry one; in doubt, yes."""
-    return any(":" in one.partition("://")[2].rpartition("@")[0] for one in url.split()) or "password=" in url
-
-
 def _scrubbed(env: Mapping[str, str], pass_url: bool) -> dict[str, str]:
     """The environment without URLs that carry a password: a command has no business with it, and may well print it."""
-    return {k: v for k, v in env.items() if k not in _URL_VARIABLES or pass_url or not _has_password(v)}
+    return {k: v for k, v in env.items() if k not in servers.VARIABLES or pass_url or not servers.has_password(v)}
 
 
 def _open_standard_streams() -> None:

@@ -4,37 +4,57 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import Any
 
 from holdfast.cli import output
 
 VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that `urls` reads."""
-    parser.add_argument(
+def add_options(parser: argparse.ArgumentParser) -> Any:
+    """Declare the options that `urls` reads. Returns their group, for others in their place."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
         "--url",
         action="append",
         default=[],
-        metavar="URL",
-        help="server; may be repeated. Others on this machine can see it: HOLDFAST_URL or --url-file hide a password",
+        help="server; several times: servers that hold one lock together; others on this machine can see it: HOLDFAST_URL or "
+        "--url-file hide a password",
     )
-    parser.add_argument("--url-file", metavar="PATH", help="file with URLs of servers, one in each line")
+    group.add_argument("--url-file", metavar="PATH", help="file with the URL of a server in each line")
+    return group
 
 
-def urls(args: argparse.Namespace) -> list[str]:
+def urls(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
     """Those given; or those of the environment; or none. Bad usage ends the process."""
-    if any("@" in url or "password=" in url for url in args.url):
-        output.say("a password in --url can be seen by everybody on this machine: use HOLDFAST_URL or --url-file")
-    found = list(args.url)
+    if args.url:
+        if any(map(has_password, args.url)) and not quiet:
+            output.say("the password in --url can be seen by everybody on this machine: use HOLDFAST_URL or --url-file")
+        return list(args.url)
     if args.url_file is not None:
-        try:
-            with open(args.url_file, encoding="utf-8") as file:  # noqa: PTH123 (pathlib imports slowly)
-                found += file.read().split()
-        except UnicodeDecodeError:
-            args.parser.error(f"--url-file {args.url_file}: not UTF-8")
-        except OSError as error:
-            args.parser.error(f"--url-file {args.url_file}: {error.strerror}")
+        return _of_file(args)
+    for name in VARIABLES:
+        if name in os.environ:
+            found = os.environ[name].split()
+            if not found:
+                args.parser.error(f"{name} is set, but empty: set it to the server's URL, or unset it")
+            return found
+    return []
+
+
+def _of_file(args: argparse.Namespace) -> list[str]:
+    try:
+        with open(args.url_file, encoding="utf-8") as file:  # noqa: PTH123 (pathlib imports slowly)
+            found = file.read().split()
+    except UnicodeDecodeError:
+        args.parser.error(f"--url-file {args.url_file}: not UTF-8")
+    except OSError as error:
+        args.parser.error(f"--url-file {args.url_file}: {error.strerror}")
     if not found:
-        found = next((os.environ[name].split() for name in VARIABLES if os.environ.get(name, "").strip()), [])
+        args.parser.error(f"--url-file {args.url_file}: there is no URL in it")
     return found
+
+
+def has_password(urls: str) -> bool:
+    """Whether one of these seems to carry one; in doubt, yes."""
+    return any(":" in url.partition("://")[2].rpartition("@")[0] or "password=" in url for url in urls.split())

@@ -3,6 +3,7 @@
 `examine` asks and judges; ``holdfast doctor`` prints what it finds. It changes nothing on the server but under a name of its
 own, of which nothing is left. What a managed server refuses to tell is a note, no failure.
 
+    places    which servers, and what names can be tried there
     asking    what is asked, and really tried (`facts` is what comes of it)
     judging   from facts to findings, without asking anybody
 """
@@ -21,6 +22,7 @@ from holdfast._wire.url import from_url
 from holdfast.doctor.asking import gather
 from holdfast.doctor.facts import LEVELS, Facts, Finding, Level, Terms
 from holdfast.doctor.judging import compare, judge
+from holdfast.doctor.places import places, whole
 from holdfast.errors import ConfigError
 
 __all__ = ["Finding", "Report", "examine"]
@@ -28,7 +30,7 @@ __all__ = ["Finding", "Report", "examine"]
 
 @dataclass(frozen=True)
 class Report:
-    """What was found. ``servers``: findings by the address of each server; ``together``: those about several."""
+    """What was found. ``servers``: findings by the address of each server; ``together``: those about several, or a Cluster."""
 
     servers: dict[str, list[Finding]]
     together: list[Finding]
@@ -48,14 +50,18 @@ class Report:
 def examine(client: object, *, ttl: float = 30.0, replicas: int = 0, prefix: str = "hf:") -> Report:
     """Look whether a server is fit for locks, or several of them for one lock.
 
-    ``client``: a client of either face, a URL, or a list of these. ``ttl``: the shortest lease in use, in seconds;
-    ``replicas``, ``prefix``: as they are to be given to locks. Blocks for some tenths of a second. Raises ConfigError.
+    ``client``: a client of either face, a URL, or a list of these. Of a Cluster, all primaries are looked at. ``ttl``: the
+    shortest lease in use, in seconds; ``replicas``, ``prefix``: as they are to be given to locks. Blocks for some
+    tenths of a second. Raises ConfigError.
     """
     clients = list(client) if isinstance(client, list | tuple) else [client]
     if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
         raise ConfigError(f"replicas must be a whole number from 0, not {replicas!r}", parameter="replicas")
     seconds = _face.seconds(ttl, "ttl", _face.MIN_TTL)
-    return _examine([_endpoint(one) for one in clients], Terms(seconds, replicas, len(clients) > 1, prefix))
+    endpoints = [_endpoint(one) for one in clients]
+    if any(endpoint.cluster is not None for endpoint in endpoints) and (replicas or len(clients) > 1):
+        raise ConfigError("client: a Cluster is looked at alone, and without replicas, as locks there are", parameter="client")
+    return _examine(endpoints, Terms(seconds, replicas, len(clients) > 1, prefix))
 
 
 def _endpoint(client: object) -> Endpoint:
@@ -70,11 +76,12 @@ def _endpoint(client: object) -> Endpoint:
 
 
 def _examine(endpoints: Sequence[Endpoint], terms: Terms) -> Report:
-    with ThreadPoolExecutor(max(1, len(endpoints)), "holdfast-doctor") as threads:
-        found = list(threads.map(lambda endpoint: gather(endpoint, terms), endpoints))
+    there = [place for endpoint in endpoints for place in places(endpoint)]
+    with ThreadPoolExecutor(max(1, min(32, len(there))), "holdfast-doctor") as threads:
+        found = list(threads.map(lambda place: gather(place, terms), there))
     servers: dict[str, Any] = {}
     facts: dict[str, Facts] = {}
     for number, one in enumerate(found):
         address = one.address if one.address not in facts else f"{one.address} (number {number + 1})"
         servers[address], facts[address] = judge(one, terms), one
-    return Report(servers, compare(found, terms), facts)
+    return Report(servers, compare(found, terms) + whole(there), facts)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import re
+import secrets
 import statistics
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 from hiredis import ReplyError
 
 from holdfast import _access
 from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
-from holdfast._core.names import lock_keys
 from holdfast._core.requests import Command, Refused, Run, WireError
 from holdfast._lua import Script
 from holdfast._wire.blocking import Connection as Blocking
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import forgotten, pack
 from holdfast.doctor.facts import Connection, Facts, Keys, Terms
-
-PATIENCE = 2.0
-"""Seconds for an answer."""
+from holdfast.doctor.places import PATIENCE, Place
 
 LOOK = 0.5
 """Seconds to look at keys: a server may have hundreds of millions."""
@@ -67,11 +65,16 @@ class Line:
         return self._wire.exchange(pack(call, whole=True)) if forgotten(reply) else reply
 
 
-def gather(endpoint: Endpoint, terms: Terms) -> Facts:
+def gather(place: Place, terms: Terms) -> Facts:
     """All facts about a server. Raises nothing: that it cannot be reached is a fact, too."""
-    facts = Facts(endpoint.address, _way(endpoint))
+    endpoint = place.endpoint
+    facts = Facts(endpoint.address, _way(place))
     first: Blocking | None = None
     try:
+        if endpoint.finder is not None:
+            found = endpoint.finder.find(PATIENCE)
+            place, facts.address, endpoint = replace(place, endpoint=found), endpoint.address, found
+            facts.connection = _way(place)
         if endpoint.client is not None:
             line = Line(_Client(endpoint))
         else:
@@ -83,7 +86,7 @@ def gather(endpoint: Endpoint, terms: Terms) -> Facts:
             raise Refused(str(pong), endpoint.address)
         _ask_about_itself(line, facts)
         clock(line, facts)
-        _try_a_lock(line, endpoint, facts, terms)
+        _try_a_lock(line, place, facts, terms)
         facts.keys = look_at_keys(line, terms.prefix)
     except WireError as error:
         facts.error = str(error) + _access.advice(error)
@@ -95,7 +98,8 @@ def gather(endpoint: Endpoint, terms: Terms) -> Facts:
     return facts
 
 
-def _way(endpoint: Endpoint) -> Connection:
+def _way(place: Place) -> Connection:
+    endpoint = place.endpoint
     options = dict(endpoint.tls or ())
     if endpoint.client is not None:
         pool = endpoint.client.connection_pool
@@ -109,6 +113,7 @@ def _way(endpoint: Endpoint) -> Connection:
         host="" if endpoint.path else endpoint.host,
         db=endpoint.db,
         tls=endpoint.tls is not None,
+        cluster=place.cluster is not None,
         verified=bool(verified),
         password=bool(endpoint.password or endpoint.credentials or options.get("password")),
         timeout=endpoint.timeout if endpoint.client is None else float(options.get("socket_timeout") or "inf"),
@@ -157,14 +162,14 @@ def clock(line: Line, facts: Facts) -> None:
             facts.doubt = trip / 2
 
 
-def _try_a_lock(line: Line, endpoint: Endpoint, facts: Facts, terms: Terms) -> None:
+def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
     """As locks do: taken by one process, asked for by another, of which the first is told, and handed over. All under a name of
     our own, of which nothing is left."""
-    keys = lock_keys(f"doctor:{os.urandom(8).hex()}", terms.prefix, None)
-    ours, theirs = os.urandom(6).hex(), os.urandom(6).hex()
-    holder, waiter = (f"{process}.{os.urandom(16).hex()}" for process in (ours, theirs))
+    names = place.names(terms.prefix)
+    keys, channel = names.keys, f"hf:inbox:{names.ours}"
+    holder, waiter = (f"{process}.{secrets.token_hex(16)}" for process in (names.ours, names.theirs))
     refused: dict[str, str] = {}
-    inbox = _inbox(endpoint, f"hf:inbox:{ours}", facts, refused)
+    inbox = _inbox(place.endpoint, names.subscribe, channel, facts, refused)
 
     def tried(operation: str, reply: Any) -> Any:
         inner = reply[1] if isinstance(reply, list) and len(reply) == 2 else None
@@ -180,9 +185,9 @@ def _try_a_lock(line: Line, endpoint: Endpoint, facts: Facts, terms: Terms) -> N
             facts.acknowledged = _acknowledged(line, terms)
             tried("to renew it", line.run(RENEW, keys, holder, 10_000, 1))
             tried("to wait for it", line.run(ACQUIRE, keys, waiter, 10_000, 1))
-            listed = tried("to keep a place", line.run(REFRESH, keys, f"hf:inbox:{ours}", waiter, 10_000))
+            listed = tried("to keep a place", line.run(REFRESH, keys, channel, waiter, 10_000))
             if inbox is not None and isinstance(listed, list):
-                facts.listed = not isinstance(line.ask("PUBSUB", "NUMSUB", "hf:inbox:x"), ReplyError)
+                facts.listed = not isinstance(line.ask("PUBSUB", names.numsub, channel), ReplyError)
                 facts.heard = None if "to wait for it" in refused else _hears(inbox)
             tried("to give it back", line.run(RELEASE, keys, holder, "release"))
     finally:
@@ -192,11 +197,10 @@ def _try_a_lock(line: Line, endpoint: Endpoint, facts: Facts, terms: Terms) -> N
             for token in (holder, waiter):
                 line.run(RELEASE, keys, token, "leave")
             line.ask("DEL", *keys)
-    record = f"hf:proc:{ours}"
-    tried("to say who we are", line.ask("SET", record, "doctor", "PX", 1000))
-    tried("to ask who holds a lock", line.ask("GET", record))
+    tried("to say who we are", line.ask("SET", names.record, "doctor", "PX", 1000))
+    tried("to ask who holds a lock", line.ask("GET", names.record))
     tried("to ask whether a lock is held", line.ask("EXISTS", keys[0]))
-    tried("to remove what it has said", line.ask("DEL", record))
+    tried("to remove what it has said", line.ask("DEL", names.record))
     facts.refused = refused
 
 
@@ -208,7 +212,7 @@ def _acknowledged(line: Line, terms: Terms) -> int | str | None:
     return str(reply) if isinstance(reply, ReplyError) else int(reply)
 
 
-def _inbox(endpoint: Endpoint, channel: str, facts: Facts, refused: dict[str, str]) -> Blocking | None:
+def _inbox(endpoint: Endpoint, how: str, channel: str, facts: Facts, refused: dict[str, str]) -> Blocking | None:
     """A second connection, which listens. A client's own is not tried: it is as good as the client."""
     if endpoint.client is not None:
         return None
@@ -218,7 +222,7 @@ def _inbox(endpoint: Endpoint, channel: str, facts: Facts, refused: dict[str, st
         info = read_info(Line(connection).ask("INFO", "server")) or {}
         if "run_id" in info:
             facts.runs += (info["run_id"],)
-        reply = Line(connection).ask("SUBSCRIBE", channel)
+        reply = Line(connection).ask(how, channel)
     except BaseException:
         connection.close()
         raise
@@ -233,7 +237,7 @@ def _hears(inbox: Blocking) -> bool:
     """Whether what was published when somebody joined the queue has arrived."""
     inbox.set_timeout(1.0)
     try:
-        return any(isinstance(reply, list) and reply[0] == b"message" for reply in inbox.receive())
+        return any(isinstance(reply, list) and reply[0] in {b"message", b"smessage"} for reply in inbox.receive())
     except WireError:
         return False
 

@@ -64,6 +64,8 @@ class Connection:
     password: bool = False
     timeout: float = 5.0
     """Seconds that the client waits for an answer (``socket_timeout``)."""
+    cluster: bool = False
+    """As one of a Cluster."""
     pool: int | None = None
     """Size of the client's pool, where its own connections are used; else None."""
 

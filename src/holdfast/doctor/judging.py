@@ -36,6 +36,7 @@ def _unreachable(facts: Facts) -> Finding:
         "WRONGPASS": "mend user and password in the URL",
         "DENIED": "set a password on the server, or bind it to an address that only its users reach",
         "max number of clients": "raise maxclients, or find out who keeps so many connections",
+        "cluster support disabled": "it is no Cluster: its URL starts with redis://",
         "TLS": "see the page on servers, TLS",
     }.items():
         if sign in facts.error:
@@ -64,8 +65,12 @@ def _what_it_is(facts: Facts, terms: Terms) -> Iterator[Finding]:
     if version and version < [6, 2]:
         why = "the oldest that holdfast is tested on is 6.2"
         yield Finding("problem", "version", f"{flavour(facts)} is too old", why, "upgrade the server")
-    if info.get("redis_mode") == "sentinel":
+    mode = info.get("server_mode", info.get("redis_mode"))  # Valkey has its own name for it
+    if mode == "sentinel":
         yield Finding("problem", "role", "this is a Sentinel", "it keeps no data", "name it as a Sentinel, not as the server")
+    if mode == "cluster" and not facts.connection.cluster:
+        why = "it has some of the locks only, and refuses the others"
+        yield Finding("problem", "role", "this is one server of a Cluster", why, "name all of it: redis+cluster://host:port")
     if info.get("role") == "slave":
         why = "a replica takes no writes: no lock can be had here"
         yield Finding("problem", "role", "this is a replica", why, "name the primary, or the Sentinels that know it")
@@ -193,6 +198,9 @@ def _replication(facts: Facts, terms: Terms) -> Iterator[Finding]:
         elif not terms.replicas:
             why = "replication is asynchronous: a fail-over may lose the newest locks"
             yield Finding("note", "replicas", said, why, "check fences: see the page on promises")
+    elif facts.connection.cluster and "connected_slaves" in (facts.info or {}):
+        why = "while it is away its locks cannot be had: nobody takes its place"
+        yield Finding("note", "replicas", "no replica", why, "a replica for each primary")
 
 
 def _acknowledged(facts: Facts, terms: Terms) -> Finding:

@@ -16,9 +16,10 @@ from holdfast._core.ballot import MARKER, Panel
 from holdfast._core.requests import WireError
 from holdfast._wire.blocking import Connection
 from holdfast._wire.endpoint import Endpoint
-from holdfast.doctor.asking import LOOK, PATIENCE, Line, clock, read_info
+from holdfast.doctor.asking import LOOK, Line, clock, read_info
 from holdfast.doctor.facts import Facts
 from holdfast.doctor.judging import flavour
+from holdfast.doctor.places import PATIENCE
 
 
 @dataclass

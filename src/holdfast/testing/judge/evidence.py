@@ -144,6 +144,8 @@ class Evidence:
         self.crashed: dict[str, float] = {}
         self.start = self.last = 0.0
         self.size = self.renewals = 0
+        self._asked: dict[str, float] = {}
+        """When each attempt began."""
         self._pending: dict[tuple[str, str], Ask] = {}
         self._open: dict[str, Hold] = {}
         self._read(events)
@@ -207,14 +209,14 @@ class Evidence:
     def unsettled(self, earlier: Hold, later: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
         """The server has had a fault that ``earlier`` came before and ``later`` after: it cannot have kept its word to both.
 
-        Counted from the grants. Where these are not known: from when ``earlier`` was asked for, to when ``later`` was taken.
+        Counted from the grants. Where these are not known: from when ``earlier`` was asked for (by the one of its process who
+        got it from the server), to when ``later`` was taken.
         """
         if earlier.lease == later.lease:
             return False  # who passes it on knows when it is over
         since = self.granted(earlier)
-        if since is None:  # the first of several, if there are any
-            grants = [said.at for said in self.leases[earlier.lease] if said.kind == "granted" and said.at <= earlier.since]
-            since = min(grants, default=earlier.ask.event.at if earlier.ask else float("-inf"))
+        if since is None:
+            since = self._asked.get(earlier.lease, float("-inf"))
         until = self.granted(later)
         return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
 
@@ -264,6 +266,7 @@ class Evidence:
         contended = any(hold.lock == event.lock and hold.until > event.at for hold in self._open.values())
         ask = self._pending[event.who, event.lock] = Ask(event, scene.top, contended)
         self.asks.append(ask)
+        self._asked[event.attempt] = event.at
         self.processes.add(process_of(event.who))
 
     def _queued(self, event: Event) -> None:

@@ -279,6 +279,7 @@ class Fingerprint:
         self._tenure(mandate)
         self._put(mandate.hope)
         self._float(mandate._least)  # noqa: SLF001
+        self._text(mandate.hope)
         self._dict(mandate.votes)
 
     def _count(self, count: Count) -> None:
@@ -293,7 +294,7 @@ class Fingerprint:
                 self.add(answer)
 
     def _heard(self, heard: Heard) -> None:
-        self._put(*sorted(heard._awaited))  # noqa: SLF001
+        self._put(*sorted(heard.awaited))
         self._dict(heard.answers)
 
     def _lead(self, lead: Lead) -> None:

@@ -1,0 +1,617 @@
+"""A lock over several servers: votes, one fence, waiting, what is taken back. The scripts are real, the servers misbehave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast._core import quorum
+from holdfast._core.acquire import KeyConflict
+from holdfast._core.attempt import Grant, margin
+from holdfast._core.ballot import Candidate, Disagreement, TooFew
+from holdfast._core.mutex import Busy
+from holdfast._core.polling import Hark, Poll
+from holdfast._core.requests import Answer, NotSent, Refused, Run, Unknown
+from holdfast._core.votes import Mandate
+from unit.several import LOCK, LONGEST, ME, OTHER, STATE, Fate, Lost, Servers, Slow
+
+TTL = 30.0
+LENGTH = TTL - margin(TTL)
+AWAY = NotSent("no connection")
+
+
+def of(
+    fate: Callable[[], Fate] | Fate, *servers: int, kinds: str = "vote confirm yield renew"
+) -> Callable[[str, int, int], Fate]:
+    """This becomes of all requests to these servers."""
+
+    def fates(kind: str, _nth: int, server: int) -> Fate:
+        if server not in servers or kind not in kinds.split():
+            return None
+        return fate() if callable(fate) else fate
+
+    return fates
+
+
+def polled(servers: Servers, kind: str) -> list[dict[int, str]]:
+    """The second argument of each request of a kind, by server, in the order of the rounds."""
+    found = []
+    for poll in servers.trace:
+        if isinstance(poll, Poll):
+            calls = {n: c for n, c in enumerate(poll.calls) if isinstance(c, Run) and c.script.name == kind}
+            found += [{n: str(call.args[1]) for n, call in calls.items()}] if calls else []
+    return found
+
+
+# Votes
+
+
+@pytest.mark.parametrize("count", [3, 5, 7])
+def test_a_majority_of_yes_ends_the_round(count: int) -> None:
+    slow = range(count // 2 + 1, count)
+    servers = Servers(count, fates=of(Slow(), *slow, kinds="vote"))
+    mandate = servers.taken()
+    assert servers.now == pytest.approx(1000.001), "nobody waited for the slow"
+    assert servers.holders() == [mandate.token] * count, "and they were asked all the same"
+    assert mandate.deadline == pytest.approx(1000.0 + LENGTH)
+    assert [vote.believed for vote in mandate.votes.values()] == [n not in slow for n in range(count)]
+    assert servers.release(mandate)
+    assert polled(servers, "yield") == [{n: "bury" if n in slow else "release" for n in range(count)}]
+    assert servers.clean()
+
+
+def test_a_majority_of_no_ends_the_round() -> None:
+    servers = Servers(5, fates=of(Slow(), 3, 4))
+    for number in range(3):
+        servers.take(number)
+    busy = servers.acquire()
+    assert isinstance(busy, Busy)
+    assert (busy.process, busy.remaining) == ("bbbbbbbbbbbb", 30.0)
+    assert servers.now < 1000.01, "nobody waited for the slow"
+    assert polled(servers, "yield") == [{3: "bury", 4: "bury"}], "who has said no has nothing to take back"
+    assert servers.clean()
+
+
+@pytest.mark.parametrize("away", [0, 1, 2])
+@pytest.mark.parametrize("fate", [AWAY, Refused("OOM no"), Refused("WRONGTYPE x"), Unknown("cut")], ids=repr)
+def test_a_busy_lock_is_busy_though_a_server_is_away(away: int, fate: Fate) -> None:
+    """That it cannot be had is clear at the second answer. Whether it is busy, or too few servers are there, is not."""
+    servers = Servers(3, fates=of(fate, away))
+    for number in {0, 1, 2} - {away}:
+        servers.take(number)
+    assert isinstance(servers.acquire(), Busy)
+    servers.given_back.clear()
+    grant = servers.acquire(wait=40.0)
+    assert isinstance(grant, Grant)
+    assert 1029.9 < servers.now < 1031.5, "as soon as the holder's lease has ended"
+
+
+def test_who_was_not_asked_or_has_refused_has_no_vote() -> None:
+    servers = Servers(5, fates=lambda _kind, _nth, server: (AWAY, Refused("OOM no"), None, None, None)[server])
+    assert list(servers.taken().votes) == [2, 3, 4]
+
+
+def test_late_votes_count_from_their_first_renewal() -> None:
+    servers = Servers(5, fates=of(Slow(), 3, 4, kinds="vote"))
+    mandate = servers.taken()
+    books = servers.renewing(mandate)
+    assert servers.kept_for(1.0, books) == []
+    assert all(vote.believed for vote in mandate.votes.values()), "they are asked soon: then the lease bears the loss of two"
+    for number in (0, 1):
+        servers.forget(number)
+    assert servers.kept_for(60.0, books) == []
+    assert mandate.remaining(servers.now) > 15
+    servers.forget(2)
+    assert servers.kept_for(12.0, books) == [mandate]
+    assert "s0: its key is gone" in mandate.lost
+    assert mandate.remaining(servers.now) == 0.0
+
+
+def test_a_vote_that_never_came_is_no_vote() -> None:
+    servers = Servers(3, fates=of(Lost(), 2, kinds="vote"))
+    mandate = servers.taken()
+    books = servers.renewing(mandate)
+    assert servers.kept_for(60.0, books) == []
+    assert mandate.votes[2].lost
+    servers.late_ones_arrive()
+    assert servers.holders()[2] == mandate.token
+    assert servers.release(mandate)
+    assert servers.clean(), "not even what came after all"
+
+
+# The fence
+
+
+def test_one_fence_at_once_when_the_clocks_agree_or_are_known() -> None:
+    servers = Servers(3, ahead={1: 700, 2: 300})
+    candidate = servers.candidate()
+    first = servers.taken(candidate)
+    assert len(polled(servers, "confirm")) == 1, "the fences differ: two confirm the higher one"
+    assert [servers.fence(n) for n in (0, 1)] == [servers.fence(1)] * 2
+    assert servers.release(first)
+    again = servers.candidate()
+    again.horizon = candidate.horizon
+    grant = servers.acquire(0.0, again)
+    assert isinstance(grant, Grant)
+    assert len(polled(servers, "confirm")) == 1, "all were asked for the same fence"
+    assert [servers.fence(n) for n in range(3)] == [grant.last] * 3
+
+
+def test_fences_rise_whoever_votes() -> None:
+    servers = Servers(5, ahead={0: 900_000, 3: -800_000, 4: 2_500_000})
+    fences = []
+    for away in ((0, 1), (2, 4), (3, 4), (1, 2), (0, 3)):
+        servers.fates = of(AWAY, *away)
+        grant = servers.acquire()
+        assert isinstance(grant, Grant)
+        assert isinstance(grant.whole, Mandate)
+        fences.append(grant.fence)
+        servers.now += 0.01
+        servers.fates = lambda *_: None
+        assert servers.release(grant.whole)
+    assert fences == sorted(set(fences))
+
+
+def test_a_fence_that_no_majority_confirms_is_none() -> None:
+    servers = Servers(3, ahead={1: 700})
+
+    def fates(kind: str, nth: int, server: int) -> Fate:
+        if (kind, nth, server) == ("confirm", 0, 0):
+            servers.node(0).execute("DEL", LOCK)
+            servers.take(0)
+        return Slow() if server == 2 and nth == 0 else None
+
+    servers.fates = fates
+    assert isinstance(servers.acquire(), Busy)
+    assert servers.clean()
+    assert servers.holders()[0] == OTHER
+
+
+@pytest.mark.parametrize("kind", ["vote", "confirm"])
+def test_what_comes_too_late_is_given_back(kind: str) -> None:
+    """The whole process was stopped meanwhile, for longer than the lease."""
+    servers = Servers(3, ahead={1: 700})
+
+    def fates(what: str, _nth: int, server: int) -> Fate:
+        if (what, server) == (kind, 1):
+            servers.now += TTL
+        return None
+
+    servers.fates = fates
+    assert isinstance(servers.acquire(), Busy)
+    assert servers.clean()
+
+
+def test_the_lease_ends_with_the_last_vote_of_a_majority() -> None:
+    servers = Servers(5, resent={0: 0.1, 1: 0.05, 2: 0.07}, fates=of(0.15, 0, 1, 2))
+    mandate = servers.taken()
+    assert mandate.deadline == pytest.approx(1000.0 + LENGTH), "3 and 4 were quicker; of them all, three last so long"
+    servers = Servers(3, resent={0: 0.1, 1: 0.05})
+    assert servers.taken().deadline == pytest.approx(1000.05 + LENGTH)
+
+
+def test_max_hold_bounds_the_lease() -> None:
+    servers = Servers(3)
+    mandate = servers.taken(servers.candidate(max_hold=2.0))
+    books = servers.renewing(mandate)
+    assert servers.kept_for(3.0, books) == [mandate]
+    assert "max_hold has passed" in mandate.lost
+
+
+# Undo
+
+
+def test_what_is_taken_back_and_how() -> None:
+    """Who granted is told to forget it, who has not answered to refuse it, and who has seen nothing is left alone."""
+    fate: dict[int, Fate] = {1: Lost(), 2: AWAY, 3: Unknown("cut")}
+    servers = Servers(5, fates=lambda kind, _nth, server: fate.get(server) if kind == "vote" else None)
+    servers.take(4)
+    with pytest.raises(TooFew):
+        servers.acquire()
+    assert polled(servers, "yield") == [{0: "leave", 1: "bury", 3: "bury"}]
+    servers.late_ones_arrive()
+    assert servers.clean()
+
+
+def test_an_undo_without_answer_is_sent_again() -> None:
+    fates: dict[tuple[str, int], Fate] = {("yield", 0): Unknown("cut"), ("vote", 1): AWAY, ("vote", 2): AWAY}
+    servers = Servers(3, fates=lambda kind, _nth, server: fates.get((kind, server)))
+    with pytest.raises(TooFew):
+        servers.acquire()
+    assert not servers.clean()
+    servers.keeper_insists()
+    servers.late_ones_arrive()
+    assert servers.clean()
+
+
+def test_the_undo_waits_for_those_who_have_answered() -> None:
+    servers = Servers(5, fates=of(Slow(), 2, 3, 4))
+    with pytest.raises(TooFew):
+        servers.acquire()
+    assert 1000.2 < servers.now < 1000.21, "once for the limit of the vote, and for those who are quick"
+
+
+def test_the_undo_waits_for_nobody_who_says_nothing() -> None:
+    servers = Servers(3, fates=of(Slow(), 0, 1, 2))
+    with pytest.raises(TooFew):
+        servers.acquire()
+    assert servers.now == pytest.approx(1000.2), "they were waited for once"
+
+
+# Servers that do not go together
+
+
+def test_the_same_server_twice() -> None:
+    servers = Servers(3)
+    servers.nodes[1] = servers.nodes[0]
+    with pytest.raises(Disagreement, match=r"s0 and s1 are the same server .*twice") as caught:
+        servers.acquire()
+    assert caught.value.parameter == "servers"
+    assert servers.clean()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "parameter", "said"),
+    [("lease", "50000", "max_ttl", "its longest lease (max_ttl) is 50 s"), ("servers", "abc", "servers", "another list")],
+)
+def test_others_have_agreed_on_something_else(field: str, value: str, parameter: str, said: str) -> None:
+    servers = Servers(3)
+    servers.node(0).execute("HSET", "hf:marker", field, value)
+    assert isinstance(servers.acquire(), Grant), "one alone stops nobody"
+    servers = Servers(3)
+    for number in (0, 2):
+        servers.node(number).execute("HSET", "hf:marker", field, value)
+    with pytest.raises(Disagreement) as caught:
+        servers.acquire(wait=None)
+    assert caught.value.parameter == parameter
+    assert said in str(caught.value)
+    assert servers.clean()
+
+
+def test_data_of_somebody_else() -> None:
+    servers = Servers(3)
+    servers.node(0).execute("LPUSH", LOCK, "x")
+    mandate = servers.taken()
+    assert servers.release(mandate)
+    for number, key in ((1, LOCK), (2, STATE)):
+        servers.node(number).execute("DEL", key)
+        servers.node(number).execute("LPUSH", key, "x")
+    with pytest.raises(KeyConflict, match="holds a list"):
+        servers.acquire(wait=None)
+    assert servers.clean()
+
+
+# Servers that forget, or are away
+
+
+def test_a_server_that_forgot_does_not_vote() -> None:
+    servers = Servers(3)
+    servers.forget(1)
+    mandate = servers.taken()
+    assert list(mandate.votes) == [0, 2]
+    assert servers.release(mandate)
+    servers.forget(2)
+    with pytest.raises(TooFew) as caught:
+        servers.acquire(wait=30.0)
+    assert servers.now < 1000.01, "they have said how long it takes: too long"
+    assert "does not vote for another 60.6 s" in caught.value.nodes["s1"]
+    assert "nodes init" in caught.value.nodes["s2"]
+    assert isinstance(servers.acquire(wait=62.0), Grant)
+    assert servers.now == pytest.approx(1000.0 + 1.01 * LONGEST, abs=0.1)
+
+
+def test_too_few_at_first_contact_are_an_error_at_once() -> None:
+    servers = Servers(5, fates=of(AWAY, 2, 3, 4))
+    with pytest.raises(TooFew) as caught:
+        servers.acquire(wait=None)
+    assert servers.now < 1000.01
+    said = ["granted", "granted", "no connection", "no connection", "no connection"]
+    assert caught.value.nodes == {f"s{number}": text for number, text in enumerate(said)}
+    assert servers.clean()
+
+
+@pytest.mark.parametrize("wait", [None, 20.0])
+def test_too_few_later_are_ridden_out(wait: float | None) -> None:
+    servers = Servers(3)
+    for number in range(3):
+        servers.take(number, seconds=3.0)
+    gone = of(AWAY, 0, 1)
+    servers.fates = lambda kind, nth, server: gone(kind, nth, server) if 1001 < servers.now < 1010 else None
+    assert isinstance(servers.acquire(wait), Grant)
+    assert 1010 <= servers.now < 1012
+
+
+@pytest.mark.parametrize(("wait", "least", "most"), [(None, 1028.5, 1031.5), (5.0, 1003.5, 1005.5)])
+def test_too_few_for_too_long(wait: float | None, least: float, most: float) -> None:
+    servers = Servers(3)
+    for number in range(3):
+        servers.take(number)
+    gone = of(AWAY, 0, 1)
+    servers.fates = lambda kind, nth, server: gone(kind, nth, server) if servers.now > 1000.5 else None
+    with pytest.raises(TooFew):
+        servers.acquire(wait)
+    assert least < servers.now < most
+    servers.keeper_insists()
+    assert servers.clean(), "its hope is known there"
+
+
+# Waiting
+
+
+def harked(servers: Servers) -> list[float]:
+    """For how many seconds at most each chance was waited for; the clock stood still meanwhile."""
+    return [request.until - servers.now for request in servers.trace if isinstance(request, Hark)]
+
+
+def hint(*servers: int) -> Callable[[Candidate], None]:
+    return lambda candidate: candidate.hints.update(servers)
+
+
+def test_hints_of_a_majority_end_the_wait() -> None:
+    servers = Servers(3)
+    for number in range(3):
+        servers.take(number)
+
+    def free(candidate: Candidate) -> None:
+        for number in range(3):
+            servers.node(number).execute("DEL", LOCK)
+        hint(0, 2)(candidate)
+
+    servers.harks = [hint(), hint(1), free]
+    assert isinstance(servers.acquire(wait=60.0), Grant)
+    first, second, third = harked(servers)[:3]
+    assert first == pytest.approx(second, abs=0.05)
+    assert third < quorum.SPREAD * 1.5 + 0.05, "after one hint the others are near"
+    assert servers.now < 1000.1, "no time has passed but that of the trips"
+    assert servers.hopes() == [[], [], []]
+
+
+def test_who_hopes_is_known_to_the_servers_until_the_wait_ends() -> None:
+    servers = Servers(3)
+    for number in range(3):
+        servers.take(number)
+    seen: list[list[str]] = []
+    servers.harks = [lambda _candidate: seen.extend(servers.hopes())]
+    busy = servers.acquire(wait=2.0)
+    assert isinstance(busy, Busy)
+    assert all(len(hopes) == 1 and hopes[0].startswith(ME) for hopes in seen)
+    assert servers.clean()
+    assert 1002.0 <= servers.now < 1002.2
+
+
+def test_the_holders_time_bounds_the_wait() -> None:
+    servers = Servers(3)
+    for number, left in enumerate((0.3, 0.4, 20.0)):
+        servers.take(number, seconds=left)
+    assert isinstance(servers.acquire(wait=60.0), Grant)
+    assert 1000.4 < servers.now < 1000.42, "a majority was free then"
+
+
+def test_pauses_of_those_who_share_the_votes() -> None:
+    """Nobody has a majority: pauses are short, differ, and grow."""
+    servers = Servers(5)
+    for number in range(4):
+        servers.take(number, token="bc"[number % 2] * 12 + "." + "0" * 32)
+    pauses: list[float] = []
+
+    def note(_candidate: Candidate) -> None:
+        request = servers.trace[-1]
+        assert isinstance(request, Hark)
+        pauses.append(request.until - servers.now)
+        servers.now = request.until
+
+    servers.harks = [note] * 20
+    servers.tokens = ["x"] * 7
+    # Tokens are drawn in order here, and give the same jitter but for their last digits: let them differ.
+    draw = servers._perform
+    servers._perform = lambda request: (  # type: ignore[method-assign]
+        f"{ME}.{len(servers.trace) * 7919:032x}" if type(request).__name__ == "Draw" else draw(request)
+    )
+    servers.acquire(wait=3.0)
+    limits = [min(quorum.SPREAD * 2.0 ** (n + 2), quorum.SPREAD_MOST) for n in range(len(pauses))]
+    assert all(0 <= pause <= limit for pause, limit in zip(pauses, limits, strict=True))
+    assert max(pauses) > 5 * max(pauses[:2])
+
+
+def test_a_hope_waits_for_inboxes_no_longer_than_it_may() -> None:
+    servers = Servers(3)
+    for number in range(3):
+        servers.take(number)
+    servers.acquire(wait=0.05)
+    until = next(request.until for request in servers.trace if type(request).__name__ == "Enroll")  # type: ignore[attr-defined]
+    assert until <= 1000.05
+
+
+# Renewal
+
+
+def test_renewed_by_a_majority() -> None:
+    servers = Servers(3)
+    candidate = servers.candidate(renew=False)
+    mandate = servers.taken(candidate)
+    servers.fates = of(Slow(), 0)
+    servers.now += 20
+    made = mandate.asks(servers.now, 10.0)
+    servers.run(quorum.renew(candidate, mandate, 10.0, made))
+    assert mandate.deadline == pytest.approx(1020.001 + 10 - margin(10), abs=0.01)
+
+
+def test_a_shorter_lease_of_a_silent_server_is_renewed_in_time() -> None:
+    """Its own turn would have come when the shorter lease was over."""
+    servers = Servers(3)
+    candidate = servers.candidate()
+    mandate = servers.taken(candidate)
+    books = servers.renewing(mandate)
+    servers.kept_for(1.0, books)
+    servers.fates = of(Slow(), 2)
+    made = mandate.asks(servers.now, 3.0)
+    servers.run(quorum.renew(candidate, mandate, 3.0, made))
+    for number, vote in mandate.votes.items():
+        books[number].watch(vote)
+    servers.fates = lambda *_: None
+    assert servers.kept_for(20.0, books) == []
+    assert not mandate.votes[2].lost
+
+
+def test_renewal_without_answer_is_an_error_and_no_loss() -> None:
+    servers = Servers(3)
+    candidate = servers.candidate()
+    mandate = servers.taken(candidate)
+    servers.fates = of(Lost(), 1, 2)
+    made = mandate.asks(servers.now, 10.0)
+    with pytest.raises(TooFew) as caught:
+        servers.run(quorum.renew(candidate, mandate, 10.0, made))
+    assert caught.value.nodes == {"s0": "renewed", "s1": "no answer in time", "s2": "no answer in time"}
+    assert not mandate.lost
+    assert mandate.remaining(servers.now) <= 10, "the shorter one may count"
+
+
+@pytest.mark.parametrize("why", ["gone", "taken"])
+def test_a_majority_that_says_no_is_a_loss(why: str) -> None:
+    servers = Servers(3)
+    candidate = servers.candidate()
+    mandate = servers.taken(candidate)
+    for number in (0, 1):
+        servers.node(number).execute("DEL", LOCK)
+        if why == "taken":
+            servers.take(number)
+    made = mandate.asks(servers.now, 10.0)
+    servers.run(quorum.renew(candidate, mandate, 10.0, made))
+    assert "no majority of its servers" in mandate.lost
+    assert not servers.release(mandate)
+    assert servers.clean()
+
+
+def test_minutes_with_a_minority_away() -> None:
+    servers = Servers(5)
+    mandate = servers.taken()
+    books = servers.renewing(mandate)
+    assert servers.kept_for(300.0, books, away=frozenset({1, 3})) == []
+    assert mandate.remaining(servers.now) > 15
+    assert servers.kept_for(35.0, books, away=frozenset({0, 1, 3})) == [mandate]
+    assert mandate.lost.count("its time ran out") == 3
+    assert mandate.remaining(servers.now) == 0.0
+
+
+# Release
+
+
+@pytest.mark.parametrize("silent", [1, 2])
+@pytest.mark.parametrize("fate", [Lost, Slow, lambda: AWAY])
+def test_released_though_a_minority_is_silent(silent: int, fate: Callable[[], Fate]) -> None:
+    servers = Servers(5)
+    mandate = servers.taken()
+    servers.fates = of(fate, *range(silent))
+    before = servers.now
+    assert servers.release(mandate)
+    assert servers.now < before + 0.01
+    servers.fates = lambda *_: None
+    servers.late_ones_arrive()
+    servers.keeper_insists()
+    assert servers.clean()
+
+
+@pytest.mark.parametrize("fate", [Lost, Slow, lambda: AWAY, lambda: Unknown("cut")])
+def test_released_while_a_majority_is_silent(fate: Callable[[], Fate]) -> None:
+    servers = Servers(3)
+    mandate = servers.taken()
+    servers.fates = of(fate, 1, 2)
+    with pytest.raises(TooFew) as caught:
+        servers.release(mandate)
+    assert caught.value.nodes["s0"] == "given back"
+    servers.fates = lambda *_: None
+    servers.late.clear()
+    servers.keeper_insists()
+    assert servers.clean(), "it is told again until it answers"
+
+
+def test_released_after_a_majority_forgot() -> None:
+    servers = Servers(3)
+    mandate = servers.taken()
+    for number in (1, 2):
+        servers.forget(number)
+    assert servers.release(mandate) is False
+
+
+def test_released_after_a_minority_forgot() -> None:
+    servers = Servers(3)
+    mandate = servers.taken()
+    servers.forget(0)
+    assert servers.release(mandate) is True
+
+
+# Interrupted
+
+
+def interrupted(prepare: Callable[[Servers], None], wait: float, *, release: bool) -> int:
+    """At each request in turn, with its calls carried out or not; answers at how many."""
+    points = 0
+    for applied in (True, False):
+        number = 0
+        while True:
+            servers = Servers(3)
+            prepare(servers)
+            candidate = servers.candidate()
+            try:
+                if release:
+                    mandate = servers.taken(candidate)
+                    mandate.end()
+                    servers.run(quorum.release(candidate, mandate), cancel=number, applied=applied)
+                else:
+                    servers.run(quorum.acquire(candidate, wait), cancel=number, applied=applied)
+                break
+            except KeyboardInterrupt:
+                pass
+            except TooFew:
+                break
+            servers.keeper_insists()
+            servers.late_ones_arrive()
+            assert servers.clean(), f"request {number}, {applied=}: {servers.trace[-8:]}"
+            assert servers.hoping == []
+            number += 1
+            points += 1
+    return points
+
+
+def busy(servers: Servers) -> None:
+    for number in (0, 2):
+        servers.take(number, seconds=0.5)
+
+
+def apart(servers: Servers) -> None:
+    servers.ahead = {1: 700}
+
+
+def partly_silent(servers: Servers) -> None:
+    servers.fates = of(Lost(), 1)
+
+
+@pytest.mark.parametrize("prepare", [busy, apart, partly_silent])
+def test_interrupted_at_each_request_of_an_acquisition(prepare: Callable[[Servers], None]) -> None:
+    assert interrupted(prepare, 2.0, release=False) >= 8
+
+
+@pytest.mark.parametrize("prepare", [apart, partly_silent])
+def test_interrupted_at_each_request_of_a_release(prepare: Callable[[Servers], None]) -> None:
+    assert interrupted(prepare, 0.0, release=True) >= 2
+
+
+def test_an_interrupted_release_is_finished_though_some_have_answered() -> None:
+    """One has said that it is back; to the others, the request was never sent."""
+    servers = Servers(3)
+    candidate = servers.candidate()
+    mandate = servers.taken(candidate)
+    operation = quorum.release(candidate, mandate)
+    mandate.end()
+    poll = operation.send(None)
+    assert isinstance(poll, Poll)
+    call = poll.calls[0]
+    assert call is not None
+    assert not poll.tally.on_answer(0, Answer(servers.perform(0, call), servers.now, servers.now))
+    with pytest.raises(KeyboardInterrupt):
+        request = operation.throw(KeyboardInterrupt())
+        while True:
+            request = operation.send(servers._perform(request))
+    servers.keeper_insists()
+    assert servers.clean()
