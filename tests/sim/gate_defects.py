@@ -158,7 +158,7 @@ KEEPING = (
     ),
     _gate(
         "given-back-and-not-told",
-        "                due.told(answer)",
+        "                due.gate.left()",
         "                pass",
         "when the keeper has given a lock back, nobody asks for it any more",
         file="_core/node.py",

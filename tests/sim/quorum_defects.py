@@ -224,7 +224,7 @@ FORGETTING = (
         "quarantine-too-short",
         "_marker",
         "math.ceil(longest * 1.01)",
-        "math.ceil(longest / 4)",
+        "math.ceil(longest / 20)",
         "a server that has forgotten votes before the longest lease is over",
     ),
 )
