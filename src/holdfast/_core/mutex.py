@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from holdfast._core.attempt import Attempt, Spec
 from holdfast._core.requests import Conflict, Gone, NotSent, Refused, Run, Sleep, Unknown, WireError
-from holdfast._lua import Script
+from holdfast._lua import Script, whole_number
 
 CLAIM = 2.0
 """Seconds a waiter has to take up a lock that was handed to it. Part of the format: the same number stands in `_grant.lua`."""
@@ -86,13 +86,8 @@ def _read_renew(raw: object) -> list[int]:
     return raw
 
 
-def _read_int(raw: object) -> int:
-    assert isinstance(raw, int)
-    return raw
-
-
 ACQUIRE: Script[Reply] = Script("acquire", _read_acquire)
-RELEASE: Script[int] = Script("release", _read_int)
+RELEASE: Script[int] = Script("release", whole_number)
 RENEW: Script[list[int]] = Script("renew", _read_renew)
 REFRESH: Script[tuple[bool, list[Reply]]] = Script("refresh", _read_refresh)
 
