@@ -162,7 +162,6 @@ class Lock(_face.BaseLock):
             max_pass_time=max_pass_time,
             replicas=replicas,
         )
-        self._start()
 
     def _start(self) -> None:
         self._current: Lease | None = None
