@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Coroutine
@@ -76,6 +77,14 @@ def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
         raise TypeError(f"{cls}() got an unexpected keyword argument {name!r}")
 
 
+def _of_the_user() -> int:
+    """For ``warnings.warn``: the level of the line that is not ours."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("holdfast."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def make_spec(
     name: str | bytes,
     timeout: float,
@@ -110,7 +119,7 @@ def make_spec(
         warnings.warn(
             f"ttl={ttl:g}: a lease of less than 2 s may be lost when the machine is busy for a moment",
             HoldfastWarning,
-            4,
+            _of_the_user(),
         )
     return _spec(
         name=name if isinstance(name, str) else name.decode(errors="backslashreplace"),
@@ -199,6 +208,11 @@ class BaseLock:
             if not isinstance(label, str) or len(label) > 200 or not label.isprintable():
                 raise ConfigError("label must be printable text of at most 200 characters", parameter="label")
             current().set_label(label)
+        self._start()
+
+    def _start(self) -> None:
+        """Nothing is held yet."""
+        raise NotImplementedError
 
     @property
     def name(self) -> str:
@@ -304,9 +318,6 @@ class BaseLock:
     def _user_error(self, error: Trouble) -> HoldfastError:
         if isinstance(error, WireError):
             return server_error(self._spec, error)
-        return self._conflict(error)
-
-    def _conflict(self, error: Trouble) -> HoldfastError:
         return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
 
     async def _is_locked(self) -> bool:

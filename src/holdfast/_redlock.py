@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NoReturn
+from typing import Any, Generic, Literal, Never, NoReturn, TypeVar
 
 from holdfast import _face, _lease
 from holdfast._core import quorum, sharing
@@ -26,6 +26,8 @@ from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import ConfigError, HoldfastError, QuorumError
 
 MAX_SERVERS = 99
+
+L = TypeVar("L", bound="BaseQuorumLease")
 
 
 def find(servers: object, face: Literal["sync", "asyncio"], max_ttl: float) -> tuple[tuple[Endpoint, ...], Panel]:
@@ -81,27 +83,29 @@ def _check_number(number: int) -> None:
         )
 
 
-class BaseRedlock(_face.BaseLock):
+class BaseRedlock(_face.BaseLock, Generic[L]):
     """Options and state of a lock over several servers, for both faces."""
 
-    def _elect(
+    def __init__(
         self,
-        servers: object,
+        servers: Sequence[object] | Mapping[str, object],
         name: str | bytes,
         *,
-        ttl: float,
-        wait: float | None,
-        renew: bool,
-        on_lost: Callable[..., object] | None,
-        max_hold: float | None,
-        label: str | None,
-        prefix: str,
-        key: str | bytes | None,
-        max_passes: int,
-        max_pass_time: float,
-        max_ttl: float,
-        answer_within: float,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[L], object] | None = None,
+        max_hold: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        key: str | bytes | None = None,
+        max_passes: int = 32,
+        max_pass_time: float = 0.01,
+        max_ttl: float = 60.0,
+        answer_within: float = 0.2,
+        **mistaken: Never,
     ) -> None:
+        _face.refuse_mistaken(mistaken, type(self).__name__)
         max_ttl = seconds(max_ttl, "max_ttl", MIN_TTL)
         self._endpoint, self._panel = find(servers, self._face, max_ttl)
         if seconds(ttl, "ttl", MIN_TTL) > max_ttl:
@@ -145,7 +149,7 @@ class BaseRedlock(_face.BaseLock):
 
     def _user_error(self, error: _face.Trouble) -> HoldfastError:
         if isinstance(error, TooFew):
-            return too_few(self._spec.name, self.key, "cannot be taken", error)
+            return quorum_error(self._spec.name, self.key, "cannot be taken", error)
         if isinstance(error, Disagreement):
             return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing is held", parameter=error.parameter)
         return super()._user_error(error)
@@ -155,7 +159,7 @@ class BaseRedlock(_face.BaseLock):
         there, call = Count(len(panel.names), panel.majority), Command(("EXISTS", self._spec.keys[0]), quorum.PATIENT)
         await Poll([call] * len(panel.names), there, self._spec.timeout)
         if there.unsure:
-            raise too_few(self._spec.name, self.key, "cannot be asked for", quorum.heard(there, panel, "held"))
+            raise quorum_error(self._spec.name, self.key, "cannot be asked for", quorum.shortfall(there, panel, "held"))
         return there.reached
 
     async def _holder(self, busy: Busy) -> bytes | None:
@@ -165,25 +169,21 @@ class BaseRedlock(_face.BaseLock):
             return json.dumps(current().facts()).encode()
         if not busy.process:
             return None
-        record = _Record(len(self._panel.names))
+        any_record = _Records(len(self._panel.names), 1)
         get = Command(("GET", f"hf:proc:{busy.process}"), quorum.PATIENT)
-        await Poll([get] * len(self._panel.names), record, self._spec.timeout)
-        return record.found
+        await Poll([get] * len(self._panel.names), any_record, self._spec.timeout)
+        records = (answer.value for answer in any_record.answers.values() if isinstance(answer, Answer))
+        return next(filter(None, records), None)
 
 
-class _Record(Count):
-    """The first that has a record of a process."""
-
-    def __init__(self, asked: int) -> None:
-        super().__init__(asked, 1)
-        self.found: bytes | None = None
+class _Records(Count):
+    """Of the servers that have the record of a process."""
 
     def says_yes(self, answer: Answer[Any]) -> bool:
-        self.found = self.found or answer.value
         return answer.value is not None
 
 
-def too_few(name: str, key: str, what: str, error: TooFew) -> QuorumError:
+def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
     """The user's error for too few servers."""
     number = len(error.nodes)
     return QuorumError(
@@ -213,7 +213,7 @@ class BaseQuorumLease(_lease.BaseLease):
         try:
             await quorum.renew(candidate, mandate, ttl, made)
         except TooFew as error:
-            raise too_few(self.name, self.key, "could not be renewed", error) from error
+            raise quorum_error(self.name, self.key, "could not be renewed", error) from error
         if self._expired() or mandate.lost:
             self._forget()
             self.notice_loss()
@@ -235,7 +235,7 @@ class BaseQuorumLease(_lease.BaseLease):
                 mandate.lost = lost or "a majority of its servers had it no more when it was given back"
         except TooFew as error:
             if not lost:
-                raise too_few(self.name, self.key, "could not be given back", error) from error
+                raise quorum_error(self.name, self.key, "could not be given back", error) from error
         finally:
             self._forget()
             if self._attempt.gate is not None:

@@ -166,7 +166,6 @@ class Lock(_face.BaseLock):
             replicas=replicas,
             guard=guard,
         )
-        self._start()
 
     def _start(self) -> None:
         self._current: Lease | None = None

@@ -10,7 +10,7 @@ from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt
 from holdfast._core.mutex import Busy, read_reply
 from holdfast._core.requests import Answer, Conflict, Refused, WireError
-from holdfast._lua import Script
+from holdfast._lua import Script, whole_number
 
 MARKER = b"hf:marker"
 """The key with which a server that votes remembers that it has not forgotten (`_lua/_marker.lua`)."""
@@ -160,11 +160,6 @@ def _read_vote(raw: object) -> Reply:
     return reply
 
 
-def _read_int(raw: object) -> int:
-    assert isinstance(raw, int)
-    return raw
-
-
 def _read_declared(raw: object) -> str:
     match raw:
         case [1]:
@@ -180,8 +175,8 @@ def _read_declared(raw: object) -> str:
 
 
 VOTE: Script[Reply] = Script("vote", _read_vote)
-CONFIRM: Script[int] = Script("confirm", _read_int)
-YIELD: Script[int] = Script("yield", _read_int)
+CONFIRM: Script[int] = Script("confirm", whole_number)
+YIELD: Script[int] = Script("yield", whole_number)
 DECLARE: Script[str] = Script("declare", _read_declared)
 
 

@@ -8,11 +8,11 @@ distributed locking" (2016), for the fence.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast._core.attempt import Attempt, Spec
 from holdfast._core.requests import Conflict, Gone, NotSent, Refused, Run, Sleep, Unknown, WireError
-from holdfast._lua import Script
+from holdfast._lua import Script, whole_number
 
 CLAIM = 2.0
 """Seconds a waiter has to take up a lock that was handed to it. Part of the format: the same number stands in `_grant.lua`."""
@@ -81,13 +81,14 @@ def _read_refresh(raw: object) -> tuple[bool, list[Reply]]:
     return raw[0] == 1, [read_reply(answer) for answer in raw[1:]]
 
 
-def _as_it_is(raw: Any) -> Any:
+def _read_renew(raw: object) -> list[int]:
+    assert isinstance(raw, list)
     return raw
 
 
 ACQUIRE: Script[Reply] = Script("acquire", _read_acquire)
-RELEASE: Script[int] = Script("release", _as_it_is)
-RENEW: Script[list[int]] = Script("renew", _as_it_is)
+RELEASE: Script[int] = Script("release", whole_number)
+RENEW: Script[list[int]] = Script("renew", _read_renew)
 REFRESH: Script[tuple[bool, list[Reply]]] = Script("refresh", _read_refresh)
 
 

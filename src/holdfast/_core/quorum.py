@@ -301,7 +301,7 @@ async def renew(candidate: Candidate, mandate: Mandate, ttl: float, made: float)
         elif state != 2:
             votes[number].lose("its key is gone or somebody else's")
     if not count.reached and not mandate.falls() and not mandate.lost:
-        raise heard(count, panel, "renewed")
+        raise shortfall(count, panel, "renewed")
 
 
 async def release(candidate: Candidate, mandate: Mandate) -> bool:
@@ -322,12 +322,12 @@ async def release(candidate: Candidate, mandate: Mandate) -> bool:
             if isinstance(answer, WireError) or (answer is None and not count.decided):
                 await GiveBack(vote.giving_back(bury=True, timeout=spec.timeout), number, vote.deadline)
     if count.unsure:
-        raise heard(count, panel, "given back")
+        raise shortfall(count, panel, "given back")
     return count.reached
 
 
-def heard(count: Count, panel: Panel, yes: str) -> TooFew:
-    """Too few have said yes, which is what they have done then."""
+def shortfall(count: Count, panel: Panel, yes: str) -> TooFew:
+    """Too few have said yes. ``yes``: what those who have did."""
     said = {}
     for number, name in enumerate(panel.names):
         answer = count.answers.get(number)

@@ -244,12 +244,16 @@ def _hears(inbox: Blocking) -> bool:
         return False
 
 
+def literal(prefix: str) -> str:
+    """Of a pattern of keys: what matches this, and nothing else."""
+    return re.sub(r"([*?\[\]\\])", r"\\\1", prefix)
+
+
 def look_at_keys(line: Line, prefix: str) -> Keys | None:
     """At those of locks, as far as time allows. None if the server does not let us."""
     found, cursor, end = Keys(), b"0", time.monotonic() + LOOK
-    pattern = re.sub(r"([*?\[\]\\])", r"\\\1", prefix) + "*"
     while time.monotonic() < end:
-        reply = line.ask("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+        reply = line.ask("SCAN", cursor, "MATCH", f"{literal(prefix)}*", "COUNT", 1000)
         if isinstance(reply, ReplyError):
             return None
         cursor, page = reply
