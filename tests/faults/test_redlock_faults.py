@@ -50,7 +50,7 @@ class Five:
         """All vote at once."""
         for client in self.clients:
             client.flushall()
-        assert set(holdfast.declare_new(self.urls, max_ttl=MAX_TTL).values()) == {"declared new: it votes now"}
+        assert set(holdfast.declare_new(self.urls, max_ttl=MAX_TTL).values()) == {"declared new: ready now"}
 
     def lock(self, face: Face, name: str, **options: Any) -> Any:
         """As of a process of its own: those who list the servers in another order do not pass the lock on to each other."""

@@ -22,7 +22,11 @@ _core = partial(_defect, _core_file)
 
 FENCES = (
     _lua(
-        "vote-same-fence", "vote", "math.max(last + 1, ", "math.max(last, ", "two holders may get the same fence from a server"
+        "vote-same-fence",
+        "vote",
+        "math.max(last + 1, ",
+        "math.max(last - count + 1, ",
+        "two holders get the same fences from a server",
     ),
     _lua(
         "vote-fence-not-written",
@@ -220,7 +224,7 @@ FORGETTING = (
         "quarantine-too-short",
         "_marker",
         "math.ceil(longest * 1.01)",
-        "math.ceil(longest / 4)",
+        "math.ceil(longest / 20)",
         "a server that has forgotten votes before the longest lease is over",
     ),
 )

@@ -35,8 +35,10 @@ ENOUGH = {
 
 ENOUGH_OF_SEVERAL = {
     **{name: count for name, count in ENOUGH.items() if name != "handed_over"},
-    "script confirm": 1000,
-    "script renew": 1000,
+    "died_holding": 3,
+    "passed": 50,
+    "script confirm": 500,
+    "script renew": 500,
 }
 """The same, for a lock on several servers."""
 

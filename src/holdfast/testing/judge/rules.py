@@ -173,7 +173,8 @@ def _beyond(case: Evidence, hold: Hold, quorum: int) -> Violation | None:
         elif kind in {"taken", "renewed"}:
             believed = event.until
         if believed > kept + ROUNDING and event.at < min(believed, hold.ended):
-            since = case.granted(hold) or (hold.ask.event.at if quorum > 1 and hold.ask else hold.since)
+            first = next((said.at for said in case.leases[hold.lease] if said.kind == "granted"), hold.since)
+            since = first if quorum > 1 else case.granted(hold) or hold.since
             if case.disturbed(since, event.at, hold.lock):
                 return None
             until = "nothing" if kept == float("-inf") else f"it until {case.ms(kept)}"
