@@ -160,24 +160,15 @@ def _read_vote(raw: object) -> Reply:
     return reply
 
 
-def _read_declared(raw: object) -> str:
-    match raw:
-        case [1]:
-            return "declared new: ready now"
-        case [0]:
-            return "ready already"
-        case [-6, int(ms)]:
-            return f"another longest lease was agreed on: {ms / 1000:g} s"
-        case [-7, bytes()]:
-            return "it belongs to another list of servers"
-        case _:
-            return f"unexpected answer {raw!r}"
+def _read_declared(raw: object) -> list[Any]:
+    assert isinstance(raw, list)
+    return raw
 
 
 VOTE: Script[Reply] = Script("vote", _read_vote)
 CONFIRM: Script[int] = Script("confirm", whole_number)
 YIELD: Script[int] = Script("yield", whole_number)
-DECLARE: Script[str] = Script("declare", _read_declared)
+DECLARE: Script[list[Any]] = Script("declare", _read_declared)
 
 
 class Tally(Protocol):
