@@ -19,6 +19,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 import holdfast
+from holdfast._core.attempt import GUARD
 from holdfast._core.ballot import MARKER
 from holdfast._servers import private
 from holdfast._servers.supervisor import BOOT, SOCKET, Connection
@@ -85,7 +86,7 @@ def _keys_for_ever(running: PrivateServer) -> list[bytes]:
     """Keys of ours without an expiry, but for the marker; a server that was ended or stopped keeps none that matter."""
     try:
         with closing(redis.Redis.from_url(running.url, socket_timeout=0.5, retry=Retry(NoBackoff(), 0))) as client:
-            ours = [key for key in client.scan_iter("hf:*") if key != MARKER]
+            ours = [key for key in client.scan_iter("hf:*") if key not in {MARKER, GUARD}]
             return [key for key in ours if client.pttl(key) == -1 and client.type(key) != b"list"]
     except redis.RedisError:
         return []

@@ -32,6 +32,7 @@ FEATURES = {
         keys=("<prefix>{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
+    "guarded": Feature(scripts=("acquire", "release", "refresh", "declare"), commands=(), keys=("hf:guard",)),
     "redlock": Feature(
         scripts=("declare", "vote", "confirm", "yield", "renew"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
@@ -57,6 +58,8 @@ def commands(features: Iterable[str], version: tuple[int, int] = OLDEST) -> list
     wanted = set(features)
     needed = {name for feature in wanted for name in FEATURES[feature].commands}
     needed |= {name for feature in wanted for script in FEATURES[feature].scripts for name in _lua.commands(script)}
+    if not wanted & {"guarded", "redlock"}:
+        needed -= {"INFO"}  # in scripts that all locks run, but only these get so far
     if "cluster" not in wanted:
         return sorted(needed - set(SHARDED.values()))
     return sorted(needed - (UNKNOWN if version < SHARDED_SINCE else set(SHARDED)))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Never
-
-from holdfast import _face, aio
+from holdfast import aio
 from holdfast._drive.aio_several import Driver
 from holdfast._drive.process import current
 from holdfast._redlock import BaseQuorumLease, BaseRedlock
@@ -15,14 +12,14 @@ class Lease(BaseQuorumLease, aio.Lease):
     """One acquisition of a lock over several servers."""
 
 
-class Redlock(BaseRedlock, aio.Lock):
+class Redlock(BaseRedlock[Lease], aio.Lock):
     """A `Lock` that a majority of several independent servers grants: it goes on while a minority of them is away.
 
     All servers are asked at the same time, and nobody waits for the slow once it is decided (Redlock, redis.io "Distributed
     Locks with Redis"). The fence rises over all of them. A server that may have forgotten what it granted, by a restart for
     example, casts no vote until the longest lease has passed; new servers are declared once (`holdfast.declare_new`, or
-    ``holdfast nodes init``). Options and methods are those of `Lock`, without ``linger`` and ``replicas``. It goes to the
-    process that has waited for longest, as far as the servers agree on that.
+    ``holdfast nodes init``). Options and methods are those of `Lock`, without ``linger``, ``replicas`` and ``guard``. It goes
+    to the process that has waited for longest, as far as the servers agree on that.
 
     Args:
         servers: three, five or another odd number of clients or URLs; or a dictionary of them by name, if not all who use
@@ -36,44 +33,6 @@ class Redlock(BaseRedlock, aio.Lock):
     """
 
     _lease_type = Lease
-
-    def __init__(
-        self,
-        servers: Sequence[object] | Mapping[str, object],
-        name: str | bytes,
-        *,
-        ttl: float = 30.0,
-        wait: float | None = None,
-        renew: bool = True,
-        on_lost: Callable[[Lease], object] | None = None,
-        max_hold: float | None = None,
-        label: str | None = None,
-        prefix: str = "hf:",
-        key: str | bytes | None = None,
-        max_passes: int = 32,
-        max_pass_time: float = 0.01,
-        max_ttl: float = 60.0,
-        answer_within: float = 0.2,
-        **mistaken: Never,
-    ) -> None:
-        _face.refuse_mistaken(mistaken, type(self).__name__)
-        self._elect(
-            servers,
-            name,
-            ttl=ttl,
-            wait=wait,
-            renew=renew,
-            on_lost=on_lost,
-            max_hold=max_hold,
-            label=label,
-            prefix=prefix,
-            key=key,
-            max_passes=max_passes,
-            max_pass_time=max_pass_time,
-            max_ttl=max_ttl,
-            answer_within=answer_within,
-        )
-        self._start()
 
     def _new_driver(self) -> Driver:
         return Driver(current(), self._endpoint)

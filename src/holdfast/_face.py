@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Coroutine
@@ -11,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from holdfast._core import acquire, sharing
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.attempt import Attempt, Grant, Spec, answer_within
+from holdfast._core.attempt import PAUSED, Attempt, Grant, Spec, answer_within
 from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.gate import Gate
 from holdfast._core.insist import insist
-from holdfast._core.mutex import Busy
+from holdfast._core.mutex import CLAIM, Busy
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Command, Refused, WireError
 from holdfast._drive.keeper import Keeper
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 Trouble = WireError | KeyConflict | TooFew | Disagreement
 """What may come of taking a lock, as the core says it."""
+
+MAX_GUARDED = 60.0
+"""Seconds of the longest lease where users name none: of guarded locks, and of those on several servers."""
 
 MIN_TTL = 0.05
 MAX_TTL = 366 * 86400.0
@@ -49,6 +53,14 @@ def whole_number(value: object, parameter: str) -> int:
     return value
 
 
+def _longest(guard: object) -> float:
+    """The longest lease that ``guard`` means; 0: none is guarded."""
+    if guard is False:
+        return 0.0
+    # A hand-over is a lease, too: of as many seconds as the winner has to take it up.
+    return MAX_GUARDED if guard is True else seconds(guard, "guard", CLAIM)
+
+
 def checked_wait(wait: object) -> float | None:
     """A checked ``wait``: None for ever, otherwise seconds."""
     return None if wait is None or wait == math.inf else seconds(wait, "wait", 0, threading.TIMEOUT_MAX)
@@ -65,6 +77,14 @@ def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
         raise TypeError(f"{cls}() got an unexpected keyword argument {name!r}")
 
 
+def _of_the_user() -> int:
+    """For ``warnings.warn``: the level of the line that is not ours."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("holdfast."):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 def make_spec(
     name: str | bytes,
     timeout: float,
@@ -78,10 +98,18 @@ def make_spec(
     max_passes: int,
     max_pass_time: float,
     replicas: int = 0,
+    guard: bool | float = False,
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
     ttl = seconds(ttl, "ttl", MIN_TTL)
+    longest = _longest(guard)
+    if longest and ttl > longest:
+        raise ConfigError(
+            f"ttl={ttl:g} is more than guard={longest:g}, the longest lease of guarded locks on this server: for so long it "
+            "grants none after it may have forgotten some; raise guard for all who use the server, or take a shorter lease",
+            parameter="ttl",
+        )
     if max_hold is not None:
         max_hold = seconds(max_hold, "max_hold", MIN_TTL)
     linger = seconds(linger, "linger", 0.0)
@@ -91,7 +119,7 @@ def make_spec(
         warnings.warn(
             f"ttl={ttl:g}: a lease of less than 2 s may be lost when the machine is busy for a moment",
             HoldfastWarning,
-            4,
+            _of_the_user(),
         )
     return _spec(
         name=name if isinstance(name, str) else name.decode(errors="backslashreplace"),
@@ -104,6 +132,7 @@ def make_spec(
         max_passes=whole_number(max_passes, "max_passes"),
         max_pass_time=seconds(max_pass_time, "max_pass_time", 0.0),
         replicas=whole_number(replicas, "replicas"),
+        guard=longest,
     )
 
 
@@ -138,6 +167,7 @@ class BaseLock:
         max_passes: int,
         max_pass_time: float,
         replicas: int,
+        guard: bool | float,
     ) -> None:
         self._endpoint: Any = resolve(client, self._face)
         self._cluster = self._endpoint.cluster
@@ -145,6 +175,10 @@ class BaseLock:
             raise ConfigError(
                 "replicas needs connections that holdfast can open itself, to one server: use a plain client, or a URL",
                 parameter="replicas",
+            )
+        if guard is not False and self._cluster is not None:
+            raise ConfigError(
+                "guard is for locks on one server, or on the primary that Sentinels name, not in a Cluster", parameter="guard"
             )
         spec = make_spec(
             name,
@@ -158,6 +192,7 @@ class BaseLock:
             max_passes=max_passes,
             max_pass_time=max_pass_time,
             replicas=replicas,
+            guard=guard,
         )
         self._set_up(spec, wait, on_lost, label)
 
@@ -173,6 +208,11 @@ class BaseLock:
             if not isinstance(label, str) or len(label) > 200 or not label.isprintable():
                 raise ConfigError("label must be printable text of at most 200 characters", parameter="label")
             current().set_label(label)
+        self._start()
+
+    def _start(self) -> None:
+        """Nothing is held yet."""
+        raise NotImplementedError
 
     @property
     def name(self) -> str:
@@ -214,11 +254,17 @@ class BaseLock:
         return checked_wait(timeout)
 
     def _busy(self, busy: Busy, holder: bytes | None, waited: float) -> LockTimeout:
-        who = describe(holder, busy.process)
+        paused = busy.process == PAUSED
+        who = None if paused else describe(holder, busy.process)
         left = "its key has no expiry" if busy.remaining is None else f"{busy.remaining:.1f} s of its lease left"
+        why = f"busy: held by {who or 'a peer that is not holdfast'}, {left}"
+        if paused:
+            why = (
+                "not granted: its server is new, or may have forgotten who holds it (restarted, flushed, or a replica before), "
+                f"and grants none for another {busy.remaining:.1f} s (guard={self._spec.guard:g})"
+            )
         return LockTimeout(
-            f"lock {self.name!r} is busy: held by {who or 'a peer that is not holdfast'}, {left}; "
-            f"waited {waited:.1f} s, try again later",
+            f"lock {self.name!r} is {why}; waited {waited:.1f} s, try again later",
             name=self.name,
             key=self.key,
             waited=waited,
@@ -272,9 +318,6 @@ class BaseLock:
     def _user_error(self, error: Trouble) -> HoldfastError:
         if isinstance(error, WireError):
             return server_error(self._spec, error)
-        return self._conflict(error)
-
-    def _conflict(self, error: Trouble) -> HoldfastError:
         return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
 
     async def _is_locked(self) -> bool:
@@ -289,7 +332,7 @@ class BaseLock:
         import json  # here: a command hardly ever needs it
 
         ours = current().id
-        process = busy.process[: len(ours)]  # in a Cluster, more stands behind it
+        process = "" if busy.process == PAUSED else busy.process[: len(ours)]  # in a Cluster, more stands behind it
         if process == ours:
             return json.dumps(current().facts()).encode()
         try:

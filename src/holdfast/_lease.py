@@ -13,7 +13,7 @@ from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.gate import Gate
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import WireError
-from holdfast._face import MIN_TTL, seconds, server_error
+from holdfast._face import MAX_TTL, MIN_TTL, seconds, server_error
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import LeaseLost, NotHeld
 
@@ -164,7 +164,7 @@ class BaseLease:
         """Operation behind `renew`."""
         self.check()
         tenure = self._tenure
-        ttl = tenure.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL)
+        ttl = tenure.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, tenure.spec.guard or MAX_TTL)
         now = self._process.clock()
         ttl = min(ttl, tenure.ends_at - now)
         made = tenure.asks(now, ttl)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NoReturn
+from typing import Any, Generic, Literal, Never, NoReturn, TypeVar
 
 from holdfast import _face, _lease
 from holdfast._core import quorum, sharing
-from holdfast._core.attempt import Attempt, Grant, milliseconds
-from holdfast._core.ballot import DECLARE, MARKER, Candidate, Count, Disagreement, Heard, Panel, TooFew
+from holdfast._core.attempt import GUARD, Attempt, Grant, milliseconds
+from holdfast._core.ballot import DECLARE, Candidate, Count, Disagreement, Heard, Panel, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.names import side_key
 from holdfast._core.polling import GiveBack, Poll
@@ -26,6 +26,10 @@ from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import ConfigError, HoldfastError, QuorumError
 
 MAX_SERVERS = 99
+
+FORGOTTEN = "may have forgotten locks that are held (force declares it new all the same)"
+
+L = TypeVar("L", bound="BaseQuorumLease")
 
 
 def find(servers: object, face: Literal["sync", "asyncio"], max_ttl: float) -> tuple[tuple[Endpoint, ...], Panel]:
@@ -53,6 +57,16 @@ def find(servers: object, face: Literal["sync", "asyncio"], max_ttl: float) -> t
     return endpoints, Panel(tuple(names), digest, max_ttl)
 
 
+def find_new(servers: object, max_ttl: float) -> tuple[tuple[Endpoint, ...], Panel]:
+    """Servers to be declared new: several that vote together, or one that grants guarded locks."""
+    if isinstance(servers, Iterable) and not isinstance(servers, str | bytes):
+        return find(servers, "sync", max_ttl)
+    endpoint = resolve(servers, "sync")
+    if endpoint.cluster is not None:
+        raise _bad("locks in a Cluster are not guarded, its servers need not be declared")
+    return (endpoint,), Panel((endpoint.address,), "", max_ttl, GUARD)
+
+
 def _bad(why: str) -> ConfigError:
     return ConfigError(f"servers: {why}", parameter="servers")
 
@@ -71,27 +85,29 @@ def _check_number(number: int) -> None:
         )
 
 
-class BaseRedlock(_face.BaseLock):
+class BaseRedlock(_face.BaseLock, Generic[L]):
     """Options and state of a lock over several servers, for both faces."""
 
-    def _elect(
+    def __init__(
         self,
-        servers: object,
+        servers: Sequence[object] | Mapping[str, object],
         name: str | bytes,
         *,
-        ttl: float,
-        wait: float | None,
-        renew: bool,
-        on_lost: Callable[..., object] | None,
-        max_hold: float | None,
-        label: str | None,
-        prefix: str,
-        key: str | bytes | None,
-        max_passes: int,
-        max_pass_time: float,
-        max_ttl: float,
-        answer_within: float,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[L], object] | None = None,
+        max_hold: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        key: str | bytes | None = None,
+        max_passes: int = 32,
+        max_pass_time: float = 0.01,
+        max_ttl: float = 60.0,
+        answer_within: float = 0.2,
+        **mistaken: Never,
     ) -> None:
+        _face.refuse_mistaken(mistaken, type(self).__name__)
         max_ttl = seconds(max_ttl, "max_ttl", MIN_TTL)
         self._endpoint, self._panel = find(servers, self._face, max_ttl)
         if seconds(ttl, "ttl", MIN_TTL) > max_ttl:
@@ -135,7 +151,7 @@ class BaseRedlock(_face.BaseLock):
 
     def _user_error(self, error: _face.Trouble) -> HoldfastError:
         if isinstance(error, TooFew):
-            return too_few(self._spec.name, self.key, "cannot be taken", error)
+            return quorum_error(self._spec.name, self.key, "cannot be taken", error)
         if isinstance(error, Disagreement):
             return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing is held", parameter=error.parameter)
         return super()._user_error(error)
@@ -145,7 +161,7 @@ class BaseRedlock(_face.BaseLock):
         there, call = Count(len(panel.names), panel.majority), Command(("EXISTS", self._spec.keys[0]), quorum.PATIENT)
         await Poll([call] * len(panel.names), there, self._spec.timeout)
         if there.unsure:
-            raise too_few(self._spec.name, self.key, "cannot be asked for", quorum.heard(there, panel, "held"))
+            raise quorum_error(self._spec.name, self.key, "cannot be asked for", quorum.shortfall(there, panel, "held"))
         return there.reached
 
     async def _holder(self, busy: Busy) -> bytes | None:
@@ -155,25 +171,21 @@ class BaseRedlock(_face.BaseLock):
             return json.dumps(current().facts()).encode()
         if not busy.process:
             return None
-        record = _Record(len(self._panel.names))
+        any_record = _Records(len(self._panel.names), 1)
         get = Command(("GET", f"hf:proc:{busy.process}"), quorum.PATIENT)
-        await Poll([get] * len(self._panel.names), record, self._spec.timeout)
-        return record.found
+        await Poll([get] * len(self._panel.names), any_record, self._spec.timeout)
+        records = (answer.value for answer in any_record.answers.values() if isinstance(answer, Answer))
+        return next(filter(None, records), None)
 
 
-class _Record(Count):
-    """The first that has a record of a process."""
-
-    def __init__(self, asked: int) -> None:
-        super().__init__(asked, 1)
-        self.found: bytes | None = None
+class _Records(Count):
+    """Of the servers that have the record of a process."""
 
     def says_yes(self, answer: Answer[Any]) -> bool:
-        self.found = self.found or answer.value
         return answer.value is not None
 
 
-def too_few(name: str, key: str, what: str, error: TooFew) -> QuorumError:
+def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
     """The user's error for too few servers."""
     number = len(error.nodes)
     return QuorumError(
@@ -203,7 +215,7 @@ class BaseQuorumLease(_lease.BaseLease):
         try:
             await quorum.renew(candidate, mandate, ttl, made)
         except TooFew as error:
-            raise too_few(self.name, self.key, "could not be renewed", error) from error
+            raise quorum_error(self.name, self.key, "could not be renewed", error) from error
         if self._expired() or mandate.lost:
             self._forget()
             self.notice_loss()
@@ -225,7 +237,7 @@ class BaseQuorumLease(_lease.BaseLease):
                 mandate.lost = lost or "a majority of its servers had it no more when it was given back"
         except TooFew as error:
             if not lost:
-                raise too_few(self.name, self.key, "could not be given back", error) from error
+                raise quorum_error(self.name, self.key, "could not be given back", error) from error
         finally:
             self._forget()
             if self._attempt.gate is not None:
@@ -238,14 +250,51 @@ class BaseQuorumLease(_lease.BaseLease):
             await GiveBack(vote.giving_back(bury=True, timeout=vote.spec.timeout), number, vote.deadline)
 
 
-async def declare(panel: Panel, timeout: float, *, replace_agreement: bool) -> dict[str, str]:
-    """Operation behind `declare_new`: what became of each server."""
-    said = Heard(set(range(len(panel.names))))
-    force = int(replace_agreement)
-    call = Run(DECLARE, (MARKER,), (milliseconds(panel.longest), panel.digest, force), timeout)
-    await Poll([call] * len(panel.names), said, timeout)
-    results = {}
-    for number, name in enumerate(panel.names):
-        answer = said.answers.get(number)
-        results[name] = answer.value if isinstance(answer, Answer) else str(answer or f"no answer within {timeout:g} s")
-    return results
+async def declare(panel: Panel, timeout: float, *, force: bool) -> dict[str, str]:
+    """Operation behind `declare_new`: what became of each server.
+
+    A server that has forgotten looks like a new one. So where others remember, it is left to wait, which ends by itself.
+    """
+    modes = ["1" if force else "0"] * len(panel.names)
+    if not force and len(modes) > 1:
+        found = await _declare(panel, timeout, ["?"] * len(modes))
+        away = [name for name, code in zip(panel.names, found, strict=True) if isinstance(code, str)]
+        if away:
+            return {
+                name: _declared(code, f"not declared: {', '.join(away)} may remember")
+                for name, code in zip(panel.names, found, strict=True)
+            }
+        if any(code[0] == 0 for code in found):
+            modes = ["+" if code[0] in {-6, -7} else "?" for code in found]
+    return dict(zip(panel.names, map(_declared, await _declare(panel, timeout, modes)), strict=True))
+
+
+async def _declare(panel: Panel, timeout: float, modes: list[str]) -> list[Any]:
+    """What each server answers; a text for one that does not."""
+    said = Heard(set(range(len(modes))))
+    agreed = milliseconds(panel.longest), panel.digest
+    await Poll([Run(DECLARE, (panel.marker,), (*agreed, mode), timeout) for mode in modes], said, timeout)
+    answers = [said.answers.get(number) for number in range(len(modes))]
+    return [a.value if isinstance(a, Answer) else str(a or f"no answer within {timeout:g} s") for a in answers]
+
+
+def _declared(code: Any, new: str = "") -> str:
+    """What became of a server, for a reader. ``new``: why one that looks new was left alone."""
+    match code:
+        case str():
+            said = code
+        case [1]:
+            said = "declared new: ready now"
+        case [0]:
+            said = "ready already"
+        case [2]:
+            said = new or f"not declared: others vote already, so this one {FORGOTTEN}; it votes by itself, later"
+        case [-5, int(ms)]:
+            said = f"not declared: it {FORGOTTEN}; it votes by itself in {ms / 1000:.1f} s"
+        case [-6, int(ms)]:
+            said = f"another longest lease was agreed on: {ms / 1000:g} s"
+        case [-7, bytes()]:
+            said = "it belongs to another list of servers"
+        case _:
+            said = f"unexpected answer {code!r}"
+    return said

@@ -133,6 +133,8 @@ class Lock(_face.BaseLock):
         max_pass_time: seconds after which it is passed on no more, from when it was taken, while another process waits.
         replicas: how many replicas of the server must have the lock before it counts as taken; with fewer it is given back, and
             ServerError says so.
+        guard: the longest lease, in seconds, of all who use guarded locks on this server, or True for 60: when the server may
+            have forgotten who holds them, it grants none for so long.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -158,6 +160,7 @@ class Lock(_face.BaseLock):
         max_passes: int = 32,
         max_pass_time: float = 0.01,
         replicas: int = 0,
+        guard: bool | float = False,
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
@@ -176,8 +179,8 @@ class Lock(_face.BaseLock):
             max_passes=max_passes,
             max_pass_time=max_pass_time,
             replicas=replicas,
+            guard=guard,
         )
-        self._start()
 
     def _start(self) -> None:
         self._current: Lease | None = None
@@ -351,6 +354,7 @@ class FairLock(Lock):
         prefix: str = "hf:",
         key: str | bytes | None = None,
         replicas: int = 0,
+        guard: bool | float = False,
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
@@ -366,4 +370,5 @@ class FairLock(Lock):
             prefix=prefix,
             key=key,
             replicas=replicas,
+            guard=guard,
         )

@@ -18,6 +18,14 @@ LOCK, STATE, QUEUE = KEYS = ("hf:{x}", "hf:{x}:state", "hf:{x}:queue")
 SCRIPTS: dict[str, Script[Any]] = {script.name: script for script in (ACQUIRE, REFRESH, RELEASE, RENEW, GUARD)}
 
 
+MARKER = "hf:guard"
+
+
+def guarded(keys: tuple[str, ...], guard: int) -> tuple[str, ...]:
+    """The keys for a lock with guard=, of which ``guard`` is the longest lease in ms."""
+    return (*keys, MARKER) if guard else keys
+
+
 def token(process: str, number: int = 0, *, lingers: bool = False) -> str:
     """A token of a process, which is one letter here."""
     return f"{process * 12}.{number:032x}{'~' * lingers}"
@@ -50,18 +58,19 @@ class Box:
         """Raw reply of a script; ``before`` is put before its text."""
         return self.redis.eval(before.encode() + SCRIPTS[name].body, len(keys), *keys, *args)
 
-    def acquire(self, who: str, ttl: int = 30_000, *, join: bool = False, more: int | None = None) -> Any:
-        return self.run("acquire", who, ttl, int(join), *([] if more is None else [more]))
+    def acquire(self, who: str, ttl: int = 30_000, *, join: bool = False, more: int | None = None, guard: int = 0) -> Any:
+        extra = [more or 0, guard] if guard else [] if more is None else [more]
+        return self.run("acquire", who, ttl, int(join), *extra, keys=guarded(KEYS, guard))
 
-    def release(self, who: str, mode: str = "release") -> Any:
-        return self.run("release", who, mode)
+    def release(self, who: str, mode: str = "release", guard: int = 0) -> Any:
+        return self.run("release", who, mode, *([guard] if guard else []), keys=guarded(KEYS, guard))
 
     def renew(self, who: str, ttl: int = 30_000, number: int = 1) -> Any:
         return self.run("renew", who, ttl, number)[0]
 
-    def refresh(self, *who: str, ttl: int = 30_000, inbox: str = "a") -> Any:
-        args = [value for one in who for value in (one, ttl)]
-        return self.run("refresh", self.channel(inbox), *args, keys=KEYS * len(who))
+    def refresh(self, *who: str, ttl: int = 30_000, inbox: str = "a", guard: int = 0) -> Any:
+        args = [value for one in who for value in (one, ttl)] + ([guard] if guard else [])
+        return self.run("refresh", self.channel(inbox), *args, keys=guarded(KEYS * len(who), guard))
 
     # Inboxes
 
@@ -154,5 +163,5 @@ class Box:
 
     def keys_for_ever(self) -> list[str]:
         """Keys of ours without an expiry."""
-        ours = [key for key in self.redis.keys("hf:*") if self.redis.type(key) != b"list"]
+        ours = [key for key in self.redis.keys("hf:*") if self.redis.type(key) != b"list" and key != MARKER.encode()]
         return [key.decode() for key in ours if self.redis.pttl(key) == -1]

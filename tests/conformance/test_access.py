@@ -99,6 +99,14 @@ REDLOCK_CASES = [
     Case("yield", KEYS, (B, "bury", HOPE), told),
     Case("renew", KEYS, (A, 30_000, 1), lambda box: vote(box, A)),
 ]
+GUARDED = (*KEYS, "hf:guard")
+GUARDED_CASES = [
+    *(case for case in LOCK_CASES if case.script != "guard"),
+    Case("declare", GUARDED[3:], (30_000, "", 0), Box.clear_keys),
+    Case("acquire", GUARDED, (B, 30_000, 1, 0, 30_000), Box.clear_keys),
+    Case("refresh", GUARDED, (Box.channel("b"), B, 30_000, 30_000), lambda box: box.acquire(B)),
+    Case("release", GUARDED, (A, "leave", 30_000), lambda box: (box.acquire(A), box.acquire(B, join=True))),
+]
 
 
 def outcomes(box: Box, client: Any, cases: list[Case]) -> Iterator[object]:
@@ -147,7 +155,13 @@ def subscribe(client: Any, command: str = "SUBSCRIBE") -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "cases"), [(("lock", "guard"), LOCK_CASES), (("redlock",), REDLOCK_CASES), (("sentinel", "replicas"), [])]
+    ("features", "cases"),
+    [
+        (("lock", "guard"), LOCK_CASES),
+        (("lock", "guarded"), GUARDED_CASES),
+        (("redlock",), REDLOCK_CASES),
+        (("sentinel", "replicas"), []),
+    ],
 )
 def test_the_rights_are_enough_and_none_is_too_much(
     box: Box, limited: Any, features: tuple[str, ...], cases: list[Case]

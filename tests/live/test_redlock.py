@@ -51,7 +51,7 @@ class Group:
         """The same servers, for those who are to wait for them and not in this process's own line."""
         self.max_ttl = max_ttl
         self.clients: list[Any] = [redis.Redis.from_url(server.url, decode_responses=True) for server in servers]
-        assert set(declare_new(self.urls, max_ttl=max_ttl).values()) == {"declared new: it votes now"}
+        assert set(declare_new(self.urls, max_ttl=max_ttl).values()) == {"declared new: ready now"}
 
     def close(self) -> None:
         for client in self.clients:
@@ -305,8 +305,8 @@ def test_names_of_ones_own(new_server: NewServer, face: Face, name: str) -> None
     servers = [new_server(port=True) for _ in range(3)]
     tcp = {f"n{number}": server.url for number, server in enumerate(servers)}
     unix = {f"n{number}": f"unix://{server.socket}" for number, server in reversed([*enumerate(servers)])}
-    assert declare_new(tcp) == dict.fromkeys(tcp, "declared new: it votes now")
-    assert declare_new(unix) == dict.fromkeys(unix, "votes already")
+    assert declare_new(tcp) == dict.fromkeys(tcp, "declared new: ready now")
+    assert declare_new(unix) == dict.fromkeys(unix, "ready already")
     one, other = face.lock(tcp, name), face.lock(unix, name, wait=0)
     lease = face.enter(one)
     with pytest.raises(LockTimeout):

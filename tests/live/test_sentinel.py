@@ -15,6 +15,7 @@ import valkey.sentinel
 
 import holdfast
 from holdfast import ConfigError, FairLock, LeaseLost, Lock, LockTimeout, ServerError, aio
+from holdfast._core.mutex import ACQUIRE
 from holdfast._servers.process import PrivateServer
 from live.sentinels import Sentinels
 from live.witness import in_thread, until, until_in_loop
@@ -175,22 +176,20 @@ def test_a_primary_is_made_a_replica_while_locks_are_held_and_waited_for(sentine
 def test_a_hand_over_is_not_heard_at_a_replica(sentinels: Sentinels, name: str) -> None:
     """Servers pass on to their replicas what is published, but count only those who listen at themselves. Who still listens at
     what was the primary before would believe what the script has taken back, since it counted nobody."""
-    replica = sentinels.replicas[0]
-    with FairLock(sentinels.url, name, ttl=6) as lease:
-        channel = f"hf:inbox:{lease._tenure.token.partition('.')[0]}"
-        with redis.Redis(port=replica.port or 0) as client, client.pubsub() as listener:
-            listener.subscribe(channel)
-            assert listener.get_message(timeout=5)
-            waiting = in_thread(take_and_leave, FairLock(sentinels.url, name, ttl=6))
-            until(lambda: queue(sentinels, sentinels.primary, name) == 1)
-            lease.release()
-            assert waiting.result(10) > lease.fence
-            sentinels.command(sentinels.primary, "PUBLISH", channel, "the end")
-            heard = []
-            while (message := listener.get_message(timeout=5)) and message["data"] != b"the end":
-                heard.append(message["data"])
-    assert [data for data in heard if data.startswith(b"1 ")] == []
+    primary, replica, channel = sentinels.primary, sentinels.replicas[0], f"hf:inbox:{'e' * 12}"
+    with redis.Redis(port=replica.port or 0) as client, client.pubsub() as listener:
+        listener.subscribe(channel)
+        assert listener.get_message(timeout=5)
+        with Lock(sentinels.url, name) as lease:
+            keys = [key.decode() for key in lease._tenure.spec.keys]
+            waiter = f"{'e' * 12}.{'f' * 32}"
+            sentinels.command(primary, "EVAL", ACQUIRE.body.decode(), "3", *keys, waiter, "6000", "1")
+            assert queue(sentinels, primary, name) == 1
+        sentinels.command(primary, "PUBLISH", channel, "the end")
+        message = listener.get_message(timeout=5)
     assert message
+    assert message["data"] == b"the end"
+    assert queue(sentinels, primary, name) == 1, "it keeps its place, until it listens here"
 
 
 @pytest.mark.fault(53)
@@ -213,6 +212,9 @@ def test_the_primary_dies_before_it_has_told_its_replicas(sentinels: Sentinels, 
     sentinels.replicated()
     with Lock(sentinels.url, name + "-sure", replicas=2):
         pass
+    holdfast.declare_new(sentinels.url, max_ttl=20)
+    guarded = FairLock(sentinels.url, name + "-guarded", ttl=20, renew=False, guard=20)
+    sentinels.replicated()
     for replica in sentinels.replicas:
         sentinels.command(replica, "REPLICAOF", "127.0.0.1", "1")  # cut off: there is nobody
 
@@ -221,6 +223,7 @@ def test_the_primary_dies_before_it_has_told_its_replicas(sentinels: Sentinels, 
         Lock(sentinels.url, name + "-sure", ttl=6, replicas=1).acquire()
     assert not sentinels.command(sentinels.primary, "EXISTS", f"hf:{{{name}-sure}}")
     forgotten.acquire()
+    guarded.acquire()
     old = sentinels.kill_primary()
     asking = in_thread(take_and_leave, Lock(sentinels.url, name + "-other", ttl=6, wait=20))
     sentinels.await_primary(instead_of=old)
@@ -233,6 +236,12 @@ def test_the_primary_dies_before_it_has_told_its_replicas(sentinels: Sentinels, 
         assert second.fence > first.fence
         with pytest.raises(LeaseLost):
             forgotten.release()
+    with pytest.raises(LockTimeout, match=r"may have forgotten .*grants none for another (19|20)"):
+        FairLock(sentinels.url, name + "-guarded", ttl=6, wait=0, guard=20).__enter__()
+    assert guarded.lease
+    assert guarded.lease.remaining() > 1, "alone"
+    with pytest.raises(LeaseLost):
+        guarded.release()
     lease.renew()
     assert time.monotonic() - started < SOON
     assert order == [], "they stand in line still"

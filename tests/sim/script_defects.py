@@ -169,8 +169,8 @@ REFRESHING = (
     _lua(
         "refresh-does-not-help",
         "refresh",
-        "  if not holder then\n",
-        "  if not holder and waiters == 0 then\n",
+        "  if not (holder or pause) then\n",
+        "  if not (holder or pause) and waiters == 0 then\n",
         "a lock that runs out is handed to nobody",
     ),
     _lua(
@@ -251,4 +251,28 @@ RENEWING = (
     ),
 )
 
-SCRIPTS = FENCES + TAKING + HANDING_OVER + REFRESHING + GIVING_BACK + RENEWING
+PAUSING = (
+    _lua(
+        "pause-ignored",
+        "_pause",
+        "then pause = answer[2] else denied = answer end",
+        "then pause = nil else denied = answer end",
+        "a server that has forgotten who holds a guarded lock grants it at once",
+    ),
+    _lua(
+        "handed-over-in-pause",
+        "release",
+        "if not (pause or denied) then hand_over(",
+        "if true then hand_over(",
+        "who gives back or gives up hands over a guarded lock that the server may have forgotten",
+    ),
+    _lua(
+        "refresh-takes-in-pause",
+        "refresh",
+        "  if not (holder or pause) then\n",
+        "  if not holder then\n",
+        "who stands in line gets a guarded lock that the server may have forgotten",
+    ),
+)
+
+SCRIPTS = FENCES + TAKING + HANDING_OVER + REFRESHING + GIVING_BACK + RENEWING + PAUSING

@@ -117,7 +117,7 @@ async def ask(attempt: Attempt, now: float, *, join: bool = False, patient: bool
     spec = attempt.spec
     give_up_at = attempt.until
     silent_until = float("inf") if attempt.until is None else attempt.until + GRACE
-    extra = (more,) if more else ()
+    extra = (more, *spec.guarded) if more or spec.guard else ()
     pause = 0.02
     failures = 0
     while True:
@@ -125,7 +125,7 @@ async def ask(attempt: Attempt, now: float, *, join: bool = False, patient: bool
         doubt, attempt.doubt, attempt.pending = attempt.doubt, True, True
         timeout = max(0.05, min(spec.timeout, silent_until - now))
         try:
-            answer = await Run(ACQUIRE, spec.keys, (attempt.token, spec.first_ms, int(join), *extra), timeout)
+            answer = await Run(ACQUIRE, spec.granting, (attempt.token, spec.first_ms, int(join), *extra), timeout)
         except WireError as error:
             attempt.doubt = doubt or isinstance(error, Unknown)
             failures += 1

@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from holdfast._core.gate import Gate, Given
     from holdfast._core.renewing import Tenure
 
+GUARD = b"hf:guard"
+"""The key with which a server remembers, for locks that have ``guard=``, that it has not forgotten (`_lua/_marker.lua`)."""
+
+PAUSED = "guard"
+"""What stands for a holder's process then: nobody is known to have the lock, and somebody may."""
+
 GRID = 16
 """Renewals are looked up in slots of 1/16 second; of leases longer than 8 s, all in a slot are due together."""
 
@@ -39,11 +45,23 @@ class Spec:
     """How often, and how long, it is passed on inside the process while somebody outside waits."""
     replicas: int = 0
     """How many replicas must have it before it counts as taken."""
+    guard: float = 0.0
+    """The longest lease: for so long a server that may have forgotten grants none. 0: it grants at once."""
 
     @property
     def key(self) -> str:
         """The lock's key, for messages."""
         return self.keys[0].decode(errors="backslashreplace")
+
+    @functools.cached_property
+    def granting(self) -> tuple[bytes, ...]:
+        """The keys for the scripts that may grant the lock, to this token or another one."""
+        return (*self.keys, GUARD) if self.guard else self.keys
+
+    @functools.cached_property
+    def guarded(self) -> tuple[int, ...]:
+        """What goes with them, behind all other arguments."""
+        return (milliseconds(self.guard),) if self.guard else ()
 
     @functools.cached_property
     def first_ttl(self) -> float:

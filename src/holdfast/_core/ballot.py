@@ -10,10 +10,10 @@ from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt
 from holdfast._core.mutex import Busy, read_reply
 from holdfast._core.requests import Answer, Conflict, Refused, WireError
-from holdfast._lua import Script
+from holdfast._lua import Script, whole_number
 
 MARKER = b"hf:marker"
-"""The key with which a server remembers that it has not forgotten (`_lua/_marker.lua`)."""
+"""The key with which a server that votes remembers that it has not forgotten (`_lua/_marker.lua`)."""
 
 AGREE = (
     "give all who use these servers the same list of them, or the same names for them, and the same max_ttl; to change what "
@@ -31,6 +31,7 @@ class Panel:
     """Of the list: all who use them must mean the same ones."""
     longest: float
     """Seconds of the longest lease: for so long a server that has forgotten its votes grants none."""
+    marker: bytes = MARKER
 
     @property
     def majority(self) -> int:
@@ -159,29 +160,15 @@ def _read_vote(raw: object) -> Reply:
     return reply
 
 
-def _read_int(raw: object) -> int:
-    assert isinstance(raw, int)
+def _read_declared(raw: object) -> list[Any]:
+    assert isinstance(raw, list)
     return raw
 
 
-def _read_declared(raw: object) -> str:
-    match raw:
-        case [1]:
-            return "declared new: it votes now"
-        case [0]:
-            return "votes already"
-        case [-6, int(ms)]:
-            return f"another longest lease was agreed on: {ms / 1000:g} s"
-        case [-7, bytes()]:
-            return "it belongs to another list of servers"
-        case _:
-            return f"unexpected answer {raw!r}"
-
-
 VOTE: Script[Reply] = Script("vote", _read_vote)
-CONFIRM: Script[int] = Script("confirm", _read_int)
-YIELD: Script[int] = Script("yield", _read_int)
-DECLARE: Script[str] = Script("declare", _read_declared)
+CONFIRM: Script[int] = Script("confirm", whole_number)
+YIELD: Script[int] = Script("yield", whole_number)
+DECLARE: Script[list[Any]] = Script("declare", _read_declared)
 
 
 class Tally(Protocol):

@@ -6,23 +6,18 @@ from typing import Any
 
 from holdfast._core.mutex import RELEASE, RENEW
 from holdfast._core.requests import Call, Run
-from holdfast._lua import Script
-
-
-def _read(raw: object) -> int:
-    assert isinstance(raw, int)
-    return raw
+from holdfast._lua import Script, whole_number
 
 
 def _read_renew(raw: object) -> list[int]:
-    return [_read(raw)]
+    return [whole_number(raw)]
 
 
 def _read_again(raw: object) -> int:
-    return 1 if raw == 0 else _read(raw)
+    return 1 if raw == 0 else whole_number(raw)
 
 
-_MOVING_RELEASE: Script[int] = Script("moving", _read)
+_MOVING_RELEASE: Script[int] = Script("moving", whole_number)
 _MOVING_RELEASE_AGAIN: Script[int] = Script("moving", _read_again)
 _MOVING_RENEW: Script[list[int]] = Script("moving", _read_renew)
 

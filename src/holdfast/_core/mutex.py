@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from holdfast._core.attempt import Attempt, Spec
 from holdfast._core.requests import Conflict, Gone, NotSent, Refused, Run, Sleep, Unknown, WireError
-from holdfast._lua import Script
+from holdfast._lua import Script, whole_number
 
 CLAIM = 2.0
 """Seconds a waiter has to take up a lock that was handed to it. Part of the format: the same number stands in `_grant.lua`."""
@@ -39,7 +39,7 @@ class Busy(NamedTuple):
     """Seconds until the holder's key expires; None: it never does."""
     last_fence: int
     process: str
-    """Public id of the holder's process; empty for a foreign lock."""
+    """Public id of the holder's process; empty for a foreign lock; `PAUSED`."""
     lingers: bool
     """The holder may keep the lock for a while after use, and gives it back when asked."""
 
@@ -86,13 +86,8 @@ def _read_renew(raw: object) -> list[int]:
     return raw
 
 
-def _read_int(raw: object) -> int:
-    assert isinstance(raw, int)
-    return raw
-
-
 ACQUIRE: Script[Reply] = Script("acquire", _read_acquire)
-RELEASE: Script[int] = Script("release", _read_int)
+RELEASE: Script[int] = Script("release", whole_number)
 RENEW: Script[list[int]] = Script("renew", _read_renew)
 REFRESH: Script[tuple[bool, list[Reply]]] = Script("refresh", _read_refresh)
 
@@ -104,10 +99,10 @@ async def give_up(attempt: Attempt) -> None:
     """
     if not attempt.pending:
         return
-    mode = "bury" if attempt.doubt else "leave"
+    spec, mode = attempt.spec, "bury" if attempt.doubt else "leave"
     for limit in (0.2, 0.1):  # with `GRACE`, an attempt ends well within a second after its time
         try:
-            await Run(RELEASE, attempt.spec.keys, (attempt.token, mode), min(attempt.spec.timeout, limit))
+            await Run(RELEASE, spec.granting, (attempt.token, mode, *spec.guarded), min(spec.timeout, limit))
         except (NotSent, Unknown):
             mode = "bury"
         except Refused as error:
@@ -131,7 +126,7 @@ async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:
         while True:
             try:
                 timeout = spec.timeout if not failures else min(spec.timeout, 0.5)
-                answer = await Run(RELEASE, spec.keys, (token, "bury" if doubt else "release"), timeout)
+                answer = await Run(RELEASE, spec.granting, (token, "bury" if doubt else "release", *spec.guarded), timeout)
             except WireError as error:
                 resent = resent or isinstance(error, Unknown)
                 failures += 1

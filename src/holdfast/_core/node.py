@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Protocol
 from holdfast._core.attempt import milliseconds
 from holdfast._core.ballot import Candidate
 from holdfast._core.gate import Gate
-from holdfast._core.mutex import REFRESH, RELEASE
+from holdfast._core.mutex import RELEASE
 from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
 from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, WireError
 from holdfast._core.surroundings import Keeper, Lines, Place
-from holdfast._core.waiting import Astray, Waiter, Waiting
+from holdfast._core.waiting import Astray, Waiter, Waiting, refreshment
 
 RECORD_EVERY = 20.0
 """Seconds between two writings of the process record, which expires after three times that."""
@@ -127,7 +127,7 @@ class Node:
         if gate is not None and gate.bequeath(attempt, waiter):
             return
         self.waiting.delist(waiter)
-        leave = Run(RELEASE, attempt.spec.keys, (attempt.token, "bury"), attempt.spec.timeout)
+        leave = Run(RELEASE, attempt.spec.granting, (attempt.token, "bury", *attempt.spec.guarded), attempt.spec.timeout)
         self.keeper.call(lambda: self.commands.call(leave, lambda _answer, _sent: None))
         attempt.pending = False
         if gate is not None:
@@ -274,11 +274,6 @@ class Node:
                     self.waiting.on_failed(batch, NotSent("the keeper stumbled", self.address), now)
 
     def _refresh(self, batch: list[Waiter], timeout: float) -> None:
-        keys = tuple(key for waiter in batch for key in waiter.attempt.spec.keys)
-        args: list[str | int] = [self.channel]
-        for waiter in batch:
-            args += waiter.attempt.token, waiter.attempt.spec.first_ms
-
         def then(answer: tuple[bool, list[Any]] | WireError, sent: float) -> None:
             now = self.clock()
             with self.mutex:
@@ -292,7 +287,7 @@ class Node:
             if deaf:
                 self.inbox.fail("the server does not know this listener any more")
 
-        self.commands.call(Run(REFRESH, keys, tuple(args), timeout), then)
+        self.commands.call(refreshment(batch, self.channel, timeout), then)
 
     def _tend_inbox(self, now: float) -> None:
         """Subscribe, or test that the subscription is alive."""

@@ -193,9 +193,12 @@ async def again(candidate: Attempt, mandate: Tenure, more: int) -> Answer[Held] 
     assert isinstance(candidate, Candidate)
     assert isinstance(mandate, Mandate)
     asking = replace(candidate, token=mandate.token, hope="", hints=set(), voted=[])
-    ballot = await _vote(asking, await Now(), more)
+    try:
+        ballot = await _vote(asking, await Now(), more)
+    finally:  # a copy under way would take what has been given back meanwhile, on another connection
+        mandate.doubts(number for number, mode in enumerate(asking.voted) if mode == "bury")
     granted = ballot.granted()
-    held: Held | None = Held(0, 0)
+    held: Held | None = Held(0, candidate.gate.last if candidate.gate is not None else 0)
     if ballot.reached and more:
         held = await _agree(asking, granted, await Now() + asking.spec.timeout)
     if not ballot.reached or held is None:
@@ -301,7 +304,7 @@ async def renew(candidate: Candidate, mandate: Mandate, ttl: float, made: float)
         elif state != 2:
             votes[number].lose("its key is gone or somebody else's")
     if not count.reached and not mandate.falls() and not mandate.lost:
-        raise heard(count, panel, "renewed")
+        raise shortfall(count, panel, "renewed")
 
 
 async def release(candidate: Candidate, mandate: Mandate) -> bool:
@@ -311,7 +314,8 @@ async def release(candidate: Candidate, mandate: Mandate) -> bool:
     spec, panel, votes = candidate.spec, candidate.panel, mandate.votes
     calls: list[Call | None] = []
     for number in range(len(panel.names)):
-        mode = "release" if number not in votes or votes[number].believed else "bury"
+        doubt = number in mandate.doubtful or (number in votes and not votes[number].believed)
+        mode = "bury" if doubt else "release"
         calls.append(Run(YIELD, spec.keys, (mandate.token, mode, mandate.hope), PATIENT))
     count = Count(len(calls), panel.majority)
     try:
@@ -322,12 +326,12 @@ async def release(candidate: Candidate, mandate: Mandate) -> bool:
             if isinstance(answer, WireError) or (answer is None and not count.decided):
                 await GiveBack(vote.giving_back(bury=True, timeout=spec.timeout), number, vote.deadline)
     if count.unsure:
-        raise heard(count, panel, "given back")
+        raise shortfall(count, panel, "given back")
     return count.reached
 
 
-def heard(count: Count, panel: Panel, yes: str) -> TooFew:
-    """Too few have said yes, which is what they have done then."""
+def shortfall(count: Count, panel: Panel, yes: str) -> TooFew:
+    """Too few have said yes. ``yes``: what those who have did."""
     said = {}
     for number, name in enumerate(panel.names):
         answer = count.answers.get(number)

@@ -106,6 +106,7 @@ class Tenure:
         """It can be passed on to somebody who asked for such a lock."""
         mine = self.spec
         fits = spec.renew and spec.max_hold is None and spec.ttl == self.ttl and spec.replicas <= mine.replicas
+        fits = fits and spec.guard in {0.0, mine.guard}
         return fits and (spec is mine or (mine.renew and mine.max_hold is None))
 
     def end(self) -> None:
@@ -126,7 +127,8 @@ class Tenure:
 
     def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
         """The request that gives it back. ``bury``: a copy of the one that took it may still come."""
-        return Run(RELEASE, self.spec.keys, (self.token, "bury" if bury else "release"), timeout)
+        how = "bury" if bury else "release"
+        return Run(RELEASE, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
 
     def asks(self, now: float, ttl: float) -> float:
         """A lease of ``ttl`` seconds is about to be asked for. If that is less than what is believed now, it is what can be

@@ -75,16 +75,16 @@ async def acquire(attempt: Attempt, wait: float | None, ways: Ways = ON_ONE_SERV
 
 async def abandon(attempt: Attempt, ways: Ways = ON_ONE_SERVER) -> None:
     """Leave nothing of an attempt behind, here or at the server, whatever it has got."""
-    gate, (_, _, give_up) = attempt.gate, ways
+    gate = attempt.gate
     if gate is None:
-        return await give_up(attempt)
+        return await ways.give_up(attempt)
     try:
         place = attempt.given.place if isinstance(attempt.given, Lead) else None
         # The next one here inherits the place before it is given up with all else; or nobody shall, who comes meanwhile.
         if place is not None and place.attempt is attempt and not gate.bequeath(attempt, place):
             await Delist(place)
         if not gate.has_lease(attempt):
-            await give_up(attempt)
+            await ways.give_up(attempt)
     finally:
         gate.withdraw(attempt)  # even if nothing can be awaited any more: others wait for that
 
@@ -126,8 +126,8 @@ def _look(attempt: Attempt) -> Given | Busy:
 
 async def _freshen(attempt: Attempt, tenure: Tenure, ways: Ways) -> Given:
     """There are no fences left, or hardly any time: ask the server for more of both, under the token that has the lock."""
-    gate, (_, again, _) = gate_of(attempt), ways
-    answer = await again(attempt, tenure, gate.wanted())
+    gate = gate_of(attempt)
+    answer = await ways.again(attempt, tenure, gate.wanted())
     if answer is not None and not tenure.lost:
         return gate.freshened(attempt, tenure, answer.value, answer.sent)
     tenure.lose("its key is gone or somebody else's")
@@ -136,16 +136,16 @@ async def _freshen(attempt: Attempt, tenure: Tenure, ways: Ways) -> Given:
 
 async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float, ways: Ways) -> Grant | Busy:
     """Ask the server, for all of this process who want the lock."""
-    gate, (take, _, _) = attempt.gate, ways
+    gate = attempt.gate
     if gate is None:
-        return await acknowledged(await take(attempt, at_once, now, None))
+        return await acknowledged(await ways.take(attempt, at_once, now, None))
     place = lead.place
     # Not where the inbox is still to be opened: with the server away one would wait for that, instead of being told at once.
     if place is None and gate.crowded and gate.node.reachable and not at_once:
         attempt.token = marked(await Draw(), attempt.spec)
         place = Waiter(attempt, gate.heard)  # asking first whether it is free would most likely be a trip for nothing
     try:
-        result = await take(attempt, at_once, now, place)
+        result = await ways.take(attempt, at_once, now, place)
     except (WireError, TooFew) as error:
         gate.failed(attempt, error)
         raise

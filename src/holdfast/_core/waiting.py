@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast._core.attempt import Attempt, margin
-from holdfast._core.mutex import CLAIM, RELEASE, Busy, Held, Reply
+from holdfast._core.mutex import CLAIM, REFRESH, RELEASE, Busy, Held, Reply
 from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, TimedOut, WireError
 
 INFINITY = float("inf")
@@ -95,6 +95,16 @@ class Refresh:
     batch: list[Waiter]
 
 
+def refreshment(batch: list[Waiter], channel: str, timeout: float) -> Run[tuple[bool, list[Reply]]]:
+    """One request for all of these. Their locks have the same ``guard``, or none has any."""
+    spec = batch[0].attempt.spec
+    keys = [key for waiter in batch for key in waiter.attempt.spec.keys]
+    args: list[str | int] = [channel]
+    for waiter in batch:
+        args += waiter.attempt.token, waiter.attempt.spec.first_ms
+    return Run(REFRESH, (*keys, *spec.granting[3:]), (*args, *spec.guarded), timeout)
+
+
 class Waiting:
     """All waiters of one process on one server."""
 
@@ -172,7 +182,8 @@ class Waiting:
             attempt = self._departed.get(token)
             if attempt is None or (attempt.token == token and attempt.pending):
                 return None  # not one of ours; or one that learnt of its grant by asking
-            return Run(RELEASE, attempt.spec.keys, (token, "leave"), attempt.spec.timeout)
+            spec = attempt.spec
+            return Run(RELEASE, spec.granting, (token, "leave", *spec.guarded), spec.timeout)
         if waiter.told is None:
             waiter.hint = max(waiter.hint, fence)
         elif fence > waiter.busy.last_fence:
@@ -224,7 +235,9 @@ class Waiting:
         for waiter in batch:
             waiter.in_flight = True
             waiter.asked_under = self.subscription
-        return [Refresh(batch[i : i + BATCH]) for i in range(0, len(batch), BATCH)]
+        guards = dict.fromkeys(waiter.attempt.spec.guard for waiter in batch)  # one script goes by one of them
+        alike = ([waiter for waiter in batch if waiter.attempt.spec.guard == guard] for guard in guards)
+        return [Refresh(part[i : i + BATCH]) for part in alike for i in range(0, len(part), BATCH)]
 
     def next_at(self) -> float:
         """When `due` has something to send (local seconds; infinity: nothing to wait for)."""

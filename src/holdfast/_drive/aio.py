@@ -103,8 +103,8 @@ class Driver:
             Delist: self._delist,
         }
         self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
-            Run: self._call,
-            Command: self._call,
+            Run: self.call,
+            Command: self.call,
             Replicate: Replicas(process, endpoint).ask_in_thread,
             Sleep: lambda request: asyncio.sleep(request.seconds),
             Park: lambda request: request.attempt.slot.park(request.attempt.until),
@@ -163,7 +163,8 @@ class Driver:
         except asyncio.CancelledError:
             pass  # cancelled once more: stop waiting; the caller raises the first one
 
-    async def _call(self, call: Call) -> Answer[Any]:
+    async def call(self, call: Call) -> Answer[Any]:
+        """Ask the server. Raises WireError."""
         sent = clock()
         packed = pack(call)
         future = self.stream.send(packed, call.timeout)

@@ -32,7 +32,7 @@ class ShardDriver(Driver):
         try:
             while True:
                 step = journey.send(reply)  # type: ignore[arg-type]  # None starts it
-                reply = await find_out(self._cluster, call.timeout) if step is None else await self._take(step)
+                reply = await _find_out(self._cluster, call.timeout) if step is None else await self._take(step)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
 
@@ -40,12 +40,12 @@ class ShardDriver(Driver):
         try:
             if step.asking:
                 return await _ask(step)
-            return await driver_for(self.process, step.endpoint)._call(step.call)  # noqa: SLF001 - its class is ours
+            return await driver_for(self.process, step.endpoint).call(step.call)
         except WireError as error:
             return error
 
 
-async def find_out(cluster: Cluster, timeout: float) -> bool:
+async def _find_out(cluster: Cluster, timeout: float) -> bool:
     """Ask who owns what; False if nobody says."""
     try:
         await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, timeout)

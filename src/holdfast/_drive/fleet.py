@@ -21,6 +21,9 @@ from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import pack
 
+RECENT = 0.02
+"""Seconds after which a look is worth its while before anything is asked: a system call more."""
+
 
 class Fleet:
     """One connection to each of several servers."""
@@ -37,6 +40,7 @@ class Fleet:
         self._poke_in.setblocking(False)
         self.selector.register(self._poke_out, selectors.EVENT_READ)
         self._links = [self._line(endpoint) for endpoint in endpoints]
+        self._looked_at = 0.0
 
     def _line(self, endpoint: Endpoint) -> Any:
         if endpoint.client is None:
@@ -82,8 +86,8 @@ class Fleet:
 
     def _poll(self, poll: Poll) -> None:
         start = clock()
-        # One may have answered long ago, when nobody was waiting for that any more; or have closed the connection.
-        self._look(0)
+        if start > self._looked_at + RECENT:
+            self._look(0)  # one may have answered long ago, when nobody waited for that any more; or closed the connection
         for link in self._links:
             link.overdue(start)
         count = _Count(poll.tally)
@@ -109,6 +113,7 @@ class Fleet:
                 break
             else:
                 self._look(left)
+        self._looked_at = clock()
         count.decided = True  # what comes later is read when somebody else asks: it must not change under who has asked this
 
     def _look(self, timeout: float) -> None:

@@ -70,7 +70,7 @@ class ShardDriver(Driver):
             driver = self._drivers.get(step.endpoint)
             if driver is None:
                 driver = self._drivers[step.endpoint] = Driver(self.process, step.endpoint)
-            return driver._call(step.call)  # noqa: SLF001 - its class is ours
+            return driver.call(step.call)
         except WireError as error:
             return error
 

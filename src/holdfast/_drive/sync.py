@@ -7,20 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._core.replicas import Replicate
-from holdfast._core.requests import (
-    Answer,
-    Call,
-    Command,
-    Delist,
-    Draw,
-    Enlist,
-    Now,
-    Outcome,
-    Park,
-    Run,
-    Sleep,
-    Wait,
-)
+from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, Wait
 from holdfast._drive import ear
 from holdfast._drive.clock import clock
 from holdfast._drive.ear import Slot
@@ -40,8 +27,8 @@ class Driver:
         self.endpoint: Any = endpoint
         self._pool = process.pool(endpoint)
         self._do: dict[type, Callable[[Any], Any]] = {
-            Run: self._call,
-            Command: self._call,
+            Run: self.call,
+            Command: self.call,
             Replicate: Replicas(process, endpoint).ask,
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
@@ -85,7 +72,8 @@ class Driver:
                 except RuntimeError:
                     pass
 
-    def _call(self, call: Call) -> Answer[Any]:
+    def call(self, call: Call) -> Answer[Any]:
+        """Ask the server. Raises WireError."""
         sent = clock()
         reply = self._pool.exchange(pack(call), call.timeout)
         if type(reply) is ReplyError:

@@ -31,6 +31,12 @@ def commands(name: str) -> set[str]:
     return {"|".join(filter(None, found)) for found in called}
 
 
+def whole_number(raw: object) -> int:
+    """The reply of a script that answers one."""
+    assert isinstance(raw, int)
+    return raw
+
+
 class Script(Generic[R]):
     """A script together with the function that gives its replies a type."""
 

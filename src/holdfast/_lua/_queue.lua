@@ -64,7 +64,10 @@ end
 
 -- What a waiter is told: {0, ms until the holder's lease ends (-1: it has no end), last fence issued, holder's process, 1 if he
 -- may keep the lock after use}. Only our own tokens have a public part; the value of a foreign lock is nobody's business.
-local function waiting(lock, holder, last)
+local function waiting(lock, holder, last, pause, now)
+  -- Nobody has it, as far as this server knows. Until that is over no fence is issued, so a message with a lower one is from before
+  -- all was forgotten, and nobody shall believe it.
+  if not holder then return {0, pause, (math.floor(now / 1000) + pause) * 1000 - 1, 'guard', 0} end
   local process, lingers = string.match(holder, '^(%x+)%.%x+(~?)$')
   return {0, redis.call('PTTL', lock), tonumber(last) or 0, process or '', lingers == '~' and 1 or 0}
 end

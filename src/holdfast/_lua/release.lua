@@ -1,6 +1,7 @@
 -- Give back what a token has, and hand the lock over to the next in line.
--- KEYS     lock, state, queue
--- ARGV     token; 'release': the lock | 'leave': the place in the queue too | 'bury': and refuse this token from now on
+-- KEYS     lock, state, queue; marker, if the lock has guard=
+-- ARGV     token; 'release': the lock | 'leave': the place in the queue too | 'bury': and refuse this token from now on; with a
+--          marker the longest lease in ms
 -- RETURNS  1 it was held, and is not any more | 0 the lock was free | -1 somebody else's value is there, and stays
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
@@ -34,6 +35,8 @@ if mode == 'bury' then
   keep_alive(state, queue, fields[4], 0, now_us())
 end
 if waiters > 0 and answer ~= -1 then
-  hand_over(lock, state, queue, now_us(), false, fields[1])
+  local now = now_us()
+-- INCLUDE  _pause
+  if not (pause or denied) then hand_over(lock, state, queue, now, false, fields[1]) end
 end
 return answer

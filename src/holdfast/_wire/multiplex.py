@@ -291,7 +291,7 @@ class Multiplex:
                 for reply in await asyncio.gather(*replies):
                     if isinstance(reply, hiredis.ReplyError):
                         raise Refused(str(reply), endpoint.address)
-                protocol.why = str
+                protocol.why = str  # it is in: what ends it from now on has nothing to do with certificates
         except BaseException as error:
             protocol.abort("closed")
             if isinstance(error, OSError | TimeoutError | Unknown | ServerError):

@@ -6,6 +6,7 @@ verify the role of the server that was named, ask again whenever a connection is
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from time import monotonic
 from typing import Any
@@ -140,14 +141,14 @@ def watched(
     return endpoint
 
 
-def of_client(client: Any, facts: dict[str, Any], watcher: Any) -> Endpoint:
-    """The service of a client of redis-py or valkey-py, by its ``Sentinel.master_for``. ``watcher``: makes an endpoint of a
-    client."""
+def of_client(client: Any, facts: dict[str, Any], endpoint_of: Callable[[Any], Endpoint]) -> Endpoint:
+    """The service of a client of redis-py or valkey-py, by its ``Sentinel.master_for``. ``endpoint_of``: makes an endpoint of
+    the client of one Sentinel."""
     pool = client.connection_pool
     manager = pool.sentinel_manager
     return watched(
         pool.service_name,
-        [watcher(sentinel) for sentinel in manager.sentinels],
+        [endpoint_of(sentinel) for sentinel in manager.sentinels],
         facts,
         manager.min_other_sentinels,
         getattr(manager, "_force_master_ip", None),

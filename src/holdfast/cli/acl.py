@@ -26,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--key", action="append", default=[], metavar="PATTERN", help="keys of locks that have key=; may be repeated")
     add("--sentinel", action="store_true", help="clients find the server by Sentinels, and ask it whether it is the primary")
     add("--replicas", action="store_true", help="locks are to be acknowledged by replicas (replicas=n)")
+    add("--guarded", action="store_true", help="locks have guard=: what the server may have forgotten is waited out")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--redlock", action="store_true", help="the server is one of several that hold a lock together")
     kind.add_argument("--cluster", action="store_true", help="the server is one of a Cluster: give the line to each of them")
@@ -49,7 +50,10 @@ def main(args: argparse.Namespace) -> int:
         args.parser.error("--user: a name without spaces")
     try:
         words = _access.rule(
-            ["lock", *(name for name in ("redlock", "cluster", "sentinel", "replicas", "guard") if getattr(args, name))],
+            [
+                "lock",
+                *(name for name in ("redlock", "cluster", "sentinel", "replicas", "guarded", "guard") if getattr(args, name)),
+            ],
             prefix=args.prefix,
             raw_keys=args.key,
             guarded=args.guard,

@@ -22,10 +22,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Exit codes: 0 all servers vote, 1 a majority does, 2 no lock can be had, 64 bad usage.\n"
         "Of init: 0 all are declared, or were before, 2 not all."
     )
-    parser.add_argument("action", nargs="?", choices=("init",), help="declare servers new: they hold no lock they could forget")
+    parser.add_argument(
+        "action", nargs="?", choices=("init",), help="declare servers new, or one: they hold no lock they could forget"
+    )
     servers.add_options(parser)
     parser.add_argument(
-        "--max-ttl", metavar="TIME", type=positive_duration, default=60.0, help="the longest lease on these servers (60)"
+        "--max-ttl",
+        metavar="TIME",
+        type=positive_duration,
+        default=60.0,
+        help="the longest lease on these servers: max_ttl=, or guard= (60)",
     )
     parser.add_argument("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
     parser.add_argument("--force", action="store_true", help="init: whatever the servers remember")
@@ -47,25 +53,16 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _declare(urls: list[str], args: argparse.Namespace) -> int:
-    from holdfast import _redlock, declare_new
-    from holdfast.doctor import nodes
+    from holdfast import declare_new
 
-    if not args.force:
-        found = nodes.look(*_redlock.find(urls, "sync", args.max_ttl), args.prefix)
-        blank = [node.name for node in found if node.marker is None and not node.facts.error]
-        if blank and any(node.marker for node in found):
-            output.say(
-                f"nodes init: others remember what was agreed on, {', '.join(blank)} may have forgotten locks that are held; "
-                f"left alone, it votes by itself after {args.max_ttl:g} s; --force declares it new all the same"
-            )
-            return 2
-    results = declare_new(urls, max_ttl=args.max_ttl, force=args.force)
+    # One alone is a server of guarded locks.
+    results = declare_new(urls[0] if len(urls) == 1 else urls, max_ttl=args.max_ttl, force=args.force)
     if args.json:
         print(json.dumps({output.clean(name): output.clean(text) for name, text in results.items()}))
     else:
         for name, text in results.items():
             print(output.clean(f"{name}: {text}"))
-    return 0 if all(text.startswith(("declared", "votes already")) for text in results.values()) else 2
+    return 0 if all(text.startswith(("declared", "ready")) for text in results.values()) else 2
 
 
 def _show(urls: list[str], args: argparse.Namespace) -> int:

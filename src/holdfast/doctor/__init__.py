@@ -55,8 +55,7 @@ def examine(client: object, *, ttl: float = 30.0, replicas: int = 0, prefix: str
     tenths of a second. Raises ConfigError.
     """
     clients = list(client) if isinstance(client, list | tuple) else [client]
-    if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
-        raise ConfigError(f"replicas must be a whole number from 0, not {replicas!r}", parameter="replicas")
+    replicas = _face.whole_number(replicas, "replicas")
     seconds = _face.seconds(ttl, "ttl", _face.MIN_TTL)
     endpoints = [_endpoint(one) for one in clients]
     if any(endpoint.cluster is not None for endpoint in endpoints) and (replicas or len(clients) > 1):

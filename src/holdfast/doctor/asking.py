@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from hiredis import ReplyError
 
 from holdfast import _access
+from holdfast._core.attempt import GUARD
+from holdfast._core.ballot import MARKER
 from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
 from holdfast._core.requests import Command, Refused, Run, WireError
 from holdfast._lua import Script
@@ -242,17 +244,21 @@ def _hears(inbox: Blocking) -> bool:
         return False
 
 
+def literal(prefix: str) -> str:
+    """Of a pattern of keys: what matches this, and nothing else."""
+    return re.sub(r"([*?\[\]\\])", r"\\\1", prefix)
+
+
 def look_at_keys(line: Line, prefix: str) -> Keys | None:
     """At those of locks, as far as time allows. None if the server does not let us."""
     found, cursor, end = Keys(), b"0", time.monotonic() + LOOK
-    pattern = re.sub(r"([*?\[\]\\])", r"\\\1", prefix) + "*"
     while time.monotonic() < end:
-        reply = line.ask("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+        reply = line.ask("SCAN", cursor, "MATCH", f"{literal(prefix)}*", "COUNT", 1000)
         if isinstance(reply, ReplyError):
             return None
         cursor, page = reply
         for key in page:
-            if key == b"hf:marker":  # what a quorum has agreed on is to stay
+            if key in {MARKER, GUARD}:  # what is remembered of the longest lease is to stay
                 continue
             left = line.ask("PTTL", key)
             if isinstance(left, ReplyError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import statistics
 import time
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from holdfast._core.ballot import MARKER, Panel
 from holdfast._core.requests import WireError
 from holdfast._wire.blocking import Connection
 from holdfast._wire.endpoint import Endpoint
-from holdfast.doctor.asking import LOOK, Line, clock, read_info
+from holdfast.doctor.asking import LOOK, Line, clock, literal, read_info
 from holdfast.doctor.facts import Facts
 from holdfast.doctor.judging import flavour
 from holdfast.doctor.places import PATIENCE
@@ -72,7 +71,7 @@ def _look(name: str, endpoint: Endpoint, prefix: str) -> Node:
 def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
     """Number of locks, as far as time allows, and whether there may be more."""
     found, cursor, end = 0, b"0", time.monotonic() + LOOK
-    pattern = re.sub(r"([*?\[\]\\])", r"\\\1", prefix) + "{*}"
+    pattern = literal(prefix) + "{*}"
     while True:
         reply = line.ask("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
         if isinstance(reply, ReplyError):

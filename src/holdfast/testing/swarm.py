@@ -17,6 +17,7 @@ from holdfast._core.requests import Sleep
 from holdfast.testing import checkers
 from holdfast.testing.history import Event
 from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.judge.evidence import UNSETTLING
 from holdfast.testing.judge.rules import Limits, Violation
 from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import FAULTS, mishaps
@@ -34,6 +35,9 @@ SET_BACK = 10.0
 
 ODD = 1.5
 """A worker with a longer lease than the others has one that is so much longer."""
+
+GUARDED = 0.5
+"""The part of the histories with a server that may forget in which locks have guard=."""
 
 PROMPT = 20
 """Trips that a last message may take to arrive."""
@@ -77,11 +81,18 @@ class Profile:
     linger: float = 0.0
     max_passes: int = 32
     max_pass_time: float = 0.01
+    guard: float = 0.0
+    """As the lock's: the server was declared new."""
 
     @property
     def longest(self) -> float:
         """The longest lease."""
         return self.ttl if self.odd < 0 else ODD * self.ttl
+
+    @property
+    def waits(self) -> float:
+        """For so long a server that may have forgotten grants nothing."""
+        return 1.02 * self.guard
 
 
 def draw(rng: random.Random) -> Profile:
@@ -189,7 +200,16 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
     kinds = {kind for _, kind, _ in profile.faults}
     if "amnesia" in kinds:
         server.keep_past()
-    sharing = {"linger": profile.linger, "max_passes": profile.max_passes, "max_pass_time": profile.max_pass_time}
+    # Drawn apart, so that all other seeds are the histories that they are without it.
+    if kinds & {"amnesia", "flush", "restart"} and random.Random(f"guard {seed}").random() < GUARDED:
+        profile.guard = max(CLAIM, profile.longest)
+        server.declare(profile.guard)
+    sharing = {
+        "linger": profile.linger,
+        "max_passes": profile.max_passes,
+        "max_pass_time": profile.max_pass_time,
+        "guard": profile.guard,
+    }
     specs, odd = (
         {name: spec(name, ttl=ttl, renew=profile.renew, max_hold=profile.max_hold, **sharing) for name in "xy"}
         for ttl in (profile.ttl, ODD * profile.ttl)
@@ -248,12 +268,13 @@ def limits(profile: Profile) -> Limits:
     handover = 10.0 if slow else 0.1 + 20 * profile.latency if calm else 3.5
     return Limits(
         notice=notice,
-        handover=handover,
+        handover=handover + profile.waits,
         lag=5.0 if slow else 1.2,
         linger=profile.linger,
         passes=profile.max_passes,
         pass_time=profile.max_pass_time,
         recall=calm and not slow and profile.latency < 0.01,
+        excuses=UNSETTLING - {"amnesia"} if profile.guard else UNSETTLING,
     )
 
 
@@ -269,5 +290,5 @@ def settle(world: World, profile: Profile) -> None:
     world.pass_time(PROMPT * profile.latency + profile.linger)
     told_at_once(world)
     healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
-    world.pass_time(healed + profile.longest + CLAIM + 3.0 + SET_BACK)
+    world.pass_time(healed + profile.longest + profile.waits + CLAIM + 3.0 + SET_BACK)
     write_the_end(world)

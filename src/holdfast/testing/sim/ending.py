@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast._core.attempt import GUARD
+from holdfast._core.ballot import MARKER
 from holdfast.testing.sim.world import World
 
-MARKER = b"hf:marker"
-"""What a server knows of itself: the one key of ours without an expiry."""
+MARKERS = {MARKER, GUARD}
+"""What a server knows of itself: the only keys of ours without an expiry."""
 
 
 def write_the_end(world: World) -> None:
@@ -49,7 +51,7 @@ def leftovers(world: World) -> list[str]:
         now_ms = server.keyspace.now // 1000
         for key, kind, value, expires in server.keyspace.dump():
             name = key.decode("ascii", "replace")
-            if expires is None and value != b"foreign" and key != MARKER:
+            if expires is None and value != b"foreign" and key not in MARKERS:
                 found.append(f"{name} has no expiry")
             if kind == b"string" and key in server.locks and value != b"foreign":
                 found.append(f"{name} is held")

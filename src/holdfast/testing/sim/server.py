@@ -7,6 +7,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.attempt import GUARD, milliseconds
+from holdfast._core.ballot import DECLARE
 from holdfast._core.mutex import ACQUIRE, BLOCK
 from holdfast._core.requests import Call, Command, Refused, Run
 from holdfast.testing.keyspace import Keyspace, ReplyError
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 WALL = 700_000_000.0
 """The server's clock shows so much more than true time: about what real ones do."""
 
-ASKS_FOR_NO_MORE = 3
-"""Arguments of an acquire that does not ask for more fences."""
+MORE = 3
+"""Which argument of an acquire says for how many more fences it asks."""
 
 REMEMBERED = 200
 """States of the memory that are kept, for a restart that has lost the last of them."""
@@ -117,7 +119,7 @@ class Server:
         if self._past is not None:
             self._remember()
         if isinstance(call, Run) or call.args[0] not in {"PING", "SUBSCRIBE"}:
-            self.look(more=isinstance(call, Run) and call.script is ACQUIRE and len(call.args) > ASKS_FOR_NO_MORE)
+            self.look(more=isinstance(call, Run) and call.script is ACQUIRE and call.args[MORE:][:1] not in {(), (0,)})
         if isinstance(raw, ReplyError):
             return [Refused(str(raw), self.name)]
         return [raw]
@@ -178,6 +180,11 @@ class Server:
         return self.world.drawn_for(value.decode("ascii", "replace"))
 
     # Its life
+
+    def declare(self, longest: float) -> None:
+        """It is new, and has forgotten nothing: locks with guard= are granted at once."""
+        self.keyspace.now = self._tick()
+        self.keyspace.run(DECLARE, (GUARD,), (milliseconds(longest), "", 0))
 
     def keep_past(self) -> None:
         """From now on, remember what the memory was, so that a restart may have lost the last of it."""
