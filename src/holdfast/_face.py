@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Trouble = WireError | KeyConflict | TooFew | Disagreement
 """What may come of taking a lock, as the core says it."""
 
-MAX_GUARDED = 60.0
+LONGEST_LEASE = 60.0
 """Seconds of the longest lease where users name none: of guarded locks, and of those on several servers."""
 
 MIN_TTL = 0.05
@@ -58,7 +58,7 @@ def _longest(guard: object) -> float:
     if guard is False:
         return 0.0
     # A hand-over is a lease, too: of as many seconds as the winner has to take it up.
-    return MAX_GUARDED if guard is True else seconds(guard, "guard", CLAIM)
+    return LONGEST_LEASE if guard is True else seconds(guard, "guard", CLAIM)
 
 
 def checked_wait(wait: object) -> float | None:

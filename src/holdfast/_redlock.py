@@ -101,7 +101,7 @@ class BaseRedlock(_face.BaseLock, Generic[L]):
         key: str | bytes | None = None,
         max_passes: int = 32,
         max_pass_time: float = 0.01,
-        max_ttl: float = 60.0,
+        max_ttl: float = _face.LONGEST_LEASE,
         answer_within: float = 0.2,
         **mistaken: Never,
     ) -> None:

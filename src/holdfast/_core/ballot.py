@@ -15,6 +15,9 @@ from holdfast._lua import Script, whole_number
 MARKER = b"hf:marker"
 """The key with which a server that votes remembers that it has not forgotten (`_lua/_marker.lua`)."""
 
+DECLARED, READY = "declared new: ready now", "ready already"
+"""What `declare_new` answers of a server that may grant locks now."""
+
 AGREE = (
     "give all who use these servers the same list of them, or the same names for them, and the same max_ttl; to change what "
     "was agreed on, end all who use them and declare them again: holdfast nodes init --force, or declare_new(..., force=True)"
@@ -163,9 +166,9 @@ def _read_vote(raw: object) -> Reply:
 def _read_declared(raw: object) -> str:
     match raw:
         case [1]:
-            return "declared new: ready now"
+            return DECLARED
         case [0]:
-            return "ready already"
+            return READY
         case [-6, int(ms)]:
             return f"another longest lease was agreed on: {ms / 1000:g} s"
         case [-7, bytes()]:

@@ -54,6 +54,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _declare(urls: list[str], args: argparse.Namespace) -> int:
     from holdfast import _redlock, declare_new
+    from holdfast._core.ballot import DECLARED, READY
     from holdfast.doctor import nodes
 
     alone = urls[0] if len(urls) == 1 else None  # a server of guarded locks: what it has forgotten, no other one remembers
@@ -72,7 +73,7 @@ def _declare(urls: list[str], args: argparse.Namespace) -> int:
     else:
         for name, text in results.items():
             print(output.clean(f"{name}: {text}"))
-    return 0 if all(text.startswith(("declared", "ready")) for text in results.values()) else 2
+    return 0 if {DECLARED, READY}.issuperset(results.values()) else 2
 
 
 def _show(urls: list[str], args: argparse.Namespace) -> int:
