@@ -114,8 +114,8 @@ ASKING = (
     _core(
         "release-buries-nothing",
         "mutex",
-        '(token, "bury" if doubt else "release")',
-        '(token, "release")',
+        '(token, "bury" if doubt else "release", *',
+        '(token, "release", *',
         "after the release, a late copy of the request takes the lock again",
     ),
 )

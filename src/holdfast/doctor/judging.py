@@ -165,7 +165,7 @@ def _persistence(facts: Facts, terms: Terms) -> Iterator[Finding]:
     if terms.redlock:
         yield Finding("ok", "persistence", "may be as it is: a server that was started again does not vote for a while")
         return
-    fences = "or check fences: see the page on promises"
+    fences = f"or {_without_memory(facts)}"
     if info.get("aof_enabled") != "1":
         why = "after a restart it has forgotten its locks, and gives them away while they are held"
         snapshots = facts.setting("save")
@@ -179,6 +179,11 @@ def _persistence(facts: Facts, terms: Terms) -> Iterator[Finding]:
         why = "the locks of the last second are lost with its power, and given away while they are held"
         said = f"append-only file, appendfsync {fsync or 'not told'}"
         yield Finding("note", "persistence", said, why, f"appendfsync always; {fences}")
+
+
+def _without_memory(facts: Facts) -> str:
+    """What helps where a server may lose locks."""
+    return f"{'' if facts.connection.cluster else 'guard=, or '}check fences: see the page on promises"
 
 
 def _replication(facts: Facts, terms: Terms) -> Iterator[Finding]:
@@ -197,7 +202,7 @@ def _replication(facts: Facts, terms: Terms) -> Iterator[Finding]:
             yield Finding("warning", "replicas", said, why, "min-replicas-to-write 1, min-replicas-max-lag 10")
         elif not terms.replicas:
             why = "replication is asynchronous: a fail-over may lose the newest locks"
-            yield Finding("note", "replicas", said, why, "check fences: see the page on promises")
+            yield Finding("note", "replicas", said, why, _without_memory(facts))
     elif facts.connection.cluster and "connected_slaves" in (facts.info or {}):
         why = "while it is away its locks cannot be had: nobody takes its place"
         yield Finding("note", "replicas", "no replica", why, "a replica for each primary")
