@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Trouble = WireError | KeyConflict | TooFew | Disagreement
 """What may come of taking a lock, as the core says it."""
 
-MAX_GUARDED = 60.0
+LONGEST_LEASE = 60.0
 """Seconds of the longest lease where users name none: of guarded locks, and of those on several servers."""
 
 MIN_TTL = 0.05
@@ -58,7 +58,7 @@ def _longest(guard: object) -> float:
     if guard is False:
         return 0.0
     # A hand-over is a lease, too: of as many seconds as the winner has to take it up.
-    return MAX_GUARDED if guard is True else seconds(guard, "guard", CLAIM)
+    return LONGEST_LEASE if guard is True else seconds(guard, "guard", CLAIM)
 
 
 def checked_wait(wait: object) -> float | None:
@@ -80,7 +80,7 @@ def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
 def _of_the_user() -> int:
     """For ``warnings.warn``: the level of the line that is not ours."""
     level, frame = 1, sys._getframe(1)  # noqa: SLF001
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("holdfast."):
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("holdfast."):
         level, frame = level + 1, frame.f_back
     return level
 

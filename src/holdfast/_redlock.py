@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, Never, NoReturn, TypeVar
 from holdfast import _face, _lease
 from holdfast._core import quorum, sharing
 from holdfast._core.attempt import GUARD, Attempt, Grant, milliseconds
-from holdfast._core.ballot import DECLARE, Candidate, Count, Disagreement, Heard, Panel, TooFew
+from holdfast._core.ballot import DECLARE, DECLARED, READY, Candidate, Count, Disagreement, Heard, Panel, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.names import side_key
 from holdfast._core.polling import GiveBack, Poll
@@ -103,7 +103,7 @@ class BaseRedlock(_face.BaseLock, Generic[L]):
         key: str | bytes | None = None,
         max_passes: int = 32,
         max_pass_time: float = 0.01,
-        max_ttl: float = 60.0,
+        max_ttl: float = _face.LONGEST_LEASE,
         answer_within: float = 0.2,
         **mistaken: Never,
     ) -> None:
@@ -284,9 +284,9 @@ def _declared(code: Any, new: str = "") -> str:
         case str():
             said = code
         case [1]:
-            said = "declared new: ready now"
+            said = DECLARED
         case [0]:
-            said = "ready already"
+            said = READY
         case [2]:
             said = new or f"not declared: others vote already, so this one {FORGOTTEN}; it votes by itself, later"
         case [-5, int(ms)]:

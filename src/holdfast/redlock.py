@@ -43,7 +43,7 @@ class Redlock(BaseRedlock[Lease], locks.Lock):
 def declare_new(
     servers: object | Sequence[object] | Mapping[str, object],
     *,
-    max_ttl: float = 60.0,
+    max_ttl: float = _face.LONGEST_LEASE,
     force: bool = False,
     timeout: float = 2.0,
 ) -> dict[str, str]:

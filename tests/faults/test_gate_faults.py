@@ -142,7 +142,7 @@ def test_a_holder_is_killed_while_we_stand_in_line(server: PrivateServer, admin:
 
 def test_a_process_is_killed_whose_threads_stand_in_line(server: PrivateServer, admin: Admin, name: str) -> None:
     """Its place ends three seconds after its last sign of life; nobody waits longer."""
-    holder, later = holdfast.Lock(server.url, name, ttl=5), holdfast.Lock(server.url + "?db=0", name, ttl=5)
+    holder, later = holdfast.Lock(server.url, name, ttl=5), holdfast.Lock(server.url.removesuffix("/0") + "?db=0", name, ttl=5)
     holder.acquire()
     with Peer("sync", server.url, name, ttl=5) as peer:
         peer.ask(f"[start(holdfast.Lock(url, {name!r}, ttl=5).acquire) for _ in range(4)] and None")

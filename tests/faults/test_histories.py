@@ -108,7 +108,12 @@ def forget(server: PrivateServer, proxy: Proxy, dice: random.Random) -> None:
         admin.redis.flushall()
 
 
+def any_of_these(server: PrivateServer, proxy: Proxy, dice: random.Random) -> None:
+    dice.choice([lose, lose, lose, slow, slow, stop, restart])(server, proxy, dice)
+
+
 HARMS: dict[str, tuple[Harm, float, set[str] | None]] = {
+    "any": (any_of_these, 0.08, None),
     "lose": (lose, 0.08, None),
     "slow": (slow, 0.05, None),
     "stop": (stop, 0.2, None),
@@ -127,8 +132,10 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.fault(16, 17, 18, 19, 20, 25, 31, 34, 39)
-@pytest.mark.parametrize("seconds", [1.2, pytest.param(20, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize(
+    ("harm", "seconds"),
+    [("any", 2.5), ("forget", 1.2), *(pytest.param(harm, 20, marks=pytest.mark.soak) for harm in HARMS if harm != "any")],
+)
 def test_histories(new_server: NewServer, folder: Path, name: str, harm: str, seconds: float) -> None:
     """One holder at a time, fences in order, late writes refused, nobody waits in vain, nothing left behind."""
     do, pause, rules = HARMS[harm]
