@@ -27,6 +27,8 @@ from holdfast.errors import ConfigError, HoldfastError, QuorumError
 
 MAX_SERVERS = 99
 
+FORGOTTEN = "may have forgotten locks that are held (force declares it new all the same)"
+
 L = TypeVar("L", bound="BaseQuorumLease")
 
 
@@ -248,14 +250,51 @@ class BaseQuorumLease(_lease.BaseLease):
             await GiveBack(vote.giving_back(bury=True, timeout=vote.spec.timeout), number, vote.deadline)
 
 
-async def declare(panel: Panel, timeout: float, *, replace_agreement: bool) -> dict[str, str]:
-    """Operation behind `declare_new`: what became of each server."""
-    said = Heard(set(range(len(panel.names))))
-    force = int(replace_agreement)
-    call = Run(DECLARE, (panel.marker,), (milliseconds(panel.longest), panel.digest, force), timeout)
-    await Poll([call] * len(panel.names), said, timeout)
-    results = {}
-    for number, name in enumerate(panel.names):
-        answer = said.answers.get(number)
-        results[name] = answer.value if isinstance(answer, Answer) else str(answer or f"no answer within {timeout:g} s")
-    return results
+async def declare(panel: Panel, timeout: float, *, force: bool) -> dict[str, str]:
+    """Operation behind `declare_new`: what became of each server.
+
+    A server that has forgotten looks like a new one. So where others remember, it is left to wait, which ends by itself.
+    """
+    modes = ["1" if force else "0"] * len(panel.names)
+    if not force and len(modes) > 1:
+        found = await _declare(panel, timeout, ["?"] * len(modes))
+        away = [name for name, code in zip(panel.names, found, strict=True) if isinstance(code, str)]
+        if away:
+            return {
+                name: _declared(code, f"not declared: {', '.join(away)} may remember")
+                for name, code in zip(panel.names, found, strict=True)
+            }
+        if any(code[0] == 0 for code in found):
+            modes = ["+" if code[0] in {-6, -7} else "?" for code in found]
+    return dict(zip(panel.names, map(_declared, await _declare(panel, timeout, modes)), strict=True))
+
+
+async def _declare(panel: Panel, timeout: float, modes: list[str]) -> list[Any]:
+    """What each server answers; a text for one that does not."""
+    said = Heard(set(range(len(modes))))
+    agreed = milliseconds(panel.longest), panel.digest
+    await Poll([Run(DECLARE, (panel.marker,), (*agreed, mode), timeout) for mode in modes], said, timeout)
+    answers = [said.answers.get(number) for number in range(len(modes))]
+    return [a.value if isinstance(a, Answer) else str(a or f"no answer within {timeout:g} s") for a in answers]
+
+
+def _declared(code: Any, new: str = "") -> str:
+    """What became of a server, for a reader. ``new``: why one that looks new was left alone."""
+    match code:
+        case str():
+            said = code
+        case [1]:
+            said = "declared new: ready now"
+        case [0]:
+            said = "ready already"
+        case [2]:
+            said = new or f"not declared: others vote already, so this one {FORGOTTEN}; it votes by itself, later"
+        case [-5, int(ms)]:
+            said = f"not declared: it {FORGOTTEN}; it votes by itself in {ms / 1000:.1f} s"
+        case [-6, int(ms)]:
+            said = f"another longest lease was agreed on: {ms / 1000:g} s"
+        case [-7, bytes()]:
+            said = "it belongs to another list of servers"
+        case _:
+            said = f"unexpected answer {code!r}"
+    return said

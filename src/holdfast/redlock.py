@@ -55,4 +55,4 @@ def declare_new(
     another longest lease, or list of servers, that was agreed on before. Raises ConfigError.
     """
     endpoints, panel = _redlock.find_new(servers, _face.seconds(max_ttl, "max_ttl", _face.MIN_TTL))
-    return Driver(current(), endpoints).run(_redlock.declare(panel, timeout, replace_agreement=force))
+    return Driver(current(), endpoints).run(_redlock.declare(panel, timeout, force=force))

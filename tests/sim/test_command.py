@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing import __main__ as command
-from holdfast.testing import campaign, explore, scenarios, swarm
+from holdfast.testing import campaign, elections, explore, scenarios, swarm
 from holdfast.testing.history import Event, write
 from holdfast.testing.judge.rules import Violation
 
@@ -50,7 +50,7 @@ def test_what_fails_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_scenarios_are_listed_and_explored(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = run(monkeypatch, capsys, "explore")
     assert code == 0
-    assert [line.split()[0] for line in said.splitlines()] == list(scenarios.SCENARIOS)
+    assert [line.split()[0] for line in said.splitlines()] == list(elections.ALL)
     code, said = run(monkeypatch, capsys, "explore", "two")
     assert code == 0
     assert "all covered" in said
@@ -96,7 +96,7 @@ def test_what_is_no_seed_and_no_schedule_is_refused(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["holdfast.testing", "replay", which])
     assert command.main() == 2
-    assert "neither a seed (17) nor a scenario" in capsys.readouterr().err
+    assert "neither a seed (17, quorum:17) nor a scenario" in capsys.readouterr().err
 
 
 def test_hardly_any_histories_prove_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

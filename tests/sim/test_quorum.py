@@ -10,7 +10,7 @@ import pytest
 from holdfast.testing import quorum
 from holdfast.testing.campaign import ENOUGH_OF_SEVERAL, Tally, campaign
 from holdfast.testing.elections import ELECTIONS, UNGUARDED
-from holdfast.testing.explore import Report
+from holdfast.testing.explore import Report, explore
 
 HISTORIES, SECONDS = 1200, 15.0
 MANY = 20_000
@@ -62,7 +62,8 @@ def test_with_the_guard_there_are_not() -> None:
 
 
 def search(name: str) -> tuple[str, Report]:
-    return name, ELECTIONS[name].explore(most=300_000)
+    scenario = ELECTIONS[name]
+    return name, explore(scenario.build, scenario.settle, scenario.limits)
 
 
 @pytest.mark.soak

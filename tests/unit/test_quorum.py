@@ -526,6 +526,32 @@ def test_released_while_a_majority_is_silent(fate: Callable[[], Fate]) -> None:
     assert servers.clean(), "it is told again until it answers"
 
 
+def test_a_vote_for_more_that_was_not_waited_for_takes_nothing_later() -> None:
+    """Who passes the lock on asks for more time and fences; the release may overtake that, on another connection."""
+    servers = Servers(3, fates=lambda kind, nth, server: Slow() if (kind, nth, server) == ("vote", 1, 0) else None)
+    candidate = servers.candidate()
+    mandate = servers.taken(candidate)
+    assert servers.run(quorum.again(candidate, mandate, 33)) is not None
+    assert servers.release(mandate)
+    assert polled(servers, "yield") == [{0: "bury", 1: "release", 2: "release"}]
+    asked = [poll for poll in servers.trace if isinstance(poll, Poll)][1].calls[0]
+    assert isinstance(asked, Run)
+    servers.late.append((0, asked))
+    servers.late_ones_arrive()
+    assert servers.clean()
+
+
+def test_interrupted_while_it_asks_for_more() -> None:
+    servers = Servers(3)
+    candidate = servers.candidate()
+    mandate = servers.taken(candidate)
+    with pytest.raises(KeyboardInterrupt):
+        servers.run(quorum.again(candidate, mandate, 33), cancel=2)
+    servers.release(mandate)
+    servers.late_ones_arrive()
+    assert servers.clean()
+
+
 def test_released_after_a_majority_forgot() -> None:
     servers = Servers(3)
     mandate = servers.taken()

@@ -15,9 +15,6 @@ from holdfast._lua import Script, whole_number
 MARKER = b"hf:marker"
 """The key with which a server that votes remembers that it has not forgotten (`_lua/_marker.lua`)."""
 
-DECLARED, READY = "declared new: ready now", "ready already"
-"""What `declare_new` answers of a server that may grant locks now."""
-
 AGREE = (
     "give all who use these servers the same list of them, or the same names for them, and the same max_ttl; to change what "
     "was agreed on, end all who use them and declare them again: holdfast nodes init --force, or declare_new(..., force=True)"
@@ -163,24 +160,15 @@ def _read_vote(raw: object) -> Reply:
     return reply
 
 
-def _read_declared(raw: object) -> str:
-    match raw:
-        case [1]:
-            return DECLARED
-        case [0]:
-            return READY
-        case [-6, int(ms)]:
-            return f"another longest lease was agreed on: {ms / 1000:g} s"
-        case [-7, bytes()]:
-            return "it belongs to another list of servers"
-        case _:
-            return f"unexpected answer {raw!r}"
+def _read_declared(raw: object) -> list[Any]:
+    assert isinstance(raw, list)
+    return raw
 
 
 VOTE: Script[Reply] = Script("vote", _read_vote)
 CONFIRM: Script[int] = Script("confirm", whole_number)
 YIELD: Script[int] = Script("yield", whole_number)
-DECLARE: Script[str] = Script("declare", _read_declared)
+DECLARE: Script[list[Any]] = Script("declare", _read_declared)
 
 
 class Tally(Protocol):

@@ -62,7 +62,7 @@ class Board:
         for number, node in enumerate(self.nodes):  # also where it was refused first: who asks again may have got it there
             vote = tenure.votes.get(number, some)
             node.renewing.forget(vote.token)
-            node.insist(vote.giving_back(bury=False, timeout=vote.spec.timeout), vote.deadline, back)
+            node.insist(vote.giving_back(bury=number in tenure.doubtful, timeout=vote.spec.timeout), vote.deadline, back)
 
     def close(self, error: WireError) -> None:
         """This process stops: nobody waits any more; the keeper's mutex is held."""

@@ -193,9 +193,12 @@ async def again(candidate: Attempt, mandate: Tenure, more: int) -> Answer[Held] 
     assert isinstance(candidate, Candidate)
     assert isinstance(mandate, Mandate)
     asking = replace(candidate, token=mandate.token, hope="", hints=set(), voted=[])
-    ballot = await _vote(asking, await Now(), more)
+    try:
+        ballot = await _vote(asking, await Now(), more)
+    finally:  # a copy under way would take what has been given back meanwhile, on another connection
+        mandate.doubts(number for number, mode in enumerate(asking.voted) if mode == "bury")
     granted = ballot.granted()
-    held: Held | None = Held(0, 0)
+    held: Held | None = Held(0, candidate.gate.last if candidate.gate is not None else 0)
     if ballot.reached and more:
         held = await _agree(asking, granted, await Now() + asking.spec.timeout)
     if not ballot.reached or held is None:
@@ -311,7 +314,8 @@ async def release(candidate: Candidate, mandate: Mandate) -> bool:
     spec, panel, votes = candidate.spec, candidate.panel, mandate.votes
     calls: list[Call | None] = []
     for number in range(len(panel.names)):
-        mode = "release" if number not in votes or votes[number].believed else "bury"
+        doubt = number in mandate.doubtful or (number in votes and not votes[number].believed)
+        mode = "bury" if doubt else "release"
         calls.append(Run(YIELD, spec.keys, (mandate.token, mode, mandate.hope), PATIENT))
     count = Count(len(calls), panel.majority)
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from holdfast._core.attempt import Grant, margin
 from holdfast._core.ballot import YIELD
 from holdfast._core.renewing import Tenure
@@ -37,14 +39,14 @@ class Vote(Tenure):
         return self.whole if self.whole.falls() else None
 
     def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
-        mode = "bury" if bury or not self.believed else "release"
+        mode = "bury" if bury or self.doubt or not self.believed else "release"
         return Run(YIELD, self.spec.keys, (self.token, mode, self.whole.hope), timeout)
 
 
 class Mandate(Tenure):
     """The lease as a whole: good for as long as a majority of the votes is. Nothing renews it but them."""
 
-    __slots__ = ("_least", "hope", "majority", "votes")
+    __slots__ = ("_least", "doubtful", "hope", "majority", "votes")
 
     def __init__(self, grant: Grant, majority: int, hope: str) -> None:
         self.votes: dict[int, Vote] = {}
@@ -52,6 +54,8 @@ class Mandate(Tenure):
         self.majority = majority
         self.hope = hope
         """Under which the servers know that who took it has waited; some may remember that still."""
+        self.doubtful: set[int] = set()
+        """Servers that may still carry out a vote of ours, as they have not answered one."""
         self._least = grant.deadline
         super().__init__(grant)
 
@@ -82,6 +86,13 @@ class Mandate(Tenure):
         super().end()
         for vote in self.votes.values():
             vote.end()
+
+    def doubts(self, servers: Iterable[int]) -> None:
+        """These may still carry out a vote of ours."""
+        for number in servers:
+            self.doubtful.add(number)
+            if number in self.votes:
+                self.votes[number].doubt = True
 
     def falls(self) -> bool:
         """True if the lease is lost, and nobody has noticed before: too few of the votes are left."""

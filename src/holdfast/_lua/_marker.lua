@@ -5,12 +5,16 @@
 --                declared new), lease = the longest lease (ms), servers = digest of the servers that vote together, if any
 -- MODEL           models/amnesia.pml
 
+local function run_id()
+  local info = redis.call('INFO', 'server')
+  local _, at = string.find(info, 'run_id:', 1, true)  -- plain text, as a pattern takes twice the time
+  return string.sub(info, at + 1, at + 40)
+end
+
 -- The server's run id, and what it answers instead of a grant; nil if it may grant. A restart, a flushed or replaced data set
 -- and a promoted replica all show here, whatever happened to the caller's connection.
 local function quarantine(marker, longest, servers, now)
-  local info = redis.call('INFO', 'server')
-  local _, at = string.find(info, 'run_id:', 1, true)  -- plain text, as a pattern takes twice the time
-  local run = string.sub(info, at + 1, at + 40)
+  local run = run_id()
   local fields = redis.pcall('HMGET', marker, 'run', 'since', 'lease', 'servers')
   if fields.err then return run, refused(marker, fields) end
   if fields[3] and tonumber(fields[3]) ~= longest then return run, {-6, tonumber(fields[3])} end

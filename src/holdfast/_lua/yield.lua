@@ -38,7 +38,7 @@ if mode == 'bury' then
   redis.call('HSET', state, 'dead', string.sub(dead, -100 * (#token + 1)))
   keep_alive(state, hopefuls, fields[3], 0, now)
 end
-if (mode == 'release' and answer == 1) or (gone and answer ~= -1) then
+if (mode ~= 'leave' and answer == 1) or (gone and answer ~= -1) then
   for _ = 1, 100 do
     local first = redis.call('ZRANGE', hopefuls, 0, 0, 'WITHSCORES')
     if not first[1] then break end

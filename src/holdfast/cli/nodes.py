@@ -53,27 +53,16 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _declare(urls: list[str], args: argparse.Namespace) -> int:
-    from holdfast import _redlock, declare_new
-    from holdfast._core.ballot import DECLARED, READY
-    from holdfast.doctor import nodes
+    from holdfast import declare_new
 
-    alone = urls[0] if len(urls) == 1 else None  # a server of guarded locks: what it has forgotten, no other one remembers
-    if not args.force and alone is None:
-        found = nodes.look(*_redlock.find(urls, "sync", args.max_ttl), args.prefix)
-        blank = [node.name for node in found if node.marker is None and not node.facts.error]
-        if blank and any(node.marker for node in found):
-            output.say(
-                f"nodes init: others remember what was agreed on, {', '.join(blank)} may have forgotten locks that are held; "
-                f"left alone, it votes by itself after {args.max_ttl:g} s; --force declares it new all the same"
-            )
-            return 2
-    results = declare_new(alone or urls, max_ttl=args.max_ttl, force=args.force)
+    # One alone is a server of guarded locks.
+    results = declare_new(urls[0] if len(urls) == 1 else urls, max_ttl=args.max_ttl, force=args.force)
     if args.json:
         print(json.dumps({output.clean(name): output.clean(text) for name, text in results.items()}))
     else:
         for name, text in results.items():
             print(output.clean(f"{name}: {text}"))
-    return 0 if {DECLARED, READY}.issuperset(results.values()) else 2
+    return 0 if all(text.startswith(("declared", "ready")) for text in results.values()) else 2
 
 
 def _show(urls: list[str], args: argparse.Namespace) -> int:

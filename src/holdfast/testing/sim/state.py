@@ -277,9 +277,9 @@ class Fingerprint:
 
     def _mandate(self, mandate: Mandate) -> None:
         self._tenure(mandate)
-        self._put(mandate.hope)
-        self._float(mandate._least)  # noqa: SLF001
         self._text(mandate.hope)
+        self._put(*sorted(mandate.doubtful))
+        self._float(mandate._least)  # noqa: SLF001
         self._dict(mandate.votes)
 
     def _count(self, count: Count) -> None:
