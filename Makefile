@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/holdfast demo
 
 test: $(READY) lint types
-	$(BIN)/pytest -m "not soak"
+	$(BIN)/pytest -m "not soak" -n 2 --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

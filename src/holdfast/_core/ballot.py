@@ -15,9 +15,6 @@ from holdfast._lua import Script, whole_number
 MARKER = b"hf:marker"
 """The key with which a server that votes remembers that it has not forgotten (`_lua/_marker.lua`)."""
 
-DECLARED, READY = "declared new: ready now", "ready already"
-"""What `declare_new` answers of a server that may grant locks now."""
-
 AGREE = (
     "give all who use these servers the same list of them, or the same names for them, and the same max_ttl; to change what "
     "was agreed on, end all who use them and declare them again: holdfast nodes init --force, or declare_new(..., force=True)"
