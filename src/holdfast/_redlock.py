@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, Never, NoReturn, TypeVar
 from holdfast import _face, _lease
 from holdfast._core import quorum, sharing
 from holdfast._core.attempt import GUARD, Attempt, Grant, milliseconds
-from holdfast._core.ballot import DECLARE, DECLARED, READY, Candidate, Count, Disagreement, Heard, Panel, TooFew
+from holdfast._core.ballot import DECLARE, Candidate, Count, Disagreement, Heard, Panel, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.names import side_key
 from holdfast._core.polling import GiveBack, Poll
@@ -26,6 +26,8 @@ from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import ConfigError, HoldfastError, QuorumError
 
 MAX_SERVERS = 99
+
+DECLARED, READY = "declared new: ready now", "ready already"
 
 FORGOTTEN = "may have forgotten locks that are held (force declares it new all the same)"
 
