@@ -199,7 +199,7 @@ UNDOING = (
     _lua(
         "nobody-is-told",
         "yield",
-        "if (mode == 'release' and answer == 1) or",
+        "if (mode ~= 'leave' and answer == 1) or",
         "if",
         "a release tells nobody that the lock is free",
     ),

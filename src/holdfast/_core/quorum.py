@@ -208,7 +208,9 @@ async def again(candidate: Attempt, mandate: Tenure, more: int) -> Answer[Held] 
     for number, answer in granted.items():
         vote = mandate.votes.get(number)
         if vote is not None and not vote.lost:
-            vote.deadline, vote.believed = max(vote.deadline, answer.sent + length), True
+            vote.believed = True
+            if vote.answered_at >= vote.asked_at:
+                vote.deadline = max(vote.deadline, answer.sent + length)
     sent = min(answer.sent for answer in granted.values())
     return Answer(held, sent, sent)
 

@@ -13,13 +13,15 @@ from holdfast._core.requests import Run
 class Vote(Tenure):
     """What one server has granted; or may have, without our knowledge. Renewed as any lease on that server is."""
 
-    __slots__ = ("believed", "server", "whole")
+    __slots__ = ("answered_at", "believed", "server", "whole")
 
     def __init__(self, grant: Grant, whole: Mandate, server: str, believed: bool) -> None:
         super().__init__(grant)
         self.whole = whole
         self.gate = grant.attempt.gate
         self.server = server
+        self.answered_at = 0.0
+        """Number of the last renewal that was answered. Where another is under way, it may be for less, and come last."""
         self.believed = believed
         """The server has said so. Else it has not answered yet; the first renewal will tell, and comes as soon as the answer
         should have: until then the lease does not bear the loss of another one."""
@@ -33,6 +35,7 @@ class Vote(Tenure):
 
     def renewed(self, made: float, sent: float, ttl: float) -> None:
         super().renewed(made, sent, ttl)
+        self.answered_at = max(self.answered_at, made)
         self.believed = self.believed or made >= self.asked_at
 
     def lost_with_it(self) -> Tenure | None:

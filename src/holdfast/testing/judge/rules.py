@@ -106,7 +106,8 @@ def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """Who asks after somebody has taken the lock gets a greater fence. Compared with the highest fence of those taken before
     the question; the order of two answers that were both under way says nothing. Excused as in R2; and what was passed on in a
     process when the server had forgotten its lock, or given it to somebody else, by a fault as in R1. Where several
-    servers have to agree, who takes the lock after another one had it gets a greater fence, whoever has asked first."""
+    servers have to agree, who takes the lock after another one had it gets a greater fence, whoever has asked first; but for a
+    fault as in R1."""
     for scene in case.scenes.values():
         for number, hold in enumerate(scene.holds):
             top = hold.ask.top if hold.ask else None
@@ -120,7 +121,7 @@ def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 after = had_before or (asked_after and other.since <= asked)
                 if not after or other is hold or other.fence < hold.fence or _forgot(case, other, hold, limits):
                     continue
-                if not (hold.received and case.unsettled(hold, other)):
+                if not ((hold.received or not asked_after) and case.unsettled(hold, other)):
                     text = (
                         f"{hold.who} asked at {case.ms(asked)}, after {other.who} had fence {other.fence}, and got {hold.fence}"
                     )
