@@ -270,7 +270,7 @@ def test_one_that_voted_forgets(five: Five, face: Face, name: str, how: str, dec
     with_each((3, 4), lambda number: five.proxies[number].up())
     forget(five, 0, how)
     if declared:
-        holdfast.declare_new(five.urls, max_ttl=MAX_TTL)
+        holdfast.declare_new(five.urls, max_ttl=MAX_TTL, force=True)
     taken = both = False
     while not taken and lock.lease.remaining():
         with suppress(holdfast.QuorumError):  # its connections to those that were cut off may be of old
