@@ -307,8 +307,10 @@ class Multiplex:
 
     async def close(self) -> None:
         """Close, and let the loop finish doing so."""
-        if self._opening is not None:
-            self._opening.cancel()
+        opening = self._opening
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait([opening])  # or the loop might end before it has let go of its socket
         protocol, self._protocol = self._protocol, None
         self.told.clear()
         self._refuse(NotSent(f"{self.endpoint.address}: closed", self.endpoint.address))
