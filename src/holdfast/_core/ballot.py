@@ -308,7 +308,8 @@ def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:
     if answer is None:
         return "was not waited for" if decided else "no answer in time"
     if isinstance(answer, WireError):
-        return f"refused: {answer}" if isinstance(answer, Refused) else str(answer)
+        said = str(answer).removeprefix(f"{answer.address}: ")  # it stands before the verdict
+        return f"refused: {said}" if isinstance(answer, Refused) else said
     match answer.value:
         case Yes():
             said = "granted"

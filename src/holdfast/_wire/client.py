@@ -113,6 +113,11 @@ def _of_sentinel(client: Any, facts: dict[str, Any]) -> Endpoint:
 def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:
     """The server meant by ``client`` (a client, a URL, or something that has one, as a server of `holdfast.testing`), for a
     lock of the given face."""
+    if isinstance(client, list | tuple | dict):
+        raise ConfigError(
+            "client: a lock over several servers is a holdfast.Redlock; there is no strict order over several (FairLock)",
+            parameter="client",
+        )
     url = getattr(client, "url", client)
     if isinstance(url, str):
         return from_url(url)
