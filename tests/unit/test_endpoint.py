@@ -298,6 +298,12 @@ def test_the_same_server_by_url_and_by_client_shares_its_connections() -> None:
     assert from_client(redis.Redis("h", 1, 2, socket_timeout=5)) is from_url("redis://h:1/2")
 
 
+@pytest.mark.parametrize("servers", [["redis://h"], ("redis://h", "redis://g"), {"one": "redis://h"}])
+def test_a_list_of_servers_is_for_another_lock(servers: object) -> None:
+    with pytest.raises(ConfigError, match="a lock over several servers is a holdfast.Redlock"):
+        resolve(servers, "sync")
+
+
 def test_asyncio_clients_and_valkey() -> None:
     import redis.asyncio
     import valkey
@@ -312,7 +318,7 @@ def test_asyncio_clients_and_valkey() -> None:
         assert from_client(client).address == "h:7000"
 
 
-@pytest.mark.parametrize("client", [None, 7, object(), b"redis://h", ["redis://h"], SimpleNamespace(connection_pool=None)])
+@pytest.mark.parametrize("client", [None, 7, object(), b"redis://h", SimpleNamespace(connection_pool=None)])
 @pytest.mark.parametrize("face", ["sync", "asyncio"])
 def test_what_is_no_client_is_refused(client: object, face: Any) -> None:
     with pytest.raises(ConfigError, match=r"client must be a redis\.Redis") as caught:
