@@ -117,6 +117,13 @@ MAJORITY = (
         "the lease is held on to when only a minority has it",
     ),
     _core(
+        "more-time-than-was-asked-for",
+        "quorum",
+        "            if vote.answered_at >= vote.asked_at:\n",
+        "            if vote:\n",
+        "a lease that is made longer counts, though a renewal for less is under way and may come last",
+    ),
+    _core(
         "too-late-to-be-believed",
         "quorum",
         "if fences is None or now >= deadline:",
