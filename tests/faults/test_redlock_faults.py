@@ -319,7 +319,9 @@ def test_a_majority_forgets(five: Five, face: Face, name: str, how: str) -> None
     assert other.lease.fence > fence
     with pytest.raises(holdfast.LeaseLost):
         face.call(lock.release)
-    assert len(set(five.tokens(name)) - {None}) == 1, "the next holder's votes stay"
+    # A release is over when a majority has answered: what the others still have of the lost lease goes a moment later.
+    until(lambda: set(five.tokens(name)) <= {None, other.lease._tenure.token})
+    assert five.tokens(name).count(other.lease._tenure.token) >= len(MAJORITY), "the next holder's votes stay"
     face.call(other.release)
     five.nothing_left(name)
 
@@ -478,7 +480,7 @@ def test_a_holder_is_stopped_or_killed(five: Five, both_faces: tuple[Face, Face]
                 peer.go_on()
                 assert peer.answer() == (True, 0.0)
                 assert peer.ask("lock.release()") == "LeaseLost"
-                assert len(set(five.tokens(name)) - {None}) == 1
+                until(lambda lock=lock: set(five.tokens(name)) <= {None, lock.lease._tenure.token})  # type: ignore[misc]
             face.call(lock.release)
             five.nothing_left(name)
 
