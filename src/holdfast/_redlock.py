@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Literal, Never, NoReturn, TypeVar
+from typing import Any, Generic, Literal, Never, TypeVar
 
 from holdfast import _face, _lease
 from holdfast._core import quorum, sharing
@@ -14,7 +14,7 @@ from holdfast._core.attempt import GUARD, Attempt, Grant, milliseconds
 from holdfast._core.ballot import DECLARE, Candidate, Count, Disagreement, Heard, Panel, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.names import side_key
-from holdfast._core.polling import GiveBack, Poll
+from holdfast._core.polling import Poll
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Command, Run
 from holdfast._core.votes import Mandate
@@ -221,14 +221,11 @@ class BaseQuorumLease(_lease.BaseLease):
         if self._expired() or mandate.lost:
             self._forget()
             self.notice_loss()
-            self._lose()
+            raise self._lease_lost()
         mandate.ttl = ttl
         for vote in mandate.votes.values():
             vote.ttl = ttl
         self._look_again()
-
-    def _lose(self) -> NoReturn:
-        raise self._lease_lost()
 
     async def _release(self) -> None:
         mandate = self._tenure
@@ -248,8 +245,7 @@ class BaseQuorumLease(_lease.BaseLease):
             raise self._lease_lost()
 
     async def _give_up(self) -> None:
-        for number, vote in self._tenure.votes.items():
-            await GiveBack(vote.giving_back(bury=True, timeout=vote.spec.timeout), number, vote.deadline)
+        await quorum.give_back(self._tenure, list(range(len(self._endpoint))))
 
 
 async def declare(panel: Panel, timeout: float, *, force: bool) -> dict[str, str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from holdfast import _face, _redlock, locks
 from holdfast._drive.process import current
 from holdfast._drive.several import Driver
@@ -41,7 +39,7 @@ class Redlock(BaseRedlock[Lease], locks.Lock):
 
 
 def declare_new(
-    servers: object | Sequence[object] | Mapping[str, object],
+    servers: object,
     *,
     max_ttl: float = _face.LONGEST_LEASE,
     force: bool = False,

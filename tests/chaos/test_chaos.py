@@ -22,9 +22,6 @@ from chaos.verdict import Report, judge
 SOAK = {"acquisitions": 12_500, "contended": 2500, "expired": 25, "refused": 25, "faults": 30}
 """For 150 seconds; four times that is what is asked of all."""
 
-SLOWER = {"Sentinel": {"faults": 25}}
-"""Where a server that was replaced has to be a replica again before the next fault. The others make up for it."""
-
 BRIEF = {"acquisitions": 100, "contended": 20, "expired": 1}
 
 
@@ -48,7 +45,8 @@ def verdict(runs: list[Run]) -> Report:
     [
         pytest.param(Single(remembers=False), 75, id="one server"),
         pytest.param(Single(remembers=True), 75, id="one server that remembers"),
-        pytest.param(OverSentinel(), 150, id="Sentinel"),
+        # A server that was replaced has to be a replica again before the next fault: it takes longer to reach as many.
+        pytest.param(OverSentinel(), 180, id="Sentinel"),
         pytest.param(OverCluster(), 150, id="Cluster"),
         pytest.param(Quorum(), 150, id="Redlock"),
         pytest.param(QuorumRestarts(), 60, id="Redlock, restarts"),
@@ -57,16 +55,15 @@ def verdict(runs: list[Run]) -> Report:
 def test_chaos(topology: Topology, seconds: float, tmp_path: Path) -> None:
     run = Run(topology, Size(seconds), seed(), tmp_path)
     run.go()
-    share = seconds / 150
+    share = min(1.0, seconds / 150)
     report = verdict([run])
-    asked = SOAK | SLOWER.get(topology.name, {})
-    assert report.missing({name: int(least * share) for name, least in asked.items()}, run.possible) == [], str(report)
+    assert report.missing({name: int(least * share) for name, least in SOAK.items()}, run.possible) == [], str(report)
 
 
 def test_chaos_for_a_moment(tmp_path: Path) -> None:
     """All topologies at once."""
     topologies: list[Topology] = [Single(remembers=False), OverSentinel(), OverCluster(), QuorumRestarts()]
-    runs = [Run(topology, Size(12, processes=2, every=(0.3, 1.0)), seed(), tmp_path / topology.name) for topology in topologies]
+    runs = [Run(topology, Size(15, processes=2, every=(0.3, 1.0)), seed(), tmp_path / topology.name) for topology in topologies]
     together(runs)
     report = verdict(runs)
     assert report.missing(BRIEF | {"faults": 15, "refused": 1}) == [], str(report)

@@ -58,11 +58,10 @@ class Board:
         assert isinstance(tenure, Mandate)
         tenure.end()
         back = _Back(gate, min(self._majority, len(tenure.votes)))
-        some = next(iter(tenure.votes.values()))
+        until = max(vote.deadline for vote in tenure.votes.values())
         for number, node in enumerate(self.nodes):  # also where it was refused first: who asks again may have got it there
-            vote = tenure.votes.get(number, some)
-            node.renewing.forget(vote.token)
-            node.insist(vote.giving_back(bury=number in tenure.doubtful, timeout=vote.spec.timeout), vote.deadline, back)
+            node.renewing.forget(tenure.token)
+            node.insist(tenure.giving_back_at(number, bury=False, timeout=tenure.spec.timeout), until, back)
 
     def close(self, error: WireError) -> None:
         """This process stops: nobody waits any more; the keeper's mutex is held."""

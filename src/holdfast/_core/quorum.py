@@ -167,7 +167,7 @@ async def _settle(candidate: Candidate, ballot: Ballot) -> Grant | None:
         if candidate.voted[number]:  # or it has said no
             end = granted[number].sent + length if number in granted else now + length
             part = Grant(candidate, fences.fence, now, end)
-            mandate.votes[number] = Vote(part, mandate, name, number in granted)
+            mandate.votes[number] = Vote(part, mandate, number, name, number in granted)
     await Withdraw(candidate)
     return grant
 
@@ -196,7 +196,7 @@ async def again(candidate: Attempt, mandate: Tenure, more: int) -> Answer[Held] 
     try:
         ballot = await _vote(asking, await Now(), more)
     finally:  # a copy under way would take what has been given back meanwhile, on another connection
-        mandate.doubts(number for number, mode in enumerate(asking.voted) if mode == "bury")
+        mandate.doubtful.update(number for number, mode in enumerate(asking.voted) if mode == "bury")
     granted = ballot.granted()
     held: Held | None = Held(0, candidate.gate.last if candidate.gate is not None else 0)
     if ballot.reached and more:
@@ -313,23 +313,25 @@ async def release(candidate: Candidate, mandate: Mandate) -> bool:
     """Give the lock back on all servers, and return when a majority has said that it did. False if it was not ours any more.
 
     Who does not answer is told again until its vote ends. Raises TooFew when nobody can say whether it was ours."""
-    spec, panel, votes = candidate.spec, candidate.panel, mandate.votes
-    calls: list[Call | None] = []
-    for number in range(len(panel.names)):
-        doubt = number in mandate.doubtful or (number in votes and not votes[number].believed)
-        mode = "bury" if doubt else "release"
-        calls.append(Run(YIELD, spec.keys, (mandate.token, mode, mandate.hope), PATIENT))
-    count = Count(len(calls), panel.majority)
+    panel, servers = candidate.panel, list(range(len(candidate.panel.names)))
+    count = Count(len(servers), panel.majority)
     try:
-        await Poll(calls, count, spec.timeout)
+        calls: list[Call | None] = [mandate.giving_back_at(number, bury=False, timeout=PATIENT) for number in servers]
+        await Poll(calls, count, candidate.spec.timeout)
     finally:  # even if it was ended in the middle, and nobody knows how far that had come
-        for number, vote in votes.items():
-            answer = count.answers.get(number)
-            if isinstance(answer, WireError) or (answer is None and not count.decided):
-                await GiveBack(vote.giving_back(bury=True, timeout=spec.timeout), number, vote.deadline)
+        failed = [number for number, answer in count.answers.items() if isinstance(answer, WireError)]
+        silent = [] if count.decided else [number for number in servers if number not in count.answers]
+        await give_back(mandate, [*failed, *silent])
     if count.unsure:
         raise shortfall(count, panel, "given back")
     return count.reached
+
+
+async def give_back(mandate: Mandate, servers: list[int]) -> None:
+    """Have these told to give back what they have, until they answer, or it has ended."""
+    until = max(vote.deadline for vote in mandate.votes.values())
+    for number in servers:
+        await GiveBack(mandate.giving_back_at(number, bury=True, timeout=mandate.spec.timeout), number, until)
 
 
 def shortfall(count: Count, panel: Panel, yes: str) -> TooFew:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from holdfast._core.attempt import Grant, margin
 from holdfast._core.ballot import YIELD
 from holdfast._core.renewing import Tenure
@@ -13,12 +11,13 @@ from holdfast._core.requests import Run
 class Vote(Tenure):
     """What one server has granted; or may have, without our knowledge. Renewed as any lease on that server is."""
 
-    __slots__ = ("answered_at", "believed", "server", "whole")
+    __slots__ = ("answered_at", "believed", "number", "server", "whole")
 
-    def __init__(self, grant: Grant, whole: Mandate, server: str, believed: bool) -> None:
+    def __init__(self, grant: Grant, whole: Mandate, number: int, server: str, believed: bool) -> None:
         super().__init__(grant)
         self.whole = whole
         self.gate = grant.attempt.gate
+        self.number = number
         self.server = server
         self.answered_at = 0.0
         """Number of the last renewal that was answered. Where another is under way, it may be for less, and come last."""
@@ -42,8 +41,7 @@ class Vote(Tenure):
         return self.whole if self.whole.falls() else None
 
     def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
-        mode = "bury" if bury or self.doubt or not self.believed else "release"
-        return Run(YIELD, self.spec.keys, (self.token, mode, self.whole.hope), timeout)
+        return self.whole.giving_back_at(self.number, bury=bury, timeout=timeout)
 
 
 class Mandate(Tenure):
@@ -64,13 +62,16 @@ class Mandate(Tenure):
 
     @property
     def deadline(self) -> float:
-        """When the last of the votes that make a majority ends (local seconds)."""
+        """When the last of the votes that make a majority ends (local seconds). Too few of them: it is over, even if nobody has
+        said so yet."""
+        if not self.votes:
+            return self._least
         ends = sorted((vote.deadline for vote in self.votes.values() if vote.counts), reverse=True)
-        return ends[self.majority - 1] if len(ends) >= self.majority else self._least
+        return ends[self.majority - 1] if len(ends) >= self.majority else float("-inf")
 
     @deadline.setter
     def deadline(self, at: float) -> None:
-        """What was believed before there were votes, or when there are too few."""
+        """What is believed while it is made; then its votes say that."""
         self._least = at
 
     def asks(self, now: float, ttl: float) -> float:
@@ -90,12 +91,11 @@ class Mandate(Tenure):
         for vote in self.votes.values():
             vote.end()
 
-    def doubts(self, servers: Iterable[int]) -> None:
-        """These may still carry out a vote of ours."""
-        for number in servers:
-            self.doubtful.add(number)
-            if number in self.votes:
-                self.votes[number].doubt = True
+    def giving_back_at(self, server: int, *, bury: bool, timeout: float) -> Run[int]:
+        """The request that gives back what one server has granted, also without our knowledge. ``bury``: see `Tenure`."""
+        vote = self.votes.get(server)
+        doubt = bury or server in self.doubtful or (vote is not None and not vote.believed)
+        return Run(YIELD, self.spec.keys, (self.token, "bury" if doubt else "release", self.hope), timeout)
 
     def falls(self) -> bool:
         """True if the lease is lost, and nobody has noticed before: too few of the votes are left."""

@@ -10,7 +10,7 @@ from holdfast._drive.aio import Driver, driver_for
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process
 from holdfast._drive.shards import token_in
-from holdfast._wire.cluster import ASKING, Cluster, Step
+from holdfast._wire.cluster import ASKING, LEAST, Cluster, Step
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.multiplex import Multiplex
 from holdfast._wire.resp import pack, value
@@ -27,12 +27,13 @@ class ShardDriver(Driver):
         self._do |= {Run: self._travel, Command: self._travel}
 
     async def _travel(self, call: Call) -> Answer[Any]:
-        journey = self._cluster.journey(call)
+        journey, deadline = self._cluster.journey(call), clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None
         try:
             while True:
                 step = journey.send(reply)  # type: ignore[arg-type]  # None starts it
-                reply = await _find_out(self._cluster, call.timeout) if step is None else await self._take(step)
+                left = max(LEAST, deadline - clock())
+                reply = await (_find_out(self._cluster, left) if step is None else self._take(step.within(left)))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
 

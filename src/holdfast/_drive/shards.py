@@ -15,7 +15,7 @@ from holdfast._drive.link import Link
 from holdfast._drive.process import Process
 from holdfast._drive.sync import Driver
 from holdfast._wire.blocking import Connection
-from holdfast._wire.cluster import ASKING, Journey, Shard, Step
+from holdfast._wire.cluster import ASKING, LEAST, Journey, Shard, Step
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import pack, value
 from holdfast._wire.slots import slot_of
@@ -47,12 +47,13 @@ class ShardDriver(Driver):
         self._do |= {Run: self._travel, Command: self._travel, Draw: lambda _: token_in(process, shard)}
 
     def _travel(self, call: Call) -> Answer[Any]:
-        journey = self._cluster.journey(call)
+        journey, deadline = self._cluster.journey(call), clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None
         try:
             while True:
                 step = journey.send(reply)  # type: ignore[arg-type]  # None starts it
-                reply = self._find_out(call.timeout) if step is None else self._take(step)
+                left = max(LEAST, deadline - clock())
+                reply = self._find_out(left) if step is None else self._take(step.within(left))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
 

@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from holdfast._core.moving import alone
@@ -29,6 +30,9 @@ EVERY = 0.1
 
 ASK_WITHIN = 0.5
 """Seconds for one server's answer to that."""
+
+LEAST = 0.05
+"""Seconds that each step of a request has at least, however long the way before it has taken."""
 
 _HALF_MOVED = "access a non local key"
 """Said in a slot that is being moved, of a script that writes a key which it has deleted."""
@@ -99,6 +103,12 @@ class Step(NamedTuple):
     endpoint: Endpoint
     call: Call
     asking: bool
+
+    def within(self, seconds: float) -> Step:
+        """The same, to be answered sooner: a request has one time limit for its whole way."""
+        if seconds > self.call.timeout - LEAST:
+            return self  # nearly all of it is left: the first step, as a rule
+        return self._replace(call=replace(self.call, timeout=seconds))
 
 
 ASKING = Command(("ASKING",), ASK_WITHIN)
