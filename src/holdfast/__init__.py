@@ -30,6 +30,7 @@ from holdfast.errors import (
 if TYPE_CHECKING:
     from holdfast import guard
     from holdfast._drive.process import close
+    from holdfast.cache import Cache
     from holdfast.decorator import locked
     from holdfast.locks import FairLock, Lease, Lock
     from holdfast.redlock import Redlock, declare_new
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cache",
     "ConfigError",
     "FairLock",
     "HoldfastError",
@@ -56,6 +58,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "Cache": "holdfast.cache",
     "FairLock": "holdfast.locks",
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
