@@ -24,7 +24,8 @@ class Memoized(BaseMemoized[P, Awaitable[T]], Generic[P, T]):
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """The result for these arguments: kept, or made now."""
-        return await self._cache._run(self._call(args, kwargs))  # type: ignore[no-any-return]  # noqa: SLF001
+        value: T = await self._cache._run(self._call(args, kwargs))  # noqa: SLF001
+        return value
 
     async def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """The result for these arguments is void, and so is one that is being made now. Raises ServerError."""
@@ -118,7 +119,8 @@ class Cache(BaseCache):
         ServerError, as ``down`` says.
         """
         how = self._options(ttl, stale, tags, wait=wait, busy=busy, default=default)
-        return await self._run(self._get_or_load(key, loader, how))  # type: ignore[no-any-return]
+        value: T = await self._run(self._get_or_load(key, loader, how))
+        return value
 
     async def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, or ``default``; nothing is loaded. A stale one is given as long as ``stale`` allows."""
@@ -132,7 +134,7 @@ class Cache(BaseCache):
 
     async def delete(self, key: str) -> bool:
         """As `invalidate` for one key. True if there was a value. Raises ServerError."""
-        return await self._run(self._delete(key))  # type: ignore[no-any-return]
+        return await self._run(self._delete(key))
 
     async def invalidate(self, *keys: str, tags: Iterable[str] = ()) -> None:
         """The values of these keys, and all that were stored with one of these tags, are void; and so is what is being loaded

@@ -226,7 +226,7 @@ class BaseCache:
     def _given(self, found: Found) -> Any:
         """The value that was found; an exception that was remembered is raised. Raises Undecodable."""
         value = self._value(found.record)
-        self._count("stale_hits" if found.stale else "hits", *(("waits", "misses") if found.waited else ()))
+        self._count(*(("misses", "waits") if found.waited else ("stale_hits",) if found.stale else ("hits",)))
         if found.record.kind == codecs.ERROR:
             raise value
         return value

@@ -32,11 +32,11 @@ class Statistics:
     """What a cache object has counted since it was made."""
 
     hits: int
-    """Calls that were given a value whose time was not over."""
+    """Calls that found a value whose time was not over."""
     stale_hits: int
     """Calls that were given one whose time was over, because somebody else was loading a new one, or because that failed."""
     misses: int
-    """Calls that found nothing they could be given."""
+    """Calls that found nothing they could be given: they loaded, or waited. Hits, stale hits and misses are all calls."""
     loads: int
     """How often a loader ran."""
     waits: int

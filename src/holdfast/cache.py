@@ -26,7 +26,8 @@ class Memoized(BaseMemoized[P, T]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """The result for these arguments: kept, or made now."""
-        return self._cache._run(self._call(args, kwargs))  # type: ignore[no-any-return]  # noqa: SLF001
+        value: T = self._cache._run(self._call(args, kwargs))  # noqa: SLF001
+        return value
 
     def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """The result for these arguments is void, and so is one that is being made now. Raises ServerError."""
@@ -120,7 +121,8 @@ class Cache(BaseCache):
         ServerError, as ``down`` says.
         """
         how = self._options(ttl, stale, tags, wait=wait, busy=busy, default=default)
-        return self._run(self._get_or_load(key, loader, how))  # type: ignore[no-any-return]
+        value: T = self._run(self._get_or_load(key, loader, how))
+        return value
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, or ``default``; nothing is loaded. A stale one is given as long as ``stale`` allows."""
@@ -134,7 +136,7 @@ class Cache(BaseCache):
 
     def delete(self, key: str) -> bool:
         """As `invalidate` for one key. True if there was a value. Raises ServerError."""
-        return self._run(self._delete(key))  # type: ignore[no-any-return]
+        return self._run(self._delete(key))
 
     def invalidate(self, *keys: str, tags: Iterable[str] = ()) -> None:
         """The values of these keys, and all that were stored with one of these tags, are void; and so is what is being loaded

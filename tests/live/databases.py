@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,9 @@ class Sqlite:
             return int(connection.execute("SELECT sum(asked) FROM price").fetchone()[0])
 
     def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, timeout=30, isolation_level=None)
+        connection = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
 
 
 class MariaDB:
@@ -84,7 +86,14 @@ class MariaDB:
             return int(cursor.fetchall()[0][1])
 
     def _connect(self, database: str = "shop") -> Any:
-        return pymysql.connect(unix_socket=self.path, user="root", database=database or None, autocommit=True)
+        connect: Any = pymysql.connect
+        return connect(unix_socket=self.path, user="root", database=database or None, autocommit=True)
+
+
+Database = MariaDB | Sqlite
+
+DATABASES: dict[str, Callable[[str], Database]] = {"MariaDB": MariaDB, "Sqlite": Sqlite}
+"""By the names of their types."""
 
 
 @contextmanager
@@ -108,14 +117,11 @@ def mariadb(directory: Path) -> Iterator[MariaDB]:
         )
     try:
         deadline = time.monotonic() + 30
-        while True:
-            try:
-                database.set_up()
-                break
-            except pymysql.OperationalError:
-                assert server.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.02)
+        while "ready for connections" not in log.read_text():
+            assert server.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.01)
+        database.set_up()
         yield database
     finally:
         server.kill()

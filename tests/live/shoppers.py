@@ -1,17 +1,18 @@
-"""A process of a crowd that wants the same value: started by its test, told when to begin, and to be killed.
+"""A process of a crowd that wants the same value: started by its test, told what to do, perhaps killed.
 
-Run as a program: it makes a cache, says "ready", and answers each line it reads: how many callers there are to be. It prints
-what they got, and what the cache has counted.
+Run as a program it says "ready", and carries out what it reads, a line of JSON each time: so many callers, at the same moment,
+in threads or in tasks, with a cache or without. It prints what they got, and what the cache has counted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import Any, Self
@@ -20,22 +21,24 @@ import redis
 
 import holdfast
 from holdfast import aio
-from live.databases import MariaDB, Sqlite
+from live.databases import DATABASES, Database
 
 KEY = "A1"
 
 
 class Shoppers:
-    """Starts the program; use it in a ``with``. ``way``: "sync", "asyncio", or "naive": without holdfast."""
+    """Starts the program; use it in a ``with``. ``face``: "sync" or "asyncio"."""
 
-    def __init__(self, way: str, url: str, name: str, database: MariaDB | Sqlite, **options: Any) -> None:
-        arguments = [way, url, name, type(database).__name__, database.path, json.dumps(options)]
+    def __init__(self, face: str, url: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "live.shoppers", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "live.shoppers", face, url],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
 
     def __enter__(self) -> Self:
-        assert self.answer() == "ready"
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -45,9 +48,10 @@ class Shoppers:
             assert stream is not None
             stream.close()
 
-    def begin(self, callers: int) -> None:
+    def begin(self, callers: int, name: str, database: Database, *, naive: bool = False, **options: Any) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{callers}\n")
+        order = [callers, name, type(database).__name__, database.path, naive, options]
+        self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
 
     def answer(self) -> Any:
@@ -56,17 +60,19 @@ class Shoppers:
 
 
 @contextmanager
-def crowd(processes: int, *arguments: Any, **options: Any) -> Iterator[list[Shoppers]]:
-    """So many of them. They start at the same time."""
+def crowd(faces: Sequence[str], url: str) -> Iterator[list[Shoppers]]:
+    """One process each."""
     with ExitStack() as stack:
-        made = [Shoppers(*arguments, **options) for _ in range(processes)]
-        yield [stack.enter_context(each) for each in made]
+        started = [stack.enter_context(Shoppers(face, url)) for face in faces]
+        for each in started:
+            assert each.answer() == "ready"
+        yield started
 
 
-def together(crowd: list[Shoppers], callers: int) -> tuple[list[Any], dict[str, int]]:
+def together(crowd: list[Shoppers], callers: int, *order: Any, **options: Any) -> tuple[list[Any], dict[str, int]]:
     """All begin: so many callers in all. What they got, and the sum of the figures."""
     for each in crowd:
-        each.begin(callers // len(crowd))
+        each.begin(callers // len(crowd), *order, **options)
     answers = [each.answer() for each in crowd]
     figures = [answer["figures"] for answer in answers]
     return [value for answer in answers for value in answer["got"]], {
@@ -93,45 +99,44 @@ def _threads(callers: int, call: Callable[[], Any]) -> list[Any]:
     return got
 
 
-def _naive(url: str, name: str, load: Callable[[], int]) -> Callable[[], int]:
-    """What people write."""
-    client = redis.Redis.from_url(url)
-
-    def call() -> int:
-        found = client.get(f"{name}:{KEY}")
-        if found is None:
-            value = load()
-            client.set(f"{name}:{KEY}", value, ex=60)
-            return value
-        return int(found)  # type: ignore[arg-type]
-
-    return call
-
-
-def _main(way: str, url: str, name: str, kind: str, path: str, options: str) -> None:
-    database = {"MariaDB": MariaDB, "Sqlite": Sqlite}[kind](path)
-    cache = None if way == "naive" else holdfast.Cache(url, name, **json.loads(options))
-    call = _naive(url, name, database.cents) if cache is None else lambda: cache.get_or_load(KEY, database.cents)
-    _say("ready")
-    for line in sys.stdin:
-        got = _threads(int(line), call)
-        _say({"got": got, "figures": {} if cache is None else asdict(cache.statistics())})
-
-
-async def _main_aio(url: str, name: str, kind: str, path: str, options: str) -> None:
-    database = {"MariaDB": MariaDB, "Sqlite": Sqlite}[kind](path)
-    cache = aio.Cache(url, name, **json.loads(options))
-    loop = asyncio.get_running_loop()
-
+async def _tasks(callers: int, cache: aio.Cache, database: Database) -> list[Any]:
     async def load() -> int:
         return await asyncio.to_thread(database.cents)
 
-    _say("ready")
-    while line := await loop.run_in_executor(None, sys.stdin.readline):
-        calls = (cache.get_or_load(KEY, load) for _ in range(int(line)))
-        got = await asyncio.gather(*calls, return_exceptions=True)
-        values = [type(value).__name__ if isinstance(value, Exception) else value for value in got]
-        _say({"got": values, "figures": asdict(cache.statistics())})
+    got = await asyncio.gather(*(cache.get_or_load(KEY, load) for _ in range(callers)), return_exceptions=True)
+    return [type(value).__name__ if isinstance(value, BaseException) else value for value in got]
+
+
+def _naive(client: redis.Redis, name: str, load: Callable[[], int]) -> int:
+    """What people write."""
+    found: Any = client.get(f"{name}:{KEY}")
+    if found is None:
+        value = load()
+        client.set(f"{name}:{KEY}", value, ex=60)
+        return value
+    return int(found)
+
+
+def _main(face: str, url: str) -> None:
+    client = redis.Redis.from_url(url)
+    with asyncio.Runner() as runner:
+
+        def shop(callers: int, name: str, kind: str, path: str, naive: bool, options: dict[str, Any]) -> None:
+            database = DATABASES[kind](path)
+            cache: Any = None
+            if naive:
+                got = _threads(callers, lambda: _naive(client, name, database.cents))
+            elif face == "asyncio":
+                cache = aio.Cache(url, name, **options)
+                got = runner.run(_tasks(callers, cache, database))
+            else:
+                cache = holdfast.Cache(url, name, **options)
+                got = _threads(callers, lambda: cache.get_or_load(KEY, database.cents))
+            _say({"got": got, "figures": asdict(cache.statistics()) if cache else {}})
+
+        _say("ready")
+        for line in sys.stdin:
+            shop(*json.loads(line))
 
 
 def _say(what: Any) -> None:
@@ -140,7 +145,4 @@ def _say(what: Any) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "asyncio":
-        asyncio.run(_main_aio(*sys.argv[2:]))
-    else:
-        _main(*sys.argv[1:])
+    _main(*sys.argv[1:])

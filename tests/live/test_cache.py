@@ -7,17 +7,19 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
 
 import holdfast
-from conftest import NewServer
 from holdfast import ConfigError, LockTimeout, ServerError, aio
 from holdfast._servers.process import PrivateServer
 from live.either_cache import Make, either
 from live.witness import Monitor, in_thread, until
+
+if TYPE_CHECKING:
+    from conftest import NewServer
 
 
 @pytest.fixture(params=["sync", "asyncio"])
@@ -362,7 +364,7 @@ def test_a_loader_that_is_interrupted_leaves_it_to_the_next(server: PrivateServe
 
 
 def test_clients(server: PrivateServer, name: str) -> None:
-    with redis.Redis(port=server.port, decode_responses=True) as text, redis.Redis(port=server.port) as plain:
+    with redis.Redis.from_url(server.url, decode_responses=True) as text, redis.Redis.from_url(server.url) as plain:
         holdfast.Cache(text, name).set("a", "ä")
         assert holdfast.Cache(plain, name).get("a") == "ä"
     with pytest.raises(ConfigError):
@@ -383,7 +385,7 @@ def test_a_server_that_is_away_is_done_without(
             change()
     assert cache.statistics().uncached == 4
     assert caplog.text.count("the server is away, loads go on without it until it is back") == 1
-    server.start()
+    server.restart()
     assert until(lambda: cache.get_or_load("a", lambda: 3) and cache.get("a")) == 3
 
 
