@@ -111,7 +111,7 @@ class Cache(BaseCache):
         busy: Literal["raise", "load"] | None = None,
         default: Any = UNSET,
     ) -> T:
-        """The value of a key; ``loader`` is called, by one caller of all, if there is none.
+        """The value of a key; ``loader`` is called, by one caller of all, if there is none; a coroutine function.
 
         Options that are not given are the cache's. ``tags``: names under which `invalidate` finds it later. ``default``: given
         when ``wait`` is over, instead of what ``busy`` says. Raises LockTimeout when it is; what the loader raises, if it is
