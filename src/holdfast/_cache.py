@@ -118,6 +118,7 @@ class BaseCache:
             timeout=min(caller.timeout, ANSWER),
         )
         self._site: Callable[[str | bytes], Site] = functools.lru_cache(1024)(make)
+        self._about: Callable[[str | bytes], str] = functools.lru_cache(1024)(self._named)
         self._all = make("*")  # refuses a bad name or prefix now
         """Stands for the whole cache where no key is meant."""
 
@@ -145,6 +146,8 @@ class BaseCache:
         default: Any = UNSET,
     ) -> How:
         own = self._how
+        if ttl is None and stale is None and busy is None and wait is UNSET and default is UNSET and not tags:
+            return own  # nearly always, and all checks take as long as the rest of a hit
         return How(
             own.ttl if ttl is None else checked_ttl(ttl),
             own.stale if stale is None else checked_stale(stale),
@@ -158,7 +161,7 @@ class BaseCache:
     def _templates(template: str, tags: Iterable[str]) -> tuple[str, ...]:
         return template, *checked_tags(tags)
 
-    def _about(self, key: str | bytes) -> str:
+    def _named(self, key: str | bytes) -> str:
         return f"cache {self._name!r}, key {key!r}"
 
     # What becomes of a call
@@ -168,9 +171,10 @@ class BaseCache:
         if _running.get():
             self._refuse_own(site, key)
         early = int(-self._beta * math.log(1.0 - random.random())) if self._beta else 0  # noqa: S311 (no secret)
+        wish = Wish(how.wait, how.stale, early) if early else _wish(how.wait, how.stale)
         try:
             for _ in range(2):
-                answer = await self._ask(flight.look(site, Wish(how.wait, how.stale, early)), site)
+                answer = await self._ask(flight.look(site, wish), site)
                 if type(answer) is not Found:
                     break
                 try:
@@ -179,9 +183,10 @@ class BaseCache:
                     self._note_unreadable(key, why)
                     await self._ask(flight.drop(site), site)
             else:  # somebody stores for others than us
+                self._count("misses")
                 return await self._load_unstored(site, key, loader)
         except Away:
-            self._count("uncached")
+            self._count("misses", "uncached")
             return await self._load_unstored(site, key, loader)
         if isinstance(answer, Load):
             return await self._load(answer, key, loader, how)
@@ -193,7 +198,7 @@ class BaseCache:
         try:
             answer = await self._ask(flight.look(site, Wish(0.0, self._how.stale, load=False)), site)
         except Away:
-            self._count("uncached")
+            self._count("misses", "uncached")
             return default
         if isinstance(answer, Found):
             try:
@@ -225,9 +230,13 @@ class BaseCache:
 
     def _given(self, found: Found) -> Any:
         """The value that was found; an exception that was remembered is raised. Raises Undecodable."""
-        value = self._value(found.record)
-        self._count(*(("misses", "waits") if found.waited else ("stale_hits",) if found.stale else ("hits",)))
-        if found.record.kind == codecs.ERROR:
+        record = found.record
+        value = self._value(record)
+        if found.waited:
+            self._count("misses", "waits")
+        else:
+            self._count("stale_hits" if found.stale else "hits")
+        if record.kind == codecs.ERROR:
             raise value
         return value
 
@@ -243,7 +252,7 @@ class BaseCache:
     # Loading
 
     async def _load(self, load: Load, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
-        self._count("loads", *(() if load.record else ("misses",)), *(("waits",) if load.waited else ()))
+        self._count("loads", "misses", *(("waits",) if load.waited else ()))
         started = clock()
         try:
             value = await self._invoke(load.site, key, loader)
@@ -269,7 +278,7 @@ class BaseCache:
         return value
 
     async def _load_unstored(self, site: Site, key: str | bytes, loader: Callable[[], Any]) -> Any:
-        self._count("loads", "misses")
+        self._count("loads")
         return await self._invoke(site, key, loader)
 
     async def _invoke(self, site: Site, key: str | bytes, loader: Callable[[], Any]) -> Any:
@@ -306,7 +315,6 @@ class BaseCache:
             value = self._value(record)
         except codecs.Undecodable:
             raise error from None
-        self._count("stale_hits" if record.left < 0 else "hits")
         log.warning("%s: loading failed, the last value is given once more: %r", self._about(key), error, exc_info=error)
         return value
 
@@ -351,19 +359,30 @@ class BaseCache:
                 operation.close()
                 raise
         try:
-            answer = await self._insist(operation, site)
+            answer: T = await Ask(operation, site)
         except ServerError as error:
             outage.begins(error)
             raise
+        except KeyConflict as conflict:
+            raise self._in_the_way(conflict) from conflict
         if outage.error is not None:
             outage.ends()
         return answer
 
     async def _insist(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
+        """Ask the server, whatever is known about it: what is to be void must not be kept."""
         try:
-            return await Ask[T](operation, site)
+            answer: T = await Ask(operation, site)
         except KeyConflict as conflict:
-            raise ConfigError(f"cache {self._name!r} cannot be used: {conflict}", parameter="name") from conflict
+            raise self._in_the_way(conflict) from conflict
+        return answer
+
+    def _in_the_way(self, conflict: KeyConflict) -> ConfigError:
+        return ConfigError(f"cache {self._name!r} cannot be used: {conflict}; nothing was changed", parameter="name")
+
+
+_wish = functools.lru_cache(256)(Wish)
+"""Most calls want the same."""
 
 
 async def _record(process: str) -> bytes | None:

@@ -34,9 +34,9 @@ class Statistics:
     hits: int
     """Calls that found a value whose time was not over."""
     stale_hits: int
-    """Calls that were given one whose time was over, because somebody else was loading a new one, or because that failed."""
+    """Calls that were given one whose time was over, because somebody else was loading a new one."""
     misses: int
-    """Calls that found nothing they could be given: they loaded, or waited. Hits, stale hits and misses are all calls."""
+    """All other calls: those that loaded, or waited, or found nothing."""
     loads: int
     """How often a loader ran."""
     waits: int
