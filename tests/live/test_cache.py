@@ -211,13 +211,13 @@ def test_early(server: PrivateServer, name: str, make: Make, monkeypatch: pytest
     monkeypatch.setattr("random.random", lambda: luck)
     cache = make(server.url, name, beta=1)
     slow = Slow(1)
-    first = in_thread(cache.get_or_load, "a", slow, ttl=0.3)
+    first = in_thread(cache.get_or_load, "a", slow, ttl=0.6)
     assert slow.runs.wait(10)
     time.sleep(0.05)  # what it costs
     slow.ends()
     assert first.result(10) == 1
     assert cache.get_or_load("a", never) == 1
-    luck = 1 - 1e-6  # 13.8 times what it costs: sooner than in 0.3 s
+    luck = 1 - 1e-6  # 13.8 times what it costs: sooner than in 0.6 s
     second = Slow(2)
     again = in_thread(cache.get_or_load, "a", second, ttl=60)
     assert second.runs.wait(10)
