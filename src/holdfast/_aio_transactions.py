@@ -101,7 +101,7 @@ class Transaction(_transactions.BaseTransaction):
         try:
             return cast("T", await driver().run(persist(Ask(lambda: self._try(function)), *bounds)))
         except GivenUp as given_up:
-            raise self._given_up(given_up) from given_up.__cause__
+            raise self._given_up(given_up) from None
 
     async def _try(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
         transaction = type(self)(self._client, *self._keys)
@@ -111,7 +111,7 @@ class Transaction(_transactions.BaseTransaction):
         except TransactionConflict as conflict:
             if conflict is not transaction._conflict:  # noqa: SLF001
                 raise
-            raise Changed from conflict
+            raise Changed(transaction._why) from conflict  # noqa: SLF001
 
     def _in_thread(self, function: Callable[[], object]) -> Any:
         return asyncio.get_running_loop().run_in_executor(None, function)

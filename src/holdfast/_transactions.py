@@ -14,32 +14,19 @@ from contextvars import ContextVar
 from typing import Any, ClassVar, Literal, NoReturn
 
 from holdfast._core.optimism import Ask, GivenUp
+from holdfast._core.requests import Sleep
 from holdfast._face import checked_wait, whole_number
 from holdfast._wire.client import check_face, resolve
+from holdfast._wire.cluster import EVERY
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.opened import opened
-from holdfast._wire.pipeline import LOST, MOVED, Tripwire, brief, chain, kinds, named
+from holdfast._wire.pipeline import LOST, MOVED, Commands, Tripwire, brief, chain, kinds, named
 from holdfast._wire.slots import slot_of
 from holdfast.errors import CommandFailed, ConfigError, HoldfastError, ServerError, TransactionConflict
 
-_NOT_FOR_USERS = {"watch", "unwatch", "multi", "exec", "execute", "discard", "reset", "pipeline", "transaction"}
 
 _watched: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_watched", default=frozenset())
 """What this very call stack watches: (thread or task, server, key)."""
-
-
-class Commands:
-    """The commands of a client of redis-py or valkey-py, under their names, and nothing else of it."""
-
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name in _NOT_FOR_USERS or name.startswith("_"):
-            raise AttributeError(
-                f"{name!r} is no command of a transaction: it has those of the client, but for WATCH, MULTI, EXEC and DISCARD"
-            )
-        return functools.partial(self._call, name)
 
 
 def limits(tries: int, wait: float | None) -> tuple[int, float | None]:
@@ -84,6 +71,7 @@ class BaseTransaction:
         self._tripwire: Tripwire | None = None
         self._results: list[Any] | None = None
         self._conflict: TransactionConflict | None = None
+        self._why = ""
         self._mine: frozenset[tuple[object, ...]] = frozenset()
         self._queued = Commands(self._queue)
         self._reading = Commands(self._read)
@@ -196,15 +184,17 @@ class BaseTransaction:
             raise
 
     async def _watch_first(self) -> None:
-        for last in (self._home is None or self._home.cluster is None, True):
+        clustered = self._home is not None and self._home.cluster is not None
+        for pause in (0.0, EVERY, None) if clustered else (None,):
             self._pipe = (await self._carrier()).pipeline(transaction=True)
             try:
                 await Ask(lambda: self._pipe.watch(*self._keys))
                 break
             except Exception as error:
-                if last or not kinds(error) & (LOST | MOVED):
+                if pause is None or not kinds(error) & (LOST | MOVED):
                     raise self._not_begun(error) from error
             await Ask(self._pipe.reset)
+            await Sleep(pause)  # more often than that nobody is asked who owns what
             await self._find_owner()
         self._tripwire = Tripwire(self._pipe.connection)
 
@@ -278,12 +268,10 @@ class BaseTransaction:
         before = sys.exception()
         try:
             results = await Ask(lambda: self._pipe.execute(raise_on_error=False))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - what it was, the verdict says
             await self._abandon()
             verdict = self._verdict(error, before)
-            if verdict is error:
-                raise
-            raise verdict from error
+            raise verdict from (None if verdict in chain(error, before) else error)
         self._results = results
         self._close()
         failed = {n: f"{names[n]}: {answer}" for n, answer in enumerate(results) if isinstance(answer, Exception)}
@@ -335,6 +323,7 @@ class BaseTransaction:
         return self._conflicted("the connection that watched its keys was lost before EXEC")
 
     def _conflicted(self, why: str) -> TransactionConflict:
+        self._why = why
         self._conflict = TransactionConflict(
             f"transaction on {self._names}: {why}; nothing was carried out. Do it again from the first read on, "
             "as run() and @transactional do",
@@ -348,13 +337,14 @@ class BaseTransaction:
         """What a failed EXEC is to be raised as; itself if it is not the client's. ``before``: what was handled then."""
         upon = chain(error, before)
         found = set().union(*map(kinds, upon))
+        # Behind an interrupt and behind a lost connection the client cleans up, and may come upon the tripwire.
+        first = next((one for one in upon if not isinstance(one, Exception) or kinds(one) & LOST), None)
         verdict: BaseException = error
-        if not isinstance(error, Exception):
-            pass
-        elif found & LOST:
-            why = next(one for one in upon if kinds(one) & LOST)
+        if first is not None and not isinstance(first, Exception):
+            verdict = first
+        elif first is not None:
             verdict = self._server_error(
-                f"no answer to EXEC: {why}. It may or may not have been carried out, as a whole, and is not tried again by "
+                f"no answer to EXEC: {first}. It may or may not have been carried out, as a whole, and is not tried again by "
                 "itself: look at what it writes before you do"
             )
         elif "Reconnected" in found:
@@ -378,10 +368,11 @@ class BaseTransaction:
         return ServerError(f"transaction on {self._names} at {self._where}: {text}", address=self._where)
 
     def _given_up(self, given_up: GivenUp) -> TransactionConflict:
+        tries = "1 try" if given_up.tries == 1 else f"{given_up.tries} tries"
         return TransactionConflict(
-            f"transaction on {self._names} was given up after {given_up.tries} tries in {given_up.waited:.2f} s: each time "
-            "somebody else changed a key that it watches, and nothing was carried out. Allow more tries=, watch fewer keys, "
-            "or let a holdfast.Lock bring them into line",
+            f"transaction on {self._names} was given up after {tries} in {given_up.waited:.2f} s. The last time, "
+            f"{given_up.why}; nothing was carried out. Allow more tries=, watch fewer keys, or let a holdfast.Lock bring "
+            "all of them into line",
             keys=self._key_texts,
             tries=given_up.tries,
             waited=given_up.waited,

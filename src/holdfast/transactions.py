@@ -92,7 +92,7 @@ class Transaction(_transactions.BaseTransaction):
         try:
             return cast("T", Driver().run(persist(Ask(lambda: self._try(function)), *bounds)))
         except GivenUp as given_up:
-            raise self._given_up(given_up) from given_up.__cause__
+            raise self._given_up(given_up) from None
 
     def _try(self, function: Callable[[Transaction], T]) -> T:
         transaction = type(self)(self._client, *self._keys)
@@ -105,7 +105,7 @@ class Transaction(_transactions.BaseTransaction):
         except TransactionConflict as conflict:
             if conflict is not transaction._conflict:  # noqa: SLF001
                 raise
-            raise Changed from conflict
+            raise Changed(transaction._why) from conflict  # noqa: SLF001
         except StopIteration as error:
             raise RuntimeError("the function of a transaction raised StopIteration") from error
         return value

@@ -25,16 +25,17 @@ LONGEST_PAUSE = 1.0
 
 
 class Changed(Exception):
-    """One try came to nothing, and nothing of it was carried out: doing it again is safe."""
+    """One try came to nothing, and nothing of it was carried out: doing it again is safe. Says why."""
 
 
 class GivenUp(Exception):
     """All of the tries came to nothing."""
 
-    def __init__(self, tries: int, waited: float) -> None:
-        super().__init__(tries, waited)
+    def __init__(self, tries: int, waited: float, why: str) -> None:
+        super().__init__(tries, waited, why)
         self.tries = tries
         self.waited = waited
+        self.why = why
 
 
 @dataclass(slots=True)
@@ -67,6 +68,6 @@ async def persist(call: Ask, tries: int, wait: float | None) -> Any:
             shortest = min(shortest, now - started)
             pause = longest_pause(conflicts, shortest) * await Chance()
             if conflicts == tries or (wait is not None and now + pause - began > wait):
-                raise GivenUp(conflicts, now - began) from changed
+                raise GivenUp(conflicts, now - began, str(changed)) from changed
         await Sleep(pause)
     raise AssertionError("there is at least one try")

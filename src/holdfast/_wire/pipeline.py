@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 from typing import Any
 
 LOST = {"ConnectionError", "TimeoutError", "OSError"}
@@ -17,6 +19,24 @@ LOST = {"ConnectionError", "TimeoutError", "OSError"}
 
 MOVED = {"MovedError", "AskError", "ClusterDownError", "TryAgainError"}
 """Those that say: not here, or not now."""
+
+
+_NOT_FOR_USERS = {"watch", "unwatch", "multi", "exec", "execute", "discard", "reset", "pipeline", "transaction"}
+"""They would end a transaction, or begin another one."""
+
+
+class Commands:
+    """The commands of a client of redis-py or valkey-py, under their names, and nothing else of it."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name in _NOT_FOR_USERS or name.startswith("_"):
+            raise AttributeError(
+                f"{name!r} is no command of a transaction: it has those of the client, but for WATCH, MULTI, EXEC and DISCARD"
+            )
+        return functools.partial(self._call, name)
 
 
 class Reconnected(Exception):
