@@ -24,7 +24,6 @@ from holdfast._wire.pipeline import LOST, MOVED, Commands, Tripwire, brief, chai
 from holdfast._wire.slots import slot_of
 from holdfast.errors import CommandFailed, ConfigError, HoldfastError, ServerError, TransactionConflict
 
-
 _watched: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_watched", default=frozenset())
 """What this very call stack watches: (thread or task, server, key)."""
 

@@ -88,6 +88,8 @@ def test_a_block_that_raises_does_nothing(server: PrivateServer, name: str, kind
 
 def test_tried_again_until_it_counts(server: PrivateServer, name: str, kind: str, look: redis.Redis) -> None:
     async def scene(me: Optimist) -> None:
+        rivals = 3
+
         async def with_rivals(tx: Any) -> int:
             nonlocal rivals
             number = await add_one(tx, name)
@@ -96,7 +98,6 @@ def test_tried_again_until_it_counts(server: PrivateServer, name: str, kind: str
                 look.incrby(name, 10)
             return number
 
-        rivals = 3
         assert await me.run(with_rivals, name) == 30
         assert look.get(name) == "31"
         rivals = 1000
@@ -162,6 +163,8 @@ def test_a_connection_that_is_lost_before_exec_is_a_conflict(
     """The client opens it again without a word, and the server has forgotten what it watched."""
 
     async def scene(me: Optimist) -> None:
+        harm = "closed"
+
         async def interrupted(tx: Any) -> int:
             nonlocal harm
             number = await add_one(tx, name)
@@ -171,7 +174,6 @@ def test_a_connection_that_is_lost_before_exec_is_a_conflict(
                 look.incr(name)
             return number
 
-        harm = "closed"
         with pytest.raises(TransactionConflict, match="connection that watched its keys was lost"):
             await me.run(interrupted, name, tries=1)
         assert look.get(name) == "1"
@@ -196,7 +198,7 @@ def test_what_is_refused(server: PrivateServer, name: str, kind: str, look: redi
     async def scene(me: Optimist) -> None:
         for keys in ((), ("",), (7,), (name, None)):
             with pytest.raises(ConfigError, match="keys"):
-                me.on(*keys)  # type: ignore[arg-type]
+                me.on(*keys)
         for client in ([me.client], object(), redis.Redis if me.is_async else redis.asyncio.Redis()):
             with pytest.raises(ConfigError, match="client"):
                 me.on(name, client=client)
@@ -217,9 +219,9 @@ def test_what_is_refused(server: PrivateServer, name: str, kind: str, look: redi
                 tx.read.get(name)
             with pytest.raises(RuntimeError, match="read before"):
                 await done(tx.watch(f"{name}:2"))
-        for late in (lambda: tx.read.get(name), lambda: tx.queue.delete(name)):
+        for late in (tx.read, tx.queue):
             with pytest.raises(RuntimeError, match="outside of its block"):
-                late()
+                late.get(name)
         assert look.get(name) == "queued"
 
     play(kind, server.url, scene)

@@ -44,6 +44,8 @@ def test_in_the_slot_of_its_keys_wherever_that_is(nodes: Cluster, name: str, kin
         with pytest.raises(ConfigError, match="in one slot"):
             me.on(key, "elsewhere")
 
+        moves = False
+
         async def add_one(tx: Any) -> object:
             nonlocal moves
             number = await done(tx.read.get(key))
@@ -53,7 +55,6 @@ def test_in_the_slot_of_its_keys_wherever_that_is(nodes: Cluster, name: str, kin
             tx.queue.set(key, int(number or 0) + 1)
             return number
 
-        moves = False
         assert [await me.run(add_one, key) for _ in range(2)] == [None, "1"]
         moves = True  # between GET and EXEC
         assert await me.run(add_one, key) == "2"
