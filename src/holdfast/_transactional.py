@@ -9,8 +9,8 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast import _transactions
 from holdfast._core.optimism import TRIES
+from holdfast._template import Filled
 from holdfast._transactions import BaseTransaction
-from holdfast.decorator import _fields
 from holdfast.errors import ConfigError
 
 P = ParamSpec("P")
@@ -60,45 +60,49 @@ def transactional(client: object, *templates: str, tries: int = TRIES, wait: flo
             raise ConfigError(
                 f"{function.__qualname__} is a generator: it would run after EXEC; use with inside it", parameter="function"
             )
-        parameters = list(inspect.signature(function).parameters.values())
-        at = next((n for n, parameter in enumerate(parameters) if parameter.name == "tx"), None)
-        if at is None or parameters[at].kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
-            raise ConfigError(f"{function.__qualname__} needs a parameter tx, for the transaction", parameter="function")
-        signature = inspect.signature(function).replace(parameters=parameters[:at] + parameters[at + 1 :])
-        fields = [_fields(template, signature) for template in templates]
+        signature, at = _without_tx(function)
         make = _kind(inspect.iscoroutinefunction(function))
         make(client, *templates)  # refuses no keys, and a client of the other face, now and not at the first call
 
-        def begun(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            keys = [t.format(**{name: bound.arguments[name] for name in f}) for t, f in zip(templates, fields, strict=True)]
-            if parameters[at].kind is inspect.Parameter.KEYWORD_ONLY or len(args) < at:
-                return make(client, *keys).run(lambda tx: function(*args, tx=tx, **kwargs), tries=tries, wait=wait)
-            return make(client, *keys).run(lambda tx: function(*args[:at], tx, *args[at:], **kwargs), tries=tries, wait=wait)
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            transaction = make(client, *keys(args, kwargs))
+            if at is None or len(args) < at:
+                return transaction.run(lambda tx: function(*args, tx=tx, **kwargs), tries=tries, wait=wait)
+            return transaction.run(lambda tx: function(*args[:at], tx, *args[at:], **kwargs), tries=tries, wait=wait)
 
-        return _wrapped(function, begun, signature)
+        run = _wrapped(function, begin)
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        keys = Filled(run, *templates)
+        return run
 
     return decorate
 
 
-def _wrapped(function: Callable[..., Any], begun: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
-    if inspect.iscoroutinefunction(function):
+def _without_tx(function: Callable[..., Any]) -> tuple[inspect.Signature, int | None]:
+    """The signature that callers see, and which of the arguments by position the transaction is; None: it is by name only."""
+    signature = inspect.signature(function)
+    names, tx = list(signature.parameters), signature.parameters.get("tx")
+    if tx is None or tx.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+        raise ConfigError(f"{function.__qualname__} needs a parameter tx, for the transaction", parameter="function")
+    rest = [parameter for name, parameter in signature.parameters.items() if name != "tx"]
+    at = None if tx.kind is inspect.Parameter.KEYWORD_ONLY else names.index("tx")
+    return signature.replace(parameters=rest), at
+
+
+def _wrapped(function: Callable[..., Any], begin: Callable[..., Any]) -> Callable[..., Any]:
+    if not inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
-        async def run_async(*args: Any, **kwargs: Any) -> Any:
-            return await begun(args, kwargs)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return begin(args, kwargs)
 
-        run: Any = run_async
-    else:
+        return run
 
-        @functools.wraps(function)
-        def run_sync(*args: Any, **kwargs: Any) -> Any:
-            return begun(args, kwargs)
+    @functools.wraps(function)
+    async def run_async(*args: Any, **kwargs: Any) -> Any:
+        return await begin(args, kwargs)
 
-        run = run_sync
-    run.__signature__ = signature
-    return run  # type: ignore[no-any-return]
+    return run_async
 
 
 def _kind(is_async: bool) -> Any:
