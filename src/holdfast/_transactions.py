@@ -20,7 +20,7 @@ from holdfast._wire.client import check_face, resolve
 from holdfast._wire.cluster import EVERY
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.opened import opened
-from holdfast._wire.pipeline import LOST, MOVED, Commands, Tripwire, brief, chain, kinds, named
+from holdfast._wire.pipeline import LOST, MOVED, Commands, Tripwire, brief, chain, is_command, kinds, named
 from holdfast._wire.slots import slot_of
 from holdfast.errors import CommandFailed, ConfigError, HoldfastError, ServerError, TransactionConflict
 
@@ -148,9 +148,7 @@ class BaseTransaction:
         return self._queued
 
     def _command(self, name: str) -> Callable[..., Any]:
-        """Of the client: what stands in a class that holds commands and nothing else, in its package ``commands``."""
-        classes = type(self._pipe).__mro__
-        if name != "execute_command" and not any(".commands." in cls.__module__ and name in vars(cls) for cls in classes):
+        if not is_command(self._pipe.__class__, name):
             raise AttributeError(f"{name!r} is no command of the client")
         command: Callable[..., Any] = getattr(self._pipe, name)
         return command

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from holdfast import _transactions
 from holdfast._core.optimism import TRIES, Ask, Changed, GivenUp, persist
-from holdfast._drive.optimism import Driver
+from holdfast._drive.optimism import driver
 from holdfast._drive.process import current
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import TransactionConflict
@@ -47,7 +47,7 @@ class Transaction(_transactions.BaseTransaction):
 
     def watch(self, *keys: str | bytes) -> None:
         """Watch more keys, whose names only reading tells: before they are read, and before anything is queued."""
-        Driver().run(self._watch_more(keys))
+        driver.run(self._watch_more(keys))
 
     def _read(self, name: str, *args: Any, **options: Any) -> Any:
         with self._turn:  # one connection
@@ -64,7 +64,7 @@ class Transaction(_transactions.BaseTransaction):
         """WATCH. Raises ServerError."""
         self._claim(threading.get_ident())
         try:
-            Driver().run(self._begin())
+            driver.run(self._begin())
         except BaseException:
             self._unclaim()
             raise
@@ -73,7 +73,7 @@ class Transaction(_transactions.BaseTransaction):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """EXEC; or nothing, if the block raises. Raises TransactionConflict, CommandFailed, ServerError."""
         try:
-            Driver().run(self._end(failed=kind is not None))
+            driver.run(self._end(failed=kind is not None))
         finally:
             self._unclaim()
 
@@ -90,7 +90,7 @@ class Transaction(_transactions.BaseTransaction):
         """
         bounds = _transactions.limits(tries, wait)
         try:
-            return cast("T", Driver().run(persist(Ask(lambda: self._try(function)), *bounds)))
+            return cast("T", driver.run(persist(Ask(lambda: self._try(function)), *bounds)))
         except GivenUp as given_up:
             raise self._given_up(given_up) from None
 

@@ -39,6 +39,10 @@ def test_reads_come_at_once_and_writes_together(server: PrivateServer, name: str
             with pytest.raises(RuntimeError, match="has no results"):
                 assert tx.results
         assert tx.results == [True, 1, True]
+        async with me.within(name) as tx:
+            connection = tx._pipe.connection
+        assert tx.results == []
+        assert connection._connect_callbacks == []
         assert look.get(name) == "8"
 
     play(kind, server.url, scene, max_connections=1)
@@ -56,8 +60,8 @@ def test_a_key_changed_by_somebody_else(server: PrivateServer, name: str, kind: 
         assert caught.value.tries == 1
         assert look.get(name) is None
         try:
-            raise KeyError
-        except KeyError:
+            raise ConnectionError("some time ago")
+        except ConnectionError:
             with pytest.raises(TransactionConflict):
                 async with me.within(name) as tx:
                     look.incr(name)
@@ -331,7 +335,9 @@ def test_reads_of_one_transaction_by_several_tasks(server: PrivateServer, name: 
             await forgotten
         assert look.get(name) == "done"
 
-    play(f"{package}.asyncio", server.url, scene, max_connections=1)
+    with Proxy(server) as proxy:
+        proxy.delay = lambda: 0.001  # answers that have to be waited for
+        play(f"{package}.asyncio", proxy.url, scene, max_connections=1)
 
 
 @pytest.mark.parametrize("package", ["redis", "valkey"])
@@ -376,22 +382,23 @@ def test_a_read_that_is_cancelled_ends_the_watch(server: PrivateServer, name: st
 
 
 def test_a_forked_child_has_no_part_in_it(server: PrivateServer, name: str, look: redis.Redis) -> None:
-    client = redis.Redis.from_url(server.url)
-    with holdfast.transaction(client, name) as tx:
+    """It carries out nothing, and the parent's connection goes on watching."""
+    reads, writes = os.pipe()
+    with pytest.raises(TransactionConflict), holdfast.transaction(server.url, name) as tx:
         tx.queue.rpush(name, "order")
-        reads, writes = os.pipe()
         child = os.fork()
         if child == 0:
             try:
                 tx.__exit__(None, None, None)
             except RuntimeError as error:
+                tx._pipe.__del__()  # as when the child ends
                 os.write(writes, str(error).encode())
             finally:
                 os._exit(0)
         os.waitpid(child, 0)
+        assert b"is of the process that forked this one" in os.read(reads, 1000)
         assert look.llen(name) == 0
-    assert b"is of the process that forked this one" in os.read(reads, 1000)
-    assert look.lrange(name, 0, -1) == ["order"]
+        look.rpush(name, "another")
+    assert look.lrange(name, 0, -1) == ["another"]
     os.close(reads)
     os.close(writes)
-    client.close()

@@ -14,6 +14,7 @@ from holdfast._drive import aio
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.opened import to_close
 
 
 class _Clients:
@@ -24,7 +25,8 @@ class _Clients:
 
     async def close(self) -> None:
         while self.open:
-            await self.open.popitem()[1].aclose()
+            for one in to_close(self.open.popitem()[1]):
+                await one.aclose()
 
     def sockets(self) -> list[socket.socket]:
         """A forked child has copies of them; the clients see to that themselves."""

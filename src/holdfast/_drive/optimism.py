@@ -21,3 +21,7 @@ class Driver(sync.Driver):
             Now: lambda _: clock(),
             Sleep: lambda request: time.sleep(request.seconds),
         }
+
+
+driver = Driver()
+"""There is nothing in it that belongs to a thread."""

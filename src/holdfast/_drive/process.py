@@ -136,7 +136,10 @@ class Process:
             pools = [*self._pools.values(), *self._fleets.values()]
             clients, self._clients = [*self._clients.values()], {}
         for client in clients:
-            client.close()
+            from holdfast._wire.opened import to_close  # here: most have none
+
+            for one in to_close(client):
+                one.close()
         if keeper is not None:
             keeper.stop(0.5)
         for pool in pools:

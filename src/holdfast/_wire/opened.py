@@ -25,6 +25,12 @@ def opened(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode: bool
     return redis.Redis(host=endpoint.host, port=endpoint.port, **options)
 
 
+def to_close(client: Any) -> list[Any]:
+    """The client, and those of its Sentinels, which it leaves open."""
+    manager = getattr(client.connection_pool, "sentinel_manager", None)
+    return [client, *(manager.sentinels if manager is not None else ())]
+
+
 def _options(endpoint: Endpoint, package: str) -> dict[str, Any]:
     from redis.backoff import NoBackoff
 

@@ -39,6 +39,13 @@ class Commands:
         return functools.partial(self._call, name)
 
 
+@functools.lru_cache(1024)
+def is_command(pipeline: type, name: str) -> bool:
+    """A client has its commands from classes that hold nothing else, in a package of that name."""
+    commands = (cls for cls in pipeline.__mro__ if ".commands." in cls.__module__)
+    return name == "execute_command" or any(name in vars(cls) for cls in commands)
+
+
 class Reconnected(Exception):
     """The connection was opened anew between WATCH and EXEC. Not of the client's kind, or it would try again."""
 

@@ -1,4 +1,4 @@
-"""Transactions in one slot of a Cluster."""
+"""Transactions where the server has to be found first: in a Cluster, behind Sentinels, or this machine's own."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import holdfast
 from holdfast import ConfigError, aio
 from live.clusters import Cluster, cluster
 from live.optimists import KINDS, Optimist, done
+from live.sentinels import Sentinels
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +70,33 @@ def test_in_the_slot_of_its_keys_wherever_that_is(nodes: Cluster, name: str, kin
 def test_faces(nodes: Cluster) -> None:
     with pytest.raises(ConfigError, match=r"holdfast\.aio takes an asyncio client"):
         aio.transaction(redis.RedisCluster(*nodes.address), "x")
+
+
+def add_one(tx: holdfast.Transaction) -> None:
+    tx.queue.set("key", int(tx.read.get("key") or 0) + 1)
+
+
+async def add_one_more(tx: aio.Transaction) -> None:
+    tx.queue.set("key", int(await tx.read.get("key") or 0) + 1)
+
+
+async def added_in(url: str) -> None:
+    await aio.transaction(url, "key").run(add_one_more)
+
+
+def test_behind_sentinels() -> None:
+    with Sentinels(replicas=0, watchers=1) as sentinels:
+        holdfast.transaction(sentinels.url, "key").run(add_one)
+        asyncio.run(added_in(sentinels.url))
+        holdfast.close()
+        with redis.Redis(unix_socket_path=sentinels.servers[0].socket) as look:
+            assert look.get("key") == b"2"
+
+
+def test_on_this_machines_own_server(local_url: str) -> None:
+    """Started when it is needed."""
+    holdfast.transaction(local_url, "key").run(add_one)
+    asyncio.run(added_in(local_url))
+    with holdfast.transaction(local_url, "key") as tx:
+        assert tx.read.get("key") == b"2"
+    holdfast.close()
