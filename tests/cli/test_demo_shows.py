@@ -39,6 +39,12 @@ def test_help_lists_the_shows_and_none_is_imported() -> None:
     assert max(map(len, help_text.splitlines())) <= 120
 
 
+def test_the_page_tells_of_every_show() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    for name in demo.SHOWS:
+        assert f"| `holdfast demo{f' {name}' if name != 'tour' else ''}` |" in page.partition("\n## Shows\n")[2]
+
+
 def test_a_show_that_there_is_not() -> None:
     done = subprocess.run([*PROGRAM, "demo", "opera"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (64, "")

@@ -24,8 +24,11 @@ KEEP_FENCE = 600.0
 
 
 def say(**facts: Any) -> None:
-    """One line on stdout."""
-    os.write(1, json.dumps(facts).encode() + b"\n")
+    """One line on stdout; ends the process when nobody is there to hear it."""
+    try:
+        os.write(1, json.dumps(facts).encode() + b"\n")
+    except BrokenPipeError:
+        os._exit(0)
 
 
 def hear() -> str:
