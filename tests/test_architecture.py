@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 import holdfast
-from holdfast import aio, locks, redlock, transactions
+from holdfast import _aio_cache, aio, cache, locks, redlock, transactions
 from holdfast._core import mutex, names, waiting
 from holdfast._lua import source
 
@@ -124,7 +124,7 @@ def test_the_core_awaits_requests_and_nothing_else() -> None:
                     assert called in operations | requests, f"{relative(path)}: {ast.unparse(node)}"
 
 
-FACES = ("locks", "aio", "_face", "_lease", "decorator")
+FACES = ("locks", "aio", "_face", "_lease", "decorator", "cache", "_cache", "_aio_cache")
 
 
 @pytest.mark.parametrize(
@@ -194,10 +194,42 @@ def test_each_file_says_first_what_it_holds(path: Path) -> None:
 
 PUBLIC = {
     "holdfast": """
-        CommandFailed ConfigError FairLock HoldfastError HoldfastWarning Lease LeaseLost Lock LockTimeout NotHeld QuorumError
-        Redlock ServerError Transaction TransactionConflict close declare_new guard locked transaction transactional
+        Cache
+        CommandFailed
+        ConfigError
+        FairLock
+        HoldfastError
+        HoldfastWarning
+        Lease
+        LeaseLost
+        Lock
+        LockTimeout
+        NotHeld
+        QuorumError
+        Redlock
+        ServerError
+        Transaction
+        TransactionConflict
+        close
+        declare_new
+        guard
+        locked
+        transaction
+        transactional
     """,
-    "holdfast.aio": "FairLock Lease Lock Redlock Transaction close locked transaction transactional",
+    "holdfast.aio": """
+        Cache
+        FairLock
+        Lease
+        Lock
+        Redlock
+        Transaction
+        close
+        locked
+        transaction
+        transactional
+    """,
+    "holdfast.cache": "Cache Memoized Statistics",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.testing": "Clock Memory clock memory server",
@@ -286,6 +318,8 @@ OF_ASYNCIO = {
     "redis.asyncio.Redis": "redis.Redis",
     "valkey.asyncio.Valkey": "valkey.Valkey",
     "Awaitable[T]": "T",
+    "Tasks may share": "Threads may share",
+    "; a coroutine function": "; a function",
 }
 STATED_DIFFERENCES = {
     "Lock": (
@@ -321,6 +355,7 @@ def described(cls: type) -> dict[str, str]:
 
 
 SYNC = {
+    "Cache": cache.Cache,
     "Lock": locks.Lock,
     "FairLock": locks.FairLock,
     "Lease": locks.Lease,
@@ -357,6 +392,13 @@ def signatures(cls: type) -> dict[str, tuple[str, ...]]:
 @pytest.mark.parametrize("name", SYNC)
 def test_both_faces_take_the_same_arguments(name: str) -> None:
     assert signatures(getattr(aio, name)) == signatures(SYNC[name])
+
+
+def test_both_faces_memoize_alike() -> None:
+    ours, theirs = cache.Memoized, _aio_cache.Memoized
+    assert members(ours) == members(theirs) == {"cache_key", "invalidate"}
+    assert described(ours) == described(theirs)
+    assert signatures(ours) == signatures(theirs)
 
 
 @pytest.mark.parametrize("face", [locks, aio], ids=["sync", "asyncio"])

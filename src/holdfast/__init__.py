@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast import guard
     from holdfast._drive.process import close
     from holdfast._transactional import transactional
+    from holdfast.cache import Cache
     from holdfast.decorator import locked
     from holdfast.locks import FairLock, Lease, Lock
     from holdfast.redlock import Redlock, declare_new
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cache",
     "CommandFailed",
     "ConfigError",
     "FairLock",
@@ -66,6 +68,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "Cache": "holdfast.cache",
     "FairLock": "holdfast.locks",
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
