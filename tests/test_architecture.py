@@ -193,11 +193,13 @@ def test_each_file_says_first_what_it_holds(path: Path) -> None:
 PUBLIC = {
     "holdfast": """
         ConfigError FairLock HoldfastError HoldfastWarning Lease LeaseLost Lock LockTimeout NotHeld QuorumError Redlock
-        ServerError close declare_new guard locked
+        ServerError close declare_new guard legacy locked
     """,
     "holdfast.aio": "FairLock Lease Lock Redlock close locked",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
+    "holdfast.legacy": "Migrating MigratingLease TimestampLease TimestampLock",
+    "holdfast.legacy.aio": "Migrating MigratingLease TimestampLease TimestampLock",
     "holdfast.testing": "Clock Memory clock memory server",
     "holdfast.testing.checkers": "RULES Coverage Limits Violation capacity check main",
     "holdfast.testing.history": "Event FAULTS from_line merge process_of read to_line write",

@@ -9,9 +9,9 @@ algorithms are in `_core`, each written once as an ``async def`` that does no in
 carries out what they ask: on the calling thread (`sync`), in the calling task (`aio`), and in the one thread per process that
 renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run
 on the server are in `_lua`. `decorator` and `guard` stand beside the faces, `errors` holds what they raise, `_guardian` ends
-commands with their owner. `_servers` starts servers: private ones for tests and the demo, and this machine's own for
-``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures. `testing` is for tests, yours and ours: the
-simulator, the judge, a server in memory.
+commands with their owner. `legacy` is the timestamp lock, for those who come from there. `_servers` starts servers:
+private ones for tests and the demo, and this machine's own for ``local://``. `cli` is the command, `bench` what ``holdfast
+bench`` measures. `testing` is for tests, yours and ours: the simulator, the judge, a server in memory.
 """
 
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from holdfast import guard
+    from holdfast import guard, legacy
     from holdfast._drive.process import close
     from holdfast.decorator import locked
     from holdfast.locks import FairLock, Lease, Lock
@@ -52,6 +52,7 @@ __all__ = [
     "close",
     "declare_new",
     "guard",
+    "legacy",
     "locked",
 ]
 
@@ -63,6 +64,7 @@ _LATER = {
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",
     "guard": "holdfast.guard",
+    "legacy": "holdfast.legacy",
     "locked": "holdfast.decorator",
 }
 """What is imported at its first use (PEP 562), and where from: a command line has forked its guardian by then."""

@@ -17,7 +17,6 @@ from holdfast._core.requests import (
     Delist,
     Draw,
     Enlist,
-    Now,
     Outcome,
     Park,
     Run,
@@ -25,7 +24,7 @@ from holdfast._core.requests import (
     TimedOut,
     Wait,
 )
-from holdfast._drive.clock import clock
+from holdfast._drive.clock import READ, clock
 from holdfast._drive.process import Process, current
 from holdfast._drive.replicas import Replicas
 from holdfast._wire.endpoint import Endpoint
@@ -98,7 +97,7 @@ class Driver:
         self.loop = asyncio.get_running_loop()
         self.stream = stream_to(endpoint)
         self._at_once: dict[type, Callable[[Any], Any]] = {
-            Now: lambda _: clock(),
+            **READ,
             Draw: lambda _: process.token(),
             Delist: self._delist,
         }
