@@ -2,8 +2,9 @@
 
 After the page of SETNX in the command reference of Redis ("Design pattern: Locking with SETNX"): SETNX the time of the end; if
 the key is taken, GET it; if that time has passed, GETSET one's own, and win only if what comes back is still the expired one.
-What must not happen is that somebody else's lock is deleted, so nothing is ever concluded from the value alone: two clients may
-write the same one (`docs/legacy.md`).
+To others it looks the same, but two things are safer here. GETSET and DEL are done by a script that looks first, so whoever
+loses a race writes over nobody's time, and nobody else's lock is deleted, however late a request arrives. And nothing is
+concluded from the value alone: two clients may write the same one (`docs/legacy.md`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,6 @@ from holdfast._lua import Script, whole_number
 
 POLL_FIRST, POLL_MOST = 0.02, 0.25
 """Seconds between two looks at a lock that is taken, at first and later: whoever gives it back tells nobody."""
-
-SETTLE = 0.02
-"""Seconds after which a value of somebody who has lost the race for an expired lock has been put back, if he does so."""
 
 PATIENCE = 30.0
 """Seconds for which one who waits for ever puts up with a server that is away."""
@@ -139,8 +137,8 @@ async def _won(stamp: Stamp, hold: Hold, now: Moment, mine: bytes) -> Theirs | N
 async def attempt(stamp: Stamp, hold: Hold) -> Theirs | None:
     """Try once; None: it is held, as ``hold`` says from then on. Raises Strange, WireError.
 
-    A SETNX without an answer may have taken the lock. Then the key holds our value; but so it does if somebody else has written
-    the same in that moment. So that is waited for like anybody's, and ends by itself.
+    A request without an answer may have taken the lock. Then the key holds our value; but so it does if somebody else has
+    written the same in that moment. So that is waited for like anybody's, and ends by itself.
     """
     now = await moment(stamp)
     mine = stamp.value(now.wall, stamp.ttl)
@@ -155,13 +153,10 @@ async def attempt(stamp: Stamp, hold: Hold) -> Theirs | None:
     ends = read(stamp, seen)
     if ends >= now.wall:
         return Theirs(ends - now.wall)
-    before = (await Command(("GETSET", stamp.key, mine), stamp.timeout)).value
-    if before == seen:
-        return await _won(stamp, hold, now, mine)
-    # Somebody was quicker, and his time was overwritten with ours: put it back.
     try:
-        await Run(STAMP, (stamp.key,), (before or b"", mine), stamp.timeout)
-    except WireError:
+        if (await Run(STAMP, (stamp.key,), (mine, seen), stamp.timeout)).value:
+            return await _won(stamp, hold, now, mine)
+    except Unknown:
         pass
     return Theirs(0.0)
 
@@ -257,5 +252,7 @@ async def _change(stamp: Stamp, hold: Hold, new: bytes, values: tuple[bytes, ...
         except WireError as error:
             if last or (isinstance(error, Refused) and not error.transient):
                 raise
-        await Sleep(SETTLE)  # one who has lost a race may have overwritten it, and be about to put it back
+            await Sleep(POLL_FIRST)
+        else:
+            break
     return False
