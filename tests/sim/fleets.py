@@ -1,4 +1,4 @@
-"""Fleets of clients that use one lock, each in its own way: the deployed algorithm, `TimestampLock`, `Migrating`, and `Lock`."""
+"""Fleets of clients that use one lock, each in its own way: as deployed, `TimestampLock`, `Migrating`, and `Lock`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 
 KEY = "lock.foo"
 TTL = 2.0
+OVERSTAY = 1.3
+"""Work takes up to so many leases: some believe to hold it to the very end."""
+
 HORIZON = 400.0
 STEPS = 60_000
 
@@ -38,10 +41,8 @@ def stamp(*, unit: int = 1000, server: bool = False, ttl: float = TTL) -> Stamp:
 class Old:
     """The timestamp lock, as the faces use the operations; what is believed is written down."""
 
-    share = 1.0
-
     def __init__(self, worker: Worker, described: Stamp, core: ModuleType = timestamp) -> None:
-        self.share = described.ttl / TTL
+        self.stays = OVERSTAY * described.ttl / TTL
         self.worker = worker
         self.stamp = described
         self.core = core
@@ -77,7 +78,12 @@ class Old:
 
 
 class Deployed(Old):
-    """The algorithm of the field, to the letter: a client of another make."""
+    """The algorithm of the field, to the letter: a client of another make. It gives back in time, because its DEL, sent at the
+    last moment, would delete the next one's lock."""
+
+    def __init__(self, worker: Worker, described: Stamp) -> None:
+        super().__init__(worker, described)
+        self.stays = 0.8
 
     async def take(self, wait: float | None) -> Hold:
         now = units = 0.0
@@ -106,7 +112,7 @@ class Deployed(Old):
 class New:
     """`holdfast.Lock`."""
 
-    share = 1.0
+    stays = OVERSTAY
 
     def __init__(self, worker: Worker) -> None:
         self.lock = Lock(worker, spec("x", ttl=TTL))
@@ -127,7 +133,7 @@ class New:
 class Both:
     """`Migrating`."""
 
-    share = 1.0
+    stays = OVERSTAY
 
     def __init__(self, worker: Worker) -> None:
         self.halves = New(worker), Old(worker, stamp())
@@ -189,7 +195,7 @@ async def use(kind: Any, rng: random.Random) -> None:
         held = None
         try:
             held = await kind.take(rng.choice((None, None, 3.0)))
-            await Sleep(rng.random() * 0.8 * TTL * kind.share)
+            await Sleep(rng.random() * TTL * kind.stays)
             mine, held = held, None
             await kind.give_back(mine)
         except Cancelled:
