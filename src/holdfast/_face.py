@@ -18,7 +18,7 @@ from holdfast._core.gate import Gate
 from holdfast._core.insist import insist
 from holdfast._core.mutex import CLAIM, Busy
 from holdfast._core.names import lock_keys
-from holdfast._core.requests import Command, Refused, WireError
+from holdfast._core.requests import Command, WireError
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
 from holdfast._wire.client import resolve
@@ -77,7 +77,7 @@ def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
         raise TypeError(f"{cls}() got an unexpected keyword argument {name!r}")
 
 
-def _of_the_user() -> int:
+def of_the_user() -> int:
     """For ``warnings.warn``: the level of the line that is not ours."""
     level, frame = 1, sys._getframe(1)  # noqa: SLF001
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("holdfast."):
@@ -119,7 +119,7 @@ def make_spec(
         warnings.warn(
             f"ttl={ttl:g}: a lease of less than 2 s may be lost when the machine is busy for a moment",
             HoldfastWarning,
-            _of_the_user(),
+            of_the_user(),
         )
     return _spec(
         name=name if isinstance(name, str) else name.decode(errors="backslashreplace"),
@@ -343,12 +343,6 @@ class BaseLock:
 
 def server_error(spec: Spec, error: WireError) -> ServerError:
     """The user's error for an internal one."""
-    what = "refused" if isinstance(error, Refused) else "failed"
-    if isinstance(error, Refused) and error.code in {"MOVED", "ASK"}:
-        what = (
-            "refused by one server of a Cluster; give holdfast all of it: redis+cluster://host:port, or a RedisCluster client"
-        )
-    from holdfast import _access  # here: most never need it
+    from holdfast._caller import told  # here: most never need it
 
-    said = f"{error}{_access.advice(error)}"
-    return ServerError(f"lock {spec.name!r}: {what}: {said}", address=error.address, name=spec.name, key=spec.key)
+    return told(error, f"lock {spec.name!r}", spec.key, name=spec.name)

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import _access, _face
+from holdfast import _face
+from holdfast._caller import Caller
 from holdfast._core.attempt import milliseconds
 from holdfast._core.insist import insist
 from holdfast._core.mutex import KEEP
 from holdfast._core.names import raw_key, side_key
-from holdfast._core.requests import Run, WireError
-from holdfast._drive.process import current
-from holdfast._drive.sync import Driver
+from holdfast._core.requests import Run
 from holdfast._lua import Script
-from holdfast._wire.client import resolve
-from holdfast.errors import ConfigError, ServerError
+from holdfast.errors import ConfigError
 
 __all__ = ["KEEP_FENCE", "SQL", "accept", "guarded_set"]
 
@@ -70,13 +68,4 @@ def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_F
 
 
 def _run(client: object, call: Run[bool]) -> bool:
-    endpoint = resolve(client, "sync")
-    kind: type[Driver] = Driver
-    if endpoint.cluster is not None:
-        from holdfast._drive.shards import ShardDriver
-
-        kind = ShardDriver
-    try:
-        return kind(current(), endpoint).run(insist(call)).value
-    except WireError as error:
-        raise ServerError(f"guard of {call.keys[0]!r}: {error}{_access.advice(error)}", address=error.address) from error
+    return Caller(client).run(insist(call), call.keys[0], f"guard of {call.keys[0]!r}").value

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 from holdfast._core import quorum
 from holdfast._core.attempt import Grant, Spec, milliseconds
 from holdfast._core.ballot import DECLARE, MARKER, VOTE, Candidate, Panel
+from holdfast._core.hearing import Enroll, Hark, Withdraw
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys, side_key
-from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
+from holdfast._core.polling import GiveBack, Poll
 from holdfast._core.renewing import Renewing, renewals
 from holdfast._core.requests import Answer, Call, Draw, Now, Refused, Request, Run, Unknown, WireError
 from holdfast._core.votes import Mandate, Vote
@@ -50,7 +51,7 @@ class Servers:
     """By how many us the clock of a server is ahead."""
     resent: dict[int, float] = field(default_factory=dict)
     """How many seconds later a server was sent its request than others: it had to be told the script first."""
-    harks: list[Callable[[Candidate], None]] = field(default_factory=list)
+    harks: list[Callable[[Any], None]] = field(default_factory=list)
     """What happens while the candidate waits for a chance, one after the other."""
     trace: list[Request[Any]] = field(default_factory=list)
     seen: list[tuple[str, int]] = field(default_factory=list)
@@ -58,7 +59,7 @@ class Servers:
     late: list[tuple[int, Call]] = field(default_factory=list)
     """What may still be carried out at any time."""
     given_back: list[GiveBack] = field(default_factory=list)
-    hoping: list[Candidate] = field(default_factory=list)
+    hoping: list[Any] = field(default_factory=list)
     counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     tokens: list[str] = field(default_factory=list)
 

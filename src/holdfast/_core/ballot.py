@@ -72,6 +72,10 @@ class Candidate(Attempt):
     seen: int = 0
     """Highest fence that was heard of."""
 
+    @property
+    def majority(self) -> int:
+        return self.panel.majority
+
     def wake(self) -> None:
         """Have it look at its hints."""
         assert self.slot is not None

@@ -10,8 +10,8 @@ import weakref
 from typing import Any, NamedTuple, Protocol
 
 from holdfast._core.attempt import milliseconds
-from holdfast._core.ballot import Candidate
 from holdfast._core.gate import Gate
+from holdfast._core.hearing import Hopeful
 from holdfast._core.mutex import RELEASE
 from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
 from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, WireError
@@ -75,8 +75,8 @@ class Node:
         """When to call their `on_time`."""
         self._give_backs: list[GiveBack] = []
         self._asked_early: dict[str, None] = {}
-        self.hopes: dict[str, Candidate] = {}
-        """Who waits for a lock on this server and others, under the name that the servers know."""
+        self.hopes: dict[str, Hopeful] = {}
+        """Who waits to be told something, under the name that the servers know."""
         self._hear = False
         """The inbox is to be open even if nobody waits at the server."""
         self._inbox_at = self._deaf_until = 0.0
@@ -310,8 +310,8 @@ class Node:
                 self.waiting.on_listening(now)
                 for gate in [*self._gates.values(), *(held.gate for held in self.renewing.tenures() if held.gate)]:
                     gate.on_asked()  # somebody may have said so while nobody listened
-                for candidate in self.hopes.values():
-                    candidate.wake()
+                for listener in self.hopes.values():
+                    listener.wake()
                 self._inbox_at = now + PING_EVERY
 
     def _on_silence(self) -> None:
@@ -336,7 +336,7 @@ class Node:
             self.commands.call(leave, lambda _answer, _sent: None)
 
     def _on_told(self, what: bytes, whom: str) -> None:
-        """Somebody outside waits for the lock that this token holds; or a lock that is hoped for is free on this server."""
+        """Somebody outside waits for the lock that this token holds; or there is something to look at on this server."""
         if what == b"2":
             self._on_asked(whom)
         elif what == b"3" and whom in self.hopes:

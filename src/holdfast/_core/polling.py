@@ -1,4 +1,5 @@
-"""What an operation on several servers may ask of whoever drives it; the rest is as in `_core.requests`."""
+"""What an operation on several servers may ask of whoever drives it; the rest is as in `_core.requests` and
+`_core.hearing`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast._core.requests import Call, Request, Run
 
 if TYPE_CHECKING:
-    from holdfast._core.ballot import Candidate, Tally
+    from holdfast._core.ballot import Tally
 
 OPENING = 1.0
 """Seconds for which the very first connections are waited for, at most: a busy machine takes its time to open them, and that
@@ -29,30 +30,6 @@ class Poll(Request[None]):
     within: float
     begins: bool = False
     """These begin something, and take nothing back: a server that owes an answer for longer than ``within`` is not asked."""
-
-
-@dataclass(slots=True)
-class Enroll(Request[None]):
-    """Have a candidate told when the lock may be free (`Candidate.hints`): returns when the inboxes of a majority listen, at
-    local time ``until`` at the latest."""
-
-    candidate: Candidate
-    until: float
-
-
-@dataclass(slots=True)
-class Hark(Request[None]):
-    """Wait for a hint, until local time ``until`` at the latest."""
-
-    candidate: Candidate
-    until: float
-
-
-@dataclass(slots=True)
-class Withdraw(Request[None]):
-    """The candidate wants no hints any more."""
-
-    candidate: Candidate
 
 
 @dataclass(slots=True)

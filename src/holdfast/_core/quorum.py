@@ -29,8 +29,9 @@ from holdfast._core.ballot import (
     Yes,
     verdict,
 )
+from holdfast._core.hearing import Enroll, Hark, Withdraw
 from holdfast._core.mutex import Busy, Held
-from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
+from holdfast._core.polling import GiveBack, Poll
 from holdfast._core.renewing import Tenure, renewal
 from holdfast._core.requests import Answer, Call, Draw, Now, Run, Unknown, WireError
 from holdfast._core.sharing import Ways

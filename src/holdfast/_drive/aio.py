@@ -8,7 +8,6 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from holdfast._core.attempt import Attempt
 from holdfast._core.replicas import Replicate
 from holdfast._core.requests import (
     Answer,
@@ -25,6 +24,7 @@ from holdfast._core.requests import (
     Wait,
 )
 from holdfast._drive.clock import READ, clock
+from holdfast._drive.hearing import in_tasks
 from holdfast._drive.process import Process, current
 from holdfast._drive.replicas import Replicas
 from holdfast._wire.endpoint import Endpoint
@@ -109,6 +109,7 @@ class Driver:
             Park: lambda request: request.attempt.slot.park(request.attempt.until),
             Enlist: self._enlist,
             Wait: self._wait,
+            **in_tasks(self, (endpoint,)),
         }
 
     def slot(self) -> AioSlot:
@@ -183,27 +184,22 @@ class Driver:
             keeper.delist(self.endpoint, request.waiter)
 
     async def _enlist(self, request: Enlist) -> Outcome | None:
-        waiter = request.waiter
+        waiter: Any = request.waiter
         if self.process.keeper.enlist(self.endpoint, waiter):
             return None
         outcome = None
         while outcome is None and waiter.awaits_inbox:
-            outcome = await self._get(waiter.attempt, request.until)
+            outcome = await waiter.attempt.slot.get(request.until)
         return outcome
 
     async def _wait(self, request: Wait) -> Outcome:
-        waiter = request.waiter
+        waiter: Any = request.waiter
         if request.answer is not None:
             self.process.keeper.joined(self.endpoint, waiter, request.answer)
-        outcome = None
+        outcome: Outcome | None = None
         while outcome is None:
-            outcome = await self._get(waiter.attempt, request.until)
+            outcome = await waiter.attempt.slot.get(request.until)
         return outcome
-
-    @staticmethod
-    async def _get(attempt: Attempt, until: float | None) -> Outcome | None:
-        assert isinstance(attempt.slot, AioSlot)
-        return await attempt.slot.get(until)
 
 
 def driver_for(process: Process, endpoint: Endpoint, kind: Callable[[Process, Endpoint], Driver] = Driver) -> Driver:

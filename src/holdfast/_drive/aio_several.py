@@ -7,13 +7,13 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from holdfast._core.polling import OPENING, Enroll, GiveBack, Hark, Poll, Withdraw
+from holdfast._core.polling import OPENING, GiveBack, Poll
 from holdfast._core.requests import Answer, Call, Draw, NotSent, Now, Park, Run, Sleep, WireError
 from holdfast._drive import aio
-from holdfast._drive.aio import AioSlot, driver_for
+from holdfast._drive.aio import driver_for
 from holdfast._drive.clock import clock
+from holdfast._drive.hearing import in_tasks
 from holdfast._drive.process import Process
-from holdfast._drive.several import listening, withdraw
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import forgotten, pack, value
 
@@ -31,15 +31,13 @@ class Driver(aio.Driver):
         self._at_once: dict[type, Callable[[Any], Any]] = {
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
-            Withdraw: lambda request: withdraw(process, endpoints, request.candidate),
             GiveBack: lambda request: process.keeper.insist(endpoints[request.server], request.call, request.until),
         }
         self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Poll: self._poll,
             Sleep: lambda request: asyncio.sleep(request.seconds),
             Park: lambda request: request.attempt.slot.park(request.attempt.until),
-            Enroll: self._enroll,
-            Hark: self._hark,
+            **in_tasks(self, endpoints),
         }
 
     async def _poll(self, poll: Poll) -> None:
@@ -110,14 +108,3 @@ class Driver(aio.Driver):
             future.add_done_callback(on_reply)
         else:
             later(packed)
-
-    async def _enroll(self, request: Enroll) -> None:
-        slot = request.candidate.slot
-        assert isinstance(slot, AioSlot)
-        while not listening(self.process, self.endpoint, request.candidate) and clock() < request.until:
-            await slot.get(request.until)
-
-    async def _hark(self, request: Hark) -> None:
-        slot = request.candidate.slot
-        assert isinstance(slot, AioSlot)
-        await slot.get(request.until)

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.ballot import Candidate
 from holdfast._core.board import Board
 from holdfast._core.gate import Gate
+from holdfast._core.hearing import Hopeful
 from holdfast._core.node import RECORD_AFTER, Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, NotSent, Run
@@ -135,20 +135,20 @@ class Keeper:
             self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, clock())
             self.wake_by(waiter.refresh_at)
 
-    def hope(self, endpoint: Endpoint, candidate: Candidate) -> bool:
-        """Tell a candidate when the lock may be free on this server. True if the inbox listens; else it is woken then."""
+    def hope(self, endpoint: Endpoint, listener: Hopeful) -> bool:
+        """Wake a listener when this server tells it something. True if the inbox listens; else it is woken then."""
         with self.mutex:
             node = self._node(endpoint)
             node.want_record(clock())
-            if candidate.hope not in node.hopes:
-                node.hopes[candidate.hope] = candidate
+            if listener.hope not in node.hopes:
+                node.hopes[listener.hope] = listener
                 self.wake_by(clock())
             return node.reachable
 
-    def despair(self, endpoint: Endpoint, candidate: Candidate) -> None:
+    def despair(self, endpoint: Endpoint, listener: Hopeful) -> None:
         """It wants to know no more."""
         with self.mutex:
-            self._node(endpoint).hopes.pop(candidate.hope, None)
+            self._node(endpoint).hopes.pop(listener.hope, None)
 
     def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
         """Send this until it is answered, or local time ``until``."""

@@ -20,6 +20,7 @@ from holdfast.errors import HoldfastWarning
 if TYPE_CHECKING:
     import asyncio
 
+    from holdfast._core.hearing import Hopeful
     from holdfast._drive.aio import Driver
     from holdfast._drive.fleet import Fleets
     from holdfast._wire.foreign import Calls
@@ -108,6 +109,16 @@ class Process:
     def running_keeper(self) -> Keeper | None:
         """The keeper, if there is one: for what needs none if there is none."""
         return self._keeper
+
+    def listening(self, endpoints: tuple[Endpoint, ...], listener: Hopeful) -> bool:
+        """True if as many of the servers as it relies on can tell the listener something; else it is woken when one can."""
+        return sum(self.keeper.hope(endpoint, listener) for endpoint in endpoints) >= listener.majority
+
+    def withdraw(self, endpoints: tuple[Endpoint, ...], listener: Hopeful) -> None:
+        """Tell the listener nothing any more."""
+        if self._keeper is not None and listener.hope:
+            for endpoint in endpoints:
+                self._keeper.despair(endpoint, listener)
 
     def close(self) -> None:
         """Give back held locks, end the keeper, close the connections; at most about a second."""

@@ -11,6 +11,7 @@ from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist,
 from holdfast._drive import ear
 from holdfast._drive.clock import READ, clock
 from holdfast._drive.ear import Slot
+from holdfast._drive.hearing import in_threads
 from holdfast._drive.process import Process
 from holdfast._drive.replicas import Replicas
 from holdfast._wire.endpoint import Endpoint
@@ -37,6 +38,7 @@ class Driver:
             Enlist: self._enlist,
             Wait: self._wait,
             Delist: self._delist,
+            **in_threads(self, (endpoint,)),
         }
 
     def slot(self) -> Slot:
@@ -88,12 +90,12 @@ class Driver:
             keeper.delist(self.endpoint, request.waiter)
 
     def _park(self, request: Park) -> None:
-        self._may_wait()
+        self.may_wait()
         slot = request.attempt.slot
         assert isinstance(slot, Slot)
         slot.take(request.attempt.until)
 
-    def _may_wait(self) -> None:
+    def may_wait(self) -> None:
         """Refuse what could never end."""
         if self.process.keeper.mutex._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
             raise RuntimeError(
@@ -103,7 +105,7 @@ class Driver:
 
     def _enlist(self, request: Enlist) -> Outcome | None:
         waiter = request.waiter
-        self._may_wait()
+        self.may_wait()
         if self.process.keeper.enlist(self.endpoint, request.waiter):
             return None
         slot = waiter.attempt.slot

@@ -14,7 +14,7 @@ from holdfast._core.timestamp import Hold, Stamp, Strange, Theirs
 from holdfast._drive.clock import clock as local_clock
 from holdfast._drive.clock import wall
 from holdfast._drive.process import Process
-from holdfast._face import MIN_TTL, _of_the_user, checked_wait, seconds
+from holdfast._face import MIN_TTL, checked_wait, of_the_user, seconds
 from holdfast._lease import BaseLease
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld
 from holdfast.legacy._migrating import Both
@@ -63,7 +63,7 @@ def warn_once() -> None:
             "TimestampLock is only as good as the clocks of all its users: one that is ahead steals a live lock, and its own "
             f"lock outlives it. {PAGE} shows how, and how to move to holdfast.Lock, which goes by no client's clock",
             HoldfastWarning,
-            _of_the_user(),
+            of_the_user(),
         )
 
 

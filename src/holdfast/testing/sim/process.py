@@ -23,7 +23,7 @@ from holdfast.testing.sim.world import EPOCH
 if TYPE_CHECKING:
     import random
 
-    from holdfast._core.ballot import Candidate
+    from holdfast._core.hearing import Hopeful
     from holdfast._wire.endpoint import Endpoint
     from holdfast.testing.sim.lock import Lease
     from holdfast.testing.sim.server import Server
@@ -249,11 +249,11 @@ class Process:
             self.wake_by(now)
         return ready
 
-    def hope(self, server: Server, candidate: Candidate) -> bool:
-        """Tell a candidate when the lock may be free on this server. True if the inbox listens."""
+    def hope(self, server: Server, listener: Hopeful) -> bool:
+        """Wake a listener when this server tells it something. True if the inbox listens."""
         node = self.node_on(server)
         node.want_record(self.clock())
-        node.hopes[candidate.hope] = candidate
+        node.hopes[listener.hope] = listener
         self.wake_by(self.clock())
         return node.reachable
 

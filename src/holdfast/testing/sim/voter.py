@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.polling import Enroll, GiveBack, Hark, Poll, Withdraw
+from holdfast._core.polling import GiveBack, Poll
 from holdfast._core.requests import Answer, NotSent, WireError
 from holdfast.testing.sim.worker import LATER, Ticket, Worker
 
 if TYPE_CHECKING:
     from holdfast.testing.sim.process import Process
+    from holdfast.testing.sim.server import Server
     from holdfast.testing.sim.wire import Wire
 
 
@@ -23,9 +24,6 @@ class Voter(Worker):
         super().__init__(process, name)
         self._do |= {
             Poll: self._poll,
-            Enroll: self._enroll,
-            Hark: self._hark,
-            Withdraw: self._withdraw,
             GiveBack: self._give_back,
         }
 
@@ -65,21 +63,8 @@ class Voter(Worker):
         self._drop_timer()
         self.go(None)
 
-    def _enroll(self, request: Enroll) -> Any:
-        candidate, process = request.candidate, self.process
-
-        def enough(_outcome: object = None) -> bool:
-            listening = [process.hope(server, candidate) for server in process.world.servers]
-            return bool(sum(listening) >= candidate.panel.majority)
-
-        return None if enough() else self._get(candidate, request.until, enough, None)
-
-    def _hark(self, request: Hark) -> Any:
-        return self._get(request.candidate, request.until, lambda _outcome: True, None)
-
-    def _withdraw(self, request: Withdraw) -> None:
-        for node in self.process.nodes.values():
-            node.hopes.pop(request.candidate.hope, None)
+    def _told_by(self) -> list[Server]:
+        return self.process.world.servers
 
     def _give_back(self, request: GiveBack) -> None:
         node = self.process.node_on(self.process.world.servers[request.server])

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.attempt import Slot as AnySlot
 from holdfast._core.gate import Lead
+from holdfast._core.hearing import Enroll, Hark, Hopeful, Withdraw
 from holdfast._core.mutex import ACQUIRE
 from holdfast._core.requests import (
     Answer,
@@ -117,6 +119,9 @@ class Worker:
             Park: self._park,
             Enlist: self._enlist,
             Wait: self._wait,
+            Enroll: self._enroll,
+            Hark: self._hark,
+            Withdraw: self._withdraw,
         }
         process.workers.append(self)
         process.world.working.add(self)
@@ -249,20 +254,44 @@ class Worker:
         if self.lined != self.acquisition:
             self.lined = self.acquisition
             self.process.world.note("lined", self.name, attempt.spec.key, self.acquisition)
-        return self._get(attempt, attempt.until, lambda _outcome: attempt.given is not None, None)
+        return self._get(attempt.slot, attempt.until, lambda _outcome: attempt.given is not None, None)
 
     def _enlist(self, request: Enlist) -> Any:
         waiter = request.waiter
         if self.process.enlist(waiter):
             return None
-        return self._get(waiter.attempt, request.until, lambda outcome: outcome is not None or not waiter.awaits_inbox)
+        return self._get(waiter.attempt.slot, request.until, lambda outcome: outcome is not None or not waiter.awaits_inbox)
 
     def _wait(self, request: Wait) -> Any:
         process, attempt = self.process, request.waiter.attempt
         if request.answer is not None:
             self._queued(attempt, self.asked_to_join)
             process.joined(request.waiter, request.answer)
-        return self._get(attempt, request.until, lambda outcome: outcome is not None)
+        return self._get(attempt.slot, request.until, lambda outcome: outcome is not None)
+
+    def _told_by(self) -> list[Server]:
+        """The servers that can tell it something."""
+        return [self.process.server]
+
+    def _enroll(self, request: Enroll) -> Any:
+        listener, process = request.listener, self.process
+
+        def enough(_outcome: object = None) -> bool:
+            return sum([process.hope(server, listener) for server in self._told_by()]) >= listener.majority
+
+        return None if enough() else self._get(self._placed(listener), request.until, enough, None)
+
+    def _hark(self, request: Hark) -> Any:
+        return self._get(self._placed(request.listener), request.until, lambda _outcome: True, None)
+
+    def _placed(self, listener: Hopeful) -> Slot:
+        slot = listener.slot = listener.slot or Slot(self)
+        assert isinstance(slot, Slot)
+        return slot
+
+    def _withdraw(self, request: Withdraw) -> None:
+        for node in self.process.nodes.values():
+            node.hopes.pop(request.listener.hope, None)
 
     def _queued(self, attempt: Attempt, since: float) -> None:
         world = self.process.world
@@ -282,12 +311,11 @@ class Worker:
 
     def _get(
         self,
-        attempt: Attempt,
+        slot: AnySlot | None,
         until: float | None,
         enough: Callable[[Outcome | None], bool],
         late: TimedOut | None = TimedOut(),  # noqa: B008 - it has no state
     ) -> Any:
-        slot = attempt.slot
         assert isinstance(slot, Slot)
         while slot.outcomes:
             outcome = slot.outcomes.pop(0)

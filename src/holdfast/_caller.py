@@ -1,0 +1,116 @@
+"""How what stands beside the locks asks a server: operations about one key, on the calling thread or in the calling task."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast._core.requests import Refused, WireError
+from holdfast._drive.process import current
+from holdfast._wire.client import resolve
+from holdfast.errors import ServerError
+
+if TYPE_CHECKING:
+    from holdfast._drive import aio, sync
+    from holdfast._wire.endpoint import Endpoint
+
+T = TypeVar("T")
+
+
+class Caller:
+    """Runs operations on the server that ``client`` means (a client, or a URL), for threads. In a Cluster, on the one that has
+    the key. May be shared by threads; in a forked child it begins anew."""
+
+    def __init__(self, client: object) -> None:
+        self._endpoint = resolve(client, "sync")
+        self._driver: sync.Driver | None = None
+
+    @property
+    def timeout(self) -> float:
+        """Seconds to wait for an answer."""
+        return self._endpoint.timeout
+
+    @property
+    def address(self) -> str:
+        """Of the server, for messages."""
+        return self._endpoint.address
+
+    def run(self, operation: Coroutine[Any, Any, T], key: bytes, what: str) -> T:
+        """Drive an operation about ``key`` to its end. Raises ServerError, which names ``what`` it was about."""
+        try:
+            return self.driver(key).run(operation)
+        except WireError as error:
+            raise told(error, what, key.decode(errors="backslashreplace")) from error
+        finally:
+            operation.close()  # where it has not begun
+
+    def driver(self, key: bytes) -> sync.Driver:
+        """For operations about ``key``. Raises WireError."""
+        cluster = self._endpoint.cluster
+        if cluster is not None:
+            from holdfast._drive.shards import ShardDriver
+            from holdfast._wire.slots import slot_of
+
+            if not cluster.known:
+                cluster.refresh(self.timeout)
+            return ShardDriver(current(), cluster.shard(slot_of(key)))
+        driver = self._driver
+        if driver is None or driver.process is not current():
+            from holdfast._drive.sync import Driver
+
+            driver = self._driver = Driver(current(), self._endpoint)
+        return driver
+
+
+class AioCaller:
+    """The same for asyncio: in whatever event loop it is used."""
+
+    def __init__(self, client: object) -> None:
+        self._endpoint = resolve(client, "asyncio")
+
+    @property
+    def timeout(self) -> float:
+        """Seconds to wait for an answer."""
+        return self._endpoint.timeout
+
+    @property
+    def address(self) -> str:
+        """Of the server, for messages."""
+        return self._endpoint.address
+
+    async def run(self, operation: Coroutine[Any, Any, T], key: bytes, what: str) -> T:
+        """Drive an operation about ``key`` to its end. Raises ServerError, which names ``what`` it was about."""
+        try:
+            return await (await self.driver(key)).run(operation)
+        except WireError as error:
+            raise told(error, what, key.decode(errors="backslashreplace")) from error
+        finally:
+            operation.close()
+
+    async def driver(self, key: bytes) -> aio.Driver:
+        """For operations about ``key``. Raises WireError."""
+        from holdfast._drive.aio import driver_for
+
+        cluster: Any = self._endpoint.cluster
+        if cluster is None:
+            return driver_for(current(), self._endpoint)
+        from holdfast._drive.aioshards import ShardDriver
+        from holdfast._wire.slots import slot_of
+
+        if not cluster.known:
+            import asyncio
+
+            await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, self.timeout)
+        shard: Endpoint = cluster.shard(slot_of(key))
+        return driver_for(current(), shard, ShardDriver)
+
+
+def told(error: WireError, what: str, key: str, **facts: Any) -> ServerError:
+    """The user's error for an internal one."""
+    how = "refused" if isinstance(error, Refused) else "failed"
+    if isinstance(error, Refused) and error.code in {"MOVED", "ASK"}:
+        how = "refused by one server of a Cluster; give holdfast all of it: redis+cluster://host:port, or a RedisCluster client"
+    from holdfast import _access  # here: most never need it
+
+    said = f"{error}{_access.advice(error)}"
+    return ServerError(f"{what}: {how}: {said}", address=error.address, key=key, **facts)

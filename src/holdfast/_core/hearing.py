@@ -1,0 +1,94 @@
+"""Being told: an operation waits until a script publishes something to the inbox of its process, and polls nothing.
+
+A script tells a listener by publishing ``3 <hope>`` to ``hf:inbox:<process id>``, the part of the hope before its dot. What is
+told is only that there may be something to look at: messages get lost while the inbox is away, so whoever listens looks when it
+listens again, and from time to time besides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast._core.attempt import Slot
+from holdfast._core.requests import Draw, Request
+
+
+class Hopeful(Protocol):
+    """Who is told."""
+
+    hope: str
+    """Under which the servers know it: drawn as a token."""
+    slot: Slot | None
+    """Where it waits; the driver puts it there."""
+    hints: set[object]
+    """Of which servers it has been told something."""
+
+    @property
+    def majority(self) -> int:
+        """How many inboxes have to listen before it can rely on that."""
+
+    def wake(self) -> None:
+        """Have it look: it was told something, or may have missed something."""
+
+
+@dataclass(slots=True)
+class Enroll(Request[None]):
+    """Have a listener told: returns when the inboxes that it relies on listen, at local time ``until`` at the latest."""
+
+    listener: Hopeful
+    until: float
+
+
+@dataclass(slots=True)
+class Hark(Request[None]):
+    """Wait until a listener is woken, until local time ``until`` at the latest."""
+
+    listener: Hopeful
+    until: float
+
+
+@dataclass(slots=True)
+class Withdraw(Request[None]):
+    """The listener wants to be told nothing any more."""
+
+    listener: Hopeful
+
+
+@dataclass(slots=True, eq=False)
+class Listener:
+    """Who is told something by one server."""
+
+    hope: str = ""
+    slot: Slot | None = None
+    hints: set[object] = field(default_factory=set)
+
+    @property
+    def majority(self) -> int:
+        return 1
+
+    def wake(self) -> None:
+        self.hints.add(self)
+        if self.slot is not None:
+            self.slot.put(None)
+
+
+async def listen(until: float) -> Listener:
+    """A listener that can be told to the server, under its `Listener.hope`: the inbox listens, unless local time ``until`` has
+    passed. What it is good for has to end with ``await Withdraw(listener)``, whatever happens."""
+    listener = Listener(await Draw())
+    try:
+        await Enroll(listener, until)
+    except BaseException:
+        await Withdraw(listener)
+        raise
+    listener.hints.clear()
+    return listener
+
+
+async def hear(listener: Listener, until: float) -> None:
+    """Wait until there may be something to look at, until local time ``until`` at the latest. What is told from now on ends the
+    next wait at once: so look after this, not before."""
+    if not listener.hints:
+        await Hark(listener, until)
+    listener.hints.clear()

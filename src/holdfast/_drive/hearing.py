@@ -1,0 +1,53 @@
+"""How drivers do what `_core.hearing` asks for, in both faces."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.hearing import Enroll, Hark, Hopeful, Withdraw
+from holdfast._drive.clock import clock
+from holdfast._wire.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from holdfast._drive import aio, sync
+    from holdfast._drive.aio import AioSlot
+    from holdfast._drive.ear import Slot
+
+
+def in_threads(driver: sync.Driver, endpoints: tuple[Endpoint, ...]) -> dict[type, Callable[[Any], Any]]:
+    """What is asked of those who can be told something by these servers."""
+
+    def slot_of(listener: Hopeful) -> Slot:
+        driver.may_wait()
+        listener.slot = slot = listener.slot or driver.slot()
+        return slot  # type: ignore[return-value]
+
+    def enroll(request: Enroll) -> None:
+        slot = slot_of(request.listener)
+        while not driver.process.listening(endpoints, request.listener) and clock() < request.until:
+            slot.take(request.until)
+
+    return {
+        Enroll: enroll,
+        Hark: lambda request: slot_of(request.listener).take(request.until),
+        Withdraw: lambda request: driver.process.withdraw(endpoints, request.listener),
+    }
+
+
+def in_tasks(driver: aio.Driver, endpoints: tuple[Endpoint, ...]) -> dict[type, Callable[[Any], Awaitable[Any]]]:
+    """The same for asyncio."""
+
+    def slot_of(listener: Hopeful) -> AioSlot:
+        listener.slot = slot = listener.slot or driver.slot()
+        return slot  # type: ignore[return-value]
+
+    async def enroll(request: Enroll) -> None:
+        slot = slot_of(request.listener)
+        while not driver.process.listening(endpoints, request.listener) and clock() < request.until:
+            await slot.get(request.until)
+
+    async def withdraw(request: Withdraw) -> None:
+        driver.process.withdraw(endpoints, request.listener)
+
+    return {Enroll: enroll, Hark: lambda request: slot_of(request.listener).get(request.until), Withdraw: withdraw}

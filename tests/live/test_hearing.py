@@ -1,0 +1,78 @@
+"""What a script publishes wakes who listens, on real servers, in both faces."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import redis
+
+from holdfast._caller import AioCaller, Caller
+from holdfast._core.hearing import Listener, Withdraw, hear, listen
+from holdfast._core.requests import Now
+from holdfast._drive.process import current
+from holdfast._servers.process import PrivateServer
+
+
+def tell(server: PrivateServer, hope: str) -> None:
+    with redis.Redis.from_url(server.url) as client:
+        assert client.publish(f"hf:inbox:{hope.partition('.')[0]}", f"3 {hope}") == 1
+
+
+async def be_told(known: list[Listener], within: float) -> float:
+    """Seconds until it was told something."""
+    listener = await listen(await Now() + 5)
+    known.append(listener)
+    try:
+        started = await Now()
+        await hear(listener, started + within)
+        return await Now() - started
+    finally:
+        await Withdraw(listener)
+
+
+def once(known: list[Listener]) -> Listener:
+    while not known:
+        time.sleep(0.001)
+    return known[0]
+
+
+def test_a_thread_is_told(server: PrivateServer) -> None:
+    known: list[Listener] = []
+    thread = threading.Thread(target=lambda: tell(server, once(known).hope))
+    thread.start()
+    assert Caller(server.url).run(be_told(known, 30.0), b"x", "test") < 10
+    thread.join()
+    assert not any(node.hopes for node in current().keeper._nodes.values())
+
+
+def test_a_task_is_told(server: PrivateServer) -> None:
+    known: list[Listener] = []
+
+    async def main() -> float:
+        teller = asyncio.get_running_loop().run_in_executor(None, lambda: tell(server, once(known).hope))
+        seconds = await AioCaller(server.url).run(be_told(known, 30.0), b"x", "test")
+        await teller
+        return seconds
+
+    assert asyncio.run(main()) < 10
+
+
+def test_nobody_tells(server: PrivateServer) -> None:
+    assert 0.04 < Caller(server.url).run(be_told([], 0.05), b"x", "test") < 5
+    assert 0.04 < asyncio.run(AioCaller(server.url).run(be_told([], 0.05), b"x", "test")) < 5
+
+
+def test_what_was_told_before_the_wait_ends_it(server: PrivateServer) -> None:
+    async def told_early() -> float:
+        listener = await listen(await Now() + 5)
+        tell(server, listener.hope)
+        while not listener.hints:
+            time.sleep(0.001)
+        started = await Now()
+        await hear(listener, started + 30)
+        await Withdraw(listener)
+        return await Now() - started
+
+    assert Caller(server.url).run(told_early(), b"x", "test") < 10
