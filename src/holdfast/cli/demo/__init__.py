@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SHOWS = {
     "tour": "what a lock does, and what happens without one; without a SHOW, this one",
+    "counter": "two processes count: what is lost, and four cures, with their speed",
     "ladder": "simpler locks, each with the schedule that breaks it; no server",
     "quorum": "a lock over five servers that are stopped, killed, emptied; and what one replica does",
 }
