@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
@@ -22,7 +22,10 @@ from holdfast._servers.process import PrivateServer
 from holdfast.legacy import Migrating, TimestampLock
 from live.clusters import cluster
 from live.deployed import Deployed
-from live.witness import Monitor, in_thread
+from live.witness import Monitor, in_thread, until
+
+if TYPE_CHECKING:
+    from conftest import NewServer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:TimestampLock is only as good:holdfast.HoldfastWarning"),
@@ -307,6 +310,26 @@ def test_a_forked_child_holds_nothing(server: PrivateServer, look: Any, name: st
 def test_a_server_that_is_not_there(name: str) -> None:
     with pytest.raises(ServerError, match=f"timestamp lock '{name}'"):
         TimestampLock("redis://127.0.0.1:1", name).acquire()
+
+
+def test_a_server_that_goes_away_is_ridden_out(make: Any, new_server: NewServer, name: str) -> None:
+    server = new_server()
+    first = TimestampLock(server.url, name, ttl=20)
+    first.__enter__()
+    waiting = in_thread(lambda: make(server.url, name, ttl=20).acquire(timeout=10))
+    with redis.Redis.from_url(server.url) as look:
+        until(lambda: asked(look) > 2)
+    server.kill()
+    with pytest.warns(holdfast.HoldfastWarning, match="the lock ends by itself"):
+        first.__exit__(None, None, None)
+    server.restart()  # and has forgotten
+    assert waiting.result(10)
+
+
+def asked(look: Any) -> int:
+    """How often somebody has tried to take a lock."""
+    calls: int = look.info("commandstats").get("cmdstat_setnx", {}).get("calls", 0)
+    return calls
 
 
 def test_options() -> None:
