@@ -18,7 +18,7 @@ from sim import legacy_page
 from sim.fleets import TROUBLE, Fleet, Outcome, simulate
 from sim.timestamps import FALLS, OURS, OURS_BY_SERVER, STARVING
 
-QUICK, LONG = range(150), range(4000)
+QUICK, LONG = range(100), range(4000)
 
 
 def run(fleet: Fleet, seeds: range = QUICK) -> list[Outcome]:
