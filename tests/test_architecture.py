@@ -213,6 +213,7 @@ PUBLIC = {
         close
         declare_new
         guard
+        legacy
         locked
         transaction
         transactional
@@ -232,6 +233,8 @@ PUBLIC = {
     "holdfast.cache": "Cache Memoized Statistics",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
+    "holdfast.legacy": "Migrating MigratingLease TimestampLease TimestampLock",
+    "holdfast.legacy.aio": "Migrating MigratingLease TimestampLease TimestampLock",
     "holdfast.testing": "Clock Memory clock memory server",
     "holdfast.testing.checkers": "RULES Coverage Limits Violation capacity check main",
     "holdfast.testing.history": "Event FAULTS from_line merge process_of read to_line write",
@@ -444,7 +447,7 @@ def test_scripts_are_plain_text_with_declared_keys(name: str) -> None:
         command = call.split(",")[0].strip().strip("'")
         assert command in {
             "GET", "SET", "DEL", "EXISTS", "PEXPIRE", "PTTL", "TYPE", "TIME", "HGET", "HSET", "HDEL", "HMGET", "ZADD",
-            "ZREM", "ZRANGE", "ZCARD", "PUBLISH", "SPUBLISH", "PUBSUB", "INFO",
+            "ZREM", "ZRANGE", "ZCARD", "PUBLISH", "SPUBLISH", "PUBSUB", "INFO", "GETSET",
         }, f"{command}: not among the commands an administrator is asked to allow"  # fmt: skip
 
 

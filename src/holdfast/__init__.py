@@ -9,10 +9,10 @@ algorithms are in `_core`, each written once as an ``async def`` that does no in
 carries out what they ask: on the calling thread (`sync`), in the calling task (`aio`), and in the one thread per process that
 renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run
 on the server are in `_lua`. `decorator` and `guard` stand beside the faces, and so does `transactions`, which needs no lock;
-`errors` holds what they raise, `_guardian` ends commands with their owner. `_servers` starts servers: private ones for tests
-and the demo, and this machine's own for
-``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures. `testing` is for tests, yours and ours: the
-simulator, the judge, a server in memory.
+`legacy` is the timestamp lock, for those who come from there. `errors` holds what they raise, `_guardian` ends commands with
+their owner. `_servers` starts servers: private ones for tests and the demo, and this machine's own for ``local://``. `cli` is
+the command, `bench` what ``holdfast bench`` measures. `testing` is for tests, yours and ours: the simulator, the judge, a
+server in memory.
 """
 
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from holdfast import guard
+    from holdfast import guard, legacy
     from holdfast._drive.process import close
     from holdfast._transactional import transactional
     from holdfast.cache import Cache
@@ -62,6 +62,7 @@ __all__ = [
     "close",
     "declare_new",
     "guard",
+    "legacy",
     "locked",
     "transaction",
     "transactional",
@@ -77,6 +78,7 @@ _LATER = {
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",
     "guard": "holdfast.guard",
+    "legacy": "holdfast.legacy",
     "locked": "holdfast.decorator",
     "transaction": "holdfast.transactions",
     "transactional": "holdfast._transactional",
