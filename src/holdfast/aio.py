@@ -25,11 +25,30 @@ from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, Se
 if TYPE_CHECKING:
     from holdfast._aio_cache import Cache
     from holdfast._aio_redlock import Redlock
+    from holdfast._aio_transactions import Transaction, transaction
+    from holdfast._transactional import transactional
     from holdfast._wire.cluster import Cluster
 
-__all__ = ["Cache", "FairLock", "Lease", "Lock", "Redlock", "close", "locked"]
+__all__ = [
+    "Cache",
+    "FairLock",
+    "Lease",
+    "Lock",
+    "Redlock",
+    "Transaction",
+    "close",
+    "locked",
+    "transaction",
+    "transactional",
+]
 
-_LATER = {"Cache": "holdfast._aio_cache", "Redlock": "holdfast._aio_redlock"}
+_LATER = {
+    "Cache": "holdfast._aio_cache",
+    "Redlock": "holdfast._aio_redlock",
+    "Transaction": "holdfast._aio_transactions",
+    "transaction": "holdfast._aio_transactions",
+    "transactional": "holdfast._transactional",
+}
 """What builds on this module, or is not needed for locks: imported at its first use, and where from."""
 
 if not TYPE_CHECKING:

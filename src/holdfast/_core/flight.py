@@ -3,8 +3,8 @@
 A key has perhaps a value, perhaps somebody who loads it, and perhaps listeners. `look` answers with the value, or grants the
 load, or waits to be told; who was granted it ends it with `land` or `abort`. The load's lease is an ordinary lock record, which
 the keeper renews; its fence says what was begun after what. `drop` takes the lease away, so that what is being loaded cannot
-land: the lease of R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). What was begun before a deletion and comes
-all the same is refused by its fence. All is decided by the server's clock, in the scripts.
+land: the lease of R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). What comes late all the same is refused by
+its fence. All is decided by the server's clock, in the scripts.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ async def _glance(where: Site, began: float) -> Record | None:
         return None
     head, _, data = raw.partition(b"\n")
     _, kind, fence, _, kept, _ = head.split(b" ", 5)
-    if (fresh is None and kept != b"0") or kind == b"gone" or (floor is not None and int(floor) >= int(fence)):
+    if (fresh is None and kept != b"0") or (floor is not None and int(floor) >= int(fence)):
         return None
     return Record(kind.decode(), data, int(fence), float("inf"))
 
@@ -273,7 +273,8 @@ async def abort(load: Load) -> None:
     await _over(load)
     tenure = load.tenure
     try:
-        await tenure.giving_back(bury=tenure.doubt, timeout=tenure.spec.timeout)
+        call = tenure.giving_back(bury=tenure.doubt, timeout=tenure.spec.timeout)
+        await call
     except WireError:
         await _over(load, leave=True)
     except BaseException:
@@ -322,8 +323,8 @@ async def store(where: Site, kind: str, data: bytes, *, ttl: float, stale: float
 
 async def drop(where: Site) -> bool:
     """Delete the value; a load that is under way cannot land any more. True if there was a value. Raises WireError."""
-    load, state, floors = where.spec.keys
-    call = Run(DROP, (where.value, where.fresh, load, state, floors, where.waiters), (), where.spec.timeout)
+    load, state, _ = where.spec.keys
+    call = Run(DROP, (where.value, where.fresh, load, state, where.waiters), (), where.spec.timeout)
     return bool((await _ask(call, await Now())).value)
 
 

@@ -49,7 +49,15 @@ class Process:
     mutex = NO_MUTEX
 
     def __init__(
-        self, world: World, server: Server, name: str, *, face: Face = "threads", offset: float = 0.0, rate: float = 1.0
+        self,
+        world: World,
+        server: Server,
+        name: str,
+        *,
+        face: Face = "threads",
+        offset: float = 0.0,
+        rate: float = 1.0,
+        ahead: float = 0.0,
     ) -> None:
         self.world = world
         self.server = server
@@ -70,6 +78,8 @@ class Process:
         """Servers to which messages take longer, and by how many seconds."""
         self._base = EPOCH + offset
         self._rate = rate
+        self.ahead = ahead
+        """Seconds by which the clock of its machine is ahead of the true time: what people and NTP set."""
         self._wake_at = INFINITY
         self._wake: Entry | None = None
         self._shared: dict[Server, Wire] = {}
@@ -94,6 +104,10 @@ class Process:
 
     def clock(self) -> float:
         return self._base + (self.world.now - EPOCH) * self._rate
+
+    def wall(self) -> float:
+        """What the clock of its machine shows."""
+        return self.world.now + self.ahead
 
     def true(self, local: float) -> float:
         """The true time at which its clock shows ``local``."""
