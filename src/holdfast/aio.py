@@ -23,20 +23,43 @@ from holdfast.decorator import locked
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._aio_cache import Cache
     from holdfast._aio_redlock import Redlock
+    from holdfast._aio_transactions import Transaction, transaction
+    from holdfast._transactional import transactional
     from holdfast._wire.cluster import Cluster
 
-__all__ = ["FairLock", "Lease", "Lock", "Redlock", "close", "locked"]
+__all__ = [
+    "Cache",
+    "FairLock",
+    "Lease",
+    "Lock",
+    "Redlock",
+    "Transaction",
+    "close",
+    "locked",
+    "transaction",
+    "transactional",
+]
+
+_LATER = {
+    "Cache": "holdfast._aio_cache",
+    "Redlock": "holdfast._aio_redlock",
+    "Transaction": "holdfast._aio_transactions",
+    "transaction": "holdfast._aio_transactions",
+    "transactional": "holdfast._transactional",
+}
+"""What builds on this module, or is not needed for locks: imported at its first use, and where from."""
 
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        if name != "Redlock":
+        if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from holdfast._aio_redlock import Redlock  # it builds on this module
+        import importlib
 
-        globals()["Redlock"] = Redlock
-        return Redlock
+        found = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+        return found
 
 
 class _Lost(asyncio.Event):

@@ -78,7 +78,7 @@ class _Charter(Tenure):
 class Load:
     """The caller is to load the value: `land` or `abort` ends it. If nobody refers to it any more, its lease is given back."""
 
-    __slots__ = ("__weakref__", "fence", "on_lost", "record", "site", "tenure")
+    __slots__ = ("__weakref__", "fence", "on_lost", "record", "site", "tenure", "waited")
 
     def __init__(self, where: Site, grant: Grant, record: Record | None) -> None:
         self.site = where
@@ -86,6 +86,8 @@ class Load:
         """Greater than those of all loads of the group before it."""
         self.record = record
         """What there is meanwhile: a value whose time is over, or nearly."""
+        self.waited = grant.attempt.waited
+        """Its caller has waited before, for somebody else's load that came to nothing."""
         self.tenure = _Charter(where, grant)
         self.on_lost: Callable[[Load], object] | None = None
         """Called with this, by the keeper, when the lease is lost: the value will not be stored."""
@@ -167,7 +169,7 @@ async def look(where: Site, wish: Wish) -> Found | Load | Loading | Absent:
         raise
     if not isinstance(result, Load):
         await _give_up(where, attempt)
-    return result
+    return result._replace(waited=attempt.waited) if isinstance(result, Found) else result
 
 
 async def _glance(where: Site, began: float) -> Record | None:
@@ -206,6 +208,7 @@ async def _look_or_wait(where: Site, wish: Wish, attempt: Attempt, now: float) -
                 left = SPAN if result.remaining is None else min(result.remaining + AGAIN, SPAN)
                 until = min(attempt.until, answer.came + left)
                 if listener is None:
+                    attempt.waited = True
                     listener = await listen(until)
                 else:
                     await hear(listener, until)

@@ -44,6 +44,8 @@ class Found(NamedTuple):
     record: Record
     stale: bool
     """Its time is over, and somebody else loads a new one."""
+    waited: bool = False
+    """The caller has waited for it to be loaded."""
 
 
 class Loading(NamedTuple):
