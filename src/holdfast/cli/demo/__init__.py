@@ -18,6 +18,7 @@ SHOWS = {
     "counter": "two processes count: what is lost, and four cures, with their speed",
     "ladder": "simpler locks, each with the schedule that breaks it; no server",
     "quorum": "a lock over five servers that are stopped, killed, emptied; and what one replica does",
+    "stampede": "a crowd at a slow database: how often it is asked, without a cache and with one",
 }
 
 
