@@ -192,10 +192,10 @@ def test_each_file_says_first_what_it_holds(path: Path) -> None:
 
 PUBLIC = {
     "holdfast": """
-        ConfigError FairLock HoldfastError HoldfastWarning Lease LeaseLost Lock LockTimeout NotHeld QuorumError Redlock
-        ServerError close declare_new guard locked
+        ConfigError FairLock HoldfastError HoldfastWarning InProgress Lease LeaseLost Lock LockTimeout NotHeld QuorumError
+        Redlock ServerError close declare_new guard locked once
     """,
-    "holdfast.aio": "FairLock Lease Lock Redlock close locked",
+    "holdfast.aio": "FairLock Lease Lock Redlock close locked once",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.testing": "Clock Memory clock memory server",
@@ -204,7 +204,7 @@ PUBLIC = {
     "holdfast.testing.recording": "AsyncHolding Holding Recorder Register process",
     "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
     "holdfast.errors": """
-        ConfigError HoldfastError HoldfastWarning LeaseLost LockTimeout NotHeld QuorumError ServerError
+        ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld QuorumError ServerError
     """,
 }
 LOCK = "acquire key lease locked name release"
