@@ -23,20 +23,24 @@ from holdfast.decorator import locked
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
     from holdfast._wire.cluster import Cluster
 
-__all__ = ["FairLock", "Lease", "Lock", "Redlock", "close", "locked"]
+__all__ = ["FairLock", "Lease", "Lock", "Redlock", "close", "locked", "once"]
+
+_LATER = {"Redlock": "holdfast._aio_redlock", "once": "holdfast._aio_once"}
+"""What builds on this module, and is imported at its first use."""
 
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        if name != "Redlock":
+        if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from holdfast._aio_redlock import Redlock  # it builds on this module
+        import importlib
 
-        globals()["Redlock"] = Redlock
-        return Redlock
+        found = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+        return found
 
 
 class _Lost(asyncio.Event):
@@ -53,7 +57,7 @@ class _Lost(asyncio.Event):
 class Lease(_lease.BaseLease):
     """One acquisition of a lock: what ``async with`` gives."""
 
-    def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
+    def __init__(self, owner: _lease.Owner, driver: Driver, grant: Grant) -> None:
         # All of ours before: a lease that is lost already is told so while it is made.
         self._driver = driver
         self._event: asyncio.Event | None = None
@@ -62,7 +66,7 @@ class Lease(_lease.BaseLease):
         self._cancelled_body = False
         self._telling: asyncio.Future[object] | None = None
         """What ``on_lost`` has begun."""
-        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
+        super().__init__(driver.process, driver.endpoint, grant, owner._on_lost)  # noqa: SLF001
 
     @property
     def lost(self) -> asyncio.Event:

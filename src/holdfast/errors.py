@@ -52,7 +52,7 @@ class InProgress(LockTimeout):
     """The same call is running already, and no result came within ``wait``. What a second click is told: try again later."""
 
     since: float
-    """When that call began, as Unix time by the server's clock."""
+    """Seconds since that call began."""
 
 
 class LeaseLost(HoldfastError):

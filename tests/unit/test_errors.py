@@ -26,7 +26,12 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     HoldfastError: {},
     LockTimeout: {"name": "x", "key": "hf:{x}", "waited": 1.5, "holder": "host:7 (me)", "remaining": 2.5},
     InProgress: {
-        "name": "x", "key": "hf:once:{x}", "waited": 0.0, "holder": "host:7", "remaining": 9.5, "since": 1_700_000_000.5,
+        "name": "x",
+        "key": "hf:once:{x}",
+        "waited": 0.0,
+        "holder": "host:7",
+        "remaining": 9.5,
+        "since": 3.5,
     },
     LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
     NotHeld: {"name": "x", "key": "hf:{x}"},
