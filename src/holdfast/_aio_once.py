@@ -8,15 +8,15 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, Literal, Never, ParamSpec, Protocol, TypeVar, overload
 
-from holdfast import _face, _once, aio, codecs
-from holdfast._caller import AioCaller, told
+from holdfast import _face, _once, codecs
+from holdfast._caller import AioCaller
 from holdfast._core import flight
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.flight import Found, Load, Loading
 from holdfast._core.requests import WireError
 from holdfast._drive.aio import Driver
 from holdfast._drive.clock import clock
-from holdfast._once import Job, Outcome, Running
+from holdfast._once import Job, Outcome, Running, lease_lost
 from holdfast.errors import ConfigError
 
 P = ParamSpec("P")
@@ -44,10 +44,6 @@ class Function(Protocol[P, T_co]):
     def __get__(
         self: Function[Concatenate[S, Q], T_co], instance: S, owner: type
     ) -> Callable[Q, Coroutine[Any, Any, T_co]]: ...
-
-
-class _Lease(_once.OnceLease, aio.Lease):
-    pass
 
 
 class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
@@ -140,7 +136,7 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         return await self._forget(self._named(fields))
 
     async def _forget(self, job: Job) -> bool:
-        dropped: bool = await self._caller.run(flight.drop(job.site), job.key, job.what)
+        dropped: bool = await self._caller.run(flight.drop(job.site), job.site.value, job.what)
         return dropped
 
     async def _run(self, job: Job, function: Callable[[], Awaitable[T]]) -> Outcome[T]:
@@ -152,46 +148,57 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
             return self._replayed(job, found.record)
         if isinstance(found, Loading):
             return self._in_progress(job, found, await driver.run(_face.record_of(found.process)), clock() - started)
-        lease = _Lease(self, driver, self._grant(found))
         try:
-            with Running(me, job, lease):
-                value = await self._body(lease, function)
-            if driver.process.here:
-                await driver.run(self._succeeded(job, lease, found, value))
-            return Outcome(value, "ran", found.fence)
+            with Running(me, job, found, driver.process):
+                value = await _cancelled_by_loss(job, found, function)
         except GeneratorExit:
-            raise  # dropped with its event loop, where nothing can be awaited
+            raise  # dropped with its event loop, where nothing can be awaited: the lease goes back with the load
         except BaseException as error:
-            if driver.process.here and not lease._is_over():  # noqa: SLF001
-                await driver.run(self._failed(job, lease, found, error))
+            if driver.process.here:
+                await driver.run(self._failed(job, found, error))
             raise
-
-    @staticmethod
-    async def _body(lease: _Lease, function: Callable[[], Awaitable[T]]) -> T:
-        """Run the function, which is cancelled if its lease is lost. Raises LeaseLost then."""
-        lease._body = task = asyncio.current_task()  # noqa: SLF001
-
-        def cancelled_by_us() -> bool:
-            lease._body = None  # noqa: SLF001
-            # If somebody else cancelled the task too, that one goes on (as asyncio.timeout).
-            return lease._cancelled_body and task is not None and not task.uncancel()  # noqa: SLF001
-
-        try:
-            value = await function()
-        except BaseException as error:
-            if cancelled_by_us() and isinstance(error, asyncio.CancelledError):
-                raise lease._lease_lost() from None  # noqa: SLF001
-            raise
-        cancelled_by_us()
-        return value
+        if driver.process.here:
+            await driver.run(self._succeeded(job, found, value))
+        return Outcome(value, "ran", found.fence)
 
     async def _look(self, job: Job) -> tuple[Driver, Found | Load | Loading]:
         try:
-            driver = await self._caller.driver(job.key)
+            driver = await self._caller.driver(job.site.value)
             found = await driver.run(flight.look(job.site, self._wish))
-        except WireError as error:
-            raise told(error, job.what, job.site.spec.key, name=job.name) from error
-        except KeyConflict as error:
-            raise ConfigError(f"{job.what} cannot be used: {error}; nothing was changed", parameter="template") from error
+        except (WireError, KeyConflict) as error:
+            raise _once.refuse(job, error) from error
         assert not isinstance(found, flight.Absent)
         return driver, found
+
+
+async def _cancelled_by_loss(job: Job, load: Load, function: Callable[[], Awaitable[T]]) -> T:
+    """Run the function, which is cancelled if the lease is lost. Raises LeaseLost then."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    cancelled = False
+
+    def cancel() -> None:
+        nonlocal cancelled
+        if load.on_lost is not None and task is not None:
+            cancelled = task.cancel(f"lease of {job.what} lost")
+
+    def tell(_load: Load) -> None:
+        try:
+            loop.call_soon_threadsafe(cancel)
+        except RuntimeError:
+            pass  # the loop is closed: nobody is left to be told
+
+    load.on_lost = tell
+    try:
+        value = await function()
+    except asyncio.CancelledError:
+        # If somebody else cancelled the task too, that one goes on (as asyncio.timeout).
+        if cancelled and task is not None and not task.uncancel():
+            cancelled = False
+            raise lease_lost(job, load) from None
+        cancelled = False
+        raise
+    finally:
+        load.on_lost = None
+        if cancelled and task is not None:
+            task.uncancel()  # the function would not be cancelled
+    return value

@@ -50,13 +50,6 @@ class Home(Protocol):
         """Local time in seconds."""
 
 
-class Owner(Protocol):
-    """Whose lease it is: a lock, for example."""
-
-    _on_lost: Callable[..., object] | None
-    """What to call when it is lost."""
-
-
 class BaseLease:
     """Facts of one acquisition, for both faces."""
 

@@ -6,20 +6,20 @@ import inspect
 import warnings
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from holdfast import _face, codecs
 from holdfast._caller import told
 from holdfast._core import flight
-from holdfast._core.attempt import Grant
+from holdfast._core.acquire import KeyConflict
+from holdfast._core.attempt import answer_within
 from holdfast._core.flight import Load, Loading, Record, Site, Wish
 from holdfast._core.requests import WireError
-from holdfast._drive.process import describe
-from holdfast._lease import BaseLease
+from holdfast._drive.process import Process, describe
 from holdfast._template import Filled, fields_of
-from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, InProgress, LeaseLost, NotHeld, ServerError
+from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, InProgress, LeaseLost, NotHeld
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -50,70 +50,70 @@ class Job(NamedTuple):
     site: Site
 
     @property
-    def key(self) -> bytes:
-        """On the server."""
-        return self.site.value
-
-    @property
     def what(self) -> str:
         """For messages."""
         return f"once {self.name!r}"
 
-
-class OnceLease(BaseLease):
-    """The lease of a call that runs."""
-
-    def _lease_lost(self) -> LeaseLost:
-        reason = self._tenure.lost
-        return LeaseLost(
-            f"once {self.name!r} (fence {self.fence}) has lost its lease while it ran: {reason}; nothing was stored, and it "
-            "may run again elsewhere",
-            name=self.name,
-            key=self.key,
-            fence=self.fence,
-            reason=reason,
-        )
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For errors."""
+        return {"name": self.name, "key": self.site.value.decode(errors="backslashreplace")}
 
 
 class Running:
     """A call that runs, as it sees itself: ``once.current()``. Asks no server."""
 
-    def __init__(self, me: object, job: Job, lease: BaseLease) -> None:
-        self._entry = (me, lease._endpoint, job.key)  # noqa: SLF001
-        self._lease = lease
-        self._outer = _running.get()
+    def __init__(self, me: object, job: Job, load: Load, process: Process) -> None:
+        self.entry = (me, job.site.value)
+        """Whose call it is, of what."""
+        self.outer = _running.get()
+        """The call that this one was made in."""
+        self._job, self._load, self._process = job, load, process
+        self._over = False
 
     def __enter__(self) -> None:
         _running.set(self)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        _running.set(self._outer)
+        self._over = True
+        _running.set(self.outer)
 
     def __repr__(self) -> str:
-        return f"<holdfast once {self.name!r}, fence {self.fence}, {self.remaining():.1f} s left>"
+        return f"<holdfast {self._job.what}, fence {self.fence}, {self.remaining():.1f} s left>"
 
     @property
     def name(self) -> str:
         """The key, filled in."""
-        return self._lease.name
+        return self._job.name
 
     @property
     def fence(self) -> int:
         """Greater than that of every earlier run. Pass it on to what the function writes to, which refuses lower ones."""
-        return self._lease.fence
-
-    @property
-    def lost(self) -> Any:
-        """An Event, of threading or of asyncio: set when the lease is lost, and it may run again elsewhere."""
-        return self._lease.lost  # type: ignore[attr-defined]
+        return self._load.fence
 
     def check(self) -> None:
-        """Raise LeaseLost if the lease is lost, NotHeld if the call is over."""
-        self._lease.check()
+        """Raise LeaseLost if the lease is lost, so that it may run again elsewhere; NotHeld if the call is over."""
+        if self._over or not self._process.here:
+            why = "is over" if self._process.here else "belongs to the process that forked this one"
+            raise NotHeld(f"this call of {self._job.what} (fence {self.fence}) {why}", **self._job.facts)
+        if not self.remaining():
+            raise lease_lost(self._job, self._load)
 
     def remaining(self) -> float:
         """Seconds for which the lease may still be relied on; 0.0 when it is lost or the call is over."""
-        return self._lease.remaining()
+        return 0.0 if self._over or not self._process.here else self._load.remaining(self._process.clock())
+
+
+def lease_lost(job: Job, load: Load) -> LeaseLost:
+    """The user's error for it."""
+    reason = load.lost or load.tenure.why_over
+    return LeaseLost(
+        f"{job.what} (fence {load.fence}) has lost its lease while it ran: {reason}; its result is not stored, and it may run "
+        "again elsewhere",
+        fence=load.fence,
+        reason=reason,
+        **job.facts,
+    )
 
 
 _running: ContextVar[Running | None] = ContextVar("holdfast_once", default=None)
@@ -131,8 +131,6 @@ class BaseOnce:
     """Options of `once`, and what they mean for a call, for both faces."""
 
     _caller: Any
-    _on_lost: Callable[..., object] | None = None
-    """As a lock's. Who runs asks, or is cancelled."""
 
     def __init__(
         self,
@@ -155,6 +153,7 @@ class BaseOnce:
         self._wish = Wish(wait=_face.checked_wait(0.0 if wait is None and busy != "wait" else wait))
         self._ttl = _face.seconds(ttl, "ttl", _face.MIN_TTL)
         self._max_hold = None if max_hold is None else _face.seconds(max_hold, "max_hold", _face.MIN_TTL)
+        self._timeout = min(self._caller.timeout, answer_within(self._ttl))
         self._remember = codecs.exception_types(remember, "remember")
         self._codec = codecs.find(codec)
         self._job(template)  # refuses a bad key, and a bad prefix, now and not at the first call
@@ -164,8 +163,8 @@ class BaseOnce:
 
     def _job(self, name: str) -> Job:
         """What a call with this key is about. Raises ConfigError."""
-        site = flight.site(f"{self._prefix}once:", name, "", lease=self._ttl, timeout=self._caller.timeout)
-        return Job(name, replace(site, spec=replace(site.spec, name=name, max_hold=self._max_hold)))
+        prefix = f"{self._prefix}once:"
+        return Job(name, flight.site(prefix, name, lease=self._ttl, timeout=self._timeout, max_load=self._max_hold))
 
     def _filled(self, function: Callable[..., object]) -> Filled:
         """What fills the key from the arguments of a function. Raises ConfigError where that cannot be done."""
@@ -186,14 +185,13 @@ class BaseOnce:
         """A call inside itself would wait for itself."""
         running = _running.get()
         while running is not None:
-            # The endpoint is that of the lease; in a Cluster, that of a shard: the key will do.
-            if (running._entry[0], running._entry[2]) == (me, job.key) and running._lease.remaining():  # noqa: SLF001
+            if running.entry == (me, job.site.value):
                 raise ConfigError(
                     f"{job.what} runs in this very call already: calling it again inside would wait for itself; move what both "
                     "need into a function without the decorator",
                     parameter="template",
                 )
-            running = running._outer  # noqa: SLF001
+            running = running.outer
 
     # What is there
 
@@ -205,10 +203,9 @@ class BaseOnce:
             error: Exception = codecs.decode_error(record.data, (*self._remember, ConfigError))
         except codecs.Undecodable as unreadable:
             raise HoldfastError(
-                f"{job.what} ran before, and what was stored cannot be read here: {unreadable}; nothing has run now. It is "
-                f"kept for another {max(0.0, record.left):.0f} s, or until you forget it",
-                name=job.name,
-                key=job.site.spec.key,
+                f"{job.what} ran before, and what was stored cannot be read here: {unreadable}; nothing has run now, nor "
+                "will until that is over or you forget it",
+                **job.facts,
             ) from None
         error.add_note(f"{job.what} ran before, and this was remembered: nothing has run now")
         raise error
@@ -221,22 +218,16 @@ class BaseOnce:
         raise InProgress(
             f"{job.what} is in progress: {holder or 'somebody'} has been at it for {loading.since:.1f} s; waited {waited:.1f} "
             "s, try again later",
-            name=job.name,
-            key=job.site.spec.key,
             waited=waited,
             holder=holder,
             remaining=loading.remaining,
             since=loading.since,
+            **job.facts,
         )
-
-    @staticmethod
-    def _grant(load: Load) -> Grant:
-        """The load's lease, for whoever has it renewed."""
-        return replace(load.grant, whole=load._tenure)  # noqa: SLF001
 
     # What becomes of a run: operations
 
-    async def _succeeded(self, job: Job, lease: BaseLease, load: Load, value: object) -> None:
+    async def _succeeded(self, job: Job, load: Load, value: object) -> None:
         """Store the result. Raises LeaseLost if it may not be stored, ConfigError if it cannot."""
         try:
             kind, data, refused = VALUE, self._codec.encode(value, job.what), None
@@ -244,57 +235,40 @@ class BaseOnce:
             # It has run, and is not to run again: whoever calls it is told the same.
             refused = ConfigError(f"{error}. The function has run, and its result is lost", parameter="codec")
             kind, data = ERROR, codecs.encode_error(refused)
-        try:
-            if not await self._land(lease, load, kind, data):
-                raise lease._lease_lost()  # noqa: SLF001
-        except WireError as error:
-            _warn(job, error)
+        if not await self._stored(job, load, kind, data):
+            raise lease_lost(job, load)
         if refused is not None:
             raise refused
 
-    async def _failed(self, job: Job, lease: BaseLease, load: Load, error: BaseException) -> None:
+    async def _failed(self, job: Job, load: Load, error: BaseException) -> None:
         """Remember the exception, or let the next one run. Raises nothing of its own: the exception goes on."""
-        if isinstance(error, Exception) and isinstance(error, self._remember):
-            try:
-                if not await self._land(lease, load, ERROR, codecs.encode_error(error)):
-                    error.add_note(str(lease._lease_lost()))  # noqa: SLF001
-            except WireError as unreachable:
-                _warn(job, unreachable)
-            return
-        if lease._expired() and not isinstance(error, LeaseLost):  # noqa: SLF001
-            error.add_note(str(lease._lease_lost()))  # noqa: SLF001
-        await self._abort(lease, load)
+        kept = not load.lost
+        if isinstance(error, self._remember):
+            kept = await self._stored(job, load, ERROR, codecs.encode_error(error))  # type: ignore[arg-type]
+        else:
+            await flight.abort(load)
+        if not (kept or isinstance(error, LeaseLost)):
+            error.add_note(str(lease_lost(job, load)))
 
-    async def _land(self, lease: BaseLease, load: Load, kind: str, data: bytes) -> bool:
-        """Store what came of it; False if that is not for this run to say any more. Raises WireError."""
-        if lease._expired():  # noqa: SLF001
-            await self._abort(lease, load)
-            return False
-        lease._tenure.end()  # noqa: SLF001
+    async def _stored(self, job: Job, load: Load, kind: str, data: bytes) -> bool:
+        """Store what came of it; False if that is not for this run to say any more. Warns if the server is away."""
         try:
             kept = await flight.land(load, kind, data, ttl=self._keep)
-        except WireError:
-            raise
-        except BaseException:  # cancelled or interrupted, and nobody knows whether it arrived: then the abort does nothing
-            await flight.abort(load)
-            raise
-        finally:
-            lease._forget()  # noqa: SLF001
+        except WireError as error:
+            warnings.warn(
+                f"{told(error, job.what, **job.facts)}; the function has run, and what came of it could not be stored: when its "
+                "lease has ended, it may run again",
+                HoldfastWarning,
+                _face.of_the_user(),
+            )
+            return True
         if not kept:
-            lease._tenure.lost = "it was forgotten meanwhile, or its key is somebody else's"  # noqa: SLF001
+            load.tenure.lost = load.lost or "it was forgotten meanwhile, or its time ran out"
         return kept
 
-    @staticmethod
-    async def _abort(lease: BaseLease, load: Load) -> None:
-        lease._tenure.end()  # noqa: SLF001
-        lease._forget()  # noqa: SLF001
-        await flight.abort(load)
 
-
-def _warn(job: Job, error: WireError) -> None:
-    problem: ServerError = told(error, job.what, job.site.spec.key)
-    warnings.warn(
-        f"{problem}; the function has run, and its result could not be stored: once its lease has ended, it may run again",
-        HoldfastWarning,
-        _face.of_the_user(),
-    )
+def refuse(job: Job, error: WireError | KeyConflict) -> HoldfastError:
+    """The user's error, where nothing has run."""
+    if isinstance(error, WireError):
+        return told(error, job.what, **job.facts)
+    return ConfigError(f"{job.what} cannot be used: {error}; nothing was changed", parameter="template")

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Concatenate, Literal, Never, ParamSpec, Protocol, TypeVar, overload
 
-from holdfast import _face, _once, codecs, locks
-from holdfast._caller import Caller, told
+from holdfast import _face, _once, codecs
+from holdfast._caller import Caller
 from holdfast._core import flight
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.flight import Found, Load, Loading
@@ -42,10 +42,6 @@ class Function(Protocol[P, T_co]):
     def __get__(self, instance: None, owner: type) -> Function[P, T_co]: ...
     @overload
     def __get__(self: Function[Concatenate[S, Q], T_co], instance: S, owner: type) -> Callable[Q, T_co]: ...
-
-
-class _Lease(_once.OnceLease, locks.Lease):
-    pass
 
 
 class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
@@ -136,7 +132,7 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         return self._forget(self._named(fields))
 
     def _forget(self, job: Job) -> bool:
-        dropped: bool = self._caller.run(flight.drop(job.site), job.key, job.what)
+        dropped: bool = self._caller.run(flight.drop(job.site), job.site.value, job.what)
         return dropped
 
     def _run(self, job: Job, function: Callable[[], T]) -> Outcome[T]:
@@ -148,25 +144,22 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
             return self._replayed(job, found.record)
         if isinstance(found, Loading):
             return self._in_progress(job, found, driver.run(_face.record_of(found.process)), clock() - started)
-        lease = _Lease(self, driver, self._grant(found))
         try:
-            with Running(me, job, lease):
+            with Running(me, job, found, driver.process):
                 value = function()
-            if driver.process.here:
-                driver.run(self._succeeded(job, lease, found, value))
-            return Outcome(value, "ran", found.fence)
         except BaseException as error:
-            if driver.process.here and not lease._is_over():  # noqa: SLF001
-                driver.run(self._failed(job, lease, found, error))
+            if driver.process.here:
+                driver.run(self._failed(job, found, error))
             raise
+        if driver.process.here:
+            driver.run(self._succeeded(job, found, value))
+        return Outcome(value, "ran", found.fence)
 
     def _look(self, job: Job) -> tuple[Driver, Found | Load | Loading]:
         try:
-            driver = self._caller.driver(job.key)
+            driver = self._caller.driver(job.site.value)
             found = driver.run(flight.look(job.site, self._wish))
-        except WireError as error:
-            raise told(error, job.what, job.site.spec.key, name=job.name) from error
-        except KeyConflict as error:
-            raise ConfigError(f"{job.what} cannot be used: {error}; nothing was changed", parameter="template") from error
+        except (WireError, KeyConflict) as error:
+            raise _once.refuse(job, error) from error
         assert not isinstance(found, flight.Absent)
         return driver, found

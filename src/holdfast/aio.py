@@ -57,7 +57,7 @@ class _Lost(asyncio.Event):
 class Lease(_lease.BaseLease):
     """One acquisition of a lock: what ``async with`` gives."""
 
-    def __init__(self, owner: _lease.Owner, driver: Driver, grant: Grant) -> None:
+    def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
         # All of ours before: a lease that is lost already is told so while it is made.
         self._driver = driver
         self._event: asyncio.Event | None = None
@@ -66,7 +66,7 @@ class Lease(_lease.BaseLease):
         self._cancelled_body = False
         self._telling: asyncio.Future[object] | None = None
         """What ``on_lost`` has begun."""
-        super().__init__(driver.process, driver.endpoint, grant, owner._on_lost)  # noqa: SLF001
+        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
 
     @property
     def lost(self) -> asyncio.Event:

@@ -45,11 +45,11 @@ _events = threading.Lock()
 class Lease(_lease.BaseLease):
     """One acquisition of a lock: what ``with`` gives."""
 
-    def __init__(self, owner: _lease.Owner, driver: Driver, grant: Grant) -> None:
+    def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
         # All of ours before: a lease that is lost already is told so while it is made.
         self._driver = driver
         self._event: threading.Event | None = None
-        super().__init__(driver.process, driver.endpoint, grant, owner._on_lost)  # noqa: SLF001
+        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
 
     @property
     def lost(self) -> threading.Event:
