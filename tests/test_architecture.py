@@ -124,7 +124,7 @@ def test_the_core_awaits_requests_and_nothing_else() -> None:
                     assert called in operations | requests, f"{relative(path)}: {ast.unparse(node)}"
 
 
-FACES = ("locks", "aio", "_face", "_lease", "decorator")
+FACES = ("locks", "aio", "_face", "_lease", "decorator", "_once", "_sync_once", "_aio_once")
 
 
 @pytest.mark.parametrize(
@@ -262,6 +262,11 @@ def test_public_members(face: ModuleType) -> None:
     assert members(face.Lease) == set(LEASE.split())
 
 
+@pytest.mark.parametrize("cls", [holdfast.once, aio.once], ids=["sync", "asyncio"])
+def test_public_members_of_once(cls: type) -> None:
+    assert members(cls) == {"current", "forget", "run"}
+
+
 @pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock], ids=["sync", "asyncio"])
 def test_a_redlock_has_what_a_lock_has(cls: type) -> None:
     assert members(cls) == set(LOCK.split())
@@ -279,6 +284,8 @@ OF_ASYNCIO = {
     "asyncio.Event": "threading.Event",
     "an asyncio.Lock": "a threading.Lock",
     "``async with``": "``with``",
+    "Coroutine[Any, Any, T]": "T",
+    "Awaitable[T]": "T",
     "any task may": "any thread may",
     "redis.asyncio.Redis": "redis.Redis",
     "valkey.asyncio.Valkey": "valkey.Valkey",
@@ -289,6 +296,7 @@ STATED_DIFFERENCES = {
         "A lock belongs to an event loop while it is held or awaited, and is free to move when idle. ",
         ", by a thread, so a blocked event loop loses nothing",
     ),
+    "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
     "Lock.__exit__": (" or was cancelled because of it",),
 }
 ON_LOST = {
@@ -315,7 +323,9 @@ def described(cls: type) -> dict[str, str]:
     return found
 
 
-SYNC = {"Lock": locks.Lock, "FairLock": locks.FairLock, "Lease": locks.Lease, "Redlock": redlock.Redlock}
+SYNC = {
+    "Lock": locks.Lock, "FairLock": locks.FairLock, "Lease": locks.Lease, "Redlock": redlock.Redlock, "once": holdfast.once,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SYNC)

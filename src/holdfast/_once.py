@@ -256,8 +256,8 @@ class BaseOnce:
             kept = await flight.land(load, kind, data, ttl=self._keep)
         except WireError as error:
             warnings.warn(
-                f"{told(error, job.what, **job.facts)}; the function has run, and what came of it could not be stored: when its "
-                "lease has ended, it may run again",
+                f"{told(error, job.what, **job.facts)}; the function has run, and what came of it could not be stored: when "
+                "its lease has ended, it may run again",
                 HoldfastWarning,
                 _face.of_the_user(),
             )
