@@ -28,6 +28,7 @@ from holdfast._drive.clock import clock
 from holdfast._drive.hearing import in_tasks
 from holdfast._drive.process import Process, current
 from holdfast._drive.replicas import Replicas
+from holdfast._drive.tending import tending
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.multiplex import stream_to
 from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
@@ -101,6 +102,7 @@ class Driver:
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
             Delist: self._delist,
+            **tending(self, endpoint),
         }
         self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Run: self.call,

@@ -14,6 +14,7 @@ from holdfast._drive.ear import Slot
 from holdfast._drive.hearing import in_threads
 from holdfast._drive.process import Process
 from holdfast._drive.replicas import Replicas
+from holdfast._drive.tending import tending
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
 
@@ -39,6 +40,7 @@ class Driver:
             Wait: self._wait,
             Delist: self._delist,
             **in_threads(self, (endpoint,)),
+            **tending(self, endpoint),
         }
 
     def slot(self) -> Slot:

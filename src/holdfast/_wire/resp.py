@@ -40,8 +40,7 @@ def pack(call: Call, *, whole: bool = False) -> bytes:
     assert type(call) is Run
     if whole:
         return command(*in_full(call).args)
-    token = call.args[0]
-    if len(call.keys) == 3 and type(token) is str:
+    if len(call.keys) == 3 and type(token := call.args[0]) is str:
         before, after = _frame(call.script, call.keys, call.args[1:], len(token))
         return before + token.encode() + after
     return command("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +17,7 @@ from holdfast._core.requests import (
     Answer,
     NotSent,
 )
+from holdfast._core.tending import Held, Leave, Send, Tend
 from holdfast._core.waiting import Waiter
 from holdfast.testing.sim.wire import END, Line, Wire
 from holdfast.testing.sim.world import EPOCH
@@ -80,6 +82,12 @@ class Process:
         self.nodes: dict[Server, Node] = {server: self.node}
         self._board: Board | None = None
         self._gates: dict[bytes, Gate] = {}
+        self.tending: dict[type, Callable[[Any], None]] = {
+            Tend: lambda request: self._tend(request.held),
+            Leave: lambda request: self.node.renewing.forget(request.tenure.token),
+            Send: lambda request: self.node.insist(request.call, request.until),
+        }
+        """What its workers leave to the keeper."""
         world.processes.append(self)
 
     # Its clock
@@ -174,6 +182,11 @@ class Process:
         node = self._node(endpoint)
         node.want_record(self.clock())
         self.wake_by(node.renewing.watch(tenure))
+
+    def _tend(self, held: Held) -> None:
+        held.tenure.owner = weakref.ref(held)
+        self.node.want_record(self.clock())
+        self.wake_by(self.node.renewing.watch(held.tenure))
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         self._node(endpoint).renewing.forget(tenure.token)

@@ -120,6 +120,7 @@ class Worker:
             Enroll: self._enroll,
             Hark: self._hark,
             Withdraw: self._withdraw,
+            **process.tending,
         }
         process.workers.append(self)
         process.world.working.add(self)
