@@ -244,7 +244,7 @@ class BaseOnce:
         """Remember the exception, or let the next one run. Raises nothing of its own: the exception goes on."""
         kept = not load.lost
         if isinstance(error, self._remember):
-            kept = await self._stored(job, load, ERROR, codecs.encode_error(error))  # type: ignore[arg-type]
+            kept = await self._stored(job, load, ERROR, codecs.encode_error(error))
         else:
             await flight.abort(load)
         if not (kept or isinstance(error, LeaseLost)):
