@@ -9,97 +9,57 @@ all the same is refused by its fence. All is decided by the server's clock, in t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.attempt import Attempt, Grant, Spec, answer_within, margin, milliseconds
-from holdfast._core.hearing import Listener, hear, listen
-from holdfast._core.hearing import Withdraw as Unlisten
-from holdfast._core.names import encoded, start
+from holdfast._core.attempt import Attempt, Grant, margin, milliseconds
+from holdfast._core.hearing import Listener, Withdraw, hear, listen
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Command, Conflict, Draw, NotSent, Now, Refused, Run, Sleep, Unknown, WireError
+from holdfast._core.site import (
+    ABORT,
+    DROP,
+    INVALIDATE,
+    LAND,
+    LOOK,
+    Absent,
+    Buried,
+    Found,
+    Granted,
+    Loading,
+    Record,
+    Seen,
+    Site,
+    Wish,
+    marks,
+    site,
+)
 from holdfast._core.tending import Leave, Send, Tend
-from holdfast._lua import Script, whole_number
+
+__all__ = [
+    "Absent",
+    "Found",
+    "KeyConflict",
+    "Load",
+    "Loading",
+    "Record",
+    "Site",
+    "Wish",
+    "abort",
+    "drop",
+    "invalidate",
+    "land",
+    "look",
+    "site",
+    "store",
+]
 
 AGAIN = 0.01
 """Seconds after which is asked again what was not answered."""
 
 SPAN = 30.0
 """Seconds after which a waiter looks again, at the latest: a lease without an end is none of ours."""
-
-
-@dataclass(frozen=True)
-class Site:
-    """A key, as these operations see it. Made by `site`; may be kept, and shared by threads."""
-
-    spec: Spec
-    """The lock record of its load: its keys are load, state, floors; state and floors are those of all keys of its group."""
-    value: bytes
-    fresh: bytes
-    floor: bytes
-    waiters: bytes
-    """Further keys on the server, see `_lua/_flight.lua`."""
-
-
-class Record(NamedTuple):
-    """A value that was stored."""
-
-    kind: str
-    """What whoever stored it made of it: a word of small letters, such as "v" or "error"."""
-    data: bytes
-    fence: int
-    """Of the load that stored it."""
-    left: float
-    """Seconds for which it is fresh; negative: it is stale since then. Infinite, where nobody has asked."""
-
-
-class Found(NamedTuple):
-    """There is a value, and nothing for the caller to do."""
-
-    record: Record
-    stale: bool
-    """Its time is over, and somebody else loads a new one."""
-
-
-class Loading(NamedTuple):
-    """Somebody else loads it, and `Wish.wait` is over."""
-
-    remaining: float | None
-    """Seconds until his lease ends, if it is not renewed; None: it has no end, and is none of ours."""
-    since: float
-    """Seconds since the newest load of the group began: his, where a group has one key."""
-    process: str
-    """Public id of his process; empty: unknown."""
-
-
-class Absent(NamedTuple):
-    """There is no value, and `Wish.load` was False."""
-
-
-class _Granted(NamedTuple):
-    fence: int
-    record: Record | None
-
-
-class _Buried(NamedTuple):
-    """The token was declared dead."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a caller wants."""
-
-    wait: float | None = None
-    """Seconds to wait for somebody else's load; None: for ever; 0: not at all."""
-    stale: float = 0.0
-    """Seconds for which a value will do whose time is over, while somebody else loads a new one."""
-    early: int = 0
-    """How early to load before the time is over: ``-1000 * beta * log(u)``, with a new ``u`` from (0, 1] each time (XFetch)."""
-    load: bool = True
-    """Load it oneself, if nobody does."""
 
 
 class _Charter(Tenure):
@@ -142,99 +102,6 @@ class Load:
     def notice_loss(self) -> None:
         if self.on_lost is not None:
             self.on_lost(self)
-
-
-# What the scripts answer
-
-_Seen = Found | Loading | Absent | _Granted | _Buried
-
-
-def _record(raw: bytes, left: float) -> Record:
-    head, _, data = raw.partition(b"\n")
-    _, kind, fence, _ = head.split(b" ", 3)
-    return Record(kind.decode(), data, int(fence), left)
-
-
-def _refusal(raw: object) -> Conflict:
-    match raw:
-        case [-2, bytes(key), bytes(kind)]:
-            return Conflict(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()} of somebody else's")
-        case [-3, bytes(version)]:
-            return Conflict(f"it has format {version.decode(errors='replace')!r}, this release knows format 1")
-        case _:
-            return Conflict(f"unexpected answer {raw!r}")
-
-
-def _read_look(raw: object) -> _Seen | Conflict:
-    match raw:
-        case [1 | 2 as what, bytes(value), int(left)]:
-            return Found(_record(value, left / 1000), what == 2)
-        case [3, int(fence), bytes(value), int(left)]:
-            return _Granted(fence, _record(value, left / 1000) if value else None)
-        case [0, int(left), int(since), bytes(process)]:
-            return Loading(None if left == -1 else max(0, left) / 1000, since / 1000, process.decode())
-        case [4]:
-            return Absent()
-        case _:
-            return _Buried() if raw == [-1] else _refusal(raw)
-
-
-def _read_land(raw: object) -> int | Conflict:
-    """The fence under which it is stored; 0: it is not."""
-    match raw:
-        case [1, int(fence)]:
-            return fence
-        case [0 | -1]:
-            return 0
-        case _:
-            return _refusal(raw)
-
-
-def _read_number(raw: object) -> int | Conflict:
-    match raw:
-        case [int(number)]:
-            return number
-        case _:
-            return _refusal(raw)
-
-
-LOOK: Script[_Seen | Conflict] = Script("look", _read_look)
-LAND: Script[int | Conflict] = Script("land", _read_land)
-ABORT: Script[int] = Script("abort", whole_number)
-DROP: Script[int | Conflict] = Script("drop", _read_number)
-INVALIDATE: Script[int | Conflict] = Script("invalidate", _read_number)
-
-
-# Keys
-
-
-def site(
-    prefix: str,
-    group: str | bytes,
-    key: str | bytes = b"",
-    *,
-    lease: float,
-    timeout: float | None = None,
-    max_load: float | None = None,
-) -> Site:
-    """The key ``key`` of a group, such as a cache; without: a group of its own. ``prefix``: such as "hf:cache:". All keys of a
-    group are in one slot of a Cluster. ``lease``: seconds until a load counts as crashed; ``max_load``: until it is renewed no
-    more. Raises ConfigError."""
-    base = start(prefix) + b"{" + encoded(group, "name") + b"}:"
-    own = b":" + encoded(key, "key") if key else b""
-    spec = Spec(
-        name=key.decode(errors="backslashreplace") if isinstance(key, bytes) else key,
-        keys=(base + b"load" + own, base + b"state", base + b"floors"),
-        ttl=lease,
-        renew=True,
-        max_hold=max_load,
-        timeout=answer_within(lease) if timeout is None else timeout,
-    )
-    return Site(spec, base + b"value" + own, base + b"fresh" + own, base + b"floor", base + b"waiters" + own)
-
-
-def _tags(tags: Iterable[str]) -> list[bytes]:
-    return [re.sub(rb"[\x00- ]", lambda found: b"%%%02X" % found[0][0], encoded(tag, "tag")) for tag in tags]
 
 
 # Asking
@@ -345,10 +212,10 @@ async def _look_or_wait(where: Site, wish: Wish, attempt: Attempt, now: float) -
             now = await Now()
     finally:
         if listener is not None:
-            await Unlisten(listener)
+            await Withdraw(listener)
 
 
-def _looking(where: Site, wish: Wish, token: str = "", hope: str = "") -> Run[_Seen | Conflict]:
+def _looking(where: Site, wish: Wish, token: str = "", hope: str = "") -> Run[Seen | Conflict]:
     spec = where.spec
     load, state, floors = spec.keys
     keys = (where.value, load, state, floors, where.floor, where.waiters)
@@ -356,16 +223,16 @@ def _looking(where: Site, wish: Wish, token: str = "", hope: str = "") -> Run[_S
     return Run(LOOK, keys, (token, spec.first_ms if token else 0, hope, stale, wish.early), spec.timeout)
 
 
-async def _made_of(where: Site, attempt: Attempt, answer: Answer[_Seen]) -> Found | Load | Loading | Absent | None:
+async def _made_of(where: Site, attempt: Attempt, answer: Answer[Seen]) -> Found | Load | Loading | Absent | None:
     """What an answer means to the caller; None: to look again, under another token."""
     seen = answer.value
-    if isinstance(seen, _Granted):
+    if isinstance(seen, Granted):
         deadline = answer.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
         if answer.came < deadline:
             load = Load(where, Grant(attempt, seen.fence, answer.came, deadline, last=seen.fence), seen.record)
             await Tend(load)
             return load
-    elif not isinstance(seen, _Buried):
+    elif not isinstance(seen, Buried):
         # Nothing of ours is there, unless an earlier copy of the request is still under way.
         attempt.pending = attempt.doubt
         return seen
@@ -436,9 +303,9 @@ def _landing(where: Site, token: tuple[str, int, str], cargo: _Cargo) -> Run[int
     load, state, floors = where.spec.keys
     keys = (where.value, where.fresh, load, state, floors, where.floor, where.waiters)
     kept = milliseconds(cargo.stale) if cargo.stale > 0 else 0
-    marks = b"".join(b" " + tag for tag in _tags(cargo.tags))
+    tags = b"".join(b" " + tag for tag in marks(cargo.tags))
     cost = max(0, int(cargo.cost * 1e6))
-    return Run(LAND, keys, (*token, cargo.kind, milliseconds(cargo.ttl), kept, cost, marks, cargo.data), where.spec.timeout)
+    return Run(LAND, keys, (*token, cargo.kind, milliseconds(cargo.ttl), kept, cost, tags, cargo.data), where.spec.timeout)
 
 
 # Without a load
@@ -461,6 +328,6 @@ async def invalidate(where: Site, tags: Iterable[str] | None = None) -> None:
     """All values of the group with one of these tags are void, and so is what is being loaded now; None: all values. ``where``:
     any key of the group. Raises WireError."""
     _, state, floors = where.spec.keys
-    marks = (b"",) if tags is None else tuple(_tags(tags))
-    if marks:
-        await _ask(Run(INVALIDATE, (state, floors, where.floor), marks, where.spec.timeout), await Now())
+    which = (b"",) if tags is None else tuple(marks(tags))
+    if which:
+        await _ask(Run(INVALIDATE, (state, floors, where.floor), which, where.spec.timeout), await Now())
