@@ -227,31 +227,34 @@ class BaseOnce:
 
     # What becomes of a run: operations
 
-    async def _succeeded(self, job: Job, load: Load, value: object) -> None:
-        """Store the result. Raises LeaseLost if it may not be stored, ConfigError if it cannot."""
+    async def _succeeded(self, job: Job, load: Load, value: object) -> bool:
+        """Store the result; False if nobody knows whether it is. Raises LeaseLost if it may not be stored, ConfigError if it
+        cannot."""
         try:
             kind, data, refused = VALUE, self._codec.encode(value, job.what), None
         except ConfigError as error:
             # It has run, and is not to run again: whoever calls it is told the same.
             refused = ConfigError(f"{error}. The function has run, and its result is lost", parameter="codec")
             kind, data = ERROR, codecs.encode_error(refused)
-        if not await self._stored(job, load, kind, data):
+        kept = await self._stored(job, load, kind, data)
+        if kept is False:
             raise lease_lost(job, load)
         if refused is not None:
             raise refused
+        return bool(kept)
 
     async def _failed(self, job: Job, load: Load, error: BaseException) -> None:
         """Remember the exception, or let the next one run. Raises nothing of its own: the exception goes on."""
-        kept = not load.lost
+        kept: bool | None = not load.lost
         if isinstance(error, self._remember):
             kept = await self._stored(job, load, ERROR, codecs.encode_error(error))
         else:
             await flight.abort(load)
-        if not (kept or isinstance(error, LeaseLost)):
+        if kept is False and not isinstance(error, LeaseLost):
             error.add_note(str(lease_lost(job, load)))
 
-    async def _stored(self, job: Job, load: Load, kind: str, data: bytes) -> bool:
-        """Store what came of it; False if that is not for this run to say any more. Warns if the server is away."""
+    async def _stored(self, job: Job, load: Load, kind: str, data: bytes) -> bool | None:
+        """Store what came of it; False if that is not for this run to say any more. None, with a warning, if nobody knows."""
         try:
             kept = await flight.land(load, kind, data, ttl=self._keep)
         except WireError as error:
@@ -261,7 +264,7 @@ class BaseOnce:
                 HoldfastWarning,
                 _face.of_the_user(),
             )
-            return True
+            return None
         if not kept:
             load.tenure.lost = load.lost or "it was forgotten meanwhile, or its time ran out"
         return kept
