@@ -9,17 +9,21 @@ import random
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast import LeaseLost, once
 from holdfast._core import flight
+from holdfast._core import requests as sent
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.flight import Found, Load, Loading
-from holdfast._core.requests import Sleep, WireError
+from holdfast._core.requests import Call, Sleep, WireError
+from holdfast._core.site import DROP
 from holdfast._once import Job
 from holdfast.testing.sim.ending import leftovers
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.wire import Wire
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 
@@ -45,7 +49,7 @@ class Declined(Exception):
 class Run:
     """One run of the function."""
 
-    key: str
+    about: Job
     worker: Worker
     load: Load
     asked: float
@@ -55,6 +59,7 @@ class Run:
     known: float = 0.0
     """When it was known to be stored."""
     over: bool = False
+    """The function has ended."""
 
 
 @dataclass(slots=True)
@@ -65,16 +70,28 @@ class Story:
     world: World
     keep: float
     runs: list[Run] = field(default_factory=list)
-    got: list[tuple[str, int, float, float]] = field(default_factory=list)
-    """Results that callers got without running: key, fence, when they asked, when they got it."""
-    forgotten: list[tuple[str, float, float]] = field(default_factory=list)
-    """Key, when that was asked for, and when it was known (infinity: never)."""
+    got: list[tuple[Job, int, float, float]] = field(default_factory=list)
+    """Results that callers got without running: of what, fence, when they asked, when they got it."""
+    dropped: list[tuple[bytes, float]] = field(default_factory=list)
+    """When the server forgot which key: perhaps by a late copy of a request."""
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
 
-    def forgets(self, key: str, begin: float, end: float) -> bool:
-        """It may have been forgotten in this time."""
-        return any(of == key and asked <= end and done >= begin for of, asked, done in self.forgotten)
+    def forgets(self, about: Job, begin: float, end: float) -> bool:
+        """It was forgotten in this time."""
+        return any(key == about.site.value and begin <= at <= end for key, at in self.dropped)
+
+
+class Witness(Server):
+    """Tells when it forgets something."""
+
+    story: Story
+
+    def serve(self, wire: Wire, call: Call) -> list[Any]:
+        answers = super().serve(wire, call)
+        if isinstance(call, sent.Run) and call.script is DROP and not isinstance(answers[0], sent.Refused):
+            self.story.dropped.append((call.keys[0], self.world.now))
+        return answers
 
 
 def draw(seed: int) -> Story:
@@ -86,9 +103,9 @@ def draw(seed: int) -> Story:
     share = choice((0.0, 0.0, 0.01, 0.1))
     if share:
         world.mishap = mishaps(world, share)
-    server = Server(world, rate=1 + choice((0.0, 0.002, -0.002)))
+    server = Witness(world, rate=1 + choice((0.0, 0.002, -0.002)))
     ttl, keep = choice((0.3, 1.0, 2.0, 10.0)), choice((0.2, 5.0, 60.0, 60.0))
-    story = Story(seed, world, keep)
+    server.story = story = Story(seed, world, keep)
     for number in range(choice((2, 3))):
         face, rate = choice(FACES), 1 + choice((0.0, 0.002))
         process = Process(world, server, f"c{number + 1}", face=face, offset=1000 * uniform(), rate=rate)
@@ -113,7 +130,8 @@ async def work(story: Story, worker: Worker, job: once, rng: random.Random, ttl:
         hold = rng.choice((0.0, 0.1, 1.0, 1.5)) * rng.random() * ttl
         try:
             if rng.random() < 0.05:
-                await forget(story, about)
+                await flight.drop(about.site)
+                story.counts["forgotten"] += 1
             else:
                 await call(story, worker, job, about, hold)
         except Cancelled:
@@ -121,14 +139,6 @@ async def work(story: Story, worker: Worker, job: once, rng: random.Random, ttl:
         except WireError:
             story.counts["server away"] += 1
         await Sleep(rng.choice((0.0, 0.01, 1.0)) * rng.random())
-
-
-async def forget(story: Story, about: Job) -> None:
-    asked, number = story.world.now, len(story.forgotten)
-    story.forgotten.append((about.name, asked, float("inf")))
-    await flight.drop(about.site)
-    story.forgotten[number] = (about.name, asked, story.world.now)
-    story.counts["forgotten"] += 1
 
 
 async def call(story: Story, worker: Worker, job: once, about: Job, hold: float) -> None:
@@ -146,14 +156,17 @@ async def call(story: Story, worker: Worker, job: once, about: Job, hold: float)
         counts["replayed"] += 1
         if outcome.value != outcome.fence:
             story.wrong.append(f"{worker.name} got {outcome}")
-        story.got.append((about.name, outcome.fence, asked, world.now))
+        story.got.append((about, outcome.fence, asked, world.now))
     elif isinstance(found, Loading):
         counts["in progress"] += 1
     elif isinstance(found, Load):
-        run = Run(about.name, worker, found, asked, world.now)
+        run = Run(about, worker, found, asked, world.now)
         begin(story, run)
         try:
-            await function(hold, world.rng)
+            try:
+                await function(hold, world.rng)
+            finally:
+                run.over = True
             run.landing = world.now
             with worker.operation():
                 stored = await job._succeeded(about, found, found.fence)
@@ -167,8 +180,6 @@ async def call(story: Story, worker: Worker, job: once, about: Job, hold: float)
             counts["failed"] += 1
             if isinstance(error, Cancelled):
                 raise
-        finally:
-            run.over = True
 
 
 async def function(hold: float, rng: random.Random) -> None:
@@ -182,15 +193,15 @@ def begin(story: Story, run: Run) -> None:
     """A run begins: nobody else believes to have the right to, and no result is kept."""
     for other in story.runs:
         process = other.worker.process
-        if other.key != run.key:
+        if other.about != run.about:
             continue
-        if story.forgets(run.key, other.asked, run.began):
+        if story.forgets(run.about, min(run.asked, other.asked), run.began):
             continue
         if not other.over and process.here and other.load.remaining(process.clock()) > 0:
-            story.wrong.append(f"{run.worker.name} runs {run.key} while {other.worker.name} does")
+            story.wrong.append(f"{run.worker.name} runs {run.about.name} while {other.worker.name} does")
         kept = other.known and run.asked > other.known and run.began < other.landing + 0.99 * story.keep
         if kept:
-            story.wrong.append(f"{run.worker.name} runs {run.key} again, whose result {other.worker.name} has stored")
+            story.wrong.append(f"{run.worker.name} runs {run.about.name} again, whose result {other.worker.name} has stored")
         if run.load.fence <= other.load.fence:
             story.wrong.append(f"{run.worker.name} has no higher fence than {other.worker.name}")
     story.runs.append(run)
@@ -198,23 +209,15 @@ def begin(story: Story, run: Run) -> None:
 
 def judge(story: Story) -> None:
     """What can be said in the end."""
-    stored = {run.load.fence for run in story.runs if run.landing}
-    for key, fence, asked, _ in story.got:
-        if fence not in stored:
-            story.wrong.append(f"a result of {key} from nowhere: {fence}")
-        began = [run.asked for run in story.runs if run.load.fence == fence]
-        for of, forgot, done in story.forgotten:
-            # The lease was granted before that was asked for, and the result is got after it was done.
-            if (
-                of == key
-                and done < asked
-                and began
-                and all(run.began < forgot for run in story.runs if run.load.fence == fence)
-            ):
-                story.wrong.append(f"a result of {key} that was forgotten before")
-    for key, fence, _, came in story.got:
-        if any(of == key and came < asked and later < fence for of, later, asked, _ in story.got):
-            story.wrong.append(f"a result of {key} older than one that somebody had before")
+    ran = {run.load.fence: run for run in story.runs if run.landing}
+    for about, fence, asked, _ in story.got:
+        run = ran.get(fence)
+        if run is None:
+            story.wrong.append(f"a result of {about.name} from nowhere: {fence}")
+        elif story.forgets(about, run.began, asked):
+            story.wrong.append(f"a result of {about.name} that was forgotten before")
+        if any(of == about and came < asked and fence < newer for of, newer, _, came in story.got):
+            story.wrong.append(f"a result of {about.name} older than one that somebody had before")
 
 
 def simulate(seed: int) -> Story:
