@@ -12,6 +12,7 @@ from holdfast import _face, _once, codecs
 from holdfast._caller import AioCaller
 from holdfast._core import flight
 from holdfast._core.acquire import KeyConflict
+from holdfast._core.attempt import Attempt
 from holdfast._core.flight import Found, Load, Loading
 from holdfast._core.requests import WireError
 from holdfast._drive.aio import Driver
@@ -140,31 +141,39 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         return dropped
 
     async def _run(self, job: Job, function: Callable[[], Awaitable[T]]) -> Outcome[T]:
-        me = asyncio.current_task()
+        attempt = Attempt(job.site.spec)
+        try:
+            return await self._outcome(job, attempt, function)
+        except GeneratorExit:
+            raise  # dropped with its event loop, where nothing can be awaited: the lease goes back with the load
+        except BaseException:
+            if attempt.pending:
+                await self._caller.run(flight.abandon(job.site, attempt), job.site.value, job.what)
+            raise
+
+    async def _outcome(self, job: Job, attempt: Attempt, function: Callable[[], Awaitable[T]]) -> Outcome[T]:
+        me, started = asyncio.current_task(), clock()
         self._refuse_itself(me, job)
-        started = clock()
-        driver, found = await self._look(job)
+        driver, found = await self._look(job, attempt)
         if isinstance(found, Found):
             return self._replayed(job, found.record)
         if isinstance(found, Loading):
             return self._in_progress(job, found, await driver.run(_face.record_of(found.process)), clock() - started)
-        try:
-            with Running(me, job, found, driver.process):
+        with Running(me, job, attempt, found, driver.process) as running:
+            try:
                 value = await _cancelled_by_loss(job, found, function)
-        except GeneratorExit:
-            raise  # dropped with its event loop, where nothing can be awaited: the lease goes back with the load
-        except BaseException as error:
-            if driver.process.here:
-                await driver.run(self._failed(job, found, error))
-            raise
-        if driver.process.here:
-            await driver.run(self._succeeded(job, found, value))
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                await driver.run(self._failed(running, error))
+                raise
+        await driver.run(self._succeeded(running, value))
         return Outcome(value, "ran", found.fence)
 
-    async def _look(self, job: Job) -> tuple[Driver, Found | Load | Loading]:
+    async def _look(self, job: Job, attempt: Attempt) -> tuple[Driver, Found | Load | Loading]:
         try:
             driver = await self._caller.driver(job.site.value)
-            found = await driver.run(flight.look(job.site, self._wish))
+            found = await driver.run(flight.look(job.site, self._wish, attempt))
         except (WireError, KeyConflict) as error:
             raise _once.refuse(job, error) from error
         assert not isinstance(found, flight.Absent)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 from holdfast import _face, codecs
 from holdfast._caller import told
 from holdfast._core import flight
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.attempt import answer_within
+from holdfast._core.attempt import Attempt, answer_within
 from holdfast._core.flight import Load, Loading, Record, Site, Wish
 from holdfast._core.requests import WireError
 from holdfast._drive.process import Process, describe
@@ -63,45 +63,57 @@ class Job(NamedTuple):
 class Running:
     """A call that runs, as it sees itself: ``once.current()``. Asks no server."""
 
-    def __init__(self, me: object, job: Job, load: Load, process: Process) -> None:
-        self.entry = (me, job.site.value)
-        """Whose call it is, of what."""
+    def __init__(self, me: object, job: Job, attempt: Attempt, load: Load, process: Process) -> None:
+        self.me = me
+        """The thread or task whose call it is."""
         self.outer = _running.get()
         """The call that this one was made in."""
-        self._job, self._load, self._process = job, load, process
-        self._over = False
+        self.job, self.load = job, load
+        self.attempt = attempt
+        """Pending until what came of the call is told to the server."""
+        self._process = process
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         _running.set(self)
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._over = True
         _running.set(self.outer)
 
+    @property
+    def over(self) -> bool:
+        """The call has ended; or this is in a forked child, to which it does not belong."""
+        return not (self.attempt.pending and self.here)
+
+    @property
+    def here(self) -> bool:
+        """False in a forked child."""
+        return self._process.here
+
     def __repr__(self) -> str:
-        return f"<holdfast {self._job.what}, fence {self.fence}, {self.remaining():.1f} s left>"
+        return f"<holdfast {self.job.what}, fence {self.fence}, {self.remaining():.1f} s left>"
 
     @property
     def name(self) -> str:
         """The key, filled in."""
-        return self._job.name
+        return self.job.name
 
     @property
     def fence(self) -> int:
         """Greater than that of every earlier run. Pass it on to what the function writes to, which refuses lower ones."""
-        return self._load.fence
+        return self.load.fence
 
     def check(self) -> None:
         """Raise LeaseLost if the lease is lost, so that it may run again elsewhere; NotHeld if the call is over."""
-        if self._over or not self._process.here:
-            why = "is over" if self._process.here else "belongs to the process that forked this one"
-            raise NotHeld(f"this call of {self._job.what} (fence {self.fence}) {why}", **self._job.facts)
+        if self.over:
+            why = "is over" if self.here else "belongs to the process that forked this one"
+            raise NotHeld(f"this call of {self.job.what} (fence {self.fence}) {why}", **self.job.facts)
         if not self.remaining():
-            raise lease_lost(self._job, self._load)
+            raise lease_lost(self.job, self.load)
 
     def remaining(self) -> float:
         """Seconds for which the lease may still be relied on; 0.0 when it is lost or the call is over."""
-        return 0.0 if self._over or not self._process.here else self._load.remaining(self._process.clock())
+        return 0.0 if self.over else self.load.remaining(self._process.clock())
 
 
 def lease_lost(job: Job, load: Load) -> LeaseLost:
@@ -119,12 +131,20 @@ def lease_lost(job: Job, load: Load) -> LeaseLost:
 _running: ContextVar[Running | None] = ContextVar("holdfast_once", default=None)
 
 
+def _calls() -> Iterator[Running]:
+    """The calls that this is part of, the innermost first. Those that are over may be among them where an interrupt hit us."""
+    running = _running.get()
+    while running is not None:
+        if not running.over:
+            yield running
+        running = running.outer
+
+
 def current() -> Running:
     """The innermost call that this is part of: its fence, and whether its lease is lost. Raises NotHeld outside of any."""
-    running = _running.get()
-    if running is None:
-        raise NotHeld("no function of once runs here", name="", key="")
-    return running
+    for running in _calls():
+        return running
+    raise NotHeld("no function of once runs here", name="", key="")
 
 
 class BaseOnce:
@@ -183,15 +203,12 @@ class BaseOnce:
 
     def _refuse_itself(self, me: object, job: Job) -> None:
         """A call inside itself would wait for itself."""
-        running = _running.get()
-        while running is not None:
-            if running.entry == (me, job.site.value):
-                raise ConfigError(
-                    f"{job.what} runs in this very call already: calling it again inside would wait for itself; move what both "
-                    "need into a function without the decorator",
-                    parameter="template",
-                )
-            running = running.outer
+        if any((running.me, running.job.site.value) == (me, job.site.value) for running in _calls()):
+            raise ConfigError(
+                f"{job.what} runs in this very call already: calling it again inside would wait for itself; move what both "
+                "need into a function without the decorator",
+                parameter="template",
+            )
 
     # What is there
 
@@ -227,34 +244,41 @@ class BaseOnce:
 
     # What becomes of a run: operations
 
-    async def _succeeded(self, job: Job, load: Load, value: object) -> bool:
+    async def _succeeded(self, running: Running, value: object) -> bool:
         """Store the result; False if nobody knows whether it is. Raises LeaseLost if it may not be stored, ConfigError if it
         cannot."""
+        if not running.here:
+            return False
+        job = running.job
         try:
             kind, data, refused = VALUE, self._codec.encode(value, job.what), None
         except ConfigError as error:
             # It has run, and is not to run again: whoever calls it is told the same.
             refused = ConfigError(f"{error}. The function has run, and its result is lost", parameter="codec")
             kind, data = ERROR, codecs.encode_error(refused)
-        kept = await self._stored(job, load, kind, data)
+        kept = await self._stored(running, kind, data)
         if kept is False:
-            raise lease_lost(job, load)
+            raise lease_lost(job, running.load)
         if refused is not None:
             raise refused
         return bool(kept)
 
-    async def _failed(self, job: Job, load: Load, error: BaseException) -> None:
+    async def _failed(self, running: Running, error: BaseException) -> None:
         """Remember the exception, or let the next one run. Raises nothing of its own: the exception goes on."""
-        kept: bool | None = not load.lost
+        if not running.here:
+            return
+        kept: bool | None = not running.load.lost
         if isinstance(error, self._remember):
-            kept = await self._stored(job, load, ERROR, codecs.encode_error(error))
+            kept = await self._stored(running, ERROR, codecs.encode_error(error))
         else:
-            await flight.abort(load)
+            await flight.abort(running.load)
+            running.attempt.pending = False
         if kept is False and not isinstance(error, LeaseLost):
-            error.add_note(str(lease_lost(job, load)))
+            error.add_note(str(lease_lost(running.job, running.load)))
 
-    async def _stored(self, job: Job, load: Load, kind: str, data: bytes) -> bool | None:
+    async def _stored(self, running: Running, kind: str, data: bytes) -> bool | None:
         """Store what came of it; False if that is not for this run to say any more. None, with a warning, if nobody knows."""
+        job, load, kept = running.job, running.load, None
         try:
             kept = await flight.land(load, kind, data, ttl=self._keep)
         except WireError as error:
@@ -264,8 +288,8 @@ class BaseOnce:
                 HoldfastWarning,
                 _face.of_the_user(),
             )
-            return None
-        if not kept:
+        running.attempt.pending = False
+        if kept is False:
             load.tenure.lost = load.lost or "it was forgotten meanwhile, or its time ran out"
         return kept
 

@@ -12,6 +12,7 @@ from holdfast import _face, _once, codecs
 from holdfast._caller import Caller
 from holdfast._core import flight
 from holdfast._core.acquire import KeyConflict
+from holdfast._core.attempt import Attempt
 from holdfast._core.flight import Found, Load, Loading
 from holdfast._core.requests import WireError
 from holdfast._drive.clock import clock
@@ -136,29 +137,36 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         return dropped
 
     def _run(self, job: Job, function: Callable[[], T]) -> Outcome[T]:
-        me = threading.get_ident()
+        attempt = Attempt(job.site.spec)
+        try:
+            return self._outcome(job, attempt, function)
+        except BaseException:
+            if attempt.pending:
+                # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
+                self._caller.run(flight.abandon(job.site, attempt), job.site.value, job.what)
+            raise
+
+    def _outcome(self, job: Job, attempt: Attempt, function: Callable[[], T]) -> Outcome[T]:
+        me, started = threading.get_ident(), clock()
         self._refuse_itself(me, job)
-        started = clock()
-        driver, found = self._look(job)
+        driver, found = self._look(job, attempt)
         if isinstance(found, Found):
             return self._replayed(job, found.record)
         if isinstance(found, Loading):
             return self._in_progress(job, found, driver.run(_face.record_of(found.process)), clock() - started)
-        try:
-            with Running(me, job, found, driver.process):
+        with Running(me, job, attempt, found, driver.process) as running:
+            try:
                 value = function()
-        except BaseException as error:
-            if driver.process.here:
-                driver.run(self._failed(job, found, error))
-            raise
-        if driver.process.here:
-            driver.run(self._succeeded(job, found, value))
+            except BaseException as error:
+                driver.run(self._failed(running, error))
+                raise
+        driver.run(self._succeeded(running, value))
         return Outcome(value, "ran", found.fence)
 
-    def _look(self, job: Job) -> tuple[Driver, Found | Load | Loading]:
+    def _look(self, job: Job, attempt: Attempt) -> tuple[Driver, Found | Load | Loading]:
         try:
             driver = self._caller.driver(job.site.value)
-            found = driver.run(flight.look(job.site, self._wish))
+            found = driver.run(flight.look(job.site, self._wish, attempt))
         except (WireError, KeyConflict) as error:
             raise _once.refuse(job, error) from error
         assert not isinstance(found, flight.Absent)

@@ -15,10 +15,11 @@ from holdfast import LeaseLost, once
 from holdfast._core import flight
 from holdfast._core import requests as sent
 from holdfast._core.acquire import KeyConflict
+from holdfast._core.attempt import Attempt
 from holdfast._core.flight import Found, Load, Loading
 from holdfast._core.requests import Call, Sleep, WireError
 from holdfast._core.site import DROP
-from holdfast._once import Job
+from holdfast._once import Job, Running
 from holdfast.testing.sim.ending import leftovers
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.process import Face, Process
@@ -146,7 +147,7 @@ async def call(story: Story, worker: Worker, job: once, about: Job, hold: float)
     world, counts = story.world, story.counts
     asked = world.now
     with worker.operation():
-        found = await flight.look(about.site, job._wish)
+        found = await flight.look(about.site, job._wish, attempt := Attempt(about.site.spec))
     if isinstance(found, Found):
         try:
             outcome = job._replayed(about, found.record)
@@ -161,6 +162,8 @@ async def call(story: Story, worker: Worker, job: once, about: Job, hold: float)
         counts["in progress"] += 1
     elif isinstance(found, Load):
         run = Run(about, worker, found, asked, world.now)
+        process: Any = worker.process
+        running = Running(worker, about, attempt, found, process)
         begin(story, run)
         try:
             try:
@@ -169,14 +172,14 @@ async def call(story: Story, worker: Worker, job: once, about: Job, hold: float)
                 run.over = True
             run.landing = world.now
             with worker.operation():
-                stored = await job._succeeded(about, found, found.fence)
+                stored = await job._succeeded(running, found.fence)
             run.known = world.now if stored else 0.0
             counts["stored" if stored else "unknown"] += 1
         except LeaseLost:
             counts["lost"] += 1
         except (Failed, Declined, Cancelled) as error:
             with worker.operation():
-                await job._failed(about, found, error)
+                await job._failed(running, error)
             counts["failed"] += 1
             if isinstance(error, Cancelled):
                 raise
