@@ -112,6 +112,13 @@ VARIANTS = [
     Variant("local_passing", "LATE_BLOCK", "highest", "the server learns of the used fences when the lock is given back"),
     Variant("local_passing", "FENCE_AGAIN", "highest", "the fence of a cancelled pass is used again"),
     Variant("local_passing", "DROPPED_PASS", "stopped||", "a thread that is cancelled as it is passed the lock keeps it"),
+    Variant("flight", "", "", "a value that is loaded, stored, deleted and invalidated, with late copies of all requests"),
+    Variant("flight", "NO_LEASE", "acked", "who has lost his lease stores what he has loaded"),
+    Variant("flight", "NO_BOUND", "acked", "the same token stores under a later lease what it has loaded under an earlier one"),
+    Variant("flight", "LEAVES_LEASE", "acked", "a deletion leaves the loader his lease"),
+    Variant("flight", "FLOOR_BEHIND", "acked", "an invalidation does not cover the last fence that was issued"),
+    Variant("flight", "READS_VOID", "acked", "a value is found whatever its tag's floor is"),
+    Variant("flight", "FENCE_AT_LANDING", "acked", "the fence is drawn when the value is stored, not when its load begins"),
 ]
 
 

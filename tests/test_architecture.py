@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 import holdfast
-from holdfast import aio, locks, redlock
+from holdfast import _aio_cache, aio, cache, locks, redlock, transactions
 from holdfast._core import mutex, names, waiting
 from holdfast._lua import source
 
@@ -124,7 +124,7 @@ def test_the_core_awaits_requests_and_nothing_else() -> None:
                     assert called in operations | requests, f"{relative(path)}: {ast.unparse(node)}"
 
 
-FACES = ("locks", "aio", "_face", "_lease", "decorator", "_once", "_sync_once", "_aio_once")
+FACES = ("locks", "aio", "_face", "_lease", "decorator", "cache", "_cache", "_aio_cache", "_once", "_sync_once", "_aio_once")
 
 
 @pytest.mark.parametrize(
@@ -177,10 +177,12 @@ def test_drivers_are_small(name: str) -> None:
 
 
 def test_the_path_of_a_newcomer_is_short() -> None:
-    """`__init__`, requests, acquire, mutex with its scripts, and one driver: less than 900 lines to read, blank ones apart."""
-    path = ["__init__.py", "_core/requests.py", "_core/acquire.py", "_core/mutex.py", "_drive/sync.py"]
+    """Requests, acquire, mutex with its scripts, one driver, and what `__init__` says (it lists names besides): less than 900
+    lines to read, blank ones apart."""
+    path = ["_core/requests.py", "_core/acquire.py", "_core/mutex.py", "_drive/sync.py"]
     path += [f"_lua/{name}.lua" for name in ("acquire", "refresh", "release", "renew", "_grant", "_state", "_queue")]
-    assert sum(bool(line.strip()) for name in path for line in (ROOT / name).read_text().splitlines()) < 900
+    texts = [holdfast.__doc__ or "", *((ROOT / name).read_text() for name in path)]
+    assert sum(bool(line.strip()) for text in texts for line in text.splitlines()) < 900
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
@@ -192,10 +194,45 @@ def test_each_file_says_first_what_it_holds(path: Path) -> None:
 
 PUBLIC = {
     "holdfast": """
-        ConfigError FairLock HoldfastError HoldfastWarning InProgress Lease LeaseLost Lock LockTimeout NotHeld QuorumError
-        Redlock ServerError close declare_new guard locked once
+        Cache
+        CommandFailed
+        ConfigError
+        FairLock
+        HoldfastError
+        HoldfastWarning
+        InProgress
+        Lease
+        LeaseLost
+        Lock
+        LockTimeout
+        NotHeld
+        QuorumError
+        Redlock
+        ServerError
+        Transaction
+        TransactionConflict
+        close
+        declare_new
+        guard
+        locked
+        once
+        transaction
+        transactional
     """,
-    "holdfast.aio": "FairLock Lease Lock Redlock close locked once",
+    "holdfast.aio": """
+        Cache
+        FairLock
+        Lease
+        Lock
+        Redlock
+        Transaction
+        close
+        locked
+        once
+        transaction
+        transactional
+    """,
+    "holdfast.cache": "Cache Memoized Statistics",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.testing": "Clock Memory clock memory server",
@@ -204,7 +241,8 @@ PUBLIC = {
     "holdfast.testing.recording": "AsyncHolding Holding Recorder Register process",
     "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
     "holdfast.errors": """
-        ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld QuorumError ServerError
+        CommandFailed ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld QuorumError
+        ServerError TransactionConflict
     """,
 }
 LOCK = "acquire key lease locked name release"
@@ -289,6 +327,9 @@ OF_ASYNCIO = {
     "any task may": "any thread may",
     "redis.asyncio.Redis": "redis.Redis",
     "valkey.asyncio.Valkey": "valkey.Valkey",
+    "Awaitable[T]": "T",
+    "Tasks may share": "Threads may share",
+    "; a coroutine function": "; a function",
 }
 STATED_DIFFERENCES = {
     "Lock": (
@@ -298,6 +339,7 @@ STATED_DIFFERENCES = {
     ),
     "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
     "Lock.__exit__": (" or was cancelled because of it",),
+    "Transaction.run": ("a coroutine function, ",),
 }
 ON_LOST = {
     "called with the lease, in a thread of its own, when a lease is lost.",
@@ -324,8 +366,14 @@ def described(cls: type) -> dict[str, str]:
 
 
 SYNC = {
-    "Lock": locks.Lock, "FairLock": locks.FairLock, "Lease": locks.Lease, "Redlock": redlock.Redlock, "once": holdfast.once,
-}  # fmt: skip
+    "Cache": cache.Cache,
+    "Lock": locks.Lock,
+    "FairLock": locks.FairLock,
+    "Lease": locks.Lease,
+    "once": holdfast.once,
+    "Redlock": redlock.Redlock,
+    "Transaction": transactions.Transaction,
+}
 
 
 @pytest.mark.parametrize("name", SYNC)
@@ -356,6 +404,13 @@ def signatures(cls: type) -> dict[str, tuple[str, ...]]:
 @pytest.mark.parametrize("name", SYNC)
 def test_both_faces_take_the_same_arguments(name: str) -> None:
     assert signatures(getattr(aio, name)) == signatures(SYNC[name])
+
+
+def test_both_faces_memoize_alike() -> None:
+    ours, theirs = cache.Memoized, _aio_cache.Memoized
+    assert members(ours) == members(theirs) == {"cache_key", "invalidate"}
+    assert described(ours) == described(theirs)
+    assert signatures(ours) == signatures(theirs)
 
 
 @pytest.mark.parametrize("face", [locks, aio], ids=["sync", "asyncio"])
@@ -401,7 +456,7 @@ def test_scripts_are_plain_text_with_declared_keys(name: str) -> None:
         command = call.split(",")[0].strip().strip("'")
         assert command in {
             "GET", "SET", "DEL", "EXISTS", "PEXPIRE", "PTTL", "TYPE", "TIME", "HGET", "HSET", "HDEL", "HMGET", "ZADD",
-            "ZREM", "ZRANGE", "ZCARD", "PUBLISH", "SPUBLISH", "PUBSUB", "INFO",
+            "ZREM", "ZRANGE", "ZCARD", "ZSCORE", "ZREMRANGEBYSCORE", "PUBLISH", "SPUBLISH", "PUBSUB", "INFO",
         }, f"{command}: not among the commands an administrator is asked to allow"  # fmt: skip
 
 
@@ -423,7 +478,7 @@ def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
     assert "format 1" in inspect.getsource(mutex)
     node = (ROOT / "_core" / "node.py").read_text()
     assert re.findall(r'(?:fields\[0\]|what) [!=]= b"(\d)"', node) == ["1", "2", "3"]
-    assert re.findall(r"'(\d+) ' \.\.", source("yield")) == ["3"]
+    assert re.findall(r"'(\d+) ' \.\.", source("yield")) == re.findall(r"'(\d+) ' \.\. hope", source("abort")) == ["3"]
     assert names.MAX_NAME == 512
 
 

@@ -8,15 +8,16 @@ algorithms are in `_core`, each written once as an ``async def`` that does no in
 `_core.renewing` are what a process knows about its waiters and leases, `_core.node` what its keeper does about them. `_drive`
 carries out what they ask: on the calling thread (`sync`), in the calling task (`aio`), and in the one thread per process that
 renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run
-on the server are in `_lua`. `decorator`, `_sync_once` and `guard` stand beside the faces, `errors` holds what they raise,
-`_guardian` ends commands with their owner. `_servers` starts servers: private ones for tests and the demo, and this machine's
-own for ``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures. `testing` is for tests, yours and ours:
-the simulator, the judge, a server in memory.
+on the server are in `_lua`. `decorator`, `_sync_once` and `guard` stand beside the faces, and so does `transactions`, which
+needs no lock; `errors` holds what they raise, `_guardian` ends commands with their owner. `_servers` starts servers: private
+ones for tests and the demo, and this machine's own for ``local://``. `cli` is the command, `bench` what ``holdfast bench``
+measures. `testing` is for tests, yours and ours: the simulator, the judge, a server in memory.
 """
 
 from typing import TYPE_CHECKING
 
 from holdfast.errors import (
+    CommandFailed,
     ConfigError,
     HoldfastError,
     HoldfastWarning,
@@ -26,19 +27,25 @@ from holdfast.errors import (
     NotHeld,
     QuorumError,
     ServerError,
+    TransactionConflict,
 )
 
 if TYPE_CHECKING:
     from holdfast import guard
     from holdfast._drive.process import close
     from holdfast._sync_once import once
+    from holdfast._transactional import transactional
+    from holdfast.cache import Cache
     from holdfast.decorator import locked
     from holdfast.locks import FairLock, Lease, Lock
     from holdfast.redlock import Redlock, declare_new
+    from holdfast.transactions import Transaction, transaction
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cache",
+    "CommandFailed",
     "ConfigError",
     "FairLock",
     "HoldfastError",
@@ -52,23 +59,31 @@ __all__ = [
     "QuorumError",
     "Redlock",
     "ServerError",
+    "Transaction",
+    "TransactionConflict",
     "close",
     "declare_new",
     "guard",
     "locked",
     "once",
+    "transaction",
+    "transactional",
 ]
 
 _LATER = {
+    "Cache": "holdfast.cache",
     "FairLock": "holdfast.locks",
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
     "Redlock": "holdfast.redlock",
+    "Transaction": "holdfast.transactions",
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",
     "guard": "holdfast.guard",
     "locked": "holdfast.decorator",
     "once": "holdfast._sync_once",
+    "transaction": "holdfast.transactions",
+    "transactional": "holdfast._transactional",
 }
 """What is imported at its first use (PEP 562), and where from: a command line has forked its guardian by then."""
 

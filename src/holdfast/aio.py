@@ -23,14 +23,36 @@ from holdfast.decorator import locked
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._aio_cache import Cache
     from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
+    from holdfast._aio_transactions import Transaction, transaction
+    from holdfast._transactional import transactional
     from holdfast._wire.cluster import Cluster
 
-__all__ = ["FairLock", "Lease", "Lock", "Redlock", "close", "locked", "once"]
+__all__ = [
+    "Cache",
+    "FairLock",
+    "Lease",
+    "Lock",
+    "Redlock",
+    "Transaction",
+    "close",
+    "locked",
+    "once",
+    "transaction",
+    "transactional",
+]
 
-_LATER = {"Redlock": "holdfast._aio_redlock", "once": "holdfast._aio_once"}
-"""What builds on this module, and is imported at its first use."""
+_LATER = {
+    "Cache": "holdfast._aio_cache",
+    "Redlock": "holdfast._aio_redlock",
+    "Transaction": "holdfast._aio_transactions",
+    "once": "holdfast._aio_once",
+    "transaction": "holdfast._aio_transactions",
+    "transactional": "holdfast._transactional",
+}
+"""What builds on this module, or is not needed for locks: imported at its first use, and where from."""
 
 if not TYPE_CHECKING:
 

@@ -6,6 +6,8 @@ HoldfastError
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
+├── TransactionConflict               somebody else was quicker: nothing of the transaction was carried out
+├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
 ├── ServerError                       the server cannot be reached, or refused; the cause is attached
 └── ConfigError (also ValueError)     bad input, refused before anything was sent
 
@@ -77,6 +79,27 @@ class QuorumError(HoldfastError):
     name: str
     nodes: dict[str, str]
     """What each server answered, by its address."""
+
+
+class TransactionConflict(HoldfastError):
+    """A key that a transaction watches was changed by somebody else before EXEC. Nothing of it was carried out."""
+
+    keys: tuple[str, ...]
+    """Those that were watched."""
+    tries: int
+    waited: float
+    """Seconds from the first try on."""
+
+
+class CommandFailed(HoldfastError):
+    """EXEC carried out a transaction, and some of its commands failed. The others were carried out: there is no rollback."""
+
+    keys: tuple[str, ...]
+    """Those that were watched."""
+    results: list[Any]
+    """What EXEC answered, command by command; the error itself for one that failed."""
+    failed: dict[int, str]
+    """What failed: numbers of commands, from 0, and why."""
 
 
 class ServerError(HoldfastError):

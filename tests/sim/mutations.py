@@ -7,6 +7,7 @@ A text that is replaced stands exactly once in its file; when it changes, the de
 
 from __future__ import annotations
 
+from sim.flight_defects import FLIGHT
 from sim.gate_defects import GATES
 from sim.quorum_defects import QUORUM
 from sim.script_defects import SCRIPTS, Mutation, _lua
@@ -238,4 +239,4 @@ MORE = (
     ),
 )
 
-MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING + MORE + GATES + QUORUM
+MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING + MORE + GATES + QUORUM + FLIGHT

@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast import errors
 from holdfast.errors import (
+    CommandFailed,
     ConfigError,
     HoldfastError,
     HoldfastWarning,
@@ -20,6 +21,7 @@ from holdfast.errors import (
     NotHeld,
     QuorumError,
     ServerError,
+    TransactionConflict,
 )
 
 FACTS: dict[type[HoldfastError], dict[str, Any]] = {
@@ -36,6 +38,8 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
     NotHeld: {"name": "x", "key": "hf:{x}"},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
+    TransactionConflict: {"keys": ("a", "b"), "tries": 16, "waited": 1.5},
+    CommandFailed: {"keys": ("a",), "results": [True, None], "failed": {1: "INCRBY 'a': not an integer"}},
     ServerError: {"address": "localhost:6379", "name": "x", "key": "hf:{x}"},
     ConfigError: {"parameter": "ttl"},
 }

@@ -3,8 +3,8 @@
 A key has perhaps a value, perhaps somebody who loads it, and perhaps listeners. `look` answers with the value, or grants the
 load, or waits to be told; who was granted it ends it with `land` or `abort`. The load's lease is an ordinary lock record, which
 the keeper renews; its fence says what was begun after what. `drop` takes the lease away, so that what is being loaded cannot
-land: the lease of R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). What was begun before a deletion and comes
-all the same is refused by its fence. All is decided by the server's clock, in the scripts.
+land: the lease of R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). What comes late all the same is refused by
+its fence. All is decided by the server's clock, in the scripts.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Charter(Tenure):
 class Load:
     """The caller is to load the value: `land` or `abort` ends it. If nobody refers to it any more, its lease is given back."""
 
-    __slots__ = ("__weakref__", "fence", "on_lost", "record", "site", "tenure")
+    __slots__ = ("__weakref__", "fence", "on_lost", "record", "site", "tenure", "waited")
 
     def __init__(self, where: Site, grant: Grant, record: Record | None) -> None:
         self.site = where
@@ -87,6 +87,8 @@ class Load:
         """Greater than those of all loads of the group before it."""
         self.record = record
         """What there is meanwhile: a value whose time is over, or nearly."""
+        self.waited = grant.attempt.waited
+        """Its caller has waited before, for somebody else's load that came to nothing."""
         self.tenure = _Charter(where, grant)
         self.on_lost: Callable[[Load], object] | None = None
         """Called with this, by the keeper, when the lease is lost: the value will not be stored."""
@@ -169,7 +171,7 @@ async def look(where: Site, wish: Wish, attempt: Attempt | None = None) -> Found
         raise
     if not isinstance(result, Load):
         await _give_up(where, attempt)
-    return result
+    return result._replace(waited=attempt.waited) if isinstance(result, Found) else result
 
 
 async def abandon(where: Site, attempt: Attempt) -> None:
@@ -191,7 +193,7 @@ async def _glance(where: Site, began: float) -> Record | None:
         return None
     head, _, data = raw.partition(b"\n")
     _, kind, fence, _, kept, _ = head.split(b" ", 5)
-    if (fresh is None and kept != b"0") or kind == b"gone" or (floor is not None and int(floor) >= int(fence)):
+    if (fresh is None and kept != b"0") or (floor is not None and int(floor) >= int(fence)):
         return None
     return Record(kind.decode(), data, int(fence), float("inf"))
 
@@ -213,6 +215,7 @@ async def _look_or_wait(where: Site, wish: Wish, attempt: Attempt, now: float) -
                 left = SPAN if result.remaining is None else min(result.remaining + AGAIN, SPAN)
                 until = min(attempt.until, answer.came + left)
                 if listener is None:
+                    attempt.waited = True
                     listener = await listen(until)
                 else:
                     await hear(listener, until)
@@ -277,7 +280,8 @@ async def abort(load: Load) -> None:
     await _over(load)
     tenure = load.tenure
     try:
-        await tenure.giving_back(bury=tenure.doubt, timeout=tenure.spec.timeout)
+        call = tenure.giving_back(bury=tenure.doubt, timeout=tenure.spec.timeout)
+        await call
     except WireError:
         await _over(load, leave=True)
     except BaseException:
@@ -326,8 +330,8 @@ async def store(where: Site, kind: str, data: bytes, *, ttl: float, stale: float
 
 async def drop(where: Site) -> bool:
     """Delete the value; a load that is under way cannot land any more. True if there was a value. Raises WireError."""
-    load, state, floors = where.spec.keys
-    call = Run(DROP, (where.value, where.fresh, load, state, floors, where.waiters), (), where.spec.timeout)
+    load, state, _ = where.spec.keys
+    call = Run(DROP, (where.value, where.fresh, load, state, where.waiters), (), where.spec.timeout)
     return bool((await _ask(call, await Now())).value)
 
 

@@ -44,6 +44,8 @@ class Found(NamedTuple):
     record: Record
     stale: bool
     """Its time is over, and somebody else loads a new one."""
+    waited: bool = False
+    """The caller has waited for it to be loaded."""
 
 
 class Loading(NamedTuple):
@@ -130,7 +132,7 @@ def _read_land(raw: object) -> int | Conflict:
             return _refusal(raw)
 
 
-def _read_number(raw: object) -> int | Conflict:
+def _read_fence(raw: object) -> int | Conflict:
     match raw:
         case [int(number)]:
             return number
@@ -141,8 +143,8 @@ def _read_number(raw: object) -> int | Conflict:
 LOOK: Script[Seen | Conflict] = Script("look", _read_look)
 LAND: Script[int | Conflict] = Script("land", _read_land)
 ABORT: Script[int] = Script("abort", whole_number)
-DROP: Script[int | Conflict] = Script("drop", _read_number)
-INVALIDATE: Script[int | Conflict] = Script("invalidate", _read_number)
+DROP: Script[int] = Script("drop", whole_number)
+INVALIDATE: Script[int | Conflict] = Script("invalidate", _read_fence)
 
 
 # Keys

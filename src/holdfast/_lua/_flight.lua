@@ -1,10 +1,10 @@
 -- Shared by the scripts of single flight: what a value is, and when it is void. Stands behind _state.
 --
 -- value (string):    '1 <kind> <fence> <fresh> <kept> <cost> <tag> <tag>...', a newline, the data. Fence of the load that stored
---                    it; until when (server ms) it is fresh; for how long (ms) it is kept beyond that; us that the load took.
---                    Of kind 'gone': it was deleted, and what was begun to be loaded before that fence is not stored any more
+--                    it; until when (server ms) it is fresh; for how long (ms) it is kept beyond that; us that the load took
 -- fresh (string):    there while the value is fresh, beside one that is kept for longer: a plain MGET sees all it needs
 -- load (string):     token of who loads: an ordinary lock record, and state is its state, of all keys of a group
+-- state (hash):      of:<load> = fence of that load: it alone is stored, not what the same token has loaded under an earlier lease;
 --                    life = longest time (ms) from the fence of a value to the end of its key
 -- floors (zset):     tag -> fence: what has that tag and no higher fence is void; '' is every value's tag
 -- floor (string):    the highest of them

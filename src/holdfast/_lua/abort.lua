@@ -14,6 +14,7 @@ local load, state, floors, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local ours = redis.pcall('GET', load) == ARGV[1]
 if ours then
   redis.call('DEL', load)
+  redis.pcall('HDEL', state, 'of:' .. load)
   tell(waiters)
 end
 if ARGV[2] == 'bury' then

@@ -4,7 +4,7 @@
 --          ms for which a value will do whose time is over, meanwhile; how early to load: thousandths of what the last load took
 -- RETURNS  {1, value, ms}             fresh for so long
 --          {2, value, ms}             stale, since -ms; somebody else loads it, or nobody is to
---          {3, fence, value or '', ms}  the caller loads it, for the full lease; the same token again: under a new fence
+--          {3, fence, value or '', ms}  the caller loads it, for the full lease; the same again for the same token
 --          {4}                        there is none, and the caller was not to load it
 --          {0, remaining ms, ms, process}   somebody else loads it; ms since the newest load in the group; remaining -1: the
 --                                     lease has no expiry
@@ -32,7 +32,7 @@ if found then
   local kind, fence, fresh, cost, tags = parts(found)
   if not kind then return {-3, string.match(found, '^%w*')} end
   local highest = tonumber(redis.call('GET', floor) or 0)
-  if kind ~= 'gone' and (highest < tonumber(fence) or not void(floors, floor, tonumber(fence), tags)) then
+  if highest < tonumber(fence) or not void(floors, floor, tonumber(fence), tags) then
     left = fresh - now_ms
     local hurry = ARGV[5] ~= '0' and cost * ARGV[5] / 1000000 >= left
     if left > 0 and not hurry then return {1, found, left} end
@@ -52,15 +52,19 @@ if holder and holder ~= token then
   local remaining = redis.call('PTTL', load)
   if hope ~= '' then
     local until_ms = now_ms + math.max(remaining, 0) + PATIENCE
-    if redis.call('ZADD', waiters, until_ms, hope) == 1 then
-      redis.call('ZREMRANGEBYSCORE', waiters, 0, now_ms)
-      if redis.call('ZCARD', waiters) > HOPES then redis.call('ZREM', waiters, hope) end
-    end
+    redis.call('ZREMRANGEBYSCORE', waiters, 0, now_ms)
+    if redis.call('ZCARD', waiters) < HOPES then redis.call('ZADD', waiters, until_ms, hope) end
     if redis.call('PTTL', waiters) < until_ms - now_ms then redis.call('PEXPIRE', waiters, until_ms - now_ms) end
   end
   local began = (tonumber(fields[1]) or now) - BLOCK + 1
   return {0, remaining, math.max(0, math.floor((now - began) / 1000)), string.match(holder, '^(%x+)%.%x+$') or ''}
 end
 keep_alive(state, floors, fields[4], lease, now)
-local fence = take(load, state, token, lease, now, fields[1])
-return {3, fence, usable and found or '', left}
+local fence = holder and redis.call('HGET', state, 'of:' .. load)
+if fence then
+  extend(load, lease)
+else
+  fence = take(load, state, token, lease, now, fields[1])
+  redis.call('HSET', state, 'of:' .. load, fence)
+end
+return {3, tonumber(fence), usable and found or '', left}

@@ -11,15 +11,19 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from holdfast.testing import quorum, swarm
+from holdfast.testing import quorum, stampede, swarm
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 
 BATCH = 100
 """Seeds that one process does before it reports."""
 
-SWARMS: dict[str, Callable[..., swarm.Run | quorum.Run]] = {"lock": swarm.simulate, "quorum": quorum.simulate}
-"""What makes a history of a seed: with a lock on one server, or on several."""
+SWARMS: dict[str, Callable[..., swarm.Run | quorum.Run | stampede.Run]] = {
+    "lock": swarm.simulate,
+    "quorum": quorum.simulate,
+    "flight": stampede.simulate,
+}
+"""What makes a history of a seed: with a lock on one server, or on several; or of single flight."""
 
 ENOUGH = {
     "contended": 100,

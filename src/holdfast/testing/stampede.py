@@ -1,9 +1,10 @@
 """Seeded histories of single flight: stampedes on a key, with everything that can go wrong, and what must hold all the same.
 
-S1  Who looks when a new version was written and the key invalidated finds no older one.
+S1  Who looks when a new version was written and the key invalidated finds no older one; nor what he holds to be too old.
 S2  Of one key, never two believe at the same time that they load it, unless it was invalidated in between.
-S3  Nobody loads what is fresh: one load each time the value's time is over, or it was invalidated, or a load failed.
-S4  Who waits is told: there is no time for which somebody waits and nobody loads.
+S3  Nobody loads what is fresh: one load each time the value's time is over, or it was invalidated, or a load failed. And what
+    was loaded is stored, if nothing went wrong.
+S4  Who waits is told: there is no time for which somebody waits and nobody loads. Who takes a stale value does not wait.
 S5  When all is over, nothing is left behind; the fences of loads rise; what is found goes with its fence, and never back.
 """
 
@@ -105,8 +106,12 @@ def draw(rng: random.Random) -> Profile:
                 write = choice(hows) if uniform() < writes and (hows != ("store",) or not process + number) else ""
                 rounds.append(Round(wish, takes * uniform(), uniform() < fails, write, gap * uniform()))
             profile.workers.append((process, rounds))
-    for kind in rng.sample(KINDS, choice((0, 1, 1, 2))):
-        for _ in range(choice((1, 1, 2))):
+    kinds, times = rng.sample(KINDS, choice((0, 1, 1, 2))), (1, 1, 2)
+    if uniform() < 0.1:  # nothing else is excused where clean-up is all there is
+        kinds, times = ["cancel"], (4, 6, 8)
+        profile.mishaps = profile.slow_share = 0.0
+    for kind in kinds:
+        for _ in range(choice(times)):
             lasts = choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, profile.lease)
             profile.faults.append((int(120 * uniform() ** 2), kind, lasts))
     return profile
@@ -228,8 +233,8 @@ class Case:
         self.lookups: dict[str, Lookup] = {}
         self.lands: dict[int, Event] = {}
         """By fence: when the value was sent to the server."""
-        self.landed: list[Event] = []
-        """What was stored, as its loader was told."""
+        self.landed: dict[int, Event] = {}
+        """By fence: that it was stored, as its loader was told."""
         self.voids: dict[int, Void] = {}
         """By version."""
         crashed = {event.who: event.at for event in history if event.kind == "crashed"}
@@ -251,13 +256,19 @@ class Case:
                 self.lands[event.fence] = event
             case "landed":
                 self.lookups[event.attempt].over = event.at
-                self.landed += [] if event.note else [event]
+                if not event.note:
+                    self.landed[event.fence] = event
             case "aborted":
                 self.lookups[event.attempt].over = event.at
             case "void":
                 self.voids[event.last] = Void(event)
             case "voided":
                 self.voids[event.last].done = event.at
+
+    @property
+    def calm(self) -> bool:
+        """Nothing went wrong but cancellations."""
+        return not (self.profile.mishaps or self.profile.slow_share or self.profile.kinds - {"cancel"})
 
     def ends(self, kind: str) -> Iterator[tuple[Lookup, Event]]:
         """The lookups that ended so."""
@@ -268,6 +279,23 @@ class Case:
     def invalidated(self, since: float, until: float) -> bool:
         """Something may have been invalidated then; or the server's clock was set, and time is not what it was."""
         return "clock" in self.profile.kinds or any(void.between(since, until) for void in self.voids.values())
+
+    def dropped(self, loading: Lookup) -> float:
+        """When its lease was taken away."""
+        assert loading.end is not None
+        at = loading.end.at
+        voids = self.voids.values()
+        return min((v.done for v in voids if v.begin.note in {"drop", "store"} and v.begin.at > at), default=float("inf"))
+
+    def had_stale(self, lookup: Lookup) -> bool:
+        """There was something stale that would do, when this began and for a while after that."""
+        at, kept = lookup.want.at, min(lookup.want.until, self.profile.stale)
+        return any(
+            landed.at < at < self.lands[landed.fence].until + 0.9 * kept
+            and not self.invalidated(self.lands[landed.fence].at, at + 1)
+            for landed in self.landed.values()
+            if kept
+        )
 
     def counts(self) -> Counter[str]:
         """What happened, and how often."""
@@ -291,6 +319,12 @@ def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
         if found.last < floor:
             said = f"{found.who} finds version {found.last}, long after version {floor} was written and the key invalidated"
             yield Violation("S1", said, (lookup.want, found))
+        landed = case.landed.get(found.fence)
+        if landed is None or "clock" in case.profile.kinds:
+            continue
+        old = lookup.want.at - landed.at - case.profile.ttl * (1 + RATE) - 0.002
+        if old > lookup.want.until or (old > 0 and found.note != "stale"):
+            yield Violation("S1", f"{found.who} finds what is stale since {old:.3f} s", (lookup.want, found))
 
 
 def s2_one_loads(case: Case) -> Iterator[Violation]:
@@ -306,11 +340,16 @@ def s2_one_loads(case: Case) -> Iterator[Violation]:
 def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
     """Except early, by who wants that."""
     for lookup, load in case.ends("load"):
-        for landed in case.landed:
+        for landed in case.landed.values():
             sent = case.lands[landed.fence].at
             fresh = landed.until - RATE * case.profile.ttl - 0.002
             if landed.at < lookup.want.at and load.at < fresh and not lookup.want.fence and not case.invalidated(sent, load.at):
                 yield Violation("S3", f"{load.who} is to load what {landed.who} has just stored", (landed, load))
+    if case.calm:
+        for lookup, load in case.ends("load"):
+            refused = any(event.attempt == load.attempt and event.note == "refused" for event in case.history)
+            if refused and not case.invalidated(lookup.want.at, lookup.over):
+                yield Violation("S3", f"{load.who} has lost its lease, and nothing was wrong", (load,))
 
 
 def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
@@ -318,8 +357,7 @@ def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
     profile = case.profile
     if profile.kinds - QUIET:
         return
-    calm = not (profile.mishaps or profile.slow_share or profile.kinds - {"cancel"})
-    bound = 0.1 + 40 * profile.latency if calm else 1.1 * profile.lease + 8.0
+    bound = 0.1 + 40 * profile.latency if case.calm else 1.1 * profile.lease + 8.0
     for lookup in case.lookups.values():
         since = lookup.want.at
         until = lookup.end.at if lookup.end is not None else lookup.over
@@ -328,10 +366,12 @@ def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
                 continue
             if loading.want.at > since + bound:
                 break
-            since = max(since, loading.over)
+            since = max(since, min(loading.over, case.dropped(loading)))
         if until > since + bound:
             said = f"{lookup.want.who} waits for {until - since:.3f} s, and nobody loads"
             yield Violation("S4", said, (lookup.want,))
+        if case.calm and until > lookup.want.at + bound and case.had_stale(lookup):
+            yield Violation("S4", f"{lookup.want.who} waits, and would have taken a stale value", (lookup.want,))
 
 
 def s5_all_is_in_order(case: Case) -> Iterator[Violation]:

@@ -58,7 +58,7 @@ class Reader:
         load: Load | None = None
         try:
             with worker.operation():
-                self._note("want", lookup, fence=wish.early, note=f"{wish}")
+                self._note("want", lookup, fence=wish.early, until=wish.stale, note=f"{wish}")
                 result = await flight.look(self.source.site, wish)
                 load = result if isinstance(result, Load) else None
             self._looked(lookup, result)
