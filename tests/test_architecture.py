@@ -327,7 +327,6 @@ OF_ASYNCIO = {
     "any task may": "any thread may",
     "redis.asyncio.Redis": "redis.Redis",
     "valkey.asyncio.Valkey": "valkey.Valkey",
-    "Awaitable[T]": "T",
     "Tasks may share": "Threads may share",
     "; a coroutine function": "; a function",
 }

@@ -26,9 +26,6 @@ T_co = TypeVar("T_co", covariant=True)
 
 MIN_KEEP = 0.001
 
-VALUE, ERROR = "value", "error"
-"""The kinds of what is stored."""
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T_co]):
@@ -215,8 +212,8 @@ class BaseOnce:
     def _replayed(self, job: Job, record: Record) -> Outcome[Any]:
         """What a stored result means. Raises what was remembered."""
         try:
-            if record.kind == VALUE:
-                return Outcome(self._codec.decode(record.data), "replayed", record.fence)
+            if record.kind != codecs.ERROR:
+                return Outcome(self._codec.decode(record.kind, record.data), "replayed", record.fence)
             error: Exception = codecs.decode_error(record.data, (*self._remember, ConfigError))
         except codecs.Undecodable as unreadable:
             raise HoldfastError(
@@ -251,11 +248,11 @@ class BaseOnce:
             return False
         job = running.job
         try:
-            kind, data, refused = VALUE, self._codec.encode(value, job.what), None
+            kind, data, refused = self._codec.kind, self._codec.encode(value, job.what), None
         except ConfigError as error:
             # It has run, and is not to run again: whoever calls it is told the same.
             refused = ConfigError(f"{error}. The function has run, and its result is lost", parameter="codec")
-            kind, data = ERROR, codecs.encode_error(refused)
+            kind, data = codecs.ERROR, codecs.encode_error(refused)
         kept = await self._stored(running, kind, data)
         if kept is False:
             raise lease_lost(job, running.load)
@@ -269,7 +266,7 @@ class BaseOnce:
             return
         kept: bool | None = not running.load.lost
         if isinstance(error, self._remember):
-            kept = await self._stored(running, ERROR, codecs.encode_error(error))
+            kept = await self._stored(running, codecs.ERROR, codecs.encode_error(error))
         else:
             await flight.abort(running.load)
             running.attempt.pending = False
