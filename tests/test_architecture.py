@@ -124,7 +124,7 @@ def test_the_core_awaits_requests_and_nothing_else() -> None:
                     assert called in operations | requests, f"{relative(path)}: {ast.unparse(node)}"
 
 
-FACES = ("locks", "aio", "_face", "_lease", "decorator", "cache", "_cache", "_aio_cache")
+FACES = ("locks", "aio", "_face", "_lease", "decorator", "cache", "_cache", "_aio_cache", "_once", "_sync_once", "_aio_once")
 
 
 @pytest.mark.parametrize(
@@ -200,6 +200,7 @@ PUBLIC = {
         FairLock
         HoldfastError
         HoldfastWarning
+        InProgress
         Lease
         LeaseLost
         Lock
@@ -215,6 +216,7 @@ PUBLIC = {
         guard
         legacy
         locked
+        once
         transaction
         transactional
     """,
@@ -227,6 +229,7 @@ PUBLIC = {
         Transaction
         close
         locked
+        once
         transaction
         transactional
     """,
@@ -241,8 +244,8 @@ PUBLIC = {
     "holdfast.testing.recording": "AsyncHolding Holding Recorder Register process",
     "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
     "holdfast.errors": """
-        CommandFailed ConfigError HoldfastError HoldfastWarning LeaseLost LockTimeout NotHeld QuorumError ServerError
-        TransactionConflict
+        CommandFailed ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld QuorumError
+        ServerError TransactionConflict
     """,
 }
 LOCK = "acquire key lease locked name release"
@@ -300,6 +303,11 @@ def test_public_members(face: ModuleType) -> None:
     assert members(face.Lease) == set(LEASE.split())
 
 
+@pytest.mark.parametrize("cls", [holdfast.once, aio.once], ids=["sync", "asyncio"])
+def test_public_members_of_once(cls: type) -> None:
+    assert members(cls) == {"current", "forget", "run"}
+
+
 @pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock], ids=["sync", "asyncio"])
 def test_a_redlock_has_what_a_lock_has(cls: type) -> None:
     assert members(cls) == set(LOCK.split())
@@ -317,10 +325,11 @@ OF_ASYNCIO = {
     "asyncio.Event": "threading.Event",
     "an asyncio.Lock": "a threading.Lock",
     "``async with``": "``with``",
+    "Coroutine[Any, Any, T]": "T",
+    "Awaitable[T]": "T",
     "any task may": "any thread may",
     "redis.asyncio.Redis": "redis.Redis",
     "valkey.asyncio.Valkey": "valkey.Valkey",
-    "Awaitable[T]": "T",
     "Tasks may share": "Threads may share",
     "; a coroutine function": "; a function",
 }
@@ -330,6 +339,7 @@ STATED_DIFFERENCES = {
         "A lock belongs to an event loop while it is held or awaited, and is free to move when idle. ",
         ", by a thread, so a blocked event loop loses nothing",
     ),
+    "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
     "Lock.__exit__": (" or was cancelled because of it",),
     "Transaction.run": ("a coroutine function, ",),
 }
@@ -362,6 +372,7 @@ SYNC = {
     "Lock": locks.Lock,
     "FairLock": locks.FairLock,
     "Lease": locks.Lease,
+    "once": holdfast.once,
     "Redlock": redlock.Redlock,
     "Transaction": transactions.Transaction,
 }

@@ -8,11 +8,11 @@ algorithms are in `_core`, each written once as an ``async def`` that does no in
 `_core.renewing` are what a process knows about its waiters and leases, `_core.node` what its keeper does about them. `_drive`
 carries out what they ask: on the calling thread (`sync`), in the calling task (`aio`), and in the one thread per process that
 renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run
-on the server are in `_lua`. `decorator` and `guard` stand beside the faces, and so does `transactions`, which needs no lock;
-`legacy` is the timestamp lock, for those who come from there. `errors` holds what they raise, `_guardian` ends commands with
-their owner. `_servers` starts servers: private ones for tests and the demo, and this machine's own for ``local://``. `cli` is
-the command, `bench` what ``holdfast bench`` measures. `testing` is for tests, yours and ours: the simulator, the judge, a
-server in memory.
+on the server are in `_lua`. `decorator` and `guard` stand beside the faces, and so do `cache` and `_sync_once`, by single flight,
+`schedule`, and `transactions`, which needs no lock; `legacy` is the timestamp lock, for those who come from there. `errors` holds
+what they raise, `_guardian` ends commands with their owner. `_servers` starts servers: private ones for tests and the demo, and
+this machine's own for ``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures. `testing` is for tests, yours
+and ours: the simulator, the judge, a server in memory.
 """
 
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from holdfast.errors import (
     ConfigError,
     HoldfastError,
     HoldfastWarning,
+    InProgress,
     LeaseLost,
     LockTimeout,
     NotHeld,
@@ -33,6 +34,7 @@ from holdfast.errors import (
 if TYPE_CHECKING:
     from holdfast import guard, legacy
     from holdfast._drive.process import close
+    from holdfast._sync_once import once
     from holdfast._transactional import transactional
     from holdfast.cache import Cache
     from holdfast.decorator import locked
@@ -49,6 +51,7 @@ __all__ = [
     "FairLock",
     "HoldfastError",
     "HoldfastWarning",
+    "InProgress",
     "Lease",
     "LeaseLost",
     "Lock",
@@ -64,6 +67,7 @@ __all__ = [
     "guard",
     "legacy",
     "locked",
+    "once",
     "transaction",
     "transactional",
 ]
@@ -80,6 +84,7 @@ _LATER = {
     "guard": "holdfast.guard",
     "legacy": "holdfast.legacy",
     "locked": "holdfast.decorator",
+    "once": "holdfast._sync_once",
     "transaction": "holdfast.transactions",
     "transactional": "holdfast._transactional",
 }

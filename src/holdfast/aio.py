@@ -24,6 +24,7 @@ from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, Se
 
 if TYPE_CHECKING:
     from holdfast._aio_cache import Cache
+    from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
     from holdfast._aio_transactions import Transaction, transaction
     from holdfast._transactional import transactional
@@ -38,6 +39,7 @@ __all__ = [
     "Transaction",
     "close",
     "locked",
+    "once",
     "transaction",
     "transactional",
 ]
@@ -46,6 +48,7 @@ _LATER = {
     "Cache": "holdfast._aio_cache",
     "Redlock": "holdfast._aio_redlock",
     "Transaction": "holdfast._aio_transactions",
+    "once": "holdfast._aio_once",
     "transaction": "holdfast._aio_transactions",
     "transactional": "holdfast._transactional",
 }

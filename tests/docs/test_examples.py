@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 import holdfast
 from docs.pages import PAGES, ROOT, Block, blocks, name
@@ -47,7 +48,9 @@ def three_servers() -> Iterator[list[PrivateServer]]:
 
 @pytest.fixture
 def environment(page_server: PrivateServer, tmp_path: Path) -> dict[str, str]:
-    """Of whatever a page runs; the working directory is ``tmp_path``."""
+    """Of whatever a page runs; the working directory is ``tmp_path``, and the server is empty."""
+    with redis.Redis.from_url(page_server.url) as client:
+        client.flushall()
     script = tmp_path / "backup.sh"
     script.write_text("#!/bin/sh\necho backup done\n", encoding="utf-8")
     script.chmod(0o755)
