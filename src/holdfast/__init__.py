@@ -7,12 +7,12 @@ algorithms are in `_core`, each written once as an ``async def`` that does no in
 `_core.requests`. `_core.acquire` is the central file, `_core.mutex` describes a lock and gives it back, `_core.waiting` and
 `_core.renewing` are what a process knows about its waiters and leases, `_core.node` what its keeper does about them. `_drive`
 carries out what they ask: on the calling thread (`sync`), in the calling task (`aio`), and in the one thread per process that
-renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run
-on the server are in `_lua`. `decorator` and `guard` stand beside the faces, and so do `cache` and `_sync_once`, by single flight,
-`schedule`, and `transactions`, which needs no lock; `legacy` is the timestamp lock, for those who come from there. `errors` holds
-what they raise, `_guardian` ends commands with their owner. `_servers` starts servers: private ones for tests and the demo, and
-this machine's own for ``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures. `testing` is for tests, yours
-and ours: the simulator, the judge, a server in memory.
+renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run on
+the server are in `_lua`. `decorator` and `guard` stand beside the faces, and so do `cache` and `_sync_once`, by single flight,
+`schedule`, and `transactions`, which needs no lock; `legacy` is the timestamp lock, for those who come from there. `errors`
+holds what they raise, `_guardian` ends commands with their owner. `_servers` starts servers: private ones for tests and the
+demo, and this machine's own for ``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures. `testing` is for
+tests, yours and ours: the simulator, the judge, a server in memory.
 """
 
 from typing import TYPE_CHECKING
