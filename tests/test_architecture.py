@@ -193,9 +193,9 @@ def test_each_file_says_first_what_it_holds(path: Path) -> None:
 PUBLIC = {
     "holdfast": """
         ConfigError FairLock HoldfastError HoldfastWarning Lease LeaseLost Lock LockTimeout NotHeld QuorumError Redlock
-        ServerError close declare_new guard locked
+        Schedule ServerError close declare_new guard locked
     """,
-    "holdfast.aio": "FairLock Lease Lock Redlock close locked",
+    "holdfast.aio": "FairLock Lease Lock Redlock Schedule close locked",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.testing": "Clock Memory clock memory server",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.decorator import locked
     from holdfast.locks import FairLock, Lease, Lock
     from holdfast.redlock import Redlock, declare_new
+    from holdfast.schedule import Schedule
 
 __version__ = "0.1.0"
 
@@ -48,6 +49,7 @@ __all__ = [
     "NotHeld",
     "QuorumError",
     "Redlock",
+    "Schedule",
     "ServerError",
     "close",
     "declare_new",
@@ -60,6 +62,7 @@ _LATER = {
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
     "Redlock": "holdfast.redlock",
+    "Schedule": "holdfast.schedule",
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",
     "guard": "holdfast.guard",

@@ -25,18 +25,25 @@ from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, Se
 if TYPE_CHECKING:
     from holdfast._aio_redlock import Redlock
     from holdfast._wire.cluster import Cluster
+    from holdfast.schedule.tasks import Schedule
 
-__all__ = ["FairLock", "Lease", "Lock", "Redlock", "close", "locked"]
+__all__ = ["FairLock", "Lease", "Lock", "Redlock", "Schedule", "close", "locked"]
+
+_LATER = {
+    "Redlock": "holdfast._aio_redlock",  # it builds on this module
+    "Schedule": "holdfast.schedule.tasks",
+}
+"""What is imported at its first use, and where from."""
 
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        if name != "Redlock":
+        if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from holdfast._aio_redlock import Redlock  # it builds on this module
+        import importlib
 
-        globals()["Redlock"] = Redlock
-        return Redlock
+        found = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+        return found
 
 
 class _Lost(asyncio.Event):
