@@ -1,4 +1,4 @@
-# make demo | test | bench | soak | models | docs. Each sets up what it needs in .venv, once.
+# make demo [SHOW=ladder] | test | bench | soak | models | docs. Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test lint types bench soak models docs clean
 
 demo: $(READY)
-	$(BIN)/holdfast demo
+	$(BIN)/holdfast demo $(SHOW)
 
 test: $(READY) lint types
 	$(BIN)/pytest -m "not soak" -n 2 --dist loadfile

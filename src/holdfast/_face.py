@@ -77,7 +77,7 @@ def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
         raise TypeError(f"{cls}() got an unexpected keyword argument {name!r}")
 
 
-def _of_the_user() -> int:
+def of_the_user() -> int:
     """For ``warnings.warn``: the level of the line that is not ours."""
     level, frame = 1, sys._getframe(1)  # noqa: SLF001
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("holdfast."):
@@ -119,7 +119,7 @@ def make_spec(
         warnings.warn(
             f"ttl={ttl:g}: a lease of less than 2 s may be lost when the machine is busy for a moment",
             HoldfastWarning,
-            _of_the_user(),
+            of_the_user(),
         )
     return _spec(
         name=name if isinstance(name, str) else name.decode(errors="backslashreplace"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import string
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Literal, Never, ParamSpec, TypeVar
 
 from holdfast import _face
+from holdfast._template import Filled
 from holdfast.errors import ConfigError, LockTimeout
 
 P = ParamSpec("P")
@@ -64,16 +64,13 @@ def locked(
                 f"{function.__qualname__} is a generator: it would run after the lock is given back; use with inside it",
                 parameter="function",
             )
-        signature = inspect.signature(function)
-        fields = _fields(template, signature)
+        filled = Filled(function, template)
         is_async = inspect.iscoroutinefunction(function)
         make = _lock_type(client, is_async)
         make(client, template, **options)  # refuses bad options, and a client of the other face, now and not at the first call
 
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            return make(client, template.format(**{field: bound.arguments[field] for field in fields}), **options)
+            return make(client, filled(args, kwargs)[0], **options)
 
         return _wrapped_async(function, lock, busy) if is_async else _wrapped(function, lock, busy)
 
@@ -127,29 +124,6 @@ def _lock_type(client: object, is_async: bool) -> Any:
     from holdfast.locks import Lock
 
     return Lock
-
-
-def _fields(template: str, signature: inspect.Signature) -> list[str]:
-    """The parameters a template names. Raises ConfigError for anything but plain names of the function's parameters."""
-    if not isinstance(template, str):
-        raise ConfigError(f"template must be str, not {type(template).__name__}", parameter="template")
-    try:
-        parts = list(string.Formatter().parse(template))
-    except ValueError as error:
-        raise ConfigError(f"template {template!r}: {error}", parameter="template") from None
-    fields = [field for _, field, _, _ in parts if field is not None]
-    for _, field, spec, conversion in parts:
-        if field is not None and (not field.isidentifier() or field not in signature.parameters):
-            raise ConfigError(
-                f"template {template!r}: {{{field}}} must name a parameter ({', '.join(signature.parameters) or 'none'}), "
-                "without attributes or indexes",
-                parameter="template",
-            )
-        if conversion not in {None, "r", "s", "a"}:
-            raise ConfigError(f"template {template!r}: there is no conversion !{conversion}", parameter="template")
-        if spec and "{" in spec:
-            raise ConfigError(f"template {template!r}: a format within a format is not allowed", parameter="template")
-    return fields
 
 
 def _mark(entry: tuple[object, ...], name: str) -> frozenset[tuple[object, ...]]:

@@ -26,7 +26,7 @@ COMMANDS = {
     "nodes": ("holdfast.cli.nodes", "servers that hold locks together: which of them vote; init declares new ones"),
     "acl": ("holdfast.cli.acl", "the rights on the server that locks need, as a line for its access control"),
     "bench": ("holdfast.cli.bench", "measure locks here: against the bare server and against other locks"),
-    "demo": ("holdfast.cli.demo", "see what a lock does, on a server of its own, in 20 seconds"),
+    "demo": ("holdfast.cli.demo", "see what locks do, on servers of their own, in 20 seconds each"),
 }
 
 

@@ -1,7 +1,8 @@
-"""The processes of the demo: ``python -m holdfast.cli.demo.actors ROLE ...``, the server's URL in HOLDFAST_URL.
+"""The processes of the tour, and what those of other shows need: ``python -m holdfast.cli.demo.actors ROLE ...``.
 
 Each does what user code would do, says what came of it in lines of JSON, and ends when its stdin does: should the demo
-be killed, nobody is left. Times are of the monotonic clock, which all processes of a machine share.
+be killed, nobody is left. The server's URL is in HOLDFAST_URL. Times are of the monotonic clock, which all processes of a
+machine share.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -23,8 +24,11 @@ KEEP_FENCE = 600.0
 
 
 def say(**facts: Any) -> None:
-    """One line on stdout."""
-    os.write(1, json.dumps(facts).encode() + b"\n")
+    """One line on stdout; ends the process when nobody is there to hear it."""
+    try:
+        os.write(1, json.dumps(facts).encode() + b"\n")
+    except BrokenPipeError:
+        os._exit(0)
 
 
 def hear() -> str:
@@ -85,5 +89,10 @@ def wait(url: str, name: str) -> None:
 ROLES: dict[str, Callable[..., None]] = {"count": count, "hold": hold, "wait": wait}
 
 
+def act(roles: Mapping[str, Callable[..., None]]) -> None:
+    """Be what the command line says: the whole program of a module with roles."""
+    roles[sys.argv[1]](os.environ["HOLDFAST_URL"], *sys.argv[2:])
+
+
 if __name__ == "__main__":
-    ROLES[sys.argv[1]](os.environ["HOLDFAST_URL"], *sys.argv[2:])
+    act(ROLES)

@@ -5,19 +5,15 @@ What is shown is in `holdfast.testing.ladder`. It needs no server: the simulator
 
 from __future__ import annotations
 
-import json
 import textwrap
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.cli import output
 from holdfast.cli.demo.screen import Check, Screen
+from holdfast.cli.demo.show import Facts, perform
 
 if TYPE_CHECKING:
     from holdfast.testing.ladder import Step
-
-FAILED = 1
-"""Exit code if a rung did not break as it should, or its cure did."""
 
 WIDTH = 80
 
@@ -31,23 +27,19 @@ def main(*, as_json: bool) -> int:
             raise
         output.say('demo ladder: the simulator runs Lua: pip install "holdfast[testing]"')
         return output.EX_UNAVAILABLE
-    started = time.monotonic()
-    screen = Screen(silent=as_json)
-    screen.line("holdfast demo ladder: a simulator tries one schedule after the other until a rule is broken")
-    checks: list[Check] = []
-    rungs: list[dict[str, Any]] = []
-    for step in climb():
-        found = judge(step, RUNGS.index(step.cure) + 1)
-        show(screen, RUNGS.index(step.rung) + 1, step, found)
-        checks += found
-        rungs.append(facts(step))
-    seconds = time.monotonic() - started
-    held = all(check.held for check in checks)
-    if as_json:
-        print(json.dumps({"rungs": rungs, "held": held, "seconds": round(seconds, 3)}, indent=1))
-    else:
-        screen.verdict(checks, seconds)
-    return 0 if held else FAILED
+
+    def play(screen: Screen) -> tuple[Facts, list[Check]]:
+        screen.line("holdfast demo ladder: a simulator tries one schedule after the other until a rule is broken")
+        checks: list[Check] = []
+        rungs: list[Facts] = []
+        for step in climb():
+            found = judge(step, RUNGS.index(step.cure) + 1)
+            show(screen, RUNGS.index(step.rung) + 1, step, found)
+            checks += found
+            rungs.append(facts(step))
+        return {"rungs": rungs}, checks
+
+    return perform("demo ladder", play, as_json=as_json)
 
 
 def judge(step: Step, number: int) -> list[Check]:
@@ -78,7 +70,7 @@ def show(screen: Screen, number: int, step: Step, checks: list[Check]) -> None:
         screen.check(check)
 
 
-def facts(step: Step) -> dict[str, Any]:
+def facts(step: Step) -> Facts:
     """One rung, for programs."""
     found = step.found
     return {

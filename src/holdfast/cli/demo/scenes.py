@@ -1,4 +1,4 @@
-"""The three scenes: a counter, the end of a holder, hand-over. Each answers with facts; its judge says what has to hold."""
+"""The scenes of the tour: a counter, the end of a holder, hand-over. Each gives facts; its judge says what has to hold."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import random
 import signal
 import statistics
 import time
-from typing import Any
 
 import holdfast
 from holdfast.cli.demo.screen import Check, Screen
+from holdfast.cli.demo.show import Facts
 from holdfast.cli.demo.stage import Actor, Stage
 
 PROCESSES = 4
@@ -24,8 +24,6 @@ SLACK = 0.1
 
 ROUNDS = 9
 """Hand-overs of each kind."""
-
-Facts = dict[str, Any]
 
 
 def play(stage: Stage, screen: Screen) -> tuple[Facts, list[Check]]:

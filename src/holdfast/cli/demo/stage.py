@@ -1,4 +1,4 @@
-"""What the scenes need: a server, names of their own on it, and processes that do as they are told."""
+"""What shows need: a server, names of their own on it, and processes that do as they are told."""
 
 from __future__ import annotations
 
@@ -19,23 +19,20 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from holdfast._wire.url import from_url
+from holdfast.cli.demo.show import ShowError
 from holdfast.errors import ServerError
 
 PATIENCE = 15.0
 """Seconds within which a process has to answer, on a busy machine too."""
 
 
-class ActorError(Exception):
-    """A process of the demo did not do its part."""
-
-
 class Actor:
-    """A process that runs one role of `actors`: told a line, it answers with a line of JSON."""
+    """A process that runs one role of a module, `actors` or one like it: told a line, it answers with a line of JSON."""
 
-    def __init__(self, url: str, role: str, *arguments: str) -> None:
+    def __init__(self, url: str, role: str, *arguments: str, module: str = "holdfast.cli.demo.actors") -> None:
         self._said = bytearray()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.cli.demo.actors", role, *arguments],
+            [sys.executable, "-m", module, role, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
@@ -50,7 +47,7 @@ class Actor:
             self._process.stdin.write((" ".join(words) + "\n").encode())
 
     def hear(self, timeout: float = PATIENCE) -> dict[str, Any]:
-        """The next thing it says. Raises ActorError if it ends or stays silent."""
+        """The next thing it says. Raises ShowError if it ends or stays silent."""
         stdout = self._process.stdout
         assert stdout is not None
         deadline = time.monotonic() + timeout
@@ -58,10 +55,10 @@ class Actor:
             selector.register(stdout, selectors.EVENT_READ)
             while b"\n" not in self._said:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise ActorError(f"process {self.pid} has said nothing for {timeout:g} s")
+                    raise ShowError(f"process {self.pid} has said nothing for {timeout:g} s")
                 data = os.read(stdout.fileno(), 65536)
                 if not data:
-                    raise ActorError(f"process {self.pid} has ended before its time")
+                    raise ShowError(f"process {self.pid} has ended before its time")
                 self._said += data
         line, _, rest = bytes(self._said).partition(b"\n")
         self._said[:] = rest
@@ -122,9 +119,9 @@ class Stage:
         self._keys += [key, f"{key}:fence"]
         return key
 
-    def start(self, role: str, *arguments: str) -> Actor:
+    def start(self, role: str, *arguments: str, **options: str) -> Actor:
         """A process in a role. It has not said anything yet."""
-        actor = Actor(self.url, role, *arguments)
+        actor = Actor(self.url, role, *arguments, **options)
         self._actors.append(actor)
         return actor
 

@@ -1,0 +1,47 @@
+"""Names made from the arguments of a call: ``"report:{user_id}"``."""
+
+from __future__ import annotations
+
+import inspect
+import string
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.errors import ConfigError
+
+
+class Filled:
+    """Fills templates from the arguments of a function's calls, defaults included. Raises ConfigError for bad templates."""
+
+    def __init__(self, function: Callable[..., Any], *templates: str) -> None:
+        self._signature = inspect.signature(function)
+        self._templates = [(template, _fields(template, self._signature)) for template in templates]
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+        """What the templates become for one call. Raises TypeError, as the call would."""
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return [template.format(**{field: bound.arguments[field] for field in fields}) for template, fields in self._templates]
+
+
+def _fields(template: str, signature: inspect.Signature) -> list[str]:
+    """The parameters a template names. Raises ConfigError for anything but plain names of the function's parameters."""
+    if not isinstance(template, str):
+        raise ConfigError(f"template must be str, not {type(template).__name__}", parameter="template")
+    try:
+        parts = list(string.Formatter().parse(template))
+    except ValueError as error:
+        raise ConfigError(f"template {template!r}: {error}", parameter="template") from None
+    fields = [field for _, field, _, _ in parts if field is not None]
+    for _, field, spec, conversion in parts:
+        if field is not None and (not field.isidentifier() or field not in signature.parameters):
+            raise ConfigError(
+                f"template {template!r}: {{{field}}} must name a parameter ({', '.join(signature.parameters) or 'none'}), "
+                "without attributes or indexes",
+                parameter="template",
+            )
+        if conversion not in {None, "r", "s", "a"}:
+            raise ConfigError(f"template {template!r}: there is no conversion !{conversion}", parameter="template")
+        if spec and "{" in spec:
+            raise ConfigError(f"template {template!r}: a format within a format is not allowed", parameter="template")
+    return fields

@@ -1,0 +1,48 @@
+"""What all shows have in common: their lines or their JSON, the verdict, the exit code."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.cli import output
+from holdfast.cli.demo.screen import Check, Screen
+from holdfast.errors import ConfigError, HoldfastError, ServerError
+
+HELD, FAILED = 0, 1
+"""Exit codes: everything held, or something did not."""
+
+Facts = dict[str, Any]
+
+
+class ShowError(Exception):
+    """The show cannot go on, so nothing is known to have held."""
+
+
+def perform(name: str, play: Callable[[Screen], tuple[Facts, list[Check]]], *, as_json: bool) -> int:
+    """Play a show, which answers with its facts and what had to hold; returns the exit code. ``name``: ``demo`` and its own."""
+    started = time.monotonic()
+    screen = Screen(silent=as_json)
+    try:
+        facts, checks = play(screen)
+    except (ConfigError, ServerError) as error:
+        return _stop(name, error, output.EX_UNAVAILABLE)
+    except (ShowError, HoldfastError) as error:
+        return _stop(name, error, FAILED)
+    except OSError as error:
+        return _stop(name, error, output.EX_UNAVAILABLE)
+    held = all(check.held for check in checks)
+    seconds = time.monotonic() - started
+    if as_json:
+        said = [{"name": check.name, "held": check.held} for check in checks]
+        print(json.dumps({**facts, "checks": said, "held": held, "seconds": round(seconds, 3)}, indent=1))
+    else:
+        screen.verdict(checks, seconds)
+    return HELD if held else FAILED
+
+
+def _stop(name: str, error: Exception, code: int) -> int:
+    output.say(f"{name}: {' | '.join(str(error).splitlines())}")
+    return code

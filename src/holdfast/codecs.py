@@ -1,0 +1,238 @@
+"""How values become bytes on the server and come back: what `Cache` and `once` store.
+
+What is stored begins with one byte that says how it was made. So whoever reads it with another codec, or another release, sees
+that it is not for him, instead of making something else of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pickle
+import warnings
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, Protocol, runtime_checkable
+
+from holdfast import _face
+from holdfast.errors import ConfigError, HoldfastWarning
+
+__all__ = ["Codec", "Undecodable", "decode_error", "encode_error", "exception_types", "find", "is_error"]
+
+ERROR = b"!"
+"""The first byte of an exception that is remembered."""
+
+
+class Undecodable(Exception):
+    """Stored by something else than this codec. Internal: to a cache, it is as if nothing was stored."""
+
+
+@runtime_checkable
+class Serializer(Protocol):
+    """A codec of the user's: any object, or module, with these two."""
+
+    def dumps(self, value: Any, /) -> bytes | str:
+        """Bytes, or text, for a value."""
+
+    def loads(self, data: bytes, /) -> Any:
+        """The value again."""
+
+
+class Codec:
+    """Makes bytes of values, and values of those bytes."""
+
+    def __init__(self, name: str, mark: bytes, dumps: Callable[[Any], bytes], loads: Callable[[bytes], Any]) -> None:
+        self.name = name
+        self._mark, self._dumps, self._loads = mark, dumps, loads
+
+    def __repr__(self) -> str:
+        return f"<codec {self.name}>"
+
+    def encode(self, value: Any, what: str) -> bytes:
+        """What is stored for a value. Raises ConfigError, which begins with ``what`` it was for, if it would not come back."""
+        try:
+            return self._mark + self._dumps(value)
+        except Exception as error:  # whatever a codec of the user's raises
+            raise ConfigError(
+                f"{what}: codec {self.name!r} cannot store a value of type {type(value).__name__}: {error}", parameter="codec"
+            ) from error
+
+    def decode(self, stored: bytes) -> Any:
+        """The value again. Raises Undecodable."""
+        if stored[:1] != self._mark:
+            raise Undecodable(f"stored with another codec than {self.name!r} (it begins with {stored[:1]!r})")
+        try:
+            return self._loads(stored[1:])
+        except Exception as error:
+            raise Undecodable(f"codec {self.name!r} cannot read it: {type(error).__name__}") from error
+
+
+def find(which: object) -> Codec:
+    """The codec that an option ``codec=`` names. Raises ConfigError. Warns of pickle."""
+    if isinstance(which, str):
+        if which not in _MAKE:
+            names = ", ".join(repr(name) for name in _MAKE)
+            raise ConfigError(
+                f"codec must be one of {names}, or an object with dumps and loads, not {which!r}", parameter="codec"
+            )
+        return _MAKE[which]()
+    if which is pickle:
+        return _pickle()
+    if not isinstance(which, Serializer):
+        raise ConfigError(f"codec must be a name, or an object with dumps and loads, not {which!r}", parameter="codec")
+    return _of_the_users(which)
+
+
+def _json() -> Codec:
+    return Codec("json", b"j", _to_json, json.loads)
+
+
+def _to_json(value: Any) -> bytes:
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deeply, or contains itself") from None
+    if json.loads(text) != value:
+        raise ValueError(_changed(value, "it") or "it would not come back as it is")
+    return text
+
+
+def _changed(value: Any, where: str) -> str:
+    """What in a value JSON would turn into something else; empty if that is none of the usual things."""
+    if isinstance(value, tuple):
+        return f"{where} is a tuple, which would come back as a list: store a list"
+    if isinstance(value, list):
+        return next(filter(None, (_changed(part, f"{where}[{number}]") for number, part in enumerate(value))), "")
+    if isinstance(value, dict):
+        for key, part in value.items():
+            if not isinstance(key, str):
+                return f"{where} has the key {key!r}, which would come back as text"
+            if found := _changed(part, f"{where}[{key!r}]"):
+                return found
+    return ""
+
+
+def _bytes() -> Codec:
+    return Codec("bytes", b"b", _only_bytes, bytes)
+
+
+def _only_bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError("it stores bytes only")
+    return value
+
+
+def _str() -> Codec:
+    return Codec("str", b"s", _only_text, bytes.decode)
+
+
+def _only_text(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError("it stores str only")
+    return value.encode()
+
+
+def _msgpack() -> Codec:
+    try:
+        msgpack: Any = importlib.import_module("msgpack")
+    except ImportError:
+        raise ConfigError(
+            "codec='msgpack' needs the package msgpack: pip install 'holdfast[msgpack]'", parameter="codec"
+        ) from None
+
+    def loads(data: bytes) -> Any:
+        return msgpack.unpackb(data, strict_map_key=False)
+
+    def dumps(value: Any) -> bytes:
+        packed: bytes = msgpack.packb(value)
+        if loads(packed) != value:
+            raise ValueError("it would not come back as it is; a tuple, for example, would come back as a list")
+        return packed
+
+    return Codec("msgpack", b"m", dumps, loads)
+
+
+def _pickle() -> Codec:
+    warnings.warn(
+        "codec='pickle': whoever can write to this server can run code in every process that reads the key; use it only where "
+        "nobody else can, or codec='json'",
+        HoldfastWarning,
+        _face.of_the_user(),
+    )
+    return Codec("pickle", b"p", pickle.dumps, pickle.loads)
+
+
+def _of_the_users(theirs: Serializer) -> Codec:
+    def dumps(value: Any) -> bytes:
+        data = theirs.dumps(value)
+        return data.encode() if isinstance(data, str) else bytes(data)
+
+    name = theirs.__name__ if isinstance(theirs, ModuleType) else type(theirs).__name__
+    return Codec(name, b"o", dumps, theirs.loads)
+
+
+_MAKE: dict[str, Callable[[], Codec]] = {
+    "json": _json, "bytes": _bytes, "str": _str, "msgpack": _msgpack, "pickle": _pickle,
+}  # fmt: skip
+
+
+# Exceptions that are remembered
+
+
+def exception_types(given: object, parameter: str) -> tuple[type[Exception], ...]:
+    """A checked tuple of exception types; a single one will do."""
+    found = given if isinstance(given, tuple) else (given,)
+    for one in found:
+        if not (isinstance(one, type) and issubclass(one, Exception)):
+            raise ConfigError(f"{parameter} must be exception types, not {one!r}", parameter=parameter)
+    return found
+
+
+def is_error(stored: bytes) -> bool:
+    """An exception is stored there, not a value."""
+    return stored[:1] == ERROR
+
+
+def encode_error(error: Exception) -> bytes:
+    """What is stored of an exception: its type's name, and those of its arguments and attributes that JSON can keep. What it
+    cannot is stored as its `repr`. No pickle."""
+    facts = {"type": _name(type(error)), "args": [_plain(arg) for arg in error.args], "facts": _plain_facts(vars(error))}
+    return ERROR + json.dumps(facts, ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
+def decode_error(stored: bytes, types: Iterable[type[Exception]]) -> Exception:
+    """That exception again, if its type is one of these, or derived from one that is known here. Raises Undecodable."""
+    try:
+        facts = json.loads(stored[1:])
+        name, args, more = facts["type"], facts["args"], facts["facts"]
+        cls = next(cls for cls in _with_derived(types) if _name(cls) == name)
+        error = cls.__new__(cls, *args)
+        # Not by way of its own __init__: that may want other arguments than those it hands on.
+        Exception.__init__(error, *args)
+        error.__dict__.update(more)
+    except StopIteration:
+        raise Undecodable(f"an exception {name} is remembered, which is not among those to be") from None
+    except Exception as unreadable:
+        raise Undecodable(f"an exception is remembered, and cannot be made again: {unreadable}") from unreadable
+    return error
+
+
+def _name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _with_derived(types: Iterable[type[Exception]]) -> Iterable[type[Exception]]:
+    for cls in types:
+        yield cls
+        yield from _with_derived(cls.__subclasses__())
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return json.loads(_to_json(value))
+    except (TypeError, ValueError):
+        return repr(value)
+
+
+def _plain_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in facts.items() if not name.startswith("__")}
