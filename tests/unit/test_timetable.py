@@ -164,7 +164,7 @@ def test_an_interval_is_a_sensible_number_of_seconds(seconds: float) -> None:
         Every(seconds)
     with pytest.raises(ConfigError, match="jitter="):
         Every(1, jitter=seconds)
-    with pytest.raises(ConfigError, match="it has to be 0.1 to 1e\\+09 seconds"):
+    with pytest.raises(ConfigError, match=r"has to be 0\.1 to"):
         Every(0.01)
 
 
@@ -179,6 +179,8 @@ def test_a_machine_without_libraries_or_zones_is_told(monkeypatch: pytest.Monkey
     try:
         zoneinfo.reset_tzpath(to=())
         zoneinfo.ZoneInfo.clear_cache()
+        for module in [module for module in sys.modules if module.startswith("tzdata.")]:
+            monkeypatch.delitem(sys.modules, module)
         monkeypatch.setitem(sys.modules, "tzdata", None)
         assert Cron("@daily").after(0) == 86400
         with pytest.raises(ConfigError, match="no data about time zones on this machine"):
