@@ -27,9 +27,14 @@ def _bytes(value: object, parameter: str) -> bytes:
     return value
 
 
+def encoded(name: str | bytes, parameter: str) -> bytes:
+    """A name as it stands in keys: nothing in it can end a hash tag."""
+    return _ESCAPE.sub(lambda found: b"%%%02X" % found[0][0], _bytes(name, parameter))
+
+
 def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[bytes, bytes, bytes]:
     """Keys of a lock: the lock itself, its state, its queue. ``key`` overrides the first, to meet peers of another make."""
-    encoded = _ESCAPE.sub(lambda found: b"%%%02X" % found[0][0], _bytes(name, "name"))
+    tag = encoded(name, "name")
     if key is not None:
         lock = raw_key(key)
     else:
@@ -38,7 +43,7 @@ def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[
             raise ConfigError(
                 "prefix must not contain { or }: braces mark the part that decides a Cluster slot", parameter="prefix"
             )
-        lock = start + b"{" + encoded + b"}"
+        lock = start + b"{" + tag + b"}"
     return lock, side_key(lock, b"state"), side_key(lock, b"queue")
 
 
