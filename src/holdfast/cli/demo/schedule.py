@@ -87,7 +87,7 @@ def judge_ticks(facts: Facts) -> list[Check]:
         *checks,
         Check(f"none too early: {min(late):g} to {max(late):g} ms after its time, by the machine's clock", held=min(late) >= 0),
         Check(
-            f"with a lock instead: {bare['due']} ticks, {bare['run']} runs, by whose clock?", held=bare["run"] > bare["due"] + 1
+            f"with a lock instead: {bare['due']} ticks, {bare['run']} runs, by three clocks", held=bare["run"] > bare["due"] + 1
         ),
     ]
 
