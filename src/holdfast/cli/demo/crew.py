@@ -1,4 +1,4 @@
-"""The processes of ``holdfast demo schedule``: some serve a schedule, some do what is written without one.
+"""The processes of ``holdfast demo schedule``: they serve a schedule, and do beside it what is written without one.
 
 Each lives by a clock of its own, some seconds off: what it gets from ``time.time()``. What it runs, it writes down in a list
 on the server, with the time by which the machine itself lives.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 
 import redis
@@ -41,14 +42,10 @@ class Paper:
             pipe.execute()
 
 
-def _live_by(skew: str) -> None:
+def serve(url: str, name: str, key: str, skew: str) -> None:
+    """Serve the schedule, and do beside it what is written without one. Told a job, have it run now."""
     seconds = float(skew)
     time.time = lambda: _truly() + seconds
-
-
-def serve(url: str, name: str, key: str, skew: str) -> None:
-    """Serve the schedule until told to stop."""
-    _live_by(skew)
     paper = Paper(url, key)
     jobs = holdfast.Schedule(url, name)
 
@@ -60,45 +57,29 @@ def serve(url: str, name: str, key: str, skew: str) -> None:
     def half(run: holdfast.schedule.Run) -> None:
         paper.write(job="half", tick=run.scheduled)
 
-    with jobs:
-        say(ready=True)
-        hear()
-    say(stopped=True)
-
-
-def labour(url: str, name: str, key: str, skew: str) -> None:
-    """Serve a schedule with a job that takes long: as long as the first to run it lives."""
-    _live_by(skew)
-    paper = Paper(url, key)
-    jobs = holdfast.Schedule(url, name)
-
-    @jobs.every(3600, ttl=TTL, on_crash="again")
+    @jobs.cron("@yearly", ttl=TTL, on_crash="again")
     def long(run: holdfast.schedule.Run) -> None:
         paper.write(job="long", tick=run.scheduled, attempt=run.attempt, fence=run.fence)
         if run.attempt == 1:
             run.cancelled.wait()
 
+    threading.Thread(target=take_turns, args=(url, f"{key}:lock", Paper(url, key)), daemon=True).start()
     with jobs:
         say(ready=True)
-        if hear() == "begin":
-            jobs.run_now("long")
-        hear()
-    say(stopped=True)
+        while job := hear():
+            jobs.run_now(job)
 
 
-def naive(url: str, lock: str, key: str, skew: str) -> None:
+def take_turns(url: str, lock: str, paper: Paper) -> None:
     """What everybody writes first: when it is time, by one's own clock, take the lock, run, give it back."""
-    _live_by(skew)
-    paper, server = Paper(url, key), client(url)
-    say(ready=True)
-    hear()
+    server = client(url)
     while True:
         tick = int(time.time()) + 1
         time.sleep(tick - time.time())
         if server.set(lock, os.getpid(), nx=True, px=5000):
-            paper.write(job="second", tick=tick)
+            paper.write(job="bare", tick=tick)
             server.delete(lock)
 
 
 if __name__ == "__main__":
-    act({"serve": serve, "labour": labour, "naive": naive})
+    act({"serve": serve})
