@@ -47,8 +47,8 @@ BATCH = 50
 DRIFT = 1e-4
 """How much faster a local clock may run than the server's, before a claim is early."""
 
-HOPELESS = 5
-"""Requests without an answer after which a process that stops gives up."""
+HOPELESS = 4.0
+"""Seconds without an answer after which a process that stops gives up."""
 
 HERE = "here"
 """The hint that it was this process itself that had something to say."""
@@ -77,15 +77,15 @@ class Book:
         self._changes = -1
         self._ticks: list[tuple[int, str]] = []
         self._looks: list[tuple[float, str]] = []
-        self._look_now: set[str] = set()
-        self._hungry: set[str] = set()
+        self._look_now: dict[str, None] = {}
+        self._hungry: dict[str, None] = {}
         """Jobs of which something waits to be run, when this process has room."""
         self._look_all_at = INFINITY
         self.beat_at = 0.0
         self._unanswered: list[Item] | None = None
         """What the last request said, until it is answered."""
-        self._failures = 0
-        self._said_goodbye = False
+        self._failing_since = INFINITY
+        self._said_goodbye = self._hopeless = False
         self.retry_at = 0.0
         self._pause = 0.0
         self._away = False
@@ -112,7 +112,7 @@ class Book:
         seat.when, seat.options, seat.definition = when, options, change.definition
         seat.revision, seat.last = change.revision, change.last
         self._plan(seat)
-        self._look_now.add(seat.name)
+        self._look_now[seat.name] = None
 
     # What is to do now
 
@@ -148,7 +148,7 @@ class Book:
 
     def gather(self, now: float) -> list[Item] | None:
         """What to ask now; None: nothing."""
-        if now < self.retry_at:
+        if now < self.retry_at or self._hopeless:
             return None
         if self._unanswered is None:
             self._unanswered = self._gathered(now)
@@ -191,17 +191,19 @@ class Book:
     def _gather_claims(self, items: dict[str, Item], now: float) -> None:
         if now >= self._look_all_at:
             self._look_all_at = now + LOOK_AGAIN
-            self._look_now.update(self.seats)
+            self._look_now.update(dict.fromkeys(self.seats))
         while self._looks and self._looks[0][0] <= now:
             at, name = heapq.heappop(self._looks)
             if name in self.seats and self.seats[name].look_at == at:
-                self._look_now.add(name)
+                self._look_now[name] = None
         room = self.room
         if room > 0:
             self._look_now |= self._hungry
             self._hungry.clear()
         while self._look_now and len(items) < BATCH:
-            looked_at = self.seats.get(self._look_now.pop())
+            name = next(iter(self._look_now))
+            del self._look_now[name]
+            looked_at = self.seats.get(name)
             if looked_at is not None:
                 looked_at.look_at = INFINITY
                 items.setdefault(looked_at.name, Item(looked_at))
@@ -220,11 +222,14 @@ class Book:
 
     def next_at(self) -> float:
         """When there is something to do, if nobody says anything before (local seconds)."""
-        at = [self.beat_at, self._look_all_at]
+        if self._unanswered is not None or self._ended or self.unregistered():
+            return self.retry_at
+        at = [self.beat_at]
+        if not self.stopping:
+            at.append(self._look_all_at)
+            at += [look for look, _ in self._looks[:1]]
         if self._ticks and self.room > 0:
             at.append(self._came + max(0.0, (self._ticks[0][0] - self._server) / 1e6) * (1 + DRIFT) + DRIFT)
-        if self._looks:
-            at.append(self._looks[0][0])
         for run in self.runs.values():
             limit = run.seat.options.max_runtime
             if not run.verdict:
@@ -236,7 +241,7 @@ class Book:
     @property
     def done(self) -> bool:
         """Stopped, with nothing left to be said."""
-        if self._failures >= HOPELESS and self.stopping and not self.runs:
+        if self._hopeless:
             return True
         return self._said_goodbye and not self.runs and not self._ended and self._unanswered is None
 
@@ -256,7 +261,9 @@ class Book:
 
     def failed(self, error: WireError, now: float) -> None:
         """No answer. Ask again for what may have been granted, under the same tokens; what is due then is another question."""
-        self._failures += 1
+        self._failing_since = min(self._failing_since, now)
+        if self.stopping and not self.runs and now >= self._failing_since + HOPELESS:
+            self._hopeless = True
         for item in self._unanswered or ():
             if item.due is not None:
                 item.due = None
@@ -276,14 +283,14 @@ class Book:
         if isinstance(value, Unusable):
             self.failed(NotSent(value.why), answer.came)
             return
-        self._unanswered, self.retry_at, self._pause, self._failures = None, 0.0, 0.0, 0
+        self._unanswered, self.retry_at, self._pause, self._failing_since = None, 0.0, 0.0, INFINITY
         if self._away:
             self._away = False
             self.todo.append(Say("the server is back", bad=False))
         self.learn(value.now, answer.came)
         if value.changes != self._changes:
             if self._changes >= 0:
-                self._look_now.update(self.seats)
+                self._look_now.update(dict.fromkeys(self.seats))
             self._changes = value.changes
         for item, said in zip(items, value.answers, strict=True):
             if item.end is not None:
@@ -338,9 +345,9 @@ class Book:
         seat = item.seat
         if said.queued and said.left < 0:
             if not item.token:  # or it is paused
-                self._hungry.add(seat.name)
+                self._hungry[seat.name] = None
         elif said.queued and said.slot >= 0 and seat.options.slots > 1:
-            self._look_now.add(seat.name)
+            self._look_now[seat.name] = None
         elif said.left >= 0 and not seat.runs and (said.queued or seat.options.on_crash == "again"):
             seat.look_at = now + said.left / 1000 + 0.01
             heapq.heappush(self._looks, (seat.look_at, seat.name))
@@ -359,6 +366,6 @@ class Book:
                 continue
             seat.revision, seat.last = said.revision, said.last
             self._plan(seat)
-            self._look_now.add(seat.name)
+            self._look_now[seat.name] = None
             if said.before:
                 self.todo.append(Adopt(seat, Changed(said.revision, said.before, said.last), mine=True))

@@ -71,7 +71,7 @@ def _text(raw: object) -> str:
     return raw.decode(errors="replace")
 
 
-def _facts(name: str, raw: object) -> JobFacts | None:
+def facts(name: str, raw: object) -> JobFacts | None:
     match raw:
         case [bytes(definition), int(last), int(paused), int(queued), [*runs], [*entries]]:
             running = tuple(_run(run, left) for run, left in zip(runs[::2], runs[1::2], strict=True))
@@ -92,7 +92,7 @@ async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> li
         batch = names[at : at + BATCH]
         wanted = tuple(key for name in batch for key in keys.job(name).looking())
         answer = (await insist(Run(JOBS, wanted, (BESIDE, entries), timeout))).value
-        found += [facts for name, raw in zip(batch, answer[1:], strict=True) if (facts := _facts(name, raw)) is not None]
+        found += [known for name, raw in zip(batch, answer[1:], strict=True) if (known := facts(name, raw)) is not None]
     return found
 
 

@@ -60,7 +60,7 @@ async def ask(book: Book, now: float) -> bool:
     if items is None:
         return False
     room = book.room
-    for item in items:
+    for item in sorted(items, key=lambda item: item.end is not None):  # whose run has just ended can wait for others
         if not item.token and room > 0:
             item.token, room = await Draw(), room - 1
     call = book.request(items, now)

@@ -4,7 +4,7 @@
 --                  request of that process
 -- serving (zset):  hope of each process that serves the schedule -> until when that counts (server ms)
 -- job (hash):      v, def = what it is, rev = when that was changed last (server us), last = its last tick that was dealt with
---                  (server us), fence = last of the numbers issued, paused, cancel = fences of the runs to be ended, orders = ids
+--                  (server us), fence = last of the numbers issued, paused, resumed = when that ended last, cancel = fences of the runs to be ended, orders = ids
 --                  of what was asked for by hand, queued = what is to run: '<scheduled>/<attempt>/<t: a tick, h: by hand> ' of each,
 --                  run:<slot> = '<token> <scheduled> <attempt> <started> <fence> <t or h> <host>' of each that runs
 -- log (hash):      n = entries there have been, size = how many are kept, <number % size> = '<number> <status> <scheduled> <ticks> <last of them>

@@ -13,7 +13,7 @@ local what, id = ARGV[1], ARGV[2]
 local now = now_us()
 local known = redis.call('HMGET', base, 'changes', 'v')
 if known[2] and known[2] ~= '1' then return {-3, known[2]} end
-local fields = redis.pcall('HMGET', job, 'v', 'last', 'paused', 'queued', 'orders')
+local fields = redis.pcall('HMGET', job, 'v', 'rev', 'paused', 'queued', 'orders')
 if fields.err then return refused(job, fields) end
 if fields[1] and fields[1] ~= '1' then return {-3, fields[1]} end
 if not fields[1] then
@@ -25,7 +25,7 @@ local count = 0
 if what == 'pause' then
   redis.call('HSET', job, 'paused', '1')
 elseif what == 'resume' then
-  if fields[3] and tonumber(fields[2]) < now then redis.call('HSET', job, 'last', integer(now)) end
+  if fields[3] then redis.call('HSET', job, 'resumed', integer(now)) end
   redis.call('HDEL', job, 'paused')
 elseif what == 'run' then
   local orders = fields[5] or ''

@@ -55,7 +55,7 @@ local function serve(at, a, count)
   local job, log = KEYS[at], KEYS[at + 1]
   local overlap, again, keep, ttl, size = string.match(ARGV[a + 2], '^(%S+) (%d) (%d+) (%d+) (%d+)$')
   keep, ttl, size = tonumber(keep), tonumber(ttl), tonumber(size)
-  local fields = redis.pcall('HMGET', job, 'v', 'rev', 'last', 'paused', 'fence', 'queued', 'cancel', 'def')
+  local fields = redis.pcall('HMGET', job, 'v', 'rev', 'last', 'paused', 'fence', 'queued', 'cancel', 'def', 'resumed')
   if fields.err then return refused(job, fields) end
   if not fields[3] then return {-1} end
   if fields[1] ~= '1' then return {-3, fields[1] or ''} end
@@ -64,6 +64,7 @@ local function serve(at, a, count)
   local slots, refusal = slots_of(at, count, job)
   if not slots then return refusal end
   local last, paused, queued, cancel = fields[3], fields[4], fields[6] or '', fields[7] or ''
+  local resumed = tonumber(fields[9] or 0)
   local wanted, early, taken_down, left_over = ARGV[a + 10], 0, 0, false
   redis.call('PEXPIRE', job, KEEP_JOB)
 
@@ -134,7 +135,8 @@ local function serve(at, a, count)
   if ARGV[a + 7] == last then
     local from, to, ticks = string.match(ARGV[a + 8], '^(%d+) (%d+) (%d+)$')
     if from and tonumber(to) <= now then
-      skip(paused and 'skipped' or 'missed', from, tonumber(ticks), to, paused and 'paused' or 'too late')
+      local asleep = paused or tonumber(to) <= resumed
+      skip(asleep and 'skipped' or 'missed', from, tonumber(ticks), to, asleep and 'paused' or 'too late')
       last = to
     end
     local blocked = overlap == 'skip' and (not free or queued ~= '')
@@ -144,7 +146,7 @@ local function serve(at, a, count)
         early = math.ceil((tick - now) / 1000)
         break
       end
-      if paused then
+      if paused or tonumber(tick) <= resumed then
         skip('skipped', tick, 1, tick, 'paused')
       elseif blocked then
         skip('skipped', tick, 1, tick, 'it was running still')

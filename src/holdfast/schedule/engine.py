@@ -60,6 +60,11 @@ class Engine:
             case Say(what, bad):
                 (log.warning if bad else log.info)("schedule: %s", what)
 
+    def close(self) -> None:
+        """The book is done. What could not be given back ends by itself."""
+        while self._runs:
+            self._runs.popitem()[1][0].lease.end()
+
     @staticmethod
     def _adopt(seat: Seat, definition: bytes, mine: bool) -> None:
         if mine:

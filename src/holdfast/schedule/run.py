@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast._core.seats import Going
 from holdfast._lease import BaseLease, Home
@@ -63,7 +64,7 @@ class Run:
     """1, or more if an earlier one crashed or was cut short."""
     fence: int
     """Greater than that of all earlier runs of the job: pass it on to what the job writes to."""
-    lease: RunLease = field(repr=False)
+    lease: RunLease | Any = field(default=None, repr=False)
     """``check()`` raises LeaseLost, ``lost`` is an Event, ``remaining()`` says for how many seconds it can be relied on."""
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
     """Set when it is to end: its lease is lost, ``max_runtime`` has passed, somebody cancels it, or the process stops. A
@@ -75,7 +76,8 @@ class Run:
 
     def check(self) -> None:
         """Raise LeaseLost if the run may have been given to somebody else, `Cancelled` if it is to end. Asks no server."""
-        self.lease.check()
+        if self.lease is not None:
+            self.lease.check()
         if self.cancelled.is_set():
             raise Cancelled(self.reason)
 

@@ -183,6 +183,7 @@ class Service:
         except Exception:  # noqa: BLE001 - a defect: it has to be told
             log.exception("%s is served no more by this process", self._what)
         finally:
+            engine.close()
             self.over.set()
             await self._drive(schedule.leave(book))
 

@@ -166,6 +166,7 @@ class Service:
         except BaseException:  # noqa: BLE001 - a defect: it has to be told
             log.exception("%s is served no more by this process", self._what)
         finally:
+            engine.close()
             self._drive(schedule.leave(book))
             self.over.set()
 
