@@ -208,6 +208,7 @@ PUBLIC = {
         NotHeld
         QuorumError
         Redlock
+        Schedule
         ServerError
         Transaction
         TransactionConflict
@@ -226,6 +227,7 @@ PUBLIC = {
         Lease
         Lock
         Redlock
+        Schedule
         Transaction
         close
         locked

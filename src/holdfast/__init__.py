@@ -17,6 +17,7 @@ tests, yours and ours: the simulator, the judge, a server in memory.
 
 from typing import TYPE_CHECKING
 
+from holdfast._later import later
 from holdfast.errors import (
     CommandFailed,
     ConfigError,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.decorator import locked
     from holdfast.locks import FairLock, Lease, Lock
     from holdfast.redlock import Redlock, declare_new
+    from holdfast.schedule import Schedule
     from holdfast.transactions import Transaction, transaction
 
 __version__ = "0.1.0"
@@ -59,6 +61,7 @@ __all__ = [
     "NotHeld",
     "QuorumError",
     "Redlock",
+    "Schedule",
     "ServerError",
     "Transaction",
     "TransactionConflict",
@@ -78,6 +81,7 @@ _LATER = {
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
     "Redlock": "holdfast.redlock",
+    "Schedule": "holdfast.schedule",
     "Transaction": "holdfast.transactions",
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",
@@ -91,15 +95,7 @@ _LATER = {
 """What is imported at its first use (PEP 562), and where from: a command line has forked its guardian by then."""
 
 if not TYPE_CHECKING:  # or a type checker would take any name for one of ours
-
-    def __getattr__(name):
-        if name not in _LATER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import importlib
-
-        home = importlib.import_module(_LATER[name])
-        found = globals()[name] = home if _LATER[name] == f"{__name__}.{name}" else getattr(home, name)
-        return found
+    __getattr__ = later(globals(), _LATER)
 
     def __dir__():
         return sorted({*globals(), *__all__})
