@@ -17,7 +17,18 @@ import redis.asyncio
 
 import holdfast
 from faults.peer import Peer
-from holdfast import ConfigError, HoldfastError, HoldfastWarning, InProgress, LeaseLost, NotHeld, ServerError, aio, once
+from holdfast import (
+    ConfigError,
+    HoldfastError,
+    HoldfastWarning,
+    InProgress,
+    LeaseLost,
+    NotHeld,
+    ServerError,
+    _access,
+    aio,
+    once,
+)
 from holdfast._servers.process import PrivateServer
 from live.witness import Monitor, in_thread, until, until_in_loop
 
@@ -512,3 +523,26 @@ def test_events(server: PrivateServer, name: str) -> None:
         assert sum(outcome.how == "ran" for outcome in outcomes) == 1
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_with_the_rights_that_it_needs_and_no_others(server: PrivateServer, look: redis.Redis, name: str, face: str) -> None:
+    admin: Any = look
+    admin.execute_command("ACL SETUSER", name, *_access.rule(("lock", "once")), ">secret")
+    inside, go_on = threading.Event(), threading.Event()
+
+    def work() -> str:
+        inside.set()
+        assert go_on.wait(10)
+        return "done"
+
+    job = Face(face, f"redis://{name}:secret@127.0.0.1:{server.port}", name, keep=60, busy="wait", wait=10)
+    calls = [in_thread(job.run, work)]
+    assert inside.wait(10)
+    calls.append(in_thread(job.run, work))
+    until(lambda: look.exists(f"hf:once:{{{name}}}:waiters"))
+    go_on.set()
+    assert sorted(call.result(5).how for call in calls) == ["ran", "replayed"]
+    assert job.forget()
+    holdfast.close()
+    admin.acl_deluser(name)
