@@ -16,10 +16,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import holdfast
 from holdfast.cli import output, servers
 from holdfast.cli.durations import duration
 from holdfast.errors import ConfigError, HoldfastWarning, ServerError
 from holdfast.schedule.command import Command, CommandFailed
+from holdfast.schedule.run import Cancelled
 
 if TYPE_CHECKING:
     from holdfast.schedule import Run, Timetable, threads
@@ -29,6 +31,9 @@ _EPILOG = """\
 Run it on as many machines as you like: each tick runs once, on one of them. SIGTERM or SIGINT: no more ticks, running jobs
 have --wait to finish, then they are ended; with a second signal, at once. Exit codes: 0 stopped by a signal, 64 bad
 usage, 69 no server at the start."""
+
+
+_OURS = os.path.dirname(holdfast.__file__)  # noqa: PTH120
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -129,7 +134,10 @@ def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return time.monotonic()
 
     def end(started: float, error: BaseException | None = None) -> None:
-        how = "done" if error is None else f"{type(error).__name__}: {' | '.join(str(error).splitlines())}"
+        how = "done"
+        if error is not None:
+            said = str(error) if isinstance(error, CommandFailed | Cancelled) else f"{type(error).__name__}: {error}"
+            how = " | ".join(said.splitlines())
         output.say(f"{name}: {how}, after {time.monotonic() - started:.1f} s")
 
     if inspect.iscoroutinefunction(function):
@@ -182,5 +190,9 @@ class _Lines(logging.Handler):
         if isinstance(error, CommandFailed):
             return  # `told` has said so
         output.say(record.getMessage())
-        for line in "".join(traceback.format_exception(error)).splitlines() if error else ():
-            output.say_raw(f"  {line}")
+        if error is not None:
+            frames = error.__traceback__
+            while frames and frames.tb_next and frames.tb_frame.f_code.co_filename.startswith(_OURS):
+                frames = frames.tb_next
+            for line in "".join(traceback.format_exception(type(error), error, frames)).splitlines():
+                output.say_raw(f"  {line}")
