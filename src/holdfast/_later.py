@@ -7,8 +7,8 @@ from typing import Any
 
 
 def later(names: MutableMapping[str, Any], homes: dict[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of the module with these ``names`` (its globals). ``homes``: where each of them comes from; a module that
-    is a name itself is its own."""
+    """The ``__getattr__`` of the module with these ``names`` (its globals). ``homes``: where each of them comes from; a module
+    that is a name itself is its own."""
 
     def get(name: str) -> Any:
         if name not in homes:
