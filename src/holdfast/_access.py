@@ -39,6 +39,18 @@ FEATURES = {
         keys=("<prefix>{*", "hf:proc:*", "hf:marker"),
         channels=("hf:inbox:*",),
     ),
+    "cache": Feature(
+        scripts=("look", "land", "abort", "drop", "invalidate", "renew"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "MGET"),
+        keys=("<prefix>cache:{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
+    "once": Feature(
+        scripts=("look", "land", "abort", "drop", "renew"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GET", "SET", "DEL", "MGET"),
+        keys=("<prefix>once:{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
     "legacy": Feature(scripts=("stamp", "clock"), commands=("EVAL", "EVALSHA", "SETNX", "GET")),
     "sentinel": Feature(scripts=(), commands=("ROLE",)),

@@ -27,6 +27,9 @@ TTL = 2.0
 OVERSTAY = 1.3
 """Work takes up to so many leases: some believe to hold it to the very end."""
 
+DIES = 0.05
+"""Share of the turns in which the holder is killed; others are hit by faults."""
+
 HORIZON = 400.0
 STEPS = 60_000
 
@@ -115,6 +118,7 @@ class New:
     stays = OVERSTAY
 
     def __init__(self, worker: Worker) -> None:
+        self.worker = worker
         self.lock = Lock(worker, spec("x", ttl=TTL))
 
     async def take(self, wait: float | None) -> Lease:
@@ -196,6 +200,9 @@ async def use(kind: Any, rng: random.Random) -> None:
         try:
             held = await kind.take(rng.choice((None, None, 3.0)))
             await Sleep(rng.random() * TTL * kind.stays)
+            if rng.random() < DIES:
+                kind.worker.process.crash()
+                return
             mine, held = held, None
             await kind.give_back(mine)
         except Cancelled:

@@ -38,8 +38,8 @@ LANDING = (
     _lua(
         "land-though-void",
         "land",
-        " and not void(floors, floor, fence, tags))",
-        ")",
+        "local stored = token == '' or not void(floors, floor, fence, tags)",
+        "local stored = true",
         "what was being loaded when its tag was invalidated is stored",
     ),
     _core(
@@ -69,8 +69,8 @@ LOOKING = (
     _lua(
         "look-finds-the-void",
         "look",
-        " or not void(floors, floor, tonumber(fence), tags))",
-        " or true)",
+        " or not void(floors, floor, tonumber(fence), tags) then",
+        " or true then",
         "a value is found whose tag was invalidated",
     ),
     _lua(

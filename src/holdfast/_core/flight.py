@@ -46,6 +46,7 @@ __all__ = [
     "Record",
     "Site",
     "Wish",
+    "abandon",
     "abort",
     "drop",
     "invalidate",
@@ -142,17 +143,17 @@ def _abortion(where: Site, token: str, *, bury: bool, timeout: float) -> Run[int
 async def _give_up(where: Site, attempt: Attempt) -> None:
     """Leave no lease behind, without waiting for that. If a copy of our request may come later, it is refused."""
     if attempt.pending:
-        attempt.pending = False
         timeout, lease = where.spec.timeout, where.spec.ttl
         await Send(_abortion(where, attempt.token, bury=attempt.doubt, timeout=timeout), await Now() + timeout + lease)
+        attempt.pending = False
 
 
 # Looking
 
 
-async def look(where: Site, wish: Wish) -> Found | Load | Loading | Absent:
+async def look(where: Site, wish: Wish, attempt: Attempt | None = None) -> Found | Load | Loading | Absent:
     """The value, or the load, or who else loads it when `Wish.wait` is over. Raises WireError when the server cannot be had,
-    KeyConflict when something else is where it should be."""
+    KeyConflict when something else is where it should be. ``attempt``: a new one, for who may have to `abandon` it."""
     began = await Now()
     if not wish.early:
         record = await _glance(where, began)
@@ -161,7 +162,8 @@ async def look(where: Site, wish: Wish) -> Found | Load | Loading | Absent:
     if not wish.load:
         absent: Found | Absent = (await _ask(_looking(where, wish), began)).value
         return absent
-    attempt = Attempt(where.spec, until=float("inf") if wish.wait is None else began + wish.wait)
+    attempt = attempt or Attempt(where.spec)
+    attempt.until = float("inf") if wish.wait is None else began + wish.wait
     try:
         result = await _look_or_wait(where, wish, attempt, began)
     except BaseException:
@@ -170,6 +172,11 @@ async def look(where: Site, wish: Wish) -> Found | Load | Loading | Absent:
     if not isinstance(result, Load):
         await _give_up(where, attempt)
     return result._replace(waited=attempt.waited) if isinstance(result, Found) else result
+
+
+async def abandon(where: Site, attempt: Attempt) -> None:
+    """A look was interrupted, or what it came to has not reached its caller: leave no lease behind."""
+    await _give_up(where, attempt)
 
 
 async def _glance(where: Site, began: float) -> Record | None:

@@ -10,6 +10,13 @@ local function leave(state, queue, token)
   redis.call('HDEL', state, 'at:' .. token)
 end
 
+-- Whether anybody listens on this server. Asked before anything is published: replicas pass it on to those who listen there,
+-- whom PUBLISH does not count; one of them would believe what it is told, and have been passed over.
+local function listens(inbox)
+  local count = #inbox == SHARDED and redis.pcall('PUBSUB', 'SHARDNUMSUB', inbox) or redis.pcall('PUBSUB', 'NUMSUB', inbox)
+  return count.err or count[2] > 0
+end
+
 -- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last number issued.
 -- `me` (the caller, or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen
 -- just now is passed over, and with it all others of that process, but they keep their places until

@@ -52,10 +52,8 @@ if holder and holder ~= token then
   local remaining = redis.call('PTTL', load)
   if hope ~= '' then
     local until_ms = now_ms + math.max(remaining, 0) + PATIENCE
-    if redis.call('ZADD', waiters, until_ms, hope) == 1 then
-      redis.call('ZREMRANGEBYSCORE', waiters, 0, now_ms)
-      if redis.call('ZCARD', waiters) > HOPES then redis.call('ZREM', waiters, hope) end
-    end
+    redis.call('ZREMRANGEBYSCORE', waiters, 0, now_ms)
+    if redis.call('ZCARD', waiters) < HOPES then redis.call('ZADD', waiters, until_ms, hope) end
     if redis.call('PTTL', waiters) < until_ms - now_ms then redis.call('PEXPIRE', waiters, until_ms - now_ms) end
   end
   local began = (tonumber(fields[1]) or now) - BLOCK + 1
