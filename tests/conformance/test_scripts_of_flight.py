@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -250,3 +251,41 @@ def full(box: Box, limit: int) -> None:
         box.keyspace.full = bool(limit)
     else:
         box.redis.config_set("maxmemory", limit)
+
+
+def _waited_for(box: Box) -> None:
+    look(box, A)
+    look(box, B, hope("b"))
+
+
+def _stale(box: Box) -> None:
+    land(box, "", 0, ttl=1, stale=60_000)
+    invalidate(box, "other")
+    while box.redis.exists(FRESH):
+        pass
+
+
+def _void(box: Box) -> None:
+    _waited_for(box)
+    invalidate(box, "t")
+    box.redis.hset(STATE, "of:" + LOAD, 1)
+
+
+LOOKING, LANDING = (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), (VALUE, FRESH, LOAD, STATE, FLOORS, FLOOR, WAITERS)
+STORED = ("", 0, "bury", "v", 1000, 1000, 1, " t", b"data")
+
+FLIGHT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
+    ("look", LOOKING, (A, LEASE, "", 0, 0), Box.clear_keys),
+    ("look", LOOKING, (A, LEASE, "", 0, 0), lambda box: look(box, A)),
+    ("look", LOOKING, (B, LEASE, hope("b"), 0, 0), _waited_for),
+    ("look", LOOKING, (B, LEASE, "", 1000, 1000), _stale),
+    ("look", LOOKING, (B, LEASE, "", 0, 0), lambda box: box.redis.rpush(VALUE, "theirs")),
+    ("land", LANDING, STORED, _waited_for),
+    ("land", LANDING, (A, 1, *STORED[2:]), _void),
+    ("abort", (LOAD, STATE, FLOORS, WAITERS), (A, "bury"), _waited_for),
+    ("drop", (VALUE, FRESH, LOAD, STATE, WAITERS), (), _waited_for),
+    ("invalidate", (STATE, FLOORS, FLOOR), ("t", ""), lambda box: land(box, "", 0)),
+    ("invalidate", (STATE, FLOORS, FLOOR), ("t",), lambda box: box.redis.zadd(FLOORS, dict.fromkeys(map(str, range(110)), 1))),
+    ("renew", (LOAD, STATE, FLOORS), (A, LEASE, 1), lambda box: (invalidate(box, "t"), look(box, A))),
+]
+"""Each script in situations in which it does all that it may do: its name, keys, arguments, and what was before."""
