@@ -90,7 +90,7 @@ LOOKING = (
     _core(
         "glance-finds-the-stale",
         "flight",
-        '(fresh is None and kept != b"0") or ',
+        '(mark is None and kept != b"0") or ',
         "",
         "the plain command finds a stale value, and calls it fresh",
     ),

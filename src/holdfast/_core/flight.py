@@ -16,7 +16,7 @@ from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant, margin, milliseconds
 from holdfast._core.hearing import Listener, Withdraw, hear, listen
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, Command, Conflict, Draw, NotSent, Now, Refused, Run, Sleep, Unknown, WireError
+from holdfast._core.requests import Answer, Conflict, Draw, NotSent, Now, Refused, Run, Sleep, Unknown, WireError
 from holdfast._core.site import (
     ABORT,
     DROP,
@@ -49,6 +49,7 @@ __all__ = [
     "abandon",
     "abort",
     "drop",
+    "fresh",
     "invalidate",
     "land",
     "look",
@@ -155,7 +156,7 @@ async def look(where: Site, wish: Wish, attempt: Attempt | None = None) -> Found
     """The value, or the load, or who else loads it when `Wish.wait` is over. Raises WireError when the server cannot be had,
     KeyConflict when something else is where it should be. ``attempt``: a new one, for who may have to `abandon` it."""
     began = await Now()
-    if not wish.early:
+    if wish.glance and not wish.early:
         record = await _glance(where, began)
         if record is not None:
             return Found(record, stale=False)
@@ -182,18 +183,24 @@ async def abandon(where: Site, attempt: Attempt) -> None:
 async def _glance(where: Site, began: float) -> Record | None:
     """A fresh value, if a plain command shows one: nearly always, and a script takes half as long again."""
     try:
-        answer = await Command(("MGET", where.value, where.fresh, where.floor), where.spec.timeout)
+        call = where.reading
+        answer = await call
     except WireError as error:
         lasting = isinstance(error, NotSent) or (isinstance(error, Refused) and not error.transient)
         if lasting or await Now() + AGAIN >= began + where.spec.timeout:
             raise
         return None
-    raw, fresh, floor = answer.value
+    return fresh(answer.value)
+
+
+def fresh(values: list[bytes | None]) -> Record | None:
+    """The value that `Site.reading` has shown, if it is fresh for sure."""
+    raw, mark, floor = values
     if raw is None or not raw.startswith(b"1 "):
         return None
     head, _, data = raw.partition(b"\n")
     _, kind, fence, _, kept, _ = head.split(b" ", 5)
-    if (fresh is None and kept != b"0") or (floor is not None and int(floor) >= int(fence)):
+    if (mark is None and kept != b"0") or (floor is not None and int(floor) >= int(fence)):
         return None
     return Record(kind.decode(), data, int(fence), float("inf"))
 
