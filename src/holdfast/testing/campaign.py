@@ -47,6 +47,22 @@ ENOUGH_OF_SEVERAL = {
 }
 """The same, for a lock on several servers."""
 
+ENOUGH_FLIGHTS = {
+    "found": 2000,
+    "load": 1000,
+    "waited": 200,
+    "stale": 20,
+    "refused land": 100,
+    "aborted": 200,
+    "voided": 200,
+    "died loading": 10,
+    **{f"script {name}": 200 for name in ("look", "land", "abort", "renew")},
+    **{f"script {name}": 50 for name in ("drop", "invalidate")},
+}
+"""The same, for single flight: see `stampede.Case.counts`."""
+
+LEAST = {"lock": ENOUGH, "quorum": ENOUGH_OF_SEVERAL, "flight": ENOUGH_FLIGHTS}
+
 
 @dataclass(slots=True)
 class Tally:
@@ -60,6 +76,8 @@ class Tally:
     coverage: Coverage = field(default_factory=Coverage)
     scripts: Counter[str] = field(default_factory=Counter)
     """How often each was run."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """What happened in histories of single flight."""
     failed: list[tuple[int, str]] = field(default_factory=list)
     """Seeds with what they violate."""
 
@@ -70,17 +88,19 @@ class Tally:
         self.seconds += other.seconds
         self.coverage += other.coverage
         self.scripts += other.scripts
+        self.counts += other.counts
         self.failed += other.failed
 
     def missing(self, enough: Mapping[str, int] = ENOUGH) -> list[str]:
         """What has happened too rarely for the verdict to mean anything (R11)."""
         share = min(1.0, self.histories / 1000)
         least = {name: max(1, int(count * share)) for name, count in enough.items()}
-        scripts = {name: count for name, count in least.items() if name.startswith("script ")}
+        happened = {f"script {name}": count for name, count in self.scripts.items()} | self.counts
+        ours = {name for name in least if name.startswith("script ") or name in ENOUGH_FLIGHTS}
         rare = [
-            f"{name}: {self.scripts[name[7:]]} of {count}" for name, count in scripts.items() if self.scripts[name[7:]] < count
+            f"{name}: {happened.get(name, 0)} of {least[name]}" for name in sorted(ours) if happened.get(name, 0) < least[name]
         ]
-        return self.coverage.missing({name: count for name, count in least.items() if name not in scripts}) + rare
+        return self.coverage.missing({name: count for name, count in least.items() if name not in ours}) + rare
 
 
 def batch(first: int, count: int, of: str = "lock") -> Tally:
@@ -95,6 +115,8 @@ def batch(first: int, count: int, of: str = "lock") -> Tally:
             tally.calls += server.calls
             tally.scripts += server.asked_for
         tally.steps += run.world.steps
+        if isinstance(run, stampede.Run):
+            tally.counts += run.counts
         if run.violations:
             tally.failed.append((seed, str(run.violations[0])))
     tally.histories = count
