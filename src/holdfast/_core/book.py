@@ -255,7 +255,7 @@ class Book:
         head = (self.listener.hope, self._number, valid, period, self.host)
         keys = [self.keys.base, self.keys.serving]
         for item in items:
-            keys += item.seat.keys.serving(item.seat.options.slots)
+            keys += item.seat.served
         args = [*head, *(arg for item in items for arg in item.args())]
         return Run(SERVE, tuple(keys), tuple(args), self.timeout)
 

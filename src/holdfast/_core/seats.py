@@ -33,6 +33,15 @@ class Seat:
     """Local time at which to see what has become of somebody else's run."""
     runs: int = 0
     """Of this process."""
+    _served: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+
+    @property
+    def served(self) -> tuple[bytes, ...]:
+        """Its keys, for `_lua/serve.lua`."""
+        slots = self.options.slots
+        if slots not in self._served:
+            self._served[slots] = self.keys.serving(slots)
+        return self._served[slots]
 
 
 @dataclass(eq=False)

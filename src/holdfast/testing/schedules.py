@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from holdfast._core.jobs import BESIDE, JOBS, Keys, Options
+from holdfast._core.jobs import BESIDE, JOBS, Keys, Options, When
 from holdfast._core.orders import JobFacts, facts, order
 from holdfast._core.requests import Sleep, WireError
 from holdfast.schedule.timetable import Every
@@ -26,7 +26,7 @@ from holdfast.testing.sim.service import ANSWER_WITHIN, Service
 from holdfast.testing.sim.worker import Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 
-KINDS = ("cut", "silence", "pause", "crash", "restart", "hang", "refuse", "full", "deaf", "unplug")
+KINDS = ("cut", "silence", "pause", "crash", "restart", "hang", "refuse", "full", "deaf", "unplug", "slay")
 """Faults that may hit a schedule."""
 
 STEPS = 100_000
@@ -47,7 +47,7 @@ class Profile:
     latency: float
     slow_share: float
     mishaps: float
-    jobs: dict[str, tuple[Every, Options]]
+    jobs: dict[str, tuple[When, Options]]
     takes: dict[str, tuple[float, float]]
     """How long a run takes, from and to."""
     arrivals: list[float]
@@ -68,13 +68,13 @@ class Profile:
     @property
     def settles(self) -> float:
         """Seconds after the last fault in which everything due is dealt with."""
-        return 4.0 + max(options.ttl + options.keep for _, options in self.jobs.values())
+        return 2.0 + max(options.ttl + options.keep for _, options in self.jobs.values())
 
 
 def draw(rng: random.Random) -> Profile:
     """The profile of one history."""
     choice, uniform = rng.choice, rng.random
-    jobs: dict[str, tuple[Every, Options]] = {}
+    jobs: dict[str, tuple[When, Options]] = {}
     takes: dict[str, tuple[float, float]] = {}
     for name in "abc"[: choice((1, 2, 2, 3))]:
         period = choice((0.5, 1.0, 1.0, 1.7))
@@ -102,7 +102,7 @@ def draw(rng: random.Random) -> Profile:
         limit=choice((32, 32, 32, 1)),
     )
     for kind in rng.sample(KINDS, choice((0, 0, 1, 1, 2))):
-        for _ in range(choice((1, 1, 2))):
+        for _ in range(choice((1, 1, 2)) if kind != "slay" else 6):
             profile.faults.append((profile.lasts * uniform(), kind, choice((0.05, 0.3, 1.0, 3.0)) * uniform()))
     if uniform() < 0.3:
         for _ in range(choice((1, 2, 3))):
@@ -172,9 +172,19 @@ class Play:
         self.services.append(Service(process, self.keys, self.profile.jobs, takes, self.profile.limit))
 
     def _strike(self, kind: str, lasts: float) -> None:
-        FAULTS[kind](self.world, self.rng, lasts)
-        if kind == "crash":
+        if kind == "slay":
+            self._slay()
+        else:
+            FAULTS[kind](self.world, self.rng, lasts)
+        if kind in {"crash", "slay"}:
             self.world.at(self.world.now + lasts, self._arrive, 9)
+
+    def _slay(self) -> None:
+        """Whoever runs something is killed."""
+        for service in self.services:
+            if service.process.here and service.book.runs:
+                self.world.note("fault", service.process.name, note="crash")
+                service.process.crash()
 
     def _order(self, job: str, what: str) -> None:
         worker = Worker(self._process(f"d{len(self.world.processes)}"), "order")
@@ -258,7 +268,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
             prompt=0.1 + 20 * play.profile.latency if play.profile.limit > 1 else float("inf"),
         )
         found += judge(served)
-        found += [Violation("S7", f"left behind: {what}") for what in play.end()]
+        found += [Violation("S8", f"left behind: {what}") for what in play.end()]
     except Stuck:
         found.append(Violation("S6", f"{play.server.calls} requests: somebody asks again and again"))
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told

@@ -1,7 +1,7 @@
 """What a schedule promises: each tick once, in one place, none forgotten.
 
 A rule looks at the history, and at what the server knows in the end. ``taken`` is the beginning of a run here, ``released`` its
-end (note: "ok", "cancelled", "lost"), ``lock`` the job, ``attempt`` the tick in us of the server's clock, with the number of the
+end (note: "ok", "cancelled", "lost"), ``lock`` the job, ``attempt`` the tick in us of the server's clock with the number of the
 attempt: ``1700000000000000/1``, and an h behind it if somebody has asked for it by hand.
 """
 
@@ -101,7 +101,7 @@ def _tick(attempt: str) -> tuple[int, int]:
 
 
 def s1_once(case: Served) -> Iterator[Violation]:
-    """No attempt at a tick is begun twice; an attempt is begun when the one before has ended; only where a job is to run again."""
+    """No attempt at a tick is begun twice; each is begun when the one before has ended, and only if a job is to run again."""
     good = {(facts.name, entry.fence) for facts in case.facts for entry in facts.entries if entry.status == "ok"}
     for job, stretches in case.stretches.items():
         options = case.jobs[job][1]
@@ -113,6 +113,8 @@ def s1_once(case: Served) -> Iterator[Violation]:
             if attempt in seen:
                 yield _wrong("S1", f"{job} {attempt} is begun twice", seen[attempt], stretch)
             seen[attempt] = stretch
+            if stretch.began.until > stretch.began.since + ROUNDING > 1:
+                yield _wrong("S2", f"{job} {attempt} is believed in for longer than the server does", stretch)
             before = ended.get((scheduled, attempt.endswith("h")))
             if number > 1 and options.on_crash == "leave":
                 yield _wrong("S1", f"{job} {attempt}: it was to be left", stretch)
@@ -173,23 +175,40 @@ def _period(when: When) -> float:
 
 
 def s5_written(case: Served) -> Iterator[Violation]:
-    """The log says what has happened, once; in peace, nothing but runs and ticks that were skipped."""
+    """The log says what has happened to each run, once."""
     for facts in case.facts:
         entries = [entry for entry in facts.entries if entry.status not in {"skipped", "missed"}]
         log = Counter((entry.scheduled, entry.attempt, entry.fence) for entry in entries)
         if log and max(log.values()) > 1:
             yield Violation("S5", f"{facts.name}: the end of a run is written down twice")
         for stretch in case.stretches.get(facts.name, ()):
-            scheduled, number = _tick(stretch.began.attempt)
-            known = (scheduled, number, stretch.began.fence)
+            known = (*_tick(stretch.began.attempt), stretch.began.fence)
             if stretch.how != "goes on" and stretch.end < case.now - JUST_NOW and known not in log:
                 yield _wrong("S5", f"{facts.name} {stretch.began.attempt} is not in the log", stretch)
         if any(entry.status == "crashed" and entry.attempt > ATTEMPTS for entry in entries):
             yield Violation("S5", f"{facts.name}: begun again too often")
-        if case.calm and case.roomy:
-            for entry in facts.entries:
-                if entry.status in {"crashed", "missed"}:
-                    yield Violation("S5", f"{facts.name}: {entry.status}, and nothing has gone wrong")
+
+
+def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
+    """No run counts as crashed that was given to nobody, or has ended in good order; in peace, none does, and no tick is missed."""
+    delayed = _delayed(case.history)
+    for facts in case.facts:
+        begun = {stretch.began.fence: stretch for stretch in case.stretches.get(facts.name, ())}
+        for entry in facts.entries:
+            run = begun.get(entry.fence)
+            if entry.status == "crashed" and not delayed and run is None:
+                yield Violation("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: given to nobody")
+            if entry.status == "crashed" and not delayed and run is not None and run.how in {"ok", "cancelled"}:
+                yield _wrong("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: its end got lost", run)
+            if entry.status in {"crashed", "missed"} and case.calm and case.roomy:
+                yield Violation("S7", f"{facts.name}: {entry.status}, and nothing has gone wrong")
+
+
+def _delayed(history: list[Event]) -> bool:
+    """Something may have taken longer than a lease."""
+    return any(
+        event.kind == "fault" and event.note not in {"lost-reply", "lost-request", "duplicate", "cut"} for event in history
+    )
 
 
 def s6_prompt(case: Served) -> Iterator[Violation]:
@@ -207,3 +226,6 @@ def s6_prompt(case: Served) -> Iterator[Violation]:
 
 def _wrong(rule: str, text: str, *stretches: Stretch) -> Violation:
     return Violation(rule, text, tuple(stretch.began for stretch in stretches))
+
+
+RULES = (s1_once, s2_exclusion, s3_fences, s4_none_forgotten, s5_written, s6_prompt, s7_nothing_made_up)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast._core.board import Board
 from holdfast._core.gate import Gate
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from holdfast._core.hearing import Hopeful
     from holdfast._wire.endpoint import Endpoint
-    from holdfast.testing.sim.lock import Lease
     from holdfast.testing.sim.server import Server
     from holdfast.testing.sim.worker import Worker
     from holdfast.testing.sim.world import Entry, World
@@ -39,6 +38,13 @@ GOODBYE = 0.5
 """Seconds a process takes to end in good order."""
 
 NO_MUTEX: AbstractContextManager[object] = nullcontext()
+
+
+class Told(Protocol):
+    """A lease whose end is told to the history."""
+
+    def tell(self) -> None:
+        """Write down until when it is believed now, where that has changed."""
 
 
 class Process:
@@ -71,7 +77,7 @@ class Process:
         self._wake_at = INFINITY
         self._wake: Entry | None = None
         self._shared: dict[Server, Wire] = {}
-        self.leases: dict[Lease, float] = {}
+        self.leases: dict[Told, float] = {}
         """Those whose end is told to the history, each with the deadline that was told last."""
         self.calls: deque[Callable[[], None]] = deque()
         """What the keeper is to do in its next turn."""

@@ -25,6 +25,23 @@ def run_of(going: Going) -> str:
     return f"{going.scheduled}/{going.attempt}" + ("h" if going.by_hand else "")
 
 
+class Lease(RunLease):
+    """Production's, whose deadlines are written down."""
+
+    def __init__(self, service: Service, going: Going, on_lost: Callable[[], None]) -> None:
+        self._going = going
+        self._service = service
+        service.process.leases[self] = going.grant.deadline
+        super().__init__(service.process, NOWHERE, going, on_lost)
+
+    def tell(self) -> None:
+        """Write down a new deadline."""
+        deadline, process = self._tenure.deadline, self._service.process
+        if deadline != process.leases[self]:
+            process.leases[self] = deadline
+            self._service.note("renewed", self._going, until=process.true(deadline))
+
+
 class Service:
     """One process that serves jobs. ``takes``: how long a run of a job takes, in seconds."""
 
@@ -61,8 +78,10 @@ class Service:
             self._runs.popitem()[1][0].end()
         await schedule.leave(self.book)
 
-    def _note(self, kind: str, going: Going, *, until: float = 0.0, note: str = "") -> None:
-        self.world.note(kind, self.process.name, going.seat.name, run_of(going), fence=going.fence, until=until, note=note)
+    def note(self, kind: str, going: Going, *, until: float = 0.0, since: float = 0.0, note: str = "") -> None:
+        self.world.note(
+            kind, self.process.name, going.seat.name, run_of(going), fence=going.fence, until=until, since=since, note=note
+        )
 
     def _do(self, todo: Todo) -> None:
         match todo:
@@ -79,11 +98,14 @@ class Service:
 
     def _start(self, going: Going) -> None:
         def lost() -> None:
-            self._note("lost", going, note=lease.why)
+            self.process.leases.pop(lease, None)
+            self.note("lost", going, note=lease.why)
             self._tell(going)
 
-        self._note("taken", going, until=self.process.true(going.grant.deadline))
-        lease = RunLease(self.process, NOWHERE, going, lost)
+        ends = self.process.server.keyspace.peek(going.grant.attempt.spec.keys[0])[1]
+        server = self.process.server.true(ends) if ends else 0.0
+        self.note("taken", going, until=self.process.true(going.grant.deadline), since=server)
+        lease = Lease(self, going, lost)
         self._started += 1
         worker = Worker(self.process, f"run{self._started}")
         self._runs[going] = lease, worker
@@ -100,5 +122,6 @@ class Service:
             status = "lost" if lease.lost.is_set() else "cancelled"
         else:
             status = "ok"
-        self._note("released", going, note=status)
+        self.process.leases.pop(lease, None)
+        self.note("released", going, note=status)
         self.book.end(going, status, "")
