@@ -39,6 +39,12 @@ FEATURES = {
         keys=("<prefix>{*", "hf:proc:*", "hf:marker"),
         channels=("hf:inbox:*",),
     ),
+    "schedule": Feature(
+        scripts=("serve", "register", "order", "jobs", "renew", "release"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "ZRANGE"),
+        keys=("hf:schedule:{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
     "sentinel": Feature(scripts=(), commands=("ROLE",)),
     "replicas": Feature(scripts=(), commands=("WAIT",)),

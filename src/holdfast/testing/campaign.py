@@ -37,6 +37,19 @@ ENOUGH = {
 }
 """Rule R11: what has to happen in 1,000 histories at least, or they have proved nothing."""
 
+ENOUGH_OF_SCHEDULES = {
+    "script serve": 10_000,
+    "script renew": 1_000,
+    "tick ok": 3_000,
+    "tick cancelled": 50,
+    "tick crashed": 50,
+    "tick skipped": 300,
+    "tick missed": 100,
+    "tick timed-out": 100,
+    "tick attempts": 50,
+}
+"""The same, for schedules: of the ticks, how they have ended."""
+
 ENOUGH_OF_SEVERAL = {
     **{name: count for name, count in ENOUGH.items() if name != "handed_over"},
     "died_holding": 3,
@@ -59,6 +72,8 @@ class Tally:
     coverage: Coverage = field(default_factory=Coverage)
     scripts: Counter[str] = field(default_factory=Counter)
     """How often each was run."""
+    ticks: Counter[str] = field(default_factory=Counter)
+    """Of schedules, how they have ended."""
     failed: list[tuple[int, str]] = field(default_factory=list)
     """Seeds with what they violate."""
 
@@ -69,17 +84,20 @@ class Tally:
         self.seconds += other.seconds
         self.coverage += other.coverage
         self.scripts += other.scripts
+        self.ticks += other.ticks
         self.failed += other.failed
 
     def missing(self, enough: Mapping[str, int] = ENOUGH) -> list[str]:
         """What has happened too rarely for the verdict to mean anything (R11)."""
         share = min(1.0, self.histories / 1000)
         least = {name: max(1, int(count * share)) for name, count in enough.items()}
-        scripts = {name: count for name, count in least.items() if name.startswith("script ")}
+        happened = {f"script {name}": count for name, count in self.scripts.items()}
+        happened |= {f"tick {name}": count for name, count in self.ticks.items()}
+        counted = {name: count for name, count in least.items() if name.startswith(("script ", "tick "))}
         rare = [
-            f"{name}: {self.scripts[name[7:]]} of {count}" for name, count in scripts.items() if self.scripts[name[7:]] < count
+            f"{name}: {happened.get(name, 0)} of {count}" for name, count in counted.items() if happened.get(name, 0) < count
         ]
-        return self.coverage.missing({name: count for name, count in least.items() if name not in scripts}) + rare
+        return self.coverage.missing({name: count for name, count in least.items() if name not in counted}) + rare
 
 
 def batch(first: int, count: int, of: str = "lock") -> Tally:
@@ -94,6 +112,8 @@ def batch(first: int, count: int, of: str = "lock") -> Tally:
             tally.calls += server.calls
             tally.scripts += server.asked_for
         tally.steps += run.world.steps
+        if isinstance(run, schedules.Run):
+            tally.ticks += run.counts
         if run.violations:
             tally.failed.append((seed, str(run.violations[0])))
     tally.histories = count
