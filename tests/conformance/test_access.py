@@ -20,9 +20,9 @@ from cli.commands import Holdfast
 from conformance.box import KEYS, LOCK, QUEUE, STATE, Box, token
 from conformance.conftest import SERVERS
 from conformance.test_scripts_everywhere import CASES, arguments
+from conformance.test_scripts_of_a_schedule import CASES as OF_A_SCHEDULE
 from conformance.test_scripts_of_flight import FLIGHT_CASES
 from conformance.test_scripts_of_flight import STATE as FLIGHT_STATE
-from conformance.test_scripts_of_a_schedule import CASES as OF_A_SCHEDULE
 from holdfast import _access, _lua, guard
 from holdfast._core.surroundings import Place
 from holdfast._drive.shards import place_of
