@@ -141,7 +141,7 @@ def _replay(args: argparse.Namespace) -> int:
     seed = args.which.isdigit() or (name in SWARMS and choices.isdigit())
     if not seed and not (name in ALL and choices.replace(".", "0").isdigit()):
         print(
-            f"{args.which!r} is neither a seed (17, quorum:17, schedule:17, ...) nor a scenario with choices (two-crash:0.0.3.1)",
+            f"{args.which!r} is neither a seed (17, quorum:17, ...) nor a scenario with choices (two-crash:0.0.3.1)",
             file=sys.stderr,
         )
         return INVALID
