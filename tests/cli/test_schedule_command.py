@@ -130,6 +130,7 @@ def test_what_jobs_says(server: PrivateServer, jobs: Callable[..., Any]) -> None
 LONG = """
 [jobs.long]
 cron = "@yearly"
+on = "big"
 command = ["sh", "-c", "{}"]
 kill_after = "300ms"
 """
@@ -137,7 +138,7 @@ kill_after = "300ms"
 
 def started(hf: Holdfast, path: str, jobs: Callable[..., Any], *options: str) -> Any:
     """A process that serves the file, and runs its job ``long``."""
-    process = hf.popen([*PROGRAM, "schedule", "-v", path, *options])
+    process = hf.popen([*PROGRAM, "schedule", "-v", "--label", "big", path, *options])
     wait_until(lambda: jobs(name_in(path), "--json"))
     jobs(name_in(path), "run", "long")
     return process
