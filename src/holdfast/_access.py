@@ -51,6 +51,12 @@ FEATURES = {
         keys=("<prefix>once:{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
+    "schedule": Feature(
+        scripts=("serve", "register", "order", "jobs", "renew", "release"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "ZRANGE"),
+        keys=("hf:schedule:{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
     "legacy": Feature(scripts=("stamp", "clock"), commands=("EVAL", "EVALSHA", "SETNX", "GET")),
     "sentinel": Feature(scripts=(), commands=("ROLE",)),

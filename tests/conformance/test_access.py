@@ -20,6 +20,7 @@ from cli.commands import Holdfast
 from conformance.box import KEYS, LOCK, QUEUE, STATE, Box, token
 from conformance.conftest import SERVERS
 from conformance.test_scripts_everywhere import CASES, arguments
+from conformance.test_scripts_of_a_schedule import CASES as OF_A_SCHEDULE
 from conformance.test_scripts_of_flight import FLIGHT_CASES
 from conformance.test_scripts_of_flight import STATE as FLIGHT_STATE
 from holdfast import _access, _lua, guard
@@ -55,6 +56,8 @@ def shape(reply: object) -> object:
         return [shape(one) for one in reply]
     if isinstance(reply, bytes) and reply.isdigit():
         return "number"
+    if isinstance(reply, bytes):
+        return re.sub(rb"\d{13,}", b"number", reply)
     return "number" if isinstance(reply, int) and abs(reply) > 4 else reply
 
 
@@ -108,6 +111,7 @@ REDLOCK_CASES = [
     Case("yield", KEYS, (B, "bury", HOPE), told),
     Case("renew", KEYS, (A, 30_000, 1), lambda box: vote(box, A)),
 ]
+SCHEDULE_CASES = [Case(script.name, keys, args, prepare) for script, keys, args, prepare in OF_A_SCHEDULE]
 GUARDED = (*KEYS, "hf:guard")
 GUARDED_CASES = [
     *(case for case in LOCK_CASES if case.script != "guard"),
@@ -155,6 +159,7 @@ def plain_commands() -> dict[str, Callable[[Any], object]]:
         "SET": lambda client: client.set(record, "facts", px=1000),
         "DEL": lambda client: client.delete(record),
         "SETNX": lambda client: client.setnx(LOCK, "stamp"),
+        "ZRANGE": lambda client: client.zrange("hf:schedule:{s}:jobs", 0, -1),
         "ROLE": lambda client: client.role(),
         "WAIT": lambda client: client.wait(0, 1),
         "CLUSTER|SLOTS": lambda client: client.execute_command("CLUSTER SLOTS"),
@@ -180,6 +185,7 @@ def subscribe(client: Any, command: str = "SUBSCRIBE") -> None:
         (("lock", "guarded"), GUARDED_CASES),
         (("redlock",), REDLOCK_CASES),
         (("cache",), FLIGHTS),
+        (("schedule",), SCHEDULE_CASES),
         (("sentinel", "replicas"), []),
         (("legacy",), LEGACY_CASES),
     ],

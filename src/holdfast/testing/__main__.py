@@ -35,6 +35,7 @@ def main() -> int:
     kind = parser_swarm.add_mutually_exclusive_group()
     kind.add_argument("--quorum", dest="of", action="store_const", const="quorum", help="a lock on several servers")
     kind.add_argument("--flight", dest="of", action="store_const", const="flight", help="single flight, as of a cache")
+    kind.add_argument("--schedule", dest="of", action="store_const", const="schedule", help="jobs that run once per tick")
     parser_swarm.set_defaults(run=_swarm, of="lock")
 
     parser_explore = commands.add_parser("explore", help="every schedule of a small scenario")
@@ -43,7 +44,9 @@ def main() -> int:
     parser_explore.set_defaults(run=_explore)
 
     parser_replay = commands.add_parser("replay", help="one seed, or one schedule, as a timeline")
-    parser_replay.add_argument("which", metavar="SEED|SCENARIO:CHOICES", help="17, quorum:17, or two-crash:0.0.3.1")
+    parser_replay.add_argument(
+        "which", metavar="SEED|SCENARIO:CHOICES", help="17, quorum:17, schedule:17, or two-crash:0.0.3.1"
+    )
     parser_replay.add_argument("--requests", action="store_true", help="show each request too")
     parser_replay.set_defaults(run=_replay)
 
@@ -86,7 +89,7 @@ def _swarm(args: argparse.Namespace) -> int:
     _progress("")
     print(rate(tally))
     print(f"seeds from {args.first}; each core {tally.histories / max(1e-9, tally.seconds):.0f} histories a second")
-    print(tally.coverage)
+    print(tally.coverage if args.of in {"lock", "quorum"} else dict(tally.counts))
     prefix = "" if args.of == "lock" else f"{args.of}:"
     for seed, what in tally.failed[:20]:
         print(f"seed {seed}: {what}\n  python -m holdfast.testing replay {prefix}{seed}")
@@ -131,13 +134,14 @@ def _explore(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace) -> int:
+    from holdfast.testing.campaign import SWARMS
     from holdfast.testing.elections import ALL
 
     name, _, choices = args.which.partition(":")
-    seed = args.which.isdigit() or (name in {"quorum", "flight"} and choices.isdigit())
+    seed = args.which.isdigit() or (name in SWARMS and choices.isdigit())
     if not seed and not (name in ALL and choices.replace(".", "0").isdigit()):
         print(
-            f"{args.which!r} is neither a seed (17, quorum:17) nor a scenario with its choices (two-crash:0.0.3.1)",
+            f"{args.which!r} is neither a seed (17, quorum:17, ...) nor a scenario with choices (two-crash:0.0.3.1)",
             file=sys.stderr,
         )
         return INVALID

@@ -38,6 +38,19 @@ ENOUGH = {
 }
 """Rule R11: what has to happen in 1,000 histories at least, or they have proved nothing."""
 
+ENOUGH_OF_SCHEDULES = {
+    "script serve": 10_000,
+    "script renew": 1_000,
+    "tick ok": 3_000,
+    "tick cancelled": 50,
+    "tick crashed": 50,
+    "tick skipped": 300,
+    "tick missed": 100,
+    "tick timed-out": 100,
+    "tick attempts": 50,
+}
+"""The same, for schedules: of the ticks, how they have ended."""
+
 ENOUGH_OF_SEVERAL = {
     **{name: count for name, count in ENOUGH.items() if name != "handed_over"},
     "died_holding": 3,
@@ -47,21 +60,21 @@ ENOUGH_OF_SEVERAL = {
 }
 """The same, for a lock on several servers."""
 
-ENOUGH_FLIGHTS = {
-    "found": 2000,
-    "load": 1000,
-    "waited": 200,
-    "stale": 20,
-    "refused land": 100,
-    "aborted": 200,
-    "voided": 200,
-    "died loading": 10,
+ENOUGH_OF_FLIGHTS = {
+    "flight found": 2000,
+    "flight load": 1000,
+    "flight waited": 200,
+    "flight stale": 20,
+    "flight refused land": 100,
+    "flight aborted": 200,
+    "flight voided": 200,
+    "flight died loading": 10,
     **{f"script {name}": 200 for name in ("look", "land", "abort", "renew")},
     **{f"script {name}": 50 for name in ("drop", "invalidate")},
 }
 """The same, for single flight: see `stampede.Case.counts`."""
 
-LEAST = {"lock": ENOUGH, "quorum": ENOUGH_OF_SEVERAL, "flight": ENOUGH_FLIGHTS}
+LEAST = {"lock": ENOUGH, "quorum": ENOUGH_OF_SEVERAL, "flight": ENOUGH_OF_FLIGHTS, "schedule": ENOUGH_OF_SCHEDULES}
 
 
 @dataclass(slots=True)
@@ -74,10 +87,8 @@ class Tally:
     seconds: float = 0.0
     """Of a processor, added up: other programs that want it too do not count."""
     coverage: Coverage = field(default_factory=Coverage)
-    scripts: Counter[str] = field(default_factory=Counter)
-    """How often each was run."""
     counts: Counter[str] = field(default_factory=Counter)
-    """What happened in histories of single flight."""
+    """What happened in them: "script look", how often it was run, "flight load", "tick ok"."""
     failed: list[tuple[int, str]] = field(default_factory=list)
     """Seeds with what they violate."""
 
@@ -87,7 +98,6 @@ class Tally:
         self.steps += other.steps
         self.seconds += other.seconds
         self.coverage += other.coverage
-        self.scripts += other.scripts
         self.counts += other.counts
         self.failed += other.failed
 
@@ -95,12 +105,9 @@ class Tally:
         """What has happened too rarely for the verdict to mean anything (R11)."""
         share = min(1.0, self.histories / 1000)
         least = {name: max(1, int(count * share)) for name, count in enough.items()}
-        happened = {f"script {name}": count for name, count in self.scripts.items()} | self.counts
-        ours = {name for name in least if name.startswith("script ") or name in ENOUGH_FLIGHTS}
-        rare = [
-            f"{name}: {happened.get(name, 0)} of {least[name]}" for name in sorted(ours) if happened.get(name, 0) < least[name]
-        ]
-        return self.coverage.missing({name: count for name, count in least.items() if name not in ours}) + rare
+        counted = {name: count for name, count in least.items() if " " in name and not name.startswith("fault ")}
+        rare = [f"{name}: {self.counts[name]} of {count}" for name, count in counted.items() if self.counts[name] < count]
+        return self.coverage.missing({name: count for name, count in least.items() if name not in counted}) + rare
 
 
 def batch(first: int, count: int, of: str = "lock") -> Tally:
@@ -113,9 +120,9 @@ def batch(first: int, count: int, of: str = "lock") -> Tally:
         run = simulate(seed, coverage=tally.coverage)
         for server in run.world.servers:
             tally.calls += server.calls
-            tally.scripts += server.asked_for
+            tally.counts.update({f"script {name}": count for name, count in server.asked_for.items()})
         tally.steps += run.world.steps
-        if isinstance(run, stampede.Run):
+        if isinstance(run, stampede.Run | schedules.Run):
             tally.counts += run.counts
         if run.violations:
             tally.failed.append((seed, str(run.violations[0])))

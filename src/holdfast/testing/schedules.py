@@ -6,6 +6,7 @@ As `swarm` does it for locks. Servers keep their memory here: what that is worth
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -68,7 +69,7 @@ class Profile:
     @property
     def settles(self) -> float:
         """Seconds after the last fault in which everything due is dealt with."""
-        return 2.0 + max(options.ttl + options.keep for _, options in self.jobs.values())
+        return 1.5 + max(options.ttl + options.keep for _, options in self.jobs.values())
 
 
 def draw(rng: random.Random) -> Profile:
@@ -92,13 +93,13 @@ def draw(rng: random.Random) -> Profile:
         longest = period * (0.8 if options.overlap != "queue" else 0.4)
         takes[name] = choice(((0.0, 0.0), (0.0, longest), (0.0, longest), (0.0, 2 * period)))
     profile = Profile(
-        lasts=choice((3.0, 5.0, 5.0, 8.0)),
+        lasts=choice((2.0, 3.0, 4.0, 6.0)),
         latency=choice((0.0003, 0.0003, 0.003, 0.02)),
         slow_share=choice((0.0, 0.0, 0.0, 0.02)),
         mishaps=choice((0.0, 0.0, 0.01, 0.05, 0.2)),
         jobs=jobs,
         takes=takes,
-        arrivals=[choice((0.0, 0.0, 1.0, 3.0)) * uniform() for _ in range(choice((1, 2, 3, 3)))],
+        arrivals=[choice((0.0, 0.0, 1.0, 2.0)) * uniform() for _ in range(choice((1, 2, 3, 3)))],
         limit=choice((32, 32, 32, 1)),
     )
     for kind in rng.sample(KINDS, choice((0, 0, 1, 1, 2))):
@@ -122,6 +123,8 @@ class Run:
     profile: Profile
     world: World
     violations: list[Violation]
+    counts: Counter[str] = field(default_factory=Counter)
+    """What has happened to how many ticks."""
 
     @property
     def history(self) -> list[Event]:
@@ -254,7 +257,7 @@ def _between(low: float, high: float, rng: random.Random) -> float:
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run:
     """One history, judged."""
     play = Play(seed, trace=trace)
-    world, found = play.world, []
+    world, found, counts = play.world, [], Counter[str]()
     try:
         play.go()
         served = Served(
@@ -268,10 +271,15 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
             prompt=0.1 + 20 * play.profile.latency if play.profile.limit > 1 else float("inf"),
         )
         found += judge(served)
+        counts.update(f"tick {entry.status}" for known in served.facts for entry in known.entries for _ in range(entry.ticks))
+        counts.update(["tick attempts" for known in served.facts for entry in known.entries if entry.attempt > 1])
         found += [Violation("S8", f"left behind: {what}") for what in play.end()]
     except Stuck:
         found.append(Violation("S6", f"{play.server.calls} requests: somebody asks again and again"))
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
         found.append(Violation("S0", f"it raises {error!r}"))
     world.close()
-    return Run(seed, play.profile, world, found)
+    if coverage is not None:
+        coverage.histories += 1
+        coverage.events += len(world.history)
+    return Run(seed, play.profile, world, found, counts)

@@ -309,7 +309,7 @@ class Case:
             any(event.kind == "crashed" and event.at == lookup.over for event in self.history)
             for lookup, _ in self.ends("load")
         )
-        return counts
+        return Counter({f"flight {what}": count for what, count in counts.items()})
 
 
 def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:

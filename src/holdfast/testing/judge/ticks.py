@@ -190,7 +190,7 @@ def s5_written(case: Served) -> Iterator[Violation]:
 
 
 def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
-    """No run counts as crashed that was given to nobody, or has ended in good order; in peace, none does, and no tick is missed."""
+    """No run counts as crashed that was given to nobody, or has ended well; in peace, none does, and no tick is missed."""
     delayed = _delayed(case.history)
     for facts in case.facts:
         begun = {stretch.began.fence: stretch for stretch in case.stretches.get(facts.name, ())}

@@ -58,7 +58,7 @@ class Service:
         seats = [Seat(name, keys.job(name), when, options, b"{}", b"") for name, (when, options) in jobs.items()]
         self.book = Book(keys, seats, host=describe(None, process.name) or "", timeout=ANSWER_WITHIN, limit=limit)
         self._takes = takes
-        self._runs: dict[Going, tuple[RunLease, Worker]] = {}
+        self._runs: dict[Going, tuple[Lease, Worker]] = {}
         self._started = 0
         self.worker = Worker(process, "schedule")
         self.worker.start(self._serve())
@@ -115,7 +115,7 @@ class Service:
         if going in self._runs:
             self.process.soon(self._runs[going][1].cancel)
 
-    async def _body(self, going: Going, lease: RunLease) -> None:
+    async def _body(self, going: Going, lease: Lease) -> None:
         try:
             await Sleep(self._takes[going.seat.name](self.world.rng))
         except Cancelled:

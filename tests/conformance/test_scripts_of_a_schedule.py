@@ -1,0 +1,289 @@
+"""What the scripts of a schedule promise in their headers, on every server, and in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from conformance.box import Box, token
+from holdfast._core.jobs import JOBS, ORDER, REGISTER, SERVE, Keys, Options
+from holdfast._core.mutex import RELEASE, RENEW
+from holdfast._lua import Script
+from holdfast.testing.keyspace import Keyspace, ReplyError
+
+KEYS = Keys.of("s")
+JOB = KEYS.job("job")
+ALL = (KEYS.base, KEYS.serving)
+RUN = JOB.run(0)[0]
+HOPE, OTHER = token("a", 1), token("b", 1)
+T1, T2, T3 = (token("a", number) for number in (2, 3, 4))
+QUEUE, AGAIN = Options(overlap="queue"), Options(on_crash="again")
+
+
+class Schedule:
+    """The scripts as a process calls them, on a server or in memory."""
+
+    def __init__(self, box: Box | None) -> None:
+        self.box = box
+        self.memory = Keyspace(1_700_000_000_000_000)
+        self.number = 0
+        self.rev = self.start = 0
+
+    def run(self, script: Script[Any], keys: tuple[bytes, ...], *args: str | int) -> Any:
+        if self.box is not None:
+            return self.box.redis.eval(script.body, len(keys), *keys, *args)
+        self.memory.now += 1000
+        found = self.memory.run(script, keys, args)
+        assert not isinstance(found, ReplyError), found
+        return found
+
+    def command(self, *args: str | bytes | int) -> Any:
+        return self.box.redis.execute_command(*args) if self.box is not None else self.memory.execute(*args)
+
+    def now(self) -> int:
+        return self.box.now_us() if self.box is not None else self.memory.now
+
+    def register(self, definition: str = "d", when: str = "w") -> Any:
+        _, answer = self.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), "job", definition, when)
+        _, self.rev, last, before = answer
+        self.start = self.start or last
+        return last, before
+
+    def serve(
+        self,
+        options: Options = Options(),  # noqa: B008 - it has no state
+        *,
+        end: tuple[str, str] | None = None,
+        base: int | str = "",
+        missed: str = "",
+        ticks: tuple[int, ...] = (),
+        want: str = "",
+        number: int | None = None,
+        valid: int = 60_000,
+        hope: str = HOPE,
+    ) -> Any:
+        """About the one job: its answer; or that to the whole, if that was no answer."""
+        self.number += 1
+        ended = ("", "", "", "") if end is None else (0, end[0], end[1], "text")
+        claim = (base, missed, " ".join(map(str, ticks)))
+        head = (hope, number or self.number, self.now() // 1000 + valid, 30_000, "host")
+        args = (*head, options.slots, self.rev, options.policy, *ended, *claim, want)
+        code, *rest = self.run(SERVE, (*ALL, *JOB.serving(options.slots)), *args)
+        return rest[2] if code == 1 else [code, *rest]
+
+    def look(self, entries: int = 9) -> Any:
+        return self.run(JOBS, JOB.looking(), 10, entries)[1]
+
+    def log(self) -> list[str]:
+        """Newest first: status, attempt."""
+        lines = [entry.decode().split("\n")[0].split(" ") for entry in self.look()[5]]
+        return [f"{line[1]} {line[7]}" for line in lines]
+
+
+@pytest.fixture(params=["server", "memory"])
+def schedule(request: pytest.FixtureRequest, box: Box) -> Schedule:
+    made = Schedule(box if request.param == "server" else None)
+    made.register()
+    return made
+
+
+def granted(answer: Any) -> bool:
+    """A run was given."""
+    code, _last, _left, _queued, _cancel, _down, _early, slot, fence, *_ = answer
+    assert code == 1
+    return bool(slot >= 0 and fence)
+
+
+def test_a_tick_is_given_once_and_to_the_first(schedule: Schedule) -> None:
+    tick = schedule.start + 1
+    answer = schedule.serve(base=schedule.start, ticks=(tick,), want=T1)
+    assert granted(answer)
+    assert answer[1] == answer[9] == tick
+    assert (answer[10], answer[11]) == (1, 0)
+    assert schedule.command("GET", RUN) == T1.encode()
+    assert not granted(schedule.serve(base=schedule.start, ticks=(tick,), want=T2, hope=OTHER))
+    again = schedule.serve(base=schedule.start, ticks=(tick,), want=T1)
+    assert again[8:] == answer[8:], "the same token asks again"
+
+
+def test_no_tick_before_its_time_and_none_is_jumped_over(schedule: Schedule) -> None:
+    later = schedule.now() + 5_000_000
+    early = schedule.serve(base=schedule.start, ticks=(later,), want=T1)
+    assert early[1] == schedule.start
+    assert 4_900 < early[6] <= 5_000
+    assert not granted(schedule.serve(base=schedule.start - 7, ticks=(schedule.start + 1,), want=T1)), "it knows too little"
+
+
+def test_what_falls_due_while_it_runs(schedule: Schedule) -> None:
+    one, two, three = (schedule.start + n for n in (1, 2, 3))
+    assert granted(schedule.serve(base=schedule.start, ticks=(one,), want=T1))
+    assert not granted(schedule.serve(base=one, ticks=(two,), want=T2))
+    assert schedule.log() == ["skipped 0"]
+    waits = schedule.serve(QUEUE, base=two, ticks=(three,), want=T2)
+    assert (granted(waits), waits[3]) == (False, 1)
+    handed = schedule.serve(QUEUE, end=(T1, "ok"), want=T2)
+    assert granted(handed), "who ends one run is given the next"
+    assert (handed[5], handed[9]) == (1, three)
+    assert schedule.serve(QUEUE, end=(T1, "ok"))[5] == 0, "an end is written down once"
+    assert schedule.log() == ["ok 1", "skipped 0"]
+
+
+def test_late_ticks_run_in_order_and_those_too_late_are_missed(schedule: Schedule) -> None:
+    ticks = tuple(schedule.start + n for n in (4, 5, 6))
+    missed = f"{schedule.start + 1} {schedule.start + 3} 3"
+    first = schedule.serve(base=schedule.start, missed=missed, ticks=ticks, want=T1)
+    assert (first[9], first[3]) == (ticks[0], 2)
+    second = schedule.serve(end=(T1, "ok"), want=T2)
+    third = schedule.serve(end=(T2, "error"), want=T3)
+    assert (second[9], third[9]) == ticks[1:]
+    assert schedule.log() == ["error 1", "ok 1", "missed 0"]
+    assert b" missed %d 3 %d " % (schedule.start + 1, schedule.start + 3) in schedule.look()[5][-1]
+
+
+def test_a_run_whose_lease_has_ended_crashed(schedule: Schedule) -> None:
+    assert granted(schedule.serve(AGAIN, base=schedule.start, ticks=(schedule.start + 1,), want=T1))
+    for attempt, want in ((2, T2), (3, T3)):
+        schedule.command("DEL", RUN)
+        again = schedule.serve(AGAIN, want=want, hope=OTHER)
+        assert (granted(again), again[10]) == (True, attempt)
+    schedule.command("DEL", RUN)
+    assert not granted(schedule.serve(AGAIN, want=T1)), "not for ever"
+    assert schedule.log() == ["crashed 3", "crashed 2", "crashed 1"]
+
+
+def test_a_run_that_is_cut_short_begins_again_elsewhere_at_once(schedule: Schedule) -> None:
+    assert granted(schedule.serve(AGAIN, base=schedule.start, ticks=(schedule.start + 1,), want=T1))
+    assert schedule.serve(AGAIN, end=(T1, "again"))[3] == 1
+    again = schedule.serve(AGAIN, want=T2, hope=OTHER)
+    assert (granted(again), again[10]) == (True, 2)
+    assert schedule.serve(AGAIN, end=(T2, "back"), hope=OTHER)[3] == 1
+    assert schedule.serve(AGAIN, want=T3)[10] == 2, "one that never began"
+    assert schedule.log() == ["cancelled 1"]
+
+
+def test_keep_and_overlap(schedule: Schedule) -> None:
+    kept = Options(keep=600)
+    assert granted(schedule.serve(kept, base=schedule.start, ticks=(schedule.start + 1,), want=T1))
+    assert schedule.serve(kept, end=(T1, "ok"))[2] > 590_000
+    assert not granted(schedule.serve(kept, base=schedule.start + 1, ticks=(schedule.start + 2,), want=T2))
+    beside = Options(overlap="allow")
+    answers = [schedule.serve(beside, base=schedule.start + 2, ticks=(schedule.start + 3, schedule.start + 4), want=T2)]
+    answers.append(schedule.serve(beside, want=T3))
+    assert [answer[7] for answer in answers] == [1, 2], "slots"
+    assert answers[0][8] < answers[1][8]
+
+
+def test_a_late_copy_does_nothing(schedule: Schedule) -> None:
+    tick = schedule.start + 1
+    assert granted(schedule.serve(base=schedule.start, ticks=(tick,), want=T1))
+    before = schedule.look()
+    code, now = schedule.serve(end=(T1, "ok"), number=1)
+    assert (code, now > tick) == (0, True)
+    assert schedule.serve(end=(T1, "ok"), valid=-1)[0] == 0
+    assert [part for part in schedule.look() if not isinstance(part, list)] == [p for p in before if not isinstance(p, list)]
+
+
+def test_orders(schedule: Schedule) -> None:
+    def order(what: str, id_: str = "id") -> Any:
+        return schedule.run(ORDER, (*ALL, KEYS.jobs, JOB.job, JOB.log), what, id_, "job")
+
+    assert order("pause") == [1, 0]
+    assert not granted(schedule.serve(base=schedule.start, ticks=(schedule.start + 1,), want=T1))
+    assert order("run") == order("run") == [1, 0]
+    by_hand = schedule.serve(want=T1)
+    assert (granted(by_hand), by_hand[11], by_hand[3]) == (True, 1, 0), "once, though it was asked for twice, and it is paused"
+    assert order("cancel") == [1, 1]
+    assert schedule.serve()[4] == b"%d " % by_hand[8]
+    assert schedule.serve(end=(T1, "cancelled"))[4] == b""
+    assert order("resume") == [1, 0]
+    assert granted(schedule.serve(base=schedule.start + 1, ticks=(schedule.now() + 1,), want=T2))
+    assert schedule.log() == ["cancelled 1", "skipped 0"]
+    assert [order("run", f"id{n}")[0] for n in range(101)] == [1] * 100 + [2]
+    assert order("remove") == [1, 0]
+    assert (order("run"), schedule.look(), schedule.serve()) == ([0], [], [-1])
+
+
+def test_the_newest_word_counts(schedule: Schedule) -> None:
+    start, rev = schedule.start, schedule.rev
+    assert schedule.register() == (start, b""), "the same again"
+    assert schedule.register("other") == (start, b"d")
+    assert schedule.register("third", "when")[0] > start, "a timetable begins when it is first heard of"
+    schedule.rev, new = rev, schedule.rev
+    assert schedule.serve(base=start, want=T1)[:3] == [2, new, b"third"]
+
+
+def test_what_belongs_to_others_is_left_alone(schedule: Schedule) -> None:
+    schedule.command("DEL", JOB.log)
+    schedule.command("SET", JOB.log, "data", "EX", 60)
+    assert schedule.serve(base=schedule.start, ticks=(schedule.start + 1,), want=T1) == [-2, JOB.log, b"string"]
+    schedule.command("HSET", JOB.job, "v", "2")
+    assert schedule.serve() == [-3, b"2"]
+    schedule.command("DEL", JOB.job)
+    schedule.command("SET", JOB.job, "data", "EX", 60)
+    assert schedule.serve() == [-2, JOB.job, b"string"]
+    assert schedule.run(ORDER, (*ALL, KEYS.jobs, JOB.job, JOB.log), "run", "id", "job") == [-2, JOB.job, b"string"]
+    assert schedule.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), "job", "d", "w")[1] == [-2, JOB.job, b"string"]
+
+
+def test_who_serves_is_told_of_orders(box: Box) -> None:
+    schedule = Schedule(box)
+    schedule.register()
+    box.listen("a", "b")
+    schedule.serve()
+    schedule.serve(hope=OTHER)
+    schedule.run(ORDER, (*ALL, KEYS.jobs, JOB.job, JOB.log), "run", "id", "job")
+    assert box.heard("a") == [f"3 {HOPE}"]
+    assert box.heard("b") == [f"3 {OTHER}"]
+    assert granted(schedule.serve(AGAIN, want=T1))
+    schedule.serve(AGAIN, end=(T1, "again"))
+    assert (box.heard("a"), box.heard("b")) == ([], [f"3 {OTHER}"]), "who gives a run up knows it"
+
+
+def test_every_key_is_declared(box: Box) -> None:
+    schedule = Schedule(box)
+    with box.watched() as commands:
+        schedule.register()
+        schedule.serve(base=schedule.start, ticks=(schedule.start + 1,), want=T1)
+        schedule.run(ORDER, (*ALL, KEYS.jobs, JOB.job, JOB.log), "cancel", "id", "job")
+        schedule.serve(end=(T1, "ok"))
+        schedule.look()
+    touched = {key for command in commands for key in box.keys_in(command)}
+    assert touched <= {key.decode() for key in (*ALL, KEYS.jobs, *JOB.serving(10))}
+    assert len(touched) >= 6
+
+
+def _prepared(box: Box, *, queued: bool = False, crashed: bool = False) -> Schedule:
+    """A job that runs; with another tick behind it; without its lease."""
+    schedule = Schedule(box)
+    schedule.register()
+    schedule.serve(QUEUE, base=schedule.start, ticks=(schedule.start + 1, schedule.start + 2)[: 1 + queued], want=T1)
+    schedule.serve(QUEUE, hope=OTHER)
+    if crashed:
+        schedule.command("DEL", RUN)
+    return schedule
+
+
+def _names(*keys: bytes) -> tuple[str, ...]:
+    return tuple(key.decode() for key in keys)
+
+
+_SERVING = _names(*ALL, *JOB.serving(1))
+_ORDERED = _names(*ALL, KEYS.jobs, JOB.job, JOB.log)
+_HEAD = (token("b", 9), 9, 10**15, 30_000, "host")
+_END = (0, T1, "ok", "text")
+CASES: list[tuple[Script[Any], tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
+    (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), ("job", "d", "w"), Box.clear_keys),
+    (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), ("job", "e", "w"), _prepared),
+    (SERVE, _SERVING, (*_HEAD, 1, 0, QUEUE.policy, *_END, "", "", "", ""), partial(_prepared, queued=True)),
+    (SERVE, _SERVING, (*_HEAD, 1, 0, AGAIN.policy, "", "", "", "", "", "", "", T2), partial(_prepared, crashed=True)),
+    (SERVE, _SERVING, (*_HEAD, 1, 0, AGAIN.policy, "", "", "", "", "", "", "", T2), lambda box: box.redis.set(JOB.job, "x", 9)),
+    *((ORDER, _ORDERED, (what, "id", "job"), _prepared) for what in ("pause", "resume", "run", "cancel", "remove")),
+    (ORDER, _ORDERED, ("remove", "id", "job"), Box.clear_keys),
+    (JOBS, _names(*JOB.looking()), (10, 9), _prepared),
+    (RENEW, _names(*JOB.run(0)), (T1, 30_000, 1), _prepared),
+    (RELEASE, _names(*JOB.run(0)), (T1, "release"), _prepared),
+]
+"""Each script in situations in which it needs all that it may do: see `test_access`."""

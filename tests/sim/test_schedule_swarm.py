@@ -1,0 +1,38 @@
+"""Many seeds of a schedule, each with its own faults: every tick once, none forgotten; and enough has happened."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing import schedules
+from holdfast.testing.campaign import ENOUGH_OF_SCHEDULES, Tally, campaign
+
+HISTORIES, SECONDS = 2000, 60.0
+MANY = 20_000
+
+
+def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        ticks = sum(count for what, count in tally.counts.items() if what.startswith("tick "))
+        print(f"\n  {tally.histories} histories, {ticks} ticks; each core {tally.histories / tally.seconds:.0f} a second")
+    seeds = "; ".join(f"{what}: python -m holdfast.testing replay schedule:{seed}" for seed, what in tally.failed[:5])
+    assert tally.failed == [], seeds
+    assert tally.missing(ENOUGH_OF_SCHEDULES) == [], "too little has happened (R11)"
+
+
+def test_two_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(histories=HISTORIES, seconds=SECONDS, of="schedule")
+    assert tally.histories >= 1000
+    judge(tally, capsys)
+
+
+@pytest.mark.soak
+def test_twenty_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(first=1_000_000, histories=MANY, of="schedule")
+    assert tally.histories == MANY
+    judge(tally, capsys)
+
+
+@pytest.mark.parametrize("seed", [1, 4, 11])
+def test_a_seed_is_one_history(seed: int) -> None:
+    assert schedules.simulate(seed).history == schedules.simulate(seed).history
