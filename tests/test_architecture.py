@@ -124,7 +124,7 @@ def test_the_core_awaits_requests_and_nothing_else() -> None:
                     assert called in operations | requests, f"{relative(path)}: {ast.unparse(node)}"
 
 
-FACES = ("locks", "aio", "_face", "_lease", "decorator", "cache", "_cache", "_aio_cache")
+FACES = ("locks", "aio", "_face", "_lease", "decorator", "cache", "_cache", "_aio_cache", "_once", "_sync_once", "_aio_once")
 
 
 @pytest.mark.parametrize(
@@ -200,6 +200,7 @@ PUBLIC = {
         FairLock
         HoldfastError
         HoldfastWarning
+        InProgress
         Lease
         LeaseLost
         Lock
@@ -207,13 +208,16 @@ PUBLIC = {
         NotHeld
         QuorumError
         Redlock
+        Schedule
         ServerError
         Transaction
         TransactionConflict
         close
         declare_new
         guard
+        legacy
         locked
+        once
         transaction
         transactional
     """,
@@ -223,23 +227,27 @@ PUBLIC = {
         Lease
         Lock
         Redlock
+        Schedule
         Transaction
         close
         locked
+        once
         transaction
         transactional
     """,
     "holdfast.cache": "Cache Memoized Statistics",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
+    "holdfast.legacy": "Migrating MigratingLease TimestampLease TimestampLock",
+    "holdfast.legacy.aio": "Migrating MigratingLease TimestampLease TimestampLock",
     "holdfast.testing": "Clock Memory clock memory server",
     "holdfast.testing.checkers": "RULES Coverage Limits Violation capacity check main",
     "holdfast.testing.history": "Event FAULTS from_line merge process_of read to_line write",
     "holdfast.testing.recording": "AsyncHolding Holding Recorder Register process",
     "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
     "holdfast.errors": """
-        CommandFailed ConfigError HoldfastError HoldfastWarning LeaseLost LockTimeout NotHeld QuorumError ServerError
-        TransactionConflict
+        CommandFailed ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld QuorumError
+        ServerError TransactionConflict
     """,
 }
 LOCK = "acquire key lease locked name release"
@@ -297,6 +305,11 @@ def test_public_members(face: ModuleType) -> None:
     assert members(face.Lease) == set(LEASE.split())
 
 
+@pytest.mark.parametrize("cls", [holdfast.once, aio.once], ids=["sync", "asyncio"])
+def test_public_members_of_once(cls: type) -> None:
+    assert members(cls) == {"current", "forget", "run"}
+
+
 @pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock], ids=["sync", "asyncio"])
 def test_a_redlock_has_what_a_lock_has(cls: type) -> None:
     assert members(cls) == set(LOCK.split())
@@ -314,10 +327,11 @@ OF_ASYNCIO = {
     "asyncio.Event": "threading.Event",
     "an asyncio.Lock": "a threading.Lock",
     "``async with``": "``with``",
+    "Coroutine[Any, Any, T]": "T",
+    "Awaitable[T]": "T",
     "any task may": "any thread may",
     "redis.asyncio.Redis": "redis.Redis",
     "valkey.asyncio.Valkey": "valkey.Valkey",
-    "Awaitable[T]": "T",
     "Tasks may share": "Threads may share",
     "; a coroutine function": "; a function",
 }
@@ -327,6 +341,7 @@ STATED_DIFFERENCES = {
         "A lock belongs to an event loop while it is held or awaited, and is free to move when idle. ",
         ", by a thread, so a blocked event loop loses nothing",
     ),
+    "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
     "Lock.__exit__": (" or was cancelled because of it",),
     "Transaction.run": ("a coroutine function, ",),
 }
@@ -359,6 +374,7 @@ SYNC = {
     "Lock": locks.Lock,
     "FairLock": locks.FairLock,
     "Lease": locks.Lease,
+    "once": holdfast.once,
     "Redlock": redlock.Redlock,
     "Transaction": transactions.Transaction,
 }
@@ -444,7 +460,7 @@ def test_scripts_are_plain_text_with_declared_keys(name: str) -> None:
         command = call.split(",")[0].strip().strip("'")
         assert command in {
             "GET", "SET", "DEL", "EXISTS", "PEXPIRE", "PTTL", "TYPE", "TIME", "HGET", "HSET", "HDEL", "HMGET", "ZADD",
-            "ZREM", "ZRANGE", "ZCARD", "ZSCORE", "ZREMRANGEBYSCORE", "PUBLISH", "SPUBLISH", "PUBSUB", "INFO",
+            "ZREM", "ZRANGE", "ZCARD", "ZSCORE", "ZREMRANGEBYSCORE", "PUBLISH", "SPUBLISH", "PUBSUB", "INFO", "GETSET",
         }, f"{command}: not among the commands an administrator is asked to allow"  # fmt: skip
 
 

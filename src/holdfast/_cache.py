@@ -101,6 +101,8 @@ class BaseCache:
         prefix: str,
     ) -> None:
         self._caller = caller
+        if not prefix or not isinstance(prefix, str):
+            raise ConfigError(f"prefix must be a str that is not empty, not {prefix!r}", parameter="prefix")
         self._codec = codecs.find(codec)
         self._how = How(checked_ttl(ttl), checked_stale(stale), (), _face.checked_wait(wait), checked_busy(busy))
         self._beta = 1000 * _face.seconds(beta, "beta", 0.0, 1000.0)
@@ -110,16 +112,12 @@ class BaseCache:
         self._name = name
         self._figures = Figures()
         self._count = self._figures.count
-        make = functools.partial(
-            flight.site,
-            f"{prefix}cache:",
-            name,
-            lease=_face.seconds(lease, "lease", _face.MIN_TTL),
-            timeout=min(caller.timeout, ANSWER),
-        )
-        self._site: Callable[[str | bytes], Site] = functools.lru_cache(1024)(make)
+        self._prefix = prefix
+        self._lease = _face.seconds(lease, "lease", _face.MIN_TTL)
+        self._timeout = min(caller.timeout, ANSWER)
+        self._site: Callable[[str | bytes], Site] = functools.lru_cache(1024)(self._find)
         self._about: Callable[[str | bytes], str] = functools.lru_cache(1024)(self._named)
-        self._all = make("*")  # refuses a bad name or prefix now
+        self._all = self._find("*")  # refuses a bad name or prefix now
         """Stands for the whole cache where no key is meant."""
 
     @property
@@ -160,6 +158,11 @@ class BaseCache:
     @staticmethod
     def _templates(template: str, tags: Iterable[str]) -> tuple[str, ...]:
         return template, *checked_tags(tags)
+
+    def _find(self, key: str | bytes) -> Site:
+        if not key:
+            raise ConfigError("key must not be empty", parameter="key")
+        return flight.site(f"{self._prefix}cache:", self._name, key, lease=self._lease, timeout=self._timeout)
 
     def _named(self, key: str | bytes) -> str:
         return f"cache {self._name!r}, key {key!r}"

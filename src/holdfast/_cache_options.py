@@ -72,10 +72,11 @@ class Figures:
     def __init__(self) -> None:
         self._counts = dict.fromkeys(Statistics.__slots__, 0)
 
-    def count(self, *what: str) -> None:
+    def count(self, what: str, *more: str) -> None:
         """One more of each."""
         with _mutex:
-            for name in what:
+            self._counts[what] += 1
+            for name in more:
                 self._counts[name] += 1
 
     def now(self) -> Statistics:

@@ -9,7 +9,7 @@ On its end of file, or on SIGTERM, CMD's group is killed and DIR removed. If CMD
 CMD's code at once (128 + the signal for a signal), while a copy of it stays to remove DIR when the parent closes the
 channel: until then the logs of a server that would not start can be read.
 
-`holdfast.cli.guard` builds the guardian of ``holdfast run`` from the same parts. Only the standard library, and little
+`holdfast._guard` builds the guardian of ``holdfast run`` from the same parts. Only the standard library, and little
 of it.
 """
 

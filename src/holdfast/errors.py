@@ -2,6 +2,7 @@
 
 HoldfastError
 ├── LockTimeout (also TimeoutError)   busy for as long as we were willing to wait
+│   └── InProgress                    the same call is running already
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
@@ -47,6 +48,13 @@ class LockTimeout(HoldfastError, TimeoutError):
     """Who holds the lock, as ``host:pid (label)``; None when unknown, as with a foreign peer."""
     remaining: float | None
     """Seconds until the holder's lease ends unless renewed; None when it has no end."""
+
+
+class InProgress(LockTimeout):
+    """The same call is running already, and no result came within ``wait``. What a second click is told: try again later."""
+
+    since: float
+    """Seconds since that call began."""
 
 
 class LeaseLost(HoldfastError):

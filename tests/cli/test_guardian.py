@@ -137,7 +137,7 @@ time.sleep(60)
 PREAMBLE = """
 import os, select, signal, sys, time
 from holdfast._guardian import clock
-from holdfast.cli.guard import launch
+from holdfast._guard import launch
 
 def hear(guard, until="gone"):
     while not guard.dead:

@@ -15,6 +15,7 @@ from holdfast.errors import (
     ConfigError,
     HoldfastError,
     HoldfastWarning,
+    InProgress,
     LeaseLost,
     LockTimeout,
     NotHeld,
@@ -26,6 +27,14 @@ from holdfast.errors import (
 FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     HoldfastError: {},
     LockTimeout: {"name": "x", "key": "hf:{x}", "waited": 1.5, "holder": "host:7 (me)", "remaining": 2.5},
+    InProgress: {
+        "name": "x",
+        "key": "hf:once:{x}",
+        "waited": 0.0,
+        "holder": "host:7",
+        "remaining": 9.5,
+        "since": 3.5,
+    },
     LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
     NotHeld: {"name": "x", "key": "hf:{x}"},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
@@ -37,6 +46,7 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
 
 BESIDES: dict[type[HoldfastError], type[Exception]] = {
     LockTimeout: TimeoutError,
+    InProgress: TimeoutError,
     NotHeld: RuntimeError,
     ConfigError: ValueError,
 }

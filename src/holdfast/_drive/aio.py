@@ -16,7 +16,6 @@ from holdfast._core.requests import (
     Delist,
     Draw,
     Enlist,
-    Now,
     Outcome,
     Park,
     Run,
@@ -24,7 +23,7 @@ from holdfast._core.requests import (
     TimedOut,
     Wait,
 )
-from holdfast._drive.clock import clock
+from holdfast._drive.clock import READ, clock
 from holdfast._drive.hearing import in_tasks
 from holdfast._drive.process import Process, current
 from holdfast._drive.replicas import Replicas
@@ -99,7 +98,7 @@ class Driver:
         self.loop = asyncio.get_running_loop()
         self.stream = stream_to(endpoint)
         self._at_once: dict[type, Callable[[Any], Any]] = {
-            Now: lambda _: clock(),
+            **READ,
             Draw: lambda _: process.token(),
             Delist: self._delist,
             **tending(self, endpoint),

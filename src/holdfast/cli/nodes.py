@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.cli import output, servers
 from holdfast.cli.durations import positive_duration
 from holdfast.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _COLUMNS = ("server", "votes", "trip ms", "version", "up for s", "clock s", "locks")
 
@@ -79,7 +76,7 @@ def _show(urls: list[str], args: argparse.Namespace) -> int:
         text = json.dumps({"votes": votes, "majority": panel.majority, "exit_code": level, "servers": rows})
         print(output.clean(text))
         return level
-    _table([_COLUMNS, *(_cells(row) for row in rows)])
+    output.table([_COLUMNS, *(_cells(row) for row in rows)])
     for row in rows:
         if not row["votes"]:
             print(output.clean(f"{row['server']}: {row['why']}"))
@@ -108,9 +105,3 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         clock,
         holds,
     )
-
-
-def _table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print(output.clean("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()))

@@ -1,9 +1,13 @@
-"""What the command line says: one line each, on stderr, without passwords and without control characters."""
+"""What the command line says: lines on stderr, tables on stdout; without passwords and without control characters."""
 
 from __future__ import annotations
 
 import os
 import re
+
+TYPE_CHECKING = False  # typing is not imported: this is part of every start
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Up to the last @ of the word: a password may contain anything, and hiding too much is no harm.
 _CREDENTIALS = re.compile(r"://\S*@")
@@ -26,6 +30,13 @@ def say(text: str) -> None:
 def say_raw(text: str) -> None:
     """The same without the prefix."""
     _write(clean(text) + "\n")
+
+
+def table(rows: Sequence[Sequence[str]]) -> None:
+    """Columns, on stdout."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(clean("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()), flush=True)
 
 
 def _write(line: str) -> None:

@@ -1,6 +1,6 @@
 """``holdfast run [options] NAME -- CMD...``: a command under a lock.
 
-The order of things: options are checked, the guardian is forked (`holdfast.cli.guard`; this process has one thread and
+The order of things: options are checked, the guardian is forked (`holdfast._guard`; this process has one thread and
 holds nothing then), the lock is waited for, the command runs (`holdfast.cli.supervise`), the lock is given back.
 """
 
@@ -16,9 +16,9 @@ import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast import _guardian
+from holdfast._guard import Guard, launch, scrubbed
 from holdfast.cli import output, servers
 from holdfast.cli.durations import duration, positive_duration
-from holdfast.cli.guard import Guard, launch
 from holdfast.cli.supervise import Interrupted, Result, Signals, Supervisor, Terms
 from holdfast.cli.terminal import Terminal
 from holdfast.errors import (
@@ -32,14 +32,11 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from holdfast.cli.supervise import Lease
     from holdfast.locks import Lock
 
 TAKES_COMMAND = True
 EX_BUSY = 75
-LOCAL = "local://"
 _EPILOG = """\
 Times are seconds, or 500ms, 5m, 2h, 1d. Exit codes: the command's own, 128 + the signal that ended it; 75 the lock is
 busy, 76 the lock was lost and the command ended, 124 --max-runtime, 69 no server, 64 bad usage, 126 and 127 the command
@@ -70,8 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="end the command after this time",
     )
     add("--label", help="shown to others as the holder (default: the command's name)")
-    server = servers.add_options(parser)
-    server.add_argument("--local", action="store_true", help="this machine's own server, started when needed (local://)")
+    servers.add_options(parser, local=True)
     add("--prefix", help="of all keys on the server (default: hf:)")
     add(
         "--max-ttl",
@@ -92,7 +88,7 @@ def main(args: argparse.Namespace) -> int:
     argv = _command(args)
     _check_times(args)
     urls = _urls(args)
-    env = {**_scrubbed(os.environ, args.pass_url), "HOLDFAST_NAME": args.name}
+    env = {**scrubbed(os.environ, args.pass_url), "HOLDFAST_NAME": args.name}
     atexit.register(_die)  # registered first, so called last
     try:
         guard = launch(argv, env)
@@ -138,30 +134,10 @@ def _check_times(args: argparse.Namespace) -> None:
 
 
 def _urls(args: argparse.Namespace) -> list[str]:
-    """Where the server is, or the servers. Never falls back silently: a host that lost its setting would stop excluding the
-    others."""
-    urls = _settings(args)
+    urls = servers.settled(args, quiet=args.quiet)
     if args.max_ttl is not None and len(urls) == 1:
         args.parser.error("--max-ttl is for several servers: name them with --url, each")
     return urls
-
-
-def _settings(args: argparse.Namespace) -> list[str]:
-    if args.local:
-        return [LOCAL]
-    found = servers.urls(args, quiet=args.quiet)
-    if found:
-        return found
-    if not os.isatty(2):
-        args.parser.error("no server: set HOLDFAST_URL, or give --local for this machine's own server")
-    if not args.quiet:
-        output.say("HOLDFAST_URL is not set: using this machine's own server (local://)")
-    return [LOCAL]
-
-
-def _scrubbed(env: Mapping[str, str], pass_url: bool) -> dict[str, str]:
-    """The environment without URLs that carry a password: a command has no business with it, and may well print it."""
-    return {k: v for k, v in env.items() if k not in servers.VARIABLES or pass_url or not servers.has_password(v)}
 
 
 def _open_standard_streams() -> None:

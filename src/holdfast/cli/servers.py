@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
 
+from holdfast._guard import VARIABLES, has_password
 from holdfast.cli import output
 
-VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
+LOCAL = "local://"
 
 
-def add_options(parser: argparse.ArgumentParser) -> Any:
-    """Declare the options that `urls` reads. Returns their group, for others in their place."""
+def add_options(parser: argparse.ArgumentParser, *, local: bool = False) -> None:
+    """Declare the options that `urls` reads. ``local``: and `settled`."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--url",
@@ -22,7 +22,31 @@ def add_options(parser: argparse.ArgumentParser) -> Any:
         "--url-file hide a password",
     )
     group.add_argument("--url-file", metavar="PATH", help="file with the URL of a server in each line")
-    return group
+    if local:
+        group.add_argument("--local", action="store_true", help="this machine's own server, started when needed (local://)")
+
+
+def settled(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
+    """As `urls`, or this machine's own server. Never falls back silently: a host that lost its setting would no longer work
+    together with the others."""
+    if args.local:
+        return [LOCAL]
+    found = urls(args, quiet=quiet)
+    if found:
+        return found
+    if not os.isatty(2):
+        args.parser.error("no server: set HOLDFAST_URL, or give --local for this machine's own server")
+    if not quiet:
+        output.say("HOLDFAST_URL is not set: using this machine's own server (local://)")
+    return [LOCAL]
+
+
+def one(args: argparse.Namespace, *, quiet: bool = False) -> str:
+    """As `settled`, where several are too many."""
+    found = settled(args, quiet=quiet)
+    if len(found) > 1:
+        args.parser.error("one server is needed here, several were given")
+    return found[0]
 
 
 def urls(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
@@ -53,8 +77,3 @@ def _of_file(args: argparse.Namespace) -> list[str]:
     if not found:
         args.parser.error(f"--url-file {args.url_file}: there is no URL in it")
     return found
-
-
-def has_password(urls: str) -> bool:
-    """Whether one of these seems to carry one; in doubt, yes."""
-    return any(":" in url.partition("://")[2].rpartition("@")[0] or "password=" in url for url in urls.split())

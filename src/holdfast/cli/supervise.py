@@ -1,6 +1,6 @@
 """While the command runs: its signals, its terminal, its lease. What ``holdfast run`` does between acquire and release.
 
-The guardian (`holdfast.cli.guard`) starts the command and ends it in time. This side tells it how long the lease lasts,
+The guardian (`holdfast._guard`) starts the command and ends it in time. This side tells it how long the lease lasts,
 decides what a loss means, and stands behind it: should the guardian itself be killed or stopped, the group is killed
 from here.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from holdfast.cli.guard import Guard
+    from holdfast._guard import Guard
     from holdfast.cli.terminal import Terminal
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)

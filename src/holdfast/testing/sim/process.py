@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast._core.board import Board
+from holdfast._core.crowd import Crowd, Meet
 from holdfast._core.gate import Gate
 from holdfast._core.node import Node
 from holdfast._core.renewing import Tenure
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from holdfast._core.hearing import Hopeful
     from holdfast._wire.endpoint import Endpoint
-    from holdfast.testing.sim.lock import Lease
     from holdfast.testing.sim.server import Server
     from holdfast.testing.sim.worker import Worker
     from holdfast.testing.sim.world import Entry, World
@@ -43,13 +43,28 @@ GOODBYE = 0.5
 NO_MUTEX: AbstractContextManager[object] = nullcontext()
 
 
+class Told(Protocol):
+    """A lease whose end is told to the history."""
+
+    def tell(self) -> None:
+        """Write down until when it is believed now, where that has changed."""
+
+
 class Process:
     """One client process and its keeper, on one server."""
 
     mutex = NO_MUTEX
 
     def __init__(
-        self, world: World, server: Server, name: str, *, face: Face = "threads", offset: float = 0.0, rate: float = 1.0
+        self,
+        world: World,
+        server: Server,
+        name: str,
+        *,
+        face: Face = "threads",
+        offset: float = 0.0,
+        rate: float = 1.0,
+        ahead: float = 0.0,
     ) -> None:
         self.world = world
         self.server = server
@@ -70,10 +85,12 @@ class Process:
         """Servers to which messages take longer, and by how many seconds."""
         self._base = EPOCH + offset
         self._rate = rate
+        self.ahead = ahead
+        """Seconds by which the clock of its machine is ahead of the true time: what people and NTP set."""
         self._wake_at = INFINITY
         self._wake: Entry | None = None
         self._shared: dict[Server, Wire] = {}
-        self.leases: dict[Lease, float] = {}
+        self.leases: dict[Told, float] = {}
         """Those whose end is told to the history, each with the deadline that was told last."""
         self.calls: deque[Callable[[], None]] = deque()
         """What the keeper is to do in its next turn."""
@@ -82,10 +99,12 @@ class Process:
         self.nodes: dict[Server, Node] = {server: self.node}
         self._board: Board | None = None
         self._gates: dict[bytes, Gate] = {}
-        self.tending: dict[type, Callable[[Any], None]] = {
+        self.crowds: dict[bytes, Crowd] = {}
+        self.tending: dict[type, Callable[[Any], Any]] = {
             Tend: lambda request: self._tend(request.held),
             Leave: lambda request: self.node.renewing.forget(request.tenure.token),
             Send: lambda request: self.node.insist(request.call, request.until),
+            Meet: lambda request: self.crowds.setdefault(request.key, Crowd(self.mutex)),
         }
         """What its workers leave to the keeper."""
         world.processes.append(self)
@@ -94,6 +113,10 @@ class Process:
 
     def clock(self) -> float:
         return self._base + (self.world.now - EPOCH) * self._rate
+
+    def wall(self) -> float:
+        """What the clock of its machine shows."""
+        return self.world.now + self.ahead
 
     def true(self, local: float) -> float:
         """The true time at which its clock shows ``local``."""

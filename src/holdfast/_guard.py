@@ -1,4 +1,4 @@
-"""The guardian of ``holdfast run``: `launch` forks it, `Guard` is the parent's end, `_Guardian` runs over there.
+"""The guardian of a command: `launch` forks it, `spawn` starts it as a program, `Guard` is the parent's end, `_Guardian` is it.
 
 It is a dead man's switch. The parent tells it when the lease ends, again with each renewal; when that time comes
 without a newer one - the server is gone, or the parent is stopped, swapped out, or hung - it ends the command by
@@ -12,6 +12,7 @@ import math
 import os
 import select
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 from holdfast import _guardian
@@ -24,6 +25,20 @@ SETTLE = 0.5
 """Seconds that processes which outlive the command have to end by themselves, as ``tee`` at the end of a pipe does."""
 
 _POLL = 0.25  # seconds: timers of poll() stop while the machine is suspended, leases do not, so look again this often
+
+
+VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
+"""Of the environment: where the server is, or the servers."""
+
+
+def has_password(urls: str) -> bool:
+    """Whether one of these seems to carry one; in doubt, yes."""
+    return any(":" in url.partition("://")[2].rpartition("@")[0] or "password=" in url for url in urls.split())
+
+
+def scrubbed(env: Mapping[str, str], pass_url: bool = False) -> dict[str, str]:
+    """The environment without URLs that carry a password: a command has no business with it, and may well print it."""
+    return {k: v for k, v in env.items() if k not in VARIABLES or pass_url or not has_password(v)}
 
 
 class Guard:
@@ -112,14 +127,8 @@ def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
     It has a process group of its own (``kill -9 -PGID`` of the parent's job spares it), in the same session (or the
     command could not use the terminal), and ignores every signal that can be ignored.
     """
-    import socket
-
-    # Python itself ignores PIPE and XFSZ. What else is ignored was somebody's wish, as with nohup, and stays so.
-    pythons = {signal.SIGPIPE, getattr(signal, "SIGXFSZ", signal.SIGPIPE)}
-    ignored = {s for s in _guardian.MASKABLE if s not in pythons and signal.getsignal(s) is signal.SIG_IGN}
-    ours, theirs = (end.detach() for end in socket.socketpair())
-    os.set_blocking(ours, False)
-    os.set_blocking(theirs, False)
+    ignored = _ignored()
+    ours, theirs = _channel()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         pid = os.fork()
@@ -133,6 +142,61 @@ def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(theirs)
     return Guard(ours, pid)
+
+
+def spawn(argv: Sequence[str], env: Mapping[str, str], *, output: int, directory: str | None = None) -> Guard:
+    """The same for a process with threads, which must not go on in a fork of itself: the guardian is a program, 20 ms later.
+
+    The command's stdin is empty, its stdout and stderr are ``output``; it starts in ``directory``. Raises OSError.
+    """
+    import subprocess
+
+    ours, theirs = _channel()
+    home = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120 (pathlib imports slowly)
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _PROGRAM, home, str(theirs), *argv],
+            env=env,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[theirs],
+            process_group=0,
+        )
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+    process.returncode = 0  # `Guard.close` waits for it
+    return Guard(ours, process.pid)
+
+
+_PROGRAM = "import sys; sys.path.append(sys.argv[1]); from holdfast import _guard; _guard.program(*sys.argv[2:])"
+
+
+def program(channel: str, *argv: str) -> NoReturn:
+    """Of the process that `spawn` starts."""
+    ignored = _ignored()
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    os.set_inheritable(int(channel), False)
+    _serve(int(channel), argv, os.environ, ignored)
+
+
+def _ignored() -> set[int]:
+    """Python itself ignores PIPE and XFSZ. What else is ignored was somebody's wish, as with nohup, and stays so."""
+    pythons = {signal.SIGPIPE, getattr(signal, "SIGXFSZ", signal.SIGPIPE)}
+    return {s for s in _guardian.MASKABLE if s not in pythons and signal.getsignal(s) is signal.SIG_IGN}
+
+
+def _channel() -> tuple[int, int]:
+    import socket
+
+    ours, theirs = (end.detach() for end in socket.socketpair())
+    os.set_blocking(ours, False)
+    os.set_blocking(theirs, False)
+    return ours, theirs
 
 
 def _serve(channel: int, argv: Sequence[str], env: Mapping[str, str], ignored: Collection[int]) -> NoReturn:

@@ -1,0 +1,238 @@
+"""A job of a schedule on its server: its options, its keys, and what the scripts answer about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+from holdfast._core.attempt import Spec, answer_within, milliseconds
+from holdfast._core.names import encoded, side_key
+from holdfast._lua import Script
+
+BESIDE = 10
+"""Runs of a job that may overlap, where it allows that at all."""
+
+ATTEMPTS = 3
+"""Times that a tick is run, where each run of it crashes."""
+
+QUEUE = 100
+"""What may wait to be run, of one job."""
+
+
+class When(Protocol):
+    """A timetable."""
+
+    def after(self, t: float, /) -> float:
+        """The first tick later than ``t``, both in Unix seconds; inf if there is none."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the runs of a job go; times in seconds."""
+
+    ttl: float = 30.0
+    """The lease of a run, renewed while it runs: for so long a crashed runner blocks the next."""
+    keep: float = 0.0
+    """From its start, a run counts as running for so long at least."""
+    overlap: Literal["skip", "queue", "allow"] = "skip"
+    """A tick that falls due while the job runs is skipped, waits in a queue, or runs beside (ten at most)."""
+    misfire: Literal["skip", "once", "all"] = "once"
+    """Of the ticks that are later than `grace`, none is run, the latest, or all (the latest hundred at most)."""
+    grace: float = 10.0
+    """A tick that is at most so late runs as if nothing had happened."""
+    on_crash: Literal["leave", "again"] = "leave"
+    """A run whose process dies is left at that, or begun again elsewhere, three times in all."""
+    max_runtime: float | None = None
+    """After so long a run is ended: a coroutine is cancelled, a command terminated, a function told."""
+    on: tuple[str, ...] = ()
+    """Labels: it runs only where the schedule has one of these."""
+    history: int = 50
+    """Runs that are remembered."""
+
+    @property
+    def slots(self) -> int:
+        """Runs that may go on at the same time."""
+        return BESIDE if self.overlap == "allow" else 1
+
+    @property
+    def policy(self) -> str:
+        """What the script has to know of them."""
+        again = int(self.on_crash == "again")
+        return f"{self.overlap} {again} {int(self.keep * 1000)} {milliseconds(self.ttl)} {self.history}"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of a schedule, all in one slot of a Cluster."""
+
+    base: bytes
+    serving: bytes
+    jobs: bytes
+
+    @classmethod
+    def of(cls, schedule: str | bytes) -> Keys:
+        """Raises ConfigError for a name that cannot be one."""
+        base = b"hf:schedule:{" + encoded(schedule, "name") + b"}"
+        return cls(base, base + b":serving", base + b":jobs")
+
+    def job(self, name: str) -> JobKeys:
+        """Those of a job. Raises ConfigError."""
+        return JobKeys(self.base, encoded(name, "name of a job").replace(b":", b"%3A"))
+
+
+@dataclass(frozen=True)
+class JobKeys:
+    """The keys of a job."""
+
+    base: bytes
+    name: bytes
+
+    @property
+    def job(self) -> bytes:
+        return self.base + b":job:" + self.name
+
+    @property
+    def log(self) -> bytes:
+        return self.base + b":log:" + self.name
+
+    def run(self, slot: int) -> tuple[bytes, bytes, bytes]:
+        """The lease of a run: as those of a lock."""
+        run = self.base + b":run:" + self.name + (b":%d" % slot if slot else b"")
+        return run, side_key(run, b"state"), side_key(run, b"queue")
+
+    def serving(self, slots: int) -> tuple[bytes, ...]:
+        """Those that `_lua/serve.lua` wants."""
+        return (self.job, self.log, *(key for slot in range(slots) for key in self.run(slot)))
+
+    def looking(self) -> tuple[bytes, ...]:
+        """Those that `_lua/jobs.lua` wants."""
+        return (self.job, self.log, *(self.run(slot)[0] for slot in range(BESIDE)))
+
+
+class Answered(NamedTuple):
+    """What `_lua/serve.lua` says about a job."""
+
+    last: int
+    """The last tick that was dealt with (server us)."""
+    left: int
+    """The lease of a run that goes on, in ms; -1: none does."""
+    queued: int
+    cancel: str
+    """Fences of the runs that are to be ended."""
+    taken_down: bool
+    """The end of a run is written down."""
+    early: int
+    """Milliseconds until the first tick that was asked for too early."""
+    slot: int = -1
+    """Of the run that was granted."""
+    fence: int = 0
+    scheduled: int = 0
+    attempt: int = 1
+    by_hand: bool = False
+
+
+class Changed(NamedTuple):
+    """The job is something else by now."""
+
+    revision: int
+    definition: bytes
+    last: int
+
+
+class Unheard(NamedTuple):
+    """The server knows no such job."""
+
+
+class Unusable(NamedTuple):
+    """Something else is where the job should be."""
+
+    why: str
+
+
+class Late(NamedTuple):
+    """The server has seen a later request of this process: this one was a copy of an earlier one."""
+
+    now: int
+
+
+class Registered(NamedTuple):
+    revision: int
+    last: int
+    before: bytes
+    """What the job was, if that was something else."""
+
+
+@dataclass
+class Served:
+    """What `_lua/serve.lua` answers: the server's time (us), how often something was changed by hand, and about each job."""
+
+    now: int
+    changes: int
+    answers: list[Answered | Changed | Unheard | Unusable] = field(default_factory=list)
+
+
+def _refusal(raw: list[object]) -> Unusable:
+    match raw:
+        case [-2, bytes(key), bytes(kind)]:
+            return Unusable(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}, nothing of a schedule")
+        case [-3, bytes(version)]:
+            return Unusable(f"its data has format {version.decode(errors='replace')!r}, this release knows format 1")
+        case [-4, bytes(message)]:
+            return Unusable(message.decode(errors="replace"))
+    return Unusable(f"unexpected answer {raw!r}")
+
+
+def _read_one(raw: list[object]) -> Answered | Changed | Unheard | Unusable:
+    match raw:
+        case [1, int(last), int(left), int(queued), bytes(cancel), int(taken), int(early), int(slot), *run]:
+            fence, scheduled, attempt, by_hand = run
+            return Answered(
+                last, left, queued, cancel.decode(), taken == 1, early, slot,
+                int(str(fence)), int(str(scheduled)), int(str(attempt)), by_hand == 1,
+            )  # fmt: skip
+        case [2, int(revision), bytes(definition), int(last)]:
+            return Changed(revision, definition, last)
+        case [-1]:
+            return Unheard()
+    return _refusal(raw)
+
+
+def _read_serve(raw: object) -> Served | Late | Unusable:
+    assert isinstance(raw, list)
+    match raw:
+        case [1, int(now), int(changes), *answers]:
+            return Served(now, changes, [_read_one(answer) for answer in answers])
+        case [0, int(now)]:
+            return Late(now)
+    return _refusal(raw)
+
+
+def _read_register(raw: object) -> tuple[int, list[Registered | Unusable]]:
+    assert isinstance(raw, list)
+    now, *answers = raw
+    read: list[Registered | Unusable] = []
+    for answer in answers:
+        match answer:
+            case [1, int(revision), int(last), bytes(before)]:
+                read.append(Registered(revision, last, before))
+            case _:
+                read.append(_refusal(answer))
+    return now, read
+
+
+def _read_list(raw: object) -> list[object]:
+    assert isinstance(raw, list)
+    return raw
+
+
+SERVE: Script[Served | Late | Unusable] = Script("serve", _read_serve)
+REGISTER: Script[tuple[int, list[Registered | Unusable]]] = Script("register", _read_register)
+ORDER: Script[list[object]] = Script("order", _read_list)
+JOBS: Script[list[object]] = Script("jobs", _read_list)
+
+
+def run_spec(job: str, keys: tuple[bytes, bytes, bytes], options: Options, longest_answer: float, patience: float) -> Spec:
+    """The lock that a run of a job is, for whom renews it. ``patience``: seconds beyond `Options.max_runtime`."""
+    limit = None if options.max_runtime is None else options.max_runtime + patience
+    timeout = min(longest_answer, answer_within(options.ttl))
+    return Spec(name=job, keys=keys, ttl=options.ttl, renew=True, max_hold=limit, timeout=timeout)

@@ -1,0 +1,104 @@
+"""What anybody may ask about a schedule, and want of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast._core.insist import insist
+from holdfast._core.jobs import BESIDE, JOBS, ORDER, Keys
+from holdfast._core.requests import Command, Draw, Run
+
+BATCH = 50
+"""Jobs in one request."""
+
+
+class RunFacts(NamedTuple):
+    """A run that goes on, times in us of the server's clock."""
+
+    scheduled: int
+    attempt: int
+    started: int
+    fence: int
+    by_hand: bool
+    host: str
+    left: int
+    """Milliseconds of its lease; -1: it has run out."""
+
+
+class Entry(NamedTuple):
+    """An entry of the log, times in us."""
+
+    status: str
+    scheduled: int
+    ticks: int
+    until: int
+    started: int
+    ended: int
+    attempt: int
+    fence: int
+    host: str
+    text: str
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """What the server knows of a job."""
+
+    name: str
+    definition: bytes
+    last: int
+    paused: bool
+    queued: int
+    running: tuple[RunFacts, ...]
+    entries: tuple[Entry, ...]
+
+
+def _run(raw: object, left: object) -> RunFacts:
+    scheduled, attempt, started, fence, kind, host = _text(raw).split(" ", 5)
+    return RunFacts(int(scheduled), int(attempt), int(started), int(fence), kind == "h", host, int(str(left)))
+
+
+def _entry(raw: object) -> Entry:
+    head, host, text = _text(raw).split("\n", 2)
+    _, status, *numbers = head.split(" ")
+    scheduled, ticks, until, started, ended, attempt, fence = map(int, numbers)
+    return Entry(status, scheduled, ticks, until, started, ended, attempt, fence, host, text)
+
+
+def _text(raw: object) -> str:
+    assert isinstance(raw, bytes)
+    return raw.decode(errors="replace")
+
+
+def facts(name: str, raw: object) -> JobFacts | None:
+    match raw:
+        case [bytes(definition), int(last), int(paused), int(queued), [*runs], [*entries]]:
+            running = tuple(_run(run, left) for run, left in zip(runs[::2], runs[1::2], strict=True))
+            return JobFacts(name, definition, last, paused == 1, queued, running, tuple(map(_entry, entries)))
+    return None
+
+
+async def jobs_of(keys: Keys, timeout: float) -> list[str]:
+    """Names of all jobs of a schedule. Raises WireError."""
+    found = (await insist(Command(("ZRANGE", keys.jobs, 0, -1), timeout))).value
+    return sorted(_text(name) if isinstance(name, bytes) else str(name) for name in found)
+
+
+async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> list[JobFacts]:
+    """What is known of these jobs, with so many entries of their logs, newest first. Raises WireError."""
+    found: list[JobFacts] = []
+    for at in range(0, len(names), BATCH):
+        batch = names[at : at + BATCH]
+        wanted = tuple(key for name in batch for key in keys.job(name).looking())
+        answer = (await insist(Run(JOBS, wanted, (BESIDE, entries), timeout))).value
+        found += [known for name, raw in zip(batch, answer[1:], strict=True) if (known := facts(name, raw)) is not None]
+    return found
+
+
+async def order(keys: Keys, job: str, what: str, timeout: float) -> list[object]:
+    """Want something of a job, see `_lua/order.lua`. Raises WireError."""
+    its = keys.job(job)
+    request = await Draw()
+    call = Run(ORDER, (keys.base, keys.serving, keys.jobs, its.job, its.log), (what, request, job), timeout)
+    return (await insist(call)).value

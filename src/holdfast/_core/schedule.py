@@ -1,0 +1,83 @@
+"""Serving a schedule: which ticks to claim when, what came of it, which runs to begin and to end.
+
+Every process that serves a schedule claims each tick when it is due, in one request for all its jobs; the server gives it to
+the first. All times of ticks are the server's: a process knows it from the last answer, plus what has passed since by its own
+monotonic clock. As the answer was some time on its way, that is never ahead: nobody comes too early, however wrong
+his wall clock is, and who comes late is refused, because a tick is named by its scheduled time.
+
+`_core.book` is the state, and `turn` the operation that is driven again and again. What it answers is for the face to do, which
+begins runs, in threads or tasks, and says `Book.end` when they have ended.
+"""
+
+from __future__ import annotations
+
+from holdfast._core.book import BATCH, HERE, Book
+from holdfast._core.hearing import Hark, Withdraw, listen
+from holdfast._core.jobs import REGISTER
+from holdfast._core.requests import Draw, Now, Run, WireError
+from holdfast._core.seats import Todo
+
+
+async def register(book: Book) -> None:
+    """Make its jobs known. Raises WireError."""
+    while seats := book.unregistered()[:BATCH]:
+        keys = (book.keys.base, book.keys.serving, book.keys.jobs, *(seat.keys.job for seat in seats))
+        args = [arg for seat in seats for arg in (seat.name, seat.definition, seat.timetable)]
+        answer = await Run(REGISTER, keys, tuple(args), book.timeout)
+        book.learn(answer.value[0], answer.came)
+        book.registered(seats, answer.value[1])
+
+
+async def begin(book: Book) -> None:
+    """Before the first `turn`, and when that is to begin anew in another loop. Raises WireError."""
+    await register(book)
+    book.listener = await listen(await Now() + 1.0)
+
+
+async def turn(book: Book) -> list[Todo] | None:
+    """Ask and wait, until there is something for the face to do. None: the book is done; `Withdraw` its listener."""
+    while True:
+        now = await Now()
+        book.look_around(now)
+        if book.todo:
+            todo, book.todo = book.todo, []
+            return todo
+        try:
+            if not await ask(book, now):
+                if book.done:
+                    return None
+                await _wait(book)
+        except WireError as error:
+            book.failed(error, await Now())
+
+
+async def ask(book: Book, now: float) -> bool:
+    """Ask what there is to ask. Raises WireError."""
+    if book.unregistered() and now >= book.retry_at:
+        await register(book)
+        return True
+    items = book.gather(now)
+    if items is None:
+        return False
+    room = book.room
+    for item in sorted(items, key=lambda item: item.end is not None):  # whose run has just ended can wait for others
+        if not item.token and room > 0:
+            item.token, room = await Draw(), room - 1
+    call = book.request(items, now)
+    book.answered(await call)
+    return True
+
+
+async def _wait(book: Book) -> None:
+    listener = book.listener
+    if not listener.hints:
+        await Hark(listener, book.next_at())
+    told = listener.hints - {HERE}
+    listener.hints.clear()
+    if told:
+        book.beat_at = 0.0  # whatever there is to look at, the next answer says so
+
+
+async def leave(book: Book) -> None:
+    """Be told nothing any more."""
+    await Withdraw(book.listener)

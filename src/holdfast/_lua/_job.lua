@@ -1,0 +1,54 @@
+-- Shared by the scripts of a schedule. Stands behind _state and _queue.
+--
+-- base (hash):     v = format version, changes = how often something was changed by hand, seq:<hope> = number of the last
+--                  request of that process
+-- serving (zset):  hope of each process that serves the schedule -> until when that counts (server ms)
+-- job (hash):      v, def = what it is, rev = when that was changed last (server us), last = its last tick that was dealt with
+--                  (server us), fence = last of the numbers issued, paused, resumed = when that ended last, cancel = fences of the runs to be ended, orders = ids
+--                  of what was asked for by hand, queued = what is to run: '<scheduled>/<attempt>/<t: a tick, h: by hand> ' of each,
+--                  run:<slot> = '<token> <scheduled> <attempt> <started> <fence> <t or h> <host>' of each that runs
+-- log (hash):      n = entries there have been, size = how many are kept, <number % size> = '<number> <status> <scheduled> <ticks> <last of them>
+--                  <started> <ended> <attempt> <fence>\n<host>\n<text>'; times in server us
+-- run (string):    the lease of a run, as that of a lock, with a state beside it
+local KEEP_JOB = 8640000000  -- ms a schedule outlives its last use: a hundred days
+local ATTEMPTS = 3  -- runs of one tick, where each of them crashes
+local QUEUE = 100  -- what waits to be run, of one job
+local FORGET = 60000  -- ms after which the last number of a process that serves no more is forgotten
+
+-- Writes an entry, over the oldest. Ticks that were not run for one reason, one after the other, have one entry together.
+local function write(log, size, status, scheduled, count, last, rest)
+  local n = tonumber(redis.call('HGET', log, 'n') or 0)
+  if n > 0 and (status == 'skipped' or status == 'missed') then
+    local before = redis.call('HGET', log, (n - 1) % size)
+    local number, from, ticks, what = string.match(before or '', '^(%d+) ' .. status .. ' (%d+) (%d+) %d+ (.*)$')
+    if number and tonumber(number) == n - 1 and what == rest then
+      scheduled, count, n = from, ticks + count, n - 1
+    end
+  end
+  redis.call('HSET', log, 'n', n + 1, 'size', size, n % size, integer(n) .. ' ' .. status .. ' ' .. scheduled .. ' '
+    .. integer(count) .. ' ' .. last .. ' ' .. rest)
+  redis.call('PEXPIRE', log, KEEP_JOB)
+end
+
+-- Tells all processes that serve the schedule, but this one, to look.
+local function tell(base, serving, now_ms, me)
+  local line = redis.call('ZRANGE', serving, 0, -1, 'WITHSCORES')
+  for i = 1, #line, 2 do
+    local hope, deadline = line[i], tonumber(line[i + 1])
+    if deadline + FORGET < now_ms then
+      redis.call('ZREM', serving, hope)
+      redis.call('HDEL', base, 'seq:' .. hope)
+    elseif deadline >= now_ms and hope ~= me then
+      publish('hf:inbox:' .. string.match(hope, '^[^.]+'), '3 ' .. hope)
+    end
+  end
+end
+
+local function stay(base, serving)
+  redis.call('PEXPIRE', base, KEEP_JOB)
+  redis.call('PEXPIRE', serving, KEEP_JOB)
+end
+
+local function changed(base, count)
+  redis.call('HSET', base, 'v', '1', 'changes', integer((count or 0) + 1))
+end

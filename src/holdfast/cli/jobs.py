@@ -1,0 +1,119 @@
+"""``holdfast jobs``: the jobs of a schedule as the server knows them; pausing them, and running them by hand."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli import output, servers
+from holdfast.errors import ConfigError, ServerError
+
+if TYPE_CHECKING:
+    from holdfast.schedule.jobs import JobStatus, Record
+    from holdfast.schedule.threads import Schedule
+
+_COLUMNS = ("job", "when", "next (UTC)", "last tick (UTC)", "took", "result", "on", "now")
+_HISTORY = ("tick (UTC)", "status", "took", "on", "attempt", "fence", "text")
+_ORDERS = {
+    "pause": ("pause", "paused"),
+    "resume": ("resume", "goes on"),
+    "run": ("run_now", "is to run now"),
+    "cancel": ("cancel", "its runs are to end"),
+    "remove": ("remove", "forgotten"),
+}
+"""Actions: the method of `Schedule`, and what is said of the job then."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.usage = "holdfast jobs [options] [history|pause|resume|run|cancel|remove JOB]"
+    parser.epilog = "Exit codes: 0 done, 64 bad usage or no such job, 69 no server."
+    parser.add_argument(
+        "action", nargs="?", choices=("history", *_ORDERS), metavar="ACTION", help="what to do; without: list all"
+    )
+    parser.add_argument("job", nargs="?", metavar="JOB", help="to which")
+    parser.add_argument("--schedule", metavar="NAME", default="default", help="whose jobs (default: default)")
+    parser.add_argument("--limit", metavar="N", type=int, default=20, help="history: entries at most (default: 20)")
+    servers.add_options(parser, local=True)
+    parser.add_argument("--json", action="store_true", help="answer in JSON")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run it; returns the exit code."""
+    if args.action and not args.job:
+        args.parser.error(f"{args.action} which job?")
+    url = servers.one(args)
+    try:
+        from holdfast.schedule.threads import Schedule
+
+        return _act(Schedule(url, args.schedule), args)
+    except ConfigError as error:
+        output.say(f"jobs: {error}")
+        return output.EX_USAGE
+    except ServerError as error:
+        output.say(f"jobs: {error}")
+        return output.EX_UNAVAILABLE
+
+
+def _act(schedule: Schedule, args: argparse.Namespace) -> int:
+    if args.action == "history":
+        found = schedule.history(args.job, args.limit)
+        _show([dataclasses.asdict(record) for record in found], (_HISTORY, [_entry(record) for record in found]), args)
+    elif args.action:
+        method, done = _ORDERS[args.action]
+        getattr(schedule, method)(args.job)
+        print(output.clean(json.dumps({"job": args.job, "done": args.action}) if args.json else f"{args.job}: {done}"))
+    else:
+        jobs = schedule.status()
+        _show([_facts(job) for job in jobs], (_COLUMNS, [_row(job) for job in jobs]), args)
+    return 0
+
+
+def _show(facts: list[dict[str, Any]], table: tuple[tuple[str, ...], list[tuple[str, ...]]], args: argparse.Namespace) -> None:
+    head, rows = table
+    if args.json:
+        print(output.clean(json.dumps(facts)))
+    elif rows:
+        output.table([head, *rows])
+    else:
+        print(output.clean(f"there are no {'runs of it' if args.action else 'jobs'} in schedule {args.schedule!r}"))
+
+
+def _facts(job: JobStatus) -> dict[str, Any]:
+    return {**dataclasses.asdict(job), "last": job.last and {**dataclasses.asdict(job.last), "duration": job.last.duration}}
+
+
+def _row(job: JobStatus) -> tuple[str, ...]:
+    now = [f"since {_moment(run.started)} on {run.host}" for run in job.running]
+    now += [f"{job.queued} waiting"] * bool(job.queued) + ["paused"] * job.paused
+    last = job.last
+    about = (_moment(last.scheduled), _took(last), _short(last), last.host or "-") if last else ("-",) * 4
+    return (job.name, job.when, "-" if job.next is None else _moment(job.next), *about, ", ".join(now) or "-")
+
+
+def _entry(record: Record) -> tuple[str, ...]:
+    tick = _moment(record.scheduled) + (f" and {record.count - 1} more" if record.count > 1 else "")
+    text = _line(record.error or record.result)
+    return (tick, record.status, _took(record), record.host or "-", str(record.attempt), str(record.fence or "-"), text)
+
+
+def _moment(t: float) -> str:
+    shown = datetime.fromtimestamp(t, UTC)
+    return f"{shown:%Y-%m-%d %H:%M:%S}" + (f".{shown.microsecond // 1000:03d}" if shown.microsecond >= 1000 else "")
+
+
+def _took(record: Record) -> str:
+    return f"{record.duration:.1f} s" if record.ended else "-"
+
+
+def _short(record: Record) -> str:
+    text = _line(record.error) if record.status != "ok" else ""
+    return f"{record.status}: {text}" if text else record.status
+
+
+def _line(text: str, longest: int = 60) -> str:
+    line = " | ".join(part.strip() for part in text.splitlines() if part.strip())
+    return line if len(line) <= longest else line[: longest - 1] + "…"

@@ -1,0 +1,198 @@
+"""``holdfast schedule FILE.toml`` or ``MODULE:object``: serve the jobs of a schedule, together with all who serve them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import inspect
+import logging
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import holdfast
+from holdfast.cli import output, servers
+from holdfast.cli.durations import duration
+from holdfast.errors import ConfigError, HoldfastWarning, ServerError
+from holdfast.schedule.command import Command, CommandFailed
+from holdfast.schedule.run import Cancelled
+
+if TYPE_CHECKING:
+    from holdfast.schedule import Run, Timetable, threads
+    from holdfast.schedule.jobs import BaseSchedule
+
+_EPILOG = """\
+Run it on as many machines as you like: each tick runs once, on one of them. SIGTERM or SIGINT: no more ticks, running jobs
+have --wait to finish, then they are ended; with a second signal, at once. Exit codes: 0 stopped by a signal, 64 bad
+usage, 69 no server at the start."""
+
+
+_OURS = os.path.dirname(holdfast.__file__)  # noqa: PTH120
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.usage = "holdfast schedule [options] FILE.toml|MODULE:object"
+    parser.epilog = _EPILOG
+    add = parser.add_argument
+    add(
+        "target",
+        metavar="TARGET",
+        help="a TOML file of jobs, or a holdfast.Schedule (or one of holdfast.aio) by its import path",
+    )
+    servers.add_options(parser, local=True)
+    add("--name", help="of the schedule: those who serve the same one share its jobs (default: the file's, or default)")
+    add("--label", action="append", default=[], help="this host serves jobs with on = LABEL; several times for several")
+    add("--wait", metavar="TIME", type=duration, default=10.0, help="at the end, for jobs that run (default: 10)")
+    add("--check", action="store_true", help="say when each job is due next, by this machine's clock, and exit; asks no server")
+    loudness = parser.add_mutually_exclusive_group()
+    loudness.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    loudness.add_argument("-v", "--verbose", action="store_true", help="say what the commands print, too")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run it; returns the exit code."""
+    warnings.simplefilter("ignore")
+    warnings.simplefilter("once", HoldfastWarning)
+    warnings.showwarning = lambda message, *_, **__: output.say(str(message))
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    try:
+        schedule = _of_file(args) if args.target.endswith(".toml") else _of_module(args)
+        return _check(schedule) if args.check else _serve(schedule, args)
+    except ConfigError as error:
+        output.say(f"schedule: {error}")
+        return output.EX_USAGE
+    except ServerError as error:
+        output.say(f"schedule: {error}")
+        return output.EX_UNAVAILABLE
+
+
+def _of_file(args: argparse.Namespace) -> threads.Schedule:
+    from holdfast.schedule import Schedule
+    from holdfast.schedule.file import read
+
+    plan = read(args.target)
+    url = "redis://nobody.is.asked" if args.check else servers.one(args, quiet=args.quiet)
+    options = {} if plan.limit is None else {"limit": plan.limit}
+    schedule = Schedule(url, args.name or plan.name, labels=[*plan.labels, *args.label], **options)
+    for job in plan.jobs:
+        if isinstance(job.what, Command) and args.verbose:
+            job.what.echo = functools.partial(_echo, job.name)
+        schedule.add(job.what if args.quiet else told(job.name, job.what), job.when, name=job.name, **job.options)
+    return schedule
+
+
+def _of_module(args: argparse.Namespace) -> BaseSchedule:
+    from holdfast.schedule.file import imported
+    from holdfast.schedule.jobs import BaseSchedule
+
+    for option in ("url", "url_file", "local", "name", "label"):
+        if getattr(args, option):
+            args.parser.error(f"--{option.replace('_', '-')} is for files: a schedule in a module says so itself")
+    found = imported(args.target)
+    if not isinstance(found, BaseSchedule):
+        raise ConfigError(f"{args.target!r} is a {type(found).__name__}, not a holdfast.Schedule", parameter="target")
+    return found
+
+
+def _check(schedule: BaseSchedule) -> int:
+    now = time.time()
+    rows = [(job.name, str(job.when), _moments(job.when, now)) for job in schedule.jobs]
+    output.table([("job", "when", "due next (UTC)"), *rows])
+    return 0
+
+
+def _moments(when: Timetable, t: float, count: int = 3) -> str:
+    found = []
+    for _ in range(count):
+        t = when.after(t)
+        found.append(_moment(t) if t < float("inf") else "never")
+    return ", ".join(found)
+
+
+def _moment(t: float) -> str:
+    return datetime.fromtimestamp(t, UTC).isoformat(" ", "milliseconds" if t % 1 else "seconds").removesuffix("+00:00")
+
+
+def _echo(name: str, line: str) -> None:
+    print(output.clean(f"{name}: {line}"), flush=True)
+
+
+def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a job, whose runs are told of on stderr."""
+    given = "run" in inspect.signature(function).parameters
+
+    def begin(run: Run) -> float:
+        again = f", attempt {run.attempt}" if run.attempt > 1 else ""
+        output.say(f"{name}: started, tick {_moment(run.scheduled)}{again}, fence {run.fence}")
+        return time.monotonic()
+
+    def end(started: float, error: BaseException | None = None) -> None:
+        how = "done"
+        if error is not None:
+            said = str(error) if isinstance(error, CommandFailed | Cancelled) else f"{type(error).__name__}: {error}"
+            how = " | ".join(said.splitlines())
+        output.say(f"{name}: {how}, after {time.monotonic() - started:.1f} s")
+
+    if inspect.iscoroutinefunction(function):
+
+        async def told_task(run: Run) -> Any:
+            started = begin(run)
+            try:
+                result = await (function(run=run) if given else function())
+            except BaseException as error:
+                end(started, error)
+                raise
+            end(started)
+            return result
+
+        return told_task
+
+    def told_function(run: Run) -> Any:
+        started = begin(run)
+        try:
+            result = function(run=run) if given else function()
+        except BaseException as error:
+            end(started, error)
+            raise
+        end(started)
+        return result
+
+    return told_function
+
+
+def _serve(schedule: BaseSchedule, args: argparse.Namespace) -> int:
+    from holdfast.schedule import tasks, threads
+
+    logging.getLogger("holdfast").addHandler(_Lines(logging.WARNING))
+    if not args.quiet:
+        output.say(f"schedule {schedule.name!r}: {len(schedule.jobs)} jobs")
+    if isinstance(schedule, threads.Schedule):
+        schedule.run(args.wait)
+    elif isinstance(schedule, tasks.Schedule):
+        asyncio.run(schedule.run(args.wait))
+    if not args.quiet:
+        output.say(f"schedule {schedule.name!r}: stopped")
+    return 0
+
+
+class _Lines(logging.Handler):
+    """What the schedule itself has to say; tracebacks of functions, whose errors nobody else shows."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, CommandFailed):
+            return  # `told` has said so
+        output.say(record.getMessage())
+        if error is not None:
+            frames = error.__traceback__
+            while frames and frames.tb_next and frames.tb_frame.f_code.co_filename.startswith(_OURS):
+                frames = frames.tb_next
+            for line in "".join(traceback.format_exception(type(error), error, frames)).splitlines():
+                output.say_raw(f"  {line}")

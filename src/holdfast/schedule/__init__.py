@@ -1,0 +1,26 @@
+"""Jobs that run once per tick, however many processes serve them: `Schedule`.
+
+`timetable` says when a job is due, `jobs` what a job is and what both faces share, `run` what a job is told about its run,
+`threads` and `tasks` are the faces. What is claimed, and when, `_core.schedule` decides.
+"""
+
+from holdfast.schedule.command import Command, CommandFailed
+from holdfast.schedule.jobs import Job, JobStatus, Record
+from holdfast.schedule.run import Cancelled, Run, current
+from holdfast.schedule.threads import Schedule
+from holdfast.schedule.timetable import Cron, Every, Timetable
+
+__all__ = [
+    "Cancelled",
+    "Command",
+    "CommandFailed",
+    "Cron",
+    "Every",
+    "Job",
+    "JobStatus",
+    "Record",
+    "Run",
+    "Schedule",
+    "Timetable",
+    "current",
+]

@@ -1,0 +1,200 @@
+"""A job that is a command: `Command` runs it in a process group of its own, and never longer than its run lasts.
+
+The guardian of `holdfast._guard` ends it before the lease runs out, when the run is cancelled, and at once when this process is
+killed. So when somebody else is given the job, the command and all its children are dead.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast import _guard, _guardian
+from holdfast.errors import ConfigError, LeaseLost
+from holdfast.schedule.run import Cancelled
+
+if TYPE_CHECKING:
+    from holdfast.schedule.run import Run
+
+_LOOK = 0.1  # seconds between two looks at the lease, and at whether the run is cancelled
+_LINES, _LONGEST = 5, 4096  # lines that are remembered; bytes of a line, beyond which it is cut in two
+_SAFE = str.maketrans({c: "?" for c in map(chr, (*range(32), *range(127, 160))) if c != "\t"})
+"""What a terminal that shows the history might obey."""
+
+
+class CommandFailed(Exception):
+    """The command of a job ended with another exit code than 0, or could not be run. The message has its last lines."""
+
+
+class Command:
+    """A command as a job: ``jobs.add(Command(["./backup.sh"]), Every(3600), name="backup")``.
+
+    Its environment has ``HOLDFAST_JOB``, ``HOLDFAST_SCHEDULED`` (Unix seconds), ``HOLDFAST_FENCE``, ``HOLDFAST_ATTEMPT``; but
+    no URL of a server with a password. Exit code 0 is success; what it printed last is the result, or the error.
+
+    Args:
+        argv: the command and its arguments, run without a shell; for one, ``["/bin/sh", "-c", "..."]``.
+        env: variables to add.
+        directory: where it starts; this process's own if None.
+        kill_after: seconds from SIGTERM to SIGKILL, when it has to end.
+        pass_url: leave a URL with a password in its environment.
+        echo: called with each line that it prints.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        directory: str | None = None,
+        kill_after: float = 3.0,
+        pass_url: bool = False,
+        echo: Callable[[str], None] | None = None,
+    ) -> None:
+        if isinstance(argv, str) or not argv:
+            how = "write it as a list, as in ['./backup.sh', '--full'], or for a shell, ['/bin/sh', '-c', '...']"
+            raise ConfigError(f"command {argv!r}: {how}", parameter="command")
+        self.argv = [os.fspath(word) for word in argv]
+        self.env = dict(env or {})
+        self.directory = directory
+        self.kill_after = kill_after
+        self.pass_url = pass_url
+        self.echo = echo
+
+    def __call__(self, run: Run) -> str:
+        """Run it to its end; returns its last lines. Raises CommandFailed, LeaseLost, or `Cancelled`."""
+        environment = {
+            **_guard.scrubbed(os.environ, self.pass_url),
+            **self.env,
+            "HOLDFAST_JOB": run.job,
+            "HOLDFAST_SCHEDULED": f"{run.scheduled:.6f}".rstrip("0").rstrip("."),
+            "HOLDFAST_ATTEMPT": str(run.attempt),
+        }
+        read, write = os.pipe()
+        try:
+            try:
+                guard = _guard.spawn(self.argv, environment, output=write, directory=self.directory)
+            except OSError as error:
+                raise CommandFailed(f"cannot start it: {error.strerror}: {error.filename}") from error
+            finally:
+                os.close(write)
+            try:
+                return _Execution(self, run, guard, read).outcome()
+            finally:
+                guard.close()
+        finally:
+            os.close(read)
+
+
+class _Execution:
+    """One run of a command."""
+
+    def __init__(self, command: Command, run: Run, guard: _guard.Guard, output: int) -> None:
+        self.command, self.run, self.guard, self.output = command, run, guard, output
+        self.pid = 0
+        self.status: int | None = None
+        self.errno = 0
+        self.over = self.ending = self.late = False
+        self.confirmed = -math.inf
+        self.lines: collections.deque[str] = collections.deque(maxlen=_LINES)
+        self._unread = b""
+
+    def outcome(self) -> str:
+        """Supervise it until all of its group is gone."""
+        self._look_at_lease()
+        self.guard.start(f"HOLDFAST_FENCE={self.run.fence}", grace=self.command.kill_after)
+        os.set_blocking(self.output, False)
+        poll = select.poll()
+        poll.register(self.guard, select.POLLIN)
+        poll.register(self.output, select.POLLIN)
+        while not self.over:
+            for fd, _ in poll.poll(1000 * _LOOK):
+                if fd == self.output and not self._read():
+                    poll.unregister(fd)
+            for word, number in self.guard.reports():
+                self._heard(word, number)
+            if self.guard.dead and not self.over:
+                self._unguarded()
+            self._look_at_lease()
+            if self.run.cancelled.is_set() and not self.ending:
+                self.ending = True
+                self.guard.term(self.command.kill_after)
+        while self._read():
+            pass
+        if self._unread:
+            self._said(self._unread)
+        return self._result()
+
+    def _heard(self, word: str, number: int) -> None:
+        if word == "pid":
+            self.pid = number
+        elif word == "failed":
+            self.errno = number
+        elif word == "exited":
+            self.status = number
+        elif word in {"late", "ending"}:
+            self.late = True
+        self.over = self.over or word in {"late", "gone"}
+
+    def _look_at_lease(self) -> None:
+        """Tell the guardian of each renewal: it ends the command before the lease ends."""
+        if self.run.lease is None:
+            return
+        now = _guardian.clock()  # before remaining(): what passes in between makes the deadline early, not late
+        left = self.run.lease.remaining()
+        if now + left > self.confirmed + 0.005:
+            self.confirmed = now + left
+            margin = min(0.1, left / 20)
+            self.guard.deadline(self.confirmed - min(self.command.kill_after, left / 3), self.confirmed - margin)
+
+    def _unguarded(self) -> None:
+        """Nobody would end the command if we were killed: so it ends now."""
+        if self.pid:
+            _guardian.send(self.pid, signal.SIGKILL)
+            while _guardian.alive(self.pid):
+                time.sleep(0.01)
+        self._said(b"the guardian process has died: the command was killed")
+        self.over = True
+
+    def _read(self) -> bool:
+        """Take what it has printed; False at the end, or if that is all for now and it is over."""
+        try:
+            data = os.read(self.output, 65536)
+        except BlockingIOError:
+            return not self.over
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            self._said(line)
+        while len(self._unread) > _LONGEST:
+            self._said(self._unread[:_LONGEST])
+            self._unread = self._unread[_LONGEST:]
+        return bool(data)
+
+    def _said(self, line: bytes) -> None:
+        text = line.decode(errors="replace").translate(_SAFE).rstrip()
+        self.lines.append(text)
+        if self.command.echo is not None:
+            self.command.echo(text)
+
+    def _result(self) -> str:
+        said = "\n".join(self.lines).strip()
+        if self.late:
+            self.run.check()  # raises, if it is known by now
+            raise LeaseLost(
+                f"job {self.run.job!r}: the lease could not be renewed in time: the command was ended before its end"
+            )
+        if self.run.cancelled.is_set() and self.ending:
+            raise Cancelled(self.run.reason)
+        if self.errno:
+            raise CommandFailed(f"cannot run {self.command.argv[0]!r}: {os.strerror(self.errno)}")
+        code = -signal.SIGKILL if self.status is None else os.waitstatus_to_exitcode(self.status)
+        if code == 0:
+            return said
+        how = f"exit code {code}" if code > 0 else f"ended by {signal.Signals(-code).name}"
+        raise CommandFailed(f"{how}: {said}" if said else how)

@@ -1,0 +1,188 @@
+"""Schedules that stand in a TOML file: `read` makes a `Plan` of it, and says which line of it makes no sense.
+
+``[schedule]`` has what `Schedule` takes, each ``[jobs.NAME]`` when and what: ``cron`` or ``every``, ``command`` or ``python``,
+and the options of a job. Durations are seconds, or ``"500ms"``, ``"30s"``, ``"5m"``, ``"2h"``, ``"1d"``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import ConfigError
+from holdfast.schedule.command import Command
+from holdfast.schedule.jobs import Options, checked
+from holdfast.schedule.timetable import Cron, Every, Timetable
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_TIMES = {"ttl", "keep", "grace", "max_runtime", "jitter", "kill_after", "every"}
+_TEXTS = {"cron", "tz", "python", "overlap", "misfire", "on_crash", "directory"}
+_OPTIONS = {field.name for field in dataclasses.fields(Options)}
+_OF_COMMANDS = {"shell", "env", "directory", "kill_after", "pass_url"}
+_OF_JOBS = _OPTIONS | _OF_COMMANDS | {"cron", "every", "tz", "jitter", "command", "python"}
+_OF_SCHEDULE = {"name", "labels", "limit", "tz"}
+
+
+@dataclasses.dataclass
+class Planned:
+    """A job of the file."""
+
+    name: str
+    when: Timetable
+    what: Command | Callable[..., Any]
+    options: dict[str, Any]
+
+
+@dataclasses.dataclass
+class Plan:
+    """A file."""
+
+    name: str = "default"
+    labels: list[str] = dataclasses.field(default_factory=list)
+    limit: int | None = None
+    jobs: list[Planned] = dataclasses.field(default_factory=list)
+
+
+def read(path: str) -> Plan:
+    """Read a file. Raises ConfigError, which names file and key."""
+    try:
+        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}", parameter="file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}", parameter="file") from error
+    table = _Table(path, "", document, {"schedule", "jobs"})
+    about = table.table("schedule", _OF_SCHEDULE)
+    plan = Plan(about.get("name", str, "default"), about.texts("labels"), about.get("limit", int, None), [])
+    jobs = table.table("jobs", None)
+    for name in jobs.values:
+        plan.jobs.append(_job(jobs.table(name, _OF_JOBS), name, about.get("tz", str, "UTC")))
+    if not plan.jobs:
+        raise ConfigError(
+            f"{path}: there is no job in it: write [jobs.NAME], with command= and every= or cron=", parameter="file"
+        )
+    return plan
+
+
+class _Table:
+    """A table of the file, and its name for messages."""
+
+    def __init__(self, path: str, name: str, values: dict[str, Any], known: set[str] | None) -> None:
+        self.path, self.name, self.values = path, name, values
+        for key in values:
+            if known is not None and key not in known:
+                raise self.wrong(key, f"there is no such key; there are {', '.join(sorted(known))}")
+
+    def wrong(self, key: str, why: str) -> ConfigError:
+        """What is to be raised."""
+        return ConfigError(f"{self.path}: {'.'.join(filter(None, (self.name, key)))}: {why}", parameter=key)
+
+    def table(self, key: str, known: set[str] | None) -> _Table:
+        """A table in it, empty if it is not there."""
+        return _Table(self.path, ".".join(filter(None, (self.name, key))), self.get(key, dict, {}), known)
+
+    def get(self, key: str, kind: type, default: Any) -> Any:
+        """A value of one type."""
+        value = self.values.get(key, default)
+        if key in self.values and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            names = {str: "text", dict: "a table", int: "a whole number", bool: "true or false"}
+            raise self.wrong(key, f"{value!r} is not {names[kind]}")
+        return value
+
+    def texts(self, key: str) -> list[str]:
+        """A text, or a list of them."""
+        value = self.values.get(key, [])
+        found = [value] if isinstance(value, str) else value
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+            raise self.wrong(key, f"{value!r} is neither a text nor a list of them")
+        return found
+
+    def seconds(self, key: str) -> float:
+        """A duration."""
+        value = self.values[key]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return value
+        match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            raise self.wrong(key, f'{value!r} is not a duration: write 30 (seconds), "500ms", "30s", "5m", "2h" or "1d"')
+        return float(match[1]) * _UNITS[match[2]]
+
+    def option(self, key: str) -> Any:
+        """The value of an option of a job."""
+        if key in _TIMES:
+            return self.seconds(key)
+        if key == "on":
+            return tuple(self.texts(key))
+        return self.get(key, int if key == "history" else str, None)
+
+
+def _job(table: _Table, name: str, tz: str) -> Planned:
+    try:
+        options = {key: table.option(key) for key in table.values if key in _OPTIONS}
+        checked(name, options)
+        return Planned(name, _when(table, name, tz), _what(table), options)
+    except ConfigError as error:
+        if str(error).startswith(table.path):
+            raise
+        raise ConfigError(f"{table.path}: {table.name}: {error}", parameter=error.parameter) from error
+
+
+def _when(table: _Table, name: str, tz: str) -> Timetable:
+    jitter = table.seconds("jitter") if "jitter" in table.values else 0.0
+    if ("cron" in table.values) == ("every" in table.values):
+        raise table.wrong("cron", "either cron or every says when it is due")
+    if "cron" in table.values:
+        return Cron(table.get("cron", str, ""), table.get("tz", str, tz), jitter=jitter, salt=name)
+    if "tz" in table.values:
+        raise table.wrong("tz", "is for cron")
+    return Every(table.seconds("every"), jitter=jitter, salt=name)
+
+
+def _what(table: _Table) -> Command | Callable[..., Any]:
+    if ("command" in table.values) == ("python" in table.values):
+        raise table.wrong("command", 'either command = ["./backup.sh"] or python = "module:function" says what to run')
+    if "python" in table.values:
+        for key in sorted(_OF_COMMANDS & set(table.values)):
+            raise table.wrong(key, "is for commands")
+        try:
+            found = imported(table.get("python", str, ""))
+        except ConfigError as error:
+            raise table.wrong("python", str(error)) from error
+        if not callable(found):
+            raise table.wrong("python", f"{table.values['python']!r} is no function")
+        return found  # type: ignore[no-any-return]
+    shell = table.get("shell", bool, False)
+    argv = table.get("command", str, "") if shell else table.values["command"]
+    if not shell and (not isinstance(argv, list) or not argv or not all(isinstance(word, str) for word in argv)):
+        raise table.wrong("command", 'write it as a list, as in ["./backup.sh", "--full"]; or as a text, with shell = true')
+    env = table.get("env", dict, {})
+    if not all(isinstance(value, str) for value in env.values()):
+        raise table.wrong("env", "its values have to be texts")
+    options: dict[str, Any] = {"directory": table.get("directory", str, None), "pass_url": table.get("pass_url", bool, False)}
+    if "kill_after" in table.values:
+        options["kill_after"] = table.seconds("kill_after")
+    return Command(["/bin/sh", "-c", argv] if shell else argv, env=env, **options)
+
+
+def imported(target: str) -> Any:
+    """What ``package.module:name`` means. Raises ConfigError; what the module itself raises is not caught."""
+    module, _, name = target.partition(":")
+    if not module or not name:
+        raise ConfigError(f"{target!r}: write it as module:name", parameter="target")
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigError(f"{target!r}: there is no module {error.name}", parameter="target") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ConfigError(f"{target!r}: there is no {part!r} in {module}", parameter="target")
+        found = getattr(found, part)
+    return found

@@ -1,0 +1,279 @@
+"""What a job is, what is told about it, and what the faces of `Schedule` share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, TypeVar
+
+from holdfast._core.book import Book
+from holdfast._core.jobs import Keys, Options
+from holdfast._core.orders import Entry, JobFacts
+from holdfast._core.seats import Seat
+from holdfast._drive.process import current, describe
+from holdfast._face import MIN_TTL, seconds
+from holdfast.errors import ConfigError
+from holdfast.schedule.definition import parse, write
+from holdfast.schedule.timetable import Cron, Every, Timetable
+
+__all__ = ["BaseSchedule", "Job", "JobStatus", "Options", "Record", "Running", "checked", "record", "status"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ANSWER_WITHIN = 2.0
+"""Seconds to wait for one answer, at most."""
+
+HISTORY = 1000
+"""Runs that can be remembered, at most."""
+
+CHOICES = {"overlap": ("skip", "queue", "allow"), "misfire": ("skip", "once", "all"), "on_crash": ("leave", "again")}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that was declared here."""
+
+    name: str
+    function: Callable[..., Any]
+    when: Timetable
+    options: Options
+
+
+@dataclass(frozen=True)
+class Record:
+    """What became of a tick, as the history has it. Times in Unix seconds by the server's clock."""
+
+    status: Literal["ok", "error", "timed out", "cancelled", "crashed", "skipped", "missed"]
+    scheduled: float
+    count: int = 1
+    """For how many ticks this stands: those skipped or missed one after the other (missed ones are counted up to 1,000)."""
+    until: float = 0.0
+    """The last of them."""
+    started: float = 0.0
+    ended: float = 0.0
+    host: str = ""
+    """``host:pid (label)``"""
+    attempt: int = 1
+    fence: int = 0
+    result: str = ""
+    """What the job returned, as a short text."""
+    error: str = ""
+    """What it raised, or why it did not run."""
+
+    @property
+    def duration(self) -> float:
+        """Seconds."""
+        return max(0.0, self.ended - self.started)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A run that goes on."""
+
+    scheduled: float
+    started: float
+    host: str
+    attempt: int
+    fence: int
+    remaining: float
+    """Seconds until its lease ends unless it is renewed; 0.0: it has ended, its process is gone."""
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """A job as the server knows it."""
+
+    name: str
+    when: str
+    """The timetable, for people."""
+    next: float | None
+    """The next tick, in Unix seconds; None if there is none."""
+    paused: bool
+    running: tuple[Running, ...]
+    queued: int
+    """What waits to be run."""
+    last: Record | None
+    options: Options
+
+
+def checked(name: str, options: dict[str, Any]) -> Options:
+    """Checked options of a job. Raises ConfigError, which names the parameter."""
+    unknown = sorted(set(options) - set(Options.__dataclass_fields__))
+    if unknown:
+        known = ", ".join(Options.__dataclass_fields__)
+        raise ConfigError(f"job {name!r}: there is no option {unknown[0]!r}; options are {known}", parameter=unknown[0])
+    given = dict(options)
+    for option, choices in CHOICES.items():
+        if given.get(option, choices[0]) not in choices:
+            raise ConfigError(
+                f"job {name!r}: {option} must be one of {', '.join(choices)}, not {given[option]!r}", parameter=option
+            )
+    for option, least in (("ttl", MIN_TTL), ("keep", 0.0), ("grace", 0.0), ("max_runtime", 0.001)):
+        if given.get(option) is not None:
+            given[option] = seconds(given[option], option, least)
+    on = given.get("on", ())
+    given["on"] = tuple(sorted({on} if isinstance(on, str) else set(on)))
+    history = given.get("history", 50)
+    if isinstance(history, bool) or not isinstance(history, int) or not 1 <= history <= HISTORY:
+        raise ConfigError(
+            f"job {name!r}: history must be a whole number from 1 to {HISTORY}, not {history!r}", parameter="history"
+        )
+    return Options(**given)
+
+
+class BaseSchedule:
+    """What the faces share: the jobs, and how they are declared."""
+
+    def __init__(self, name: str, labels: Iterable[str], limit: int) -> None:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise ConfigError(f"limit must be a whole number from 1, not {limit!r}", parameter="limit")
+        self.name = name
+        self._keys = Keys.of(name)
+        self._labels = {labels} if isinstance(labels, str) else set(labels)
+        self._limit = limit
+        self._jobs: dict[str, Job] = {}
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The jobs that were declared here."""
+        return tuple(self._jobs.values())
+
+    def __repr__(self) -> str:
+        return f"<holdfast schedule {self.name!r}, {len(self._jobs)} jobs>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a schedule cannot be pickled: another process makes its own, with the same name")
+
+    def cron(
+        self, expression: str, *, tz: str = "UTC", name: str | None = None, jitter: float = 0.0, **options: Any
+    ) -> Callable[[F], F]:
+        """Decorator: run the function when a cron expression says so, by the clock of time zone ``tz``.
+
+        ``name``: of the job, by default the function's; ``jitter``: seconds by which each tick is delayed at most, in all
+        processes by as much; ``options``: those of `Options`. Raises ConfigError.
+        """
+
+        def declare(function: F) -> F:
+            named = name or _named(function)
+            self.add(function, Cron(expression, tz, jitter=jitter, salt=named), name=named, **options)
+            return function
+
+        return declare
+
+    def every(self, seconds: float, *, name: str | None = None, jitter: float = 0.0, **options: Any) -> Callable[[F], F]:
+        """Decorator: run the function at all multiples of so many seconds since 1970, by the server's clock. See `cron`."""
+
+        def declare(function: F) -> F:
+            named = name or _named(function)
+            self.add(function, Every(seconds, jitter=jitter, salt=named), name=named, **options)
+            return function
+
+        return declare
+
+    def add(self, function: Callable[..., Any], when: Timetable, *, name: str | None = None, **options: Any) -> Job:
+        """The same without a decorator: anything that can be called, at any `Timetable`. Before the schedule is started."""
+        named = name or _named(function)
+        if not callable(function):
+            raise ConfigError(f"job {named!r}: {function!r} cannot be called", parameter="function")
+        if named in self._jobs:
+            raise ConfigError(f"schedule {self.name!r} has a job {named!r} already; say name= for another", parameter="name")
+        if self._serving:
+            raise ConfigError(
+                f"schedule {self.name!r} is being served: declare job {named!r} before that", parameter="function"
+            )
+        self._check(named, function)
+        self._keys.job(named)
+        self._jobs[named] = job = Job(named, function, when, checked(named, options))
+        return job
+
+    @property
+    def _serving(self) -> bool:
+        raise NotImplementedError
+
+    def _check(self, name: str, function: Callable[..., Any]) -> None:
+        """Raises ConfigError for a function that this face cannot run."""
+
+    def _book(self, timeout: float) -> Book:
+        """What this process serves, of the jobs that were declared."""
+        mine = [job for job in self._jobs.values() if not job.options.on or self._labels & set(job.options.on)]
+        seats = [
+            Seat(
+                job.name, self._keys.job(job.name), job.when, job.options, write(job.when, job.options), job.when.text.encode()
+            )
+            for job in mine
+        ]
+        process = current()
+        import json
+
+        host = describe(json.dumps(process.facts()).encode(), process.id) or process.id
+        return Book(self._keys, seats, host=host, timeout=min(timeout, ANSWER_WITHIN), limit=self._limit)
+
+    def _functions(self) -> dict[str, Callable[..., Any]]:
+        return {job.name: job.function for job in self._jobs.values()}
+
+    @property
+    def _what(self) -> str:
+        return f"schedule {self.name!r}"
+
+    def _obeyed(self, job: str, answer: list[object]) -> None:
+        """Raises ConfigError if an order could not be carried out."""
+        if answer[0] == 0:
+            raise ConfigError(f"schedule {self.name!r} has no job {job!r}", parameter="job")
+        if answer[0] == 2:
+            raise ConfigError(f"job {job!r}: too many runs of it wait already", parameter="job")
+        if answer[0] != 1:
+            raise ConfigError(f"job {job!r} cannot be used: its keys hold something else: {answer!r}", parameter="job")
+
+    def _history(self, job: str, found: list[JobFacts]) -> list[Record]:
+        if not found:
+            self._obeyed(job, [0])
+        return [record(entry) for entry in found[0].entries]
+
+
+def _named(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", "")
+    if not name or name == "<lambda>":
+        raise ConfigError(f"{function!r} has no name: say name=", parameter="name")
+    return str(name)
+
+
+def record(entry: Entry) -> Record:
+    """An entry of the log, for users."""
+    ok = entry.status == "ok"
+    return Record(
+        status=entry.status.replace("-", " "),  # type: ignore[arg-type]
+        scheduled=entry.scheduled / 1e6,
+        count=entry.ticks,
+        until=entry.until / 1e6,
+        started=entry.started / 1e6,
+        ended=entry.ended / 1e6,
+        host=entry.host,
+        attempt=entry.attempt or 1,
+        fence=entry.fence,
+        result=entry.text if ok else "",
+        error="" if ok else entry.text,
+    )
+
+
+def status(facts: JobFacts) -> JobStatus:
+    """What is known of a job, for users."""
+    try:
+        when, options = parse(facts.definition)
+        text, following = str(when), when.after(facts.last / 1e6)
+    except ConfigError:
+        text, following, options = facts.definition.decode(errors="replace"), math.inf, Options()
+    running = tuple(
+        Running(run.scheduled / 1e6, run.started / 1e6, run.host, run.attempt, run.fence, max(0, run.left) / 1000)
+        for run in facts.running
+    )
+    return JobStatus(
+        name=facts.name,
+        when=text,
+        next=None if following == math.inf else following,
+        paused=facts.paused,
+        running=running,
+        queued=facts.queued,
+        last=record(facts.entries[0]) if facts.entries else None,
+        options=options,
+    )

@@ -1,0 +1,264 @@
+"""When a job is due: `Cron` and `Every`. Pure arithmetic on Unix seconds, so that all processes come to the same ticks.
+
+A tick is named by its scheduled time, which is what a run is claimed by. Nothing here asks for the time.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import json
+import math
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cronsim import CronSim
+
+SHORTEST, LONGEST = 0.1, 10.0**9
+"""Seconds between two ticks of `Every`: fewer are no schedule, more are never."""
+
+_DAY = 86400.0
+_NICKNAMES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_FIELDS = {
+    "second": "0 to 59",
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day-of-month": "1 to 31, L (the last), LW (the last weekday); a day that one of the months has",
+    "month": "1 to 12, or JAN to DEC",
+    "day-of-week": "0 to 7, or SUN to SAT; MON#2 (the second), 5L (the last Friday)",
+}
+
+
+class Timetable:
+    """The ticks of one job, in order. ``jitter`` (seconds) delays each by a part of that, drawn from ``salt`` and the tick:
+    everybody draws the same, no tick passes the next, and jobs of one moment are spread out."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, *, jitter: float = 0.0, salt: str = "") -> None:
+        self.jitter = _seconds("jitter", jitter, 0.0)
+        self.salt = salt
+
+    def after(self, t: float) -> float:
+        """The first tick later than ``t``, both in Unix seconds; inf if there is none."""
+        if not self.jitter:
+            return self._after(t)
+        back = min(self.jitter, 1.0)
+        while (tick := self._after(t - back)) > t and back < self.jitter:
+            back = min(self.jitter, 2 * back)
+        while tick < math.inf:  # the one before t may have been delayed beyond it
+            following = self._after(tick)
+            if (late := self._delayed(tick, following)) > t:
+                return late
+            tick = following
+        return math.inf
+
+    @property
+    def text(self) -> str:
+        """All of it, as `from_text` reads it."""
+        facts = {self.kind: self._facts()}
+        if self.jitter:
+            facts |= {"jitter": self.jitter, "salt": self.salt}
+        return json.dumps(facts, separators=(",", ":"), ensure_ascii=False)
+
+    def _after(self, t: float) -> float:
+        raise NotImplementedError
+
+    def _facts(self) -> Any:
+        raise NotImplementedError
+
+    def _delayed(self, tick: float, following: float) -> float:
+        drawn = int.from_bytes(hashlib.blake2b(f"{self.salt}\0{tick:.6f}".encode(), digest_size=6).digest())
+        # Whole milliseconds, rounded down: short of the following tick, and the same number wherever it is computed.
+        return tick + math.floor(drawn / 2**48 * min(self.jitter, following - tick) * 1000) / 1000
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Timetable) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
+
+class Every(Timetable):
+    """Each ``seconds``: at their multiples since 1970, so it does not matter who starts when."""
+
+    kind = "every"
+
+    def __init__(self, seconds: float, *, jitter: float = 0.0, salt: str = "") -> None:
+        super().__init__(jitter=jitter, salt=salt)
+        self.seconds = _seconds("every", seconds, SHORTEST)
+        self._us = round(self.seconds * 1_000_000)  # in whole microseconds, the thousandth multiple of 0.1 is 100
+
+    def _after(self, t: float) -> float:
+        return (round(t * 1_000_000) // self._us + 1) * self._us / 1_000_000
+
+    def _facts(self) -> float:
+        return self.seconds
+
+    def __str__(self) -> str:
+        return f"every {self.seconds:g} s"
+
+
+class Cron(Timetable):
+    """A cron expression of five fields, six with seconds first, or ``@daily`` and the like, by the clock of a time zone.
+
+    On the two nights on which that clock changes it does what Debian's cron does. A job with given hours and minutes runs once:
+    right after the change when its time is skipped, the first time when it comes twice. One whose hour or minute begins with
+    ``*`` goes on with what the clock shows: not during an hour that is missing, and again during one that comes twice.
+    """
+
+    kind = "cron"
+
+    def __init__(self, expression: str, tz: str | tzinfo = "UTC", *, jitter: float = 0.0, salt: str = "") -> None:
+        super().__init__(jitter=jitter, salt=salt)
+        if not isinstance(expression, str):
+            raise ConfigError(f"cron= is {expression!r}: write it as text, as in '0 3 * * *'", parameter="cron")
+        self.expression = " ".join(expression.split())
+        self.tz = tz if isinstance(tz, str) else str(tz)
+        self._zone = zone(self.tz)
+        self._sim = _parsed(self.expression)
+        self._interval = any(field.startswith("*") for field in self._sim.parts[1:3])
+        if self._after(0.0) == math.inf:
+            raise ConfigError(f"cron {self.expression!r} is never due: there is no such day", parameter="cron")
+
+    def _after(self, t: float) -> float:
+        try:
+            return (self._next_by_clock if self._interval else self._next_once)(math.floor(t))
+        except OverflowError:  # beyond the calendar
+            return math.inf
+
+    def _next_once(self, t: float) -> float:
+        """Each time of the day once."""
+        for shown in self._due(self._shows(t)):
+            tick = self._moment(shown)
+            if tick > t:  # or the clock shows, the second time, what was due the first time
+                return tick
+        return math.inf
+
+    def _next_by_clock(self, t: float) -> float:
+        """Whatever the clock shows: so from one change of the clock to the next."""
+        since, shown = t, self._shows(t)
+        while True:
+            due = next(self._due(shown), None)
+            tick = math.inf if due is None else t + (due - shown).total_seconds()
+            # However far it is: one of the next day may set the clock back to what is due.
+            changed = next((end for end in (min(tick, since + _DAY), tick) if self._offset(end) != self._offset(since)), None)
+            if changed is None:
+                return tick
+            since = self._change(since, changed)
+            t, shown = since - 1, self._shows(since) - timedelta(seconds=1)
+
+    def _due(self, shown: datetime) -> CronSim:
+        """What the clock shows each time the job is due, from what it shows now. No zone: its changes are our concern."""
+        sim = copy.copy(self._sim)
+        sim.dt = shown
+        return sim
+
+    def _shows(self, t: float) -> datetime:
+        return datetime.fromtimestamp(t, self._zone).replace(tzinfo=None, fold=0)
+
+    def _moment(self, shown: datetime) -> float:
+        """When the clock first shows this, or, if it skips this, when it does so."""
+        tick = shown.replace(tzinfo=self._zone).timestamp()
+        if self._shows(tick) == shown:
+            return tick
+        return self._change(shown.replace(tzinfo=self._zone, fold=1).timestamp(), tick)
+
+    def _offset(self, t: float) -> timedelta | None:
+        return datetime.fromtimestamp(t, self._zone).utcoffset() if t < math.inf else None
+
+    def _change(self, before: float, after: float) -> float:
+        """The second at which the clock of the zone was changed, between these two."""
+        was, low, high = self._offset(before), int(before), int(after)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._offset(middle) == was else (low, middle)
+        return high
+
+    def _facts(self) -> list[str]:
+        return [self.expression, self.tz]
+
+    def __str__(self) -> str:
+        return f"{self.expression} {self.tz}"
+
+
+def from_text(text: str) -> Timetable:
+    """What `Timetable.text` said, perhaps of another release. Raises ConfigError."""
+    try:
+        facts: dict[str, Any] = json.loads(text)
+        options = {name: facts[name] for name in ("jitter", "salt") if name in facts}
+        return Cron(*facts["cron"], **options) if "cron" in facts else Every(facts["every"], **options)
+    except (ValueError, TypeError, KeyError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{text!r} is no timetable that this release knows", parameter="timetable") from error
+
+
+@functools.lru_cache(maxsize=256)
+def zone(name: str) -> tzinfo:
+    """A time zone by its name in the tz database. Raises ConfigError."""
+    if name == "UTC":
+        return UTC  # which needs no data
+    import zoneinfo
+
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
+        if zoneinfo.available_timezones():
+            known = "write it as in Europe/Berlin, America/New_York, UTC"
+        else:
+            known = 'there is no data about time zones on this machine: pip install "holdfast[cron]", or tzdata'
+        raise ConfigError(f"tz= is {name!r}, which is no time zone here: {known}", parameter="tz") from error
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(expression: str) -> CronSim:
+    try:
+        from cronsim import CronSim, CronSimError
+    except ImportError as error:
+        missing = f'cron {expression!r} wants a library that is not there: pip install "holdfast[cron]"'
+        raise ConfigError(f"{missing}; every= does without", parameter="cron") from error
+    plain = _NICKNAMES.get(expression.lower(), expression)
+    if plain.lower() == "@reboot":
+        raise ConfigError("cron '@reboot' is not a time: call the function when the program starts", parameter="cron")
+    try:
+        return CronSim(plain, datetime(1970, 1, 1))  # noqa: DTZ001 (what a clock shows has no zone)
+    except CronSimError as error:
+        raise ConfigError(_told(expression, plain, str(error)), parameter="cron") from error
+
+
+def _told(expression: str, plain: str, why: str) -> str:
+    fields = plain.split()
+    if len(fields) not in {5, 6}:
+        names = (
+            f"one of {', '.join(_NICKNAMES)}, or five fields: minute hour day-of-month month day-of-week; six: a second first"
+        )
+        return f"cron {expression!r} is not {names}"
+    name = why.removeprefix("Bad ")
+    if name not in _FIELDS:
+        return f"cron {expression!r}: {why}"
+    field = fields[list(_FIELDS).index(name) - 6 + len(fields)]
+    return f"cron {expression!r}: {field!r} is no {name}: {_FIELDS[name]}; lists (1,5), ranges (1-5), steps (*/10)"
+
+
+def _seconds(name: str, value: float, least: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{name}= is {value!r}: a number of seconds is needed", parameter=name)
+    if not least <= value <= LONGEST:
+        raise ConfigError(f"{name}= is {value:g}: it has to be {least:g} to {LONGEST:g} seconds", parameter=name)
+    return float(value)

@@ -1,0 +1,231 @@
+"""What a schedule promises: each tick once, in one place, none forgotten.
+
+A rule looks at the history, and at what the server knows in the end. ``taken`` is the beginning of a run here, ``released`` its
+end (note: "ok", "cancelled", "lost"), ``lock`` the job, ``attempt`` the tick in us of the server's clock with the number of the
+attempt: ``1700000000000000/1``, and an h behind it if somebody has asked for it by hand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from holdfast._core.jobs import ATTEMPTS, Options, When
+from holdfast._core.misfires import following
+from holdfast._core.orders import JobFacts
+from holdfast.testing.history import Event
+from holdfast.testing.judge.rules import Violation
+
+ROUNDING = 0.002
+"""Seconds: leases are told in whole milliseconds."""
+
+JUST_NOW = 1.0
+"""Seconds within which what has ended may not be written down yet."""
+
+SLACK = 2_000_000
+"""Ticks of the last two seconds may be on their way (us)."""
+
+
+class Stretch(NamedTuple):
+    """A run, as long as its process believed in it: true times."""
+
+    began: Event
+    end: float
+    how: str
+    """ok, cancelled, lost, crashed, or why its lease was over."""
+
+
+@dataclass(slots=True)
+class Served:
+    """What is judged."""
+
+    history: list[Event]
+    facts: list[JobFacts]
+    jobs: Mapping[str, tuple[When, Options]]
+    now: float
+    """True time of the end."""
+    shown: Callable[[float], float]
+    """What the server's clock showed at a true time, in seconds."""
+    calm: bool
+    """Nothing went wrong."""
+    roomy: bool
+    """A process can run all its jobs at the same time."""
+    prompt: float
+    """Seconds within which a tick is begun then."""
+    stretches: dict[str, list[Stretch]] = field(default_factory=dict)
+
+
+def judge(case: Served) -> list[Violation]:
+    """All that is violated."""
+    case.stretches = _stretches(case)
+    return [
+        violation
+        for rule in (s1_once, s2_exclusion, s3_fences, s4_none_forgotten, s5_written, s6_prompt)
+        for violation in rule(case)
+    ]
+
+
+def _stretches(case: Served) -> dict[str, list[Stretch]]:
+    """The runs of each job, by when they began."""
+    ends: dict[tuple[str, str, str], tuple[float, str]] = {}
+    crashed: dict[str, float] = {}
+    for event in case.history:
+        if event.kind in {"lost", "released"}:
+            ends.setdefault(
+                (event.who, event.lock, event.attempt), (event.at, event.note if event.kind == "released" else "lost")
+            )
+        elif event.kind == "crashed":
+            crashed[event.who] = event.at
+    found: dict[str, list[Stretch]] = defaultdict(list)
+    renewed = _renewed(case.history)
+    for event in case.history:
+        if event.kind == "taken":
+            never = (crashed.get(event.who, case.now), "crashed" if event.who in crashed else "goes on")
+            at, how = ends.get((event.who, event.lock, event.attempt), never)
+            until = max(event.until, renewed.get((event.who, event.lock, event.attempt), 0.0))
+            found[event.lock].append(Stretch(event, min(at, max(event.at, until)), how))
+    return found
+
+
+def _renewed(history: list[Event]) -> dict[tuple[str, str, str], float]:
+    """Until when each run was believed to have its lease, as last renewed."""
+    return {(event.who, event.lock, event.attempt): event.until for event in history if event.kind == "renewed"}
+
+
+def _tick(attempt: str) -> tuple[int, int]:
+    scheduled, number = attempt.rstrip("h").split("/")
+    return int(scheduled), int(number)
+
+
+def s1_once(case: Served) -> Iterator[Violation]:
+    """No attempt at a tick is begun twice; each is begun when the one before has ended, and only if a job is to run again."""
+    good = {(facts.name, entry.fence) for facts in case.facts for entry in facts.entries if entry.status == "ok"}
+    for job, stretches in case.stretches.items():
+        options = case.jobs[job][1]
+        seen: dict[str, Stretch] = {}
+        ended: dict[tuple[int, bool], Stretch] = {}
+        for stretch in stretches:
+            attempt = stretch.began.attempt
+            scheduled, number = _tick(attempt)
+            if attempt in seen:
+                yield _wrong("S1", f"{job} {attempt} is begun twice", seen[attempt], stretch)
+            seen[attempt] = stretch
+            if stretch.began.until > stretch.began.since + ROUNDING > 1:
+                yield _wrong("S2", f"{job} {attempt} is believed in for longer than the server does", stretch)
+            before = ended.get((scheduled, attempt.endswith("h")))
+            if number > 1 and options.on_crash == "leave":
+                yield _wrong("S1", f"{job} {attempt}: it was to be left", stretch)
+            if before is not None and before.end > stretch.began.at + ROUNDING:
+                yield _wrong("S1", f"{job} {attempt} is begun while another attempt goes on", before, stretch)
+            if before is not None and (job, before.began.fence) in good:
+                yield _wrong("S1", f"{job} {attempt} is begun, and another attempt has been good", before, stretch)
+            ended[scheduled, attempt.endswith("h")] = stretch
+
+
+def s2_exclusion(case: Served) -> Iterator[Violation]:
+    """Never more runs of a job at the same time than it has slots."""
+    for job, stretches in case.stretches.items():
+        slots = case.jobs[job][1].slots
+        going: list[Stretch] = []
+        for stretch in stretches:
+            going = [other for other in going if other.end > stretch.began.at + ROUNDING]
+            if len(going) >= slots:
+                yield _wrong("S2", f"{job}: {len(going) + 1} runs at the same time", *going, stretch)
+            going.append(stretch)
+
+
+def s3_fences(case: Served) -> Iterator[Violation]:
+    """Each run has a fence of its own; who begins when another one has ended has a greater one."""
+    for job, stretches in case.stretches.items():
+        fences = Counter(stretch.began.fence for stretch in stretches)
+        if fences and max(fences.values()) > 1:
+            yield Violation("S3", f"{job}: a fence is given twice")
+        if case.jobs[job][1].slots == 1:
+            for before, after in pairwise(stretches):
+                if before.began.fence >= after.began.fence:
+                    yield _wrong("S3", f"{job}: a fence that does not rise", before, after)
+
+
+def s4_none_forgotten(case: Served) -> Iterator[Violation]:
+    """Each tick that was due is in the log, runs, or waits to be run behind one that runs."""
+    for facts in case.facts:
+        when, options = case.jobs[facts.name]
+        ranges = [(entry.scheduled, entry.until) for entry in facts.entries]
+        known = {entry.scheduled for entry in facts.entries} | {run.scheduled for run in facts.running}
+        now = int(case.shown(case.now) * 1e6)
+        if facts.last < now - SLACK - int(2e6 * options.ttl) - int(1e6 * _period(when)):
+            yield Violation("S4", f"{facts.name}: nothing is claimed since {(now - facts.last) / 1e6:.1f} s")
+        waiting = facts.queued
+        tick = following(when, min((first for first, _ in ranges), default=now))
+        while tick is not None and tick <= min(facts.last, now):
+            if tick not in known and not any(first <= tick <= last for first, last in ranges):
+                waiting -= 1
+            tick = following(when, tick)
+        if waiting < 0:
+            yield Violation("S4", f"{facts.name}: {-waiting} ticks are nowhere")
+        if facts.queued and not facts.running and not facts.paused and not options.keep and case.roomy:
+            yield Violation("S4", f"{facts.name}: {facts.queued} runs wait, and none goes on")
+
+
+def _period(when: When) -> float:
+    return when.after(1e9) - 1e9 + 1.0
+
+
+def s5_written(case: Served) -> Iterator[Violation]:
+    """The log says what has happened to each run, once."""
+    for facts in case.facts:
+        entries = [entry for entry in facts.entries if entry.status not in {"skipped", "missed"}]
+        log = Counter((entry.scheduled, entry.attempt, entry.fence) for entry in entries)
+        if log and max(log.values()) > 1:
+            yield Violation("S5", f"{facts.name}: the end of a run is written down twice")
+        for stretch in case.stretches.get(facts.name, ()):
+            known = (*_tick(stretch.began.attempt), stretch.began.fence)
+            if stretch.how != "goes on" and stretch.end < case.now - JUST_NOW and known not in log:
+                yield _wrong("S5", f"{facts.name} {stretch.began.attempt} is not in the log", stretch)
+        if any(entry.status == "crashed" and entry.attempt > ATTEMPTS for entry in entries):
+            yield Violation("S5", f"{facts.name}: begun again too often")
+
+
+def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
+    """No run counts as crashed that was given to nobody, or has ended in good order; in peace, none does, and no tick is missed."""
+    delayed = _delayed(case.history)
+    for facts in case.facts:
+        begun = {stretch.began.fence: stretch for stretch in case.stretches.get(facts.name, ())}
+        for entry in facts.entries:
+            run = begun.get(entry.fence)
+            if entry.status == "crashed" and not delayed and run is None:
+                yield Violation("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: given to nobody")
+            if entry.status == "crashed" and not delayed and run is not None and run.how in {"ok", "cancelled"}:
+                yield _wrong("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: its end got lost", run)
+            if entry.status in {"crashed", "missed"} and case.calm and case.roomy:
+                yield Violation("S7", f"{facts.name}: {entry.status}, and nothing has gone wrong")
+
+
+def _delayed(history: list[Event]) -> bool:
+    """Something may have taken longer than a lease."""
+    return any(
+        event.kind == "fault" and event.note not in {"lost-reply", "lost-request", "duplicate", "cut"} for event in history
+    )
+
+
+def s6_prompt(case: Served) -> Iterator[Violation]:
+    """No run begins before its time; in peace, where nothing is in its way, it begins at once."""
+    for job, stretches in case.stretches.items():
+        for stretch in stretches:
+            scheduled, number = _tick(stretch.began.attempt)
+            shown = case.shown(stretch.began.at)
+            if shown < scheduled / 1e6:
+                yield _wrong("S6", f"{job} {stretch.began.attempt} begins too early", stretch)
+            free = case.jobs[job][1].overlap != "queue" and number == 1 and not stretch.began.attempt.endswith("h")
+            if case.calm and free and shown - scheduled / 1e6 > case.prompt + 0.1:
+                yield _wrong("S6", f"{job} {stretch.began.attempt} begins {shown - scheduled / 1e6:.2f} s late", stretch)
+
+
+def _wrong(rule: str, text: str, *stretches: Stretch) -> Violation:
+    return Violation(rule, text, tuple(stretch.began for stretch in stretches))
+
+
+RULES = (s1_once, s2_exclusion, s3_fences, s4_none_forgotten, s5_written, s6_prompt, s7_nothing_made_up)

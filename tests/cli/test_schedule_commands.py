@@ -1,0 +1,152 @@
+"""Jobs that are commands: what they are told, what is made of their end, and that they never outlive their run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from cli.commands import FAMILY, pids, running, wait_until
+from holdfast.errors import ConfigError, LeaseLost
+from holdfast.schedule.command import Command, CommandFailed
+from holdfast.schedule.run import Cancelled, Run
+
+
+class Lease:
+    """What is needed of one; ``until``: on the monotonic clock."""
+
+    def __init__(self, seconds: float) -> None:
+        self.until = time.monotonic() + seconds
+
+    def remaining(self) -> float:
+        return self.until - time.monotonic()
+
+    def check(self) -> None:
+        pass
+
+
+def shell(script: str) -> list[str]:
+    return ["/bin/sh", "-c", script]
+
+
+def run(lease: Lease | None = None) -> Run:
+    return Run("nightly", 1_790_000_000.5, 2, 41, lease=lease)
+
+
+def test_a_command_knows_its_run_but_no_password(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setenv("HOLDFAST_URL", "redis://user:secret@localhost")
+    monkeypatch.setenv("REDIS_URL", "redis://localhost")
+    script = "cat; env | grep -E 'HOLDFAST|REDIS|LEVEL' | sort; pwd"
+    said = Command(shell(script), env={"LEVEL": "9"}, directory=str(tmp_path))(run())
+    assert said.splitlines()[-5:] == [
+        "HOLDFAST_JOB=nightly", "HOLDFAST_SCHEDULED=1790000000.5", "LEVEL=9", "REDIS_URL=redis://localhost", str(tmp_path),
+    ]  # fmt: skip
+    assert Command(shell("echo $HOLDFAST_FENCE $HOLDFAST_ATTEMPT $HOLDFAST_URL"), pass_url=True)(run()) == (
+        "41 2 redis://user:secret@localhost"
+    )
+
+
+def test_the_last_lines_are_the_result_and_all_are_passed_on() -> None:
+    heard: list[str] = []
+    script = "seq 1 2000; printf 'a\\033[1m\\ttab'; head -c 10000 /dev/zero | tr '\\0' x"
+    said = Command(shell(script), echo=heard.append)(run())
+    assert heard[:2000] == [str(number) for number in range(1, 2001)]
+    assert heard[2000].startswith("a?[1m\ttabxxx")
+    assert sum(map(len, heard[2000:])) == 10009
+    assert said.splitlines()[0] == heard[-5]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["sh", "-c", "echo one; echo two >&2; exit 3"], "exit code 3: one\ntwo"),
+        (["sh", "-c", "kill -9 $$"], "ended by SIGKILL"),
+        (["false"], "exit code 1"),
+        (["no-such-command"], "cannot run 'no-such-command': No such file or directory"),
+    ],
+)
+def test_another_exit_code_is_an_error(argv: list[str], said: str) -> None:
+    with pytest.raises(CommandFailed) as caught:
+        Command(argv)(run())
+    assert str(caught.value) == said
+
+
+def test_a_directory_that_is_not_there() -> None:
+    with pytest.raises(CommandFailed, match=r"cannot start it: No such file or directory: .*/nowhere"):
+        Command(["true"], directory="/nowhere")(run())
+
+
+def test_a_cancelled_run_ends_its_whole_group_first_with_term(tmp_path: object) -> None:
+    ended, told = run(), threading.Event()
+    heard: list[str] = []
+
+    def echo(said: str) -> None:
+        heard.append(said)
+        told.set()
+
+    script = "trap 'echo term' TERM; sleep 60 & echo $$ $!; wait; wait"
+    command = Command(shell(script), kill_after=0.2, echo=echo)
+
+    def cancel() -> None:
+        told.wait(10)
+        ended.reason = "max_runtime is over"
+        ended.cancelled.set()
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    with pytest.raises(Cancelled, match="max_runtime is over"):
+        command(ended)
+    canceller.join()
+    assert heard[1] == "term"
+    assert not any(running(int(pid)) for pid in heard[0].split())
+
+
+def test_a_command_ends_before_a_lease_that_is_not_renewed() -> None:
+    lease = Lease(0.6)
+    with pytest.raises(LeaseLost, match="the command was ended before its end"):
+        Command(shell("trap '' TERM; while :; do sleep 0.05; done"))(run(lease))
+    assert lease.remaining() > 0
+
+
+def test_a_lease_that_is_over_starts_nothing() -> None:
+    heard: list[str] = []
+    with pytest.raises(LeaseLost):
+        Command(["echo", "x"], echo=heard.append)(run(Lease(-1)))
+    assert heard == []
+
+
+def test_a_command_dies_with_the_process_that_runs_it() -> None:
+    program = f"""
+from holdfast.schedule.command import Command
+from holdfast.schedule.run import Run
+Command({FAMILY!r}, echo=lambda line: print(line, flush=True))(Run("x", 1, 1, 1))
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        family = pids(process)
+        assert all(map(running, family))
+        process.kill()
+        wait_until(lambda: not any(map(running, family)))
+
+
+def test_a_command_does_not_go_on_without_its_guardian() -> None:
+    heard: list[str] = []
+
+    def echo(said: str) -> None:
+        heard.append(said)
+        if len(heard) == 1:
+            os.kill(int(said.split()[1]), signal.SIGKILL)
+
+    with pytest.raises(CommandFailed, match="the guardian process has died: the command was killed"):
+        Command(shell("echo $$ $PPID; exec sleep 60"), echo=echo)(run())
+    assert not running(int(heard[0].split()[0]))
+
+
+@pytest.mark.parametrize("argv", ["a b", "", []])
+def test_a_command_is_a_list(argv: list[str]) -> None:
+    with pytest.raises(ConfigError, match="write it as a list"):
+        Command(argv)

@@ -1,0 +1,115 @@
+"""Schedules in TOML files: what they may say, and that a mistake is named by file and key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import ConfigError
+from holdfast.schedule.command import Command
+from holdfast.schedule.file import Plan, read
+from holdfast.schedule.timetable import Cron, Every
+
+WHOLE = """
+[schedule]
+name = "ops"
+labels = ["gpu", "big"]
+limit = 4
+tz = "Europe/Berlin"
+
+[jobs.backup]
+cron = "0 3 * * *"
+command = ["./backup.sh", "--full"]
+env = { LEVEL = "9" }
+directory = "/srv"
+kill_after = "500ms"
+ttl = 20
+keep = "1m"
+overlap = "queue"
+misfire = "all"
+grace = "1.5h"
+on_crash = "again"
+max_runtime = "1d"
+on = "gpu"
+history = 7
+
+[jobs.cleanup]
+every = "30s"
+jitter = 5
+command = "rm -f *.tmp"
+shell = true
+pass_url = true
+
+[jobs.report]
+cron = "@daily"
+tz = "America/New_York"
+python = "os.path:basename"
+"""
+
+
+def parsed(directory: Path, text: str) -> Plan:
+    """What stands in a file."""
+    file = directory / "jobs.toml"
+    file.write_text(text, encoding="utf-8")
+    return read(str(file))
+
+
+def test_all_there_is(tmp_path: Path) -> None:
+    plan = parsed(tmp_path, WHOLE)
+    assert (plan.name, plan.labels, plan.limit) == ("ops", ["gpu", "big"], 4)
+    backup, cleanup, report = plan.jobs
+    assert backup.when == Cron("0 3 * * *", "Europe/Berlin")
+    assert backup.options == {
+        "ttl": 20, "keep": 60, "overlap": "queue", "misfire": "all", "grace": 5400, "on_crash": "again", "max_runtime": 86400,
+        "on": ("gpu",), "history": 7,
+    }  # fmt: skip
+    assert isinstance(backup.what, Command)
+    assert (backup.what.argv, backup.what.env) == (["./backup.sh", "--full"], {"LEVEL": "9"})
+    assert (backup.what.directory, backup.what.kill_after, backup.what.pass_url) == ("/srv", 0.5, False)
+    assert cleanup.when == Every(30, jitter=5, salt="cleanup")
+    assert isinstance(cleanup.what, Command)
+    assert (cleanup.what.argv, cleanup.what.pass_url) == (["/bin/sh", "-c", "rm -f *.tmp"], True)
+    assert report.when == Cron("@daily", "America/New_York")
+    assert report.what.__name__ == "basename"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x", "jobs.toml: "),
+        ("", "there is no job in it: write [jobs.NAME]"),
+        ("[job.x]\nevery=1", "job: there is no such key; there are jobs, schedule"),
+        ("[schedule]\nlabel = 'x'", "schedule.label: there is no such key"),
+        ("[schedule]\nlabels = 3", "schedule.labels: 3 is neither a text nor a list of them"),
+        ("[schedule]\nlimit = true", "schedule.limit: True is not a whole number"),
+        ("[jobs]\nx = 3", "jobs.x: 3 is not a table"),
+        ("[jobs.x]\nevery=1\ncommand=['a']\ntimeout=3", "jobs.x.timeout: there is no such key; there are command, cron"),
+        ("[jobs.x]\nevery='1 s'\ncommand=['a']", "jobs.x.every: '1 s' is not a duration: write 30 (seconds)"),
+        ("[jobs.x]\nevery=true\ncommand=['a']", "jobs.x.every: True is not a duration"),
+        ("[jobs.x]\nevery=0\ncommand=['a']", "jobs.x: every= is 0: it has to be 0.1 to 1e+09 seconds"),
+        ("[jobs.x]\ncron='0 25 * * *'\ncommand=['a']", "jobs.x: cron '0 25 * * *': '25' is no hour"),
+        ("[jobs.x]\nevery=1\ncron='@daily'\ncommand=['a']", "jobs.x.cron: either cron or every"),
+        ("[jobs.x]\ncommand=['a']", "jobs.x.cron: either cron or every"),
+        ("[jobs.x]\nevery=1\ntz='UTC'\ncommand=['a']", "jobs.x.tz: is for cron"),
+        ("[jobs.x]\nevery=1", "jobs.x.command: either command = "),
+        ("[jobs.x]\nevery=1\ncommand='a b'", "jobs.x.command: write it as a list"),
+        ("[jobs.x]\nevery=1\ncommand=['a']\nshell=true", "jobs.x.command: ['a'] is not text"),
+        ("[jobs.x]\nevery=1\ncommand=['a']\nenv={A=1}", "jobs.x.env: its values have to be texts"),
+        ("[jobs.x]\nevery=1\npython='nowhere:f'", "jobs.x.python: 'nowhere:f': there is no module nowhere"),
+        ("[jobs.x]\nevery=1\npython='os:nothing'", "jobs.x.python: 'os:nothing': there is no 'nothing' in os"),
+        ("[jobs.x]\nevery=1\npython='os'", "jobs.x.python: 'os': write it as module:name"),
+        ("[jobs.x]\nevery=1\npython='os:sep'", "jobs.x.python: 'os:sep' is no function"),
+        ("[jobs.x]\nevery=1\npython='os:getpid'\nshell=true", "jobs.x.shell: is for commands"),
+    ],
+)
+def test_a_mistake_is_named_by_file_and_key(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parsed(tmp_path, text)
+    assert str(caught.value).startswith(f"{tmp_path / 'jobs.toml'}: ")
+    assert said in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml: No such file"):
+        read(str(tmp_path / "none.toml"))
