@@ -141,9 +141,16 @@ TELLING = (
     _core(
         "waits-beyond-the-lease",
         "flight",
-        "until = min(attempt.until, answer.came + left)",
-        "until = attempt.until",
+        "await hear(me, min(until, now + left))",
+        "await hear(me, until)",
         "who waits does not look when the loader's lease has ended",
+    ),
+    _core(
+        "crowd-without-leader",
+        "crowd",
+        "                if self._members:\n",
+        "                if False:\n",
+        "when who looks for all has what he wanted, nobody looks for the others",
     ),
     _core(
         "look-leaves-the-load",
