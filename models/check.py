@@ -103,6 +103,13 @@ VARIANTS = [
     Variant("amnesia", "NO_RUN_ID", "left", "the marker does not name the run: the end of the log is lost, the marker is not"),
     Variant("amnesia", "LONGER_LEASE", "left", "somebody's lease is longer than the quarantine, and not refused"),
     Variant("amnesia", "RENEW_CREATES", "left", "a renewal votes where its key is gone"),
+    Variant("timestamp", "", "", "the timestamp lock: late requests, lost answers, equal values"),
+    Variant("timestamp", "AHEAD", "until", "a clock is ahead: it steals a live lock. Clocks that agree are an assumption"),
+    Variant("timestamp", "DELETE_FIRST", "until", "who sees that it is over deletes the key, and starts again"),
+    Variant("timestamp", "PLAIN_GETSET", "until", "who loses the race late writes an older time over the winner's"),
+    Variant("timestamp", "CLAIM", "until", "no answer, but one's own value in the key: it may be somebody else's"),
+    Variant("timestamp", "BLIND", "until", "a late release deletes whatever is there"),
+    Variant("timestamp", "RESEND", "until", "a release without an answer is sent again: one copy may come late"),
     Variant("local_passing", "", "", "three threads pass a lease on, another process waits"),
     Variant("local_passing", "NO_DEADLINE", "has_stopped||", "passed on without a look at what is left of the lease"),
     Variant("local_passing", "AFTER_LOSS", "next>highest", "the lease was lost, and is passed on all the same"),
@@ -112,6 +119,13 @@ VARIANTS = [
     Variant("local_passing", "LATE_BLOCK", "highest", "the server learns of the used fences when the lock is given back"),
     Variant("local_passing", "FENCE_AGAIN", "highest", "the fence of a cancelled pass is used again"),
     Variant("local_passing", "DROPPED_PASS", "stopped||", "a thread that is cancelled as it is passed the lock keeps it"),
+    Variant("flight", "", "", "a value that is loaded, stored, deleted and invalidated, with late copies of all requests"),
+    Variant("flight", "NO_LEASE", "acked", "who has lost his lease stores what he has loaded"),
+    Variant("flight", "NO_BOUND", "acked", "the same token stores under a later lease what it has loaded under an earlier one"),
+    Variant("flight", "LEAVES_LEASE", "acked", "a deletion leaves the loader his lease"),
+    Variant("flight", "FLOOR_BEHIND", "acked", "an invalidation does not cover the last fence that was issued"),
+    Variant("flight", "READS_VOID", "acked", "a value is found whatever its tag's floor is"),
+    Variant("flight", "FENCE_AT_LANDING", "acked", "the fence is drawn when the value is stored, not when its load begins"),
 ]
 
 

@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 import holdfast
-from holdfast import aio, locks, redlock
+from holdfast import _aio_cache, aio, cache, locks, redlock, transactions
 from holdfast._core import mutex, names, waiting
 from holdfast._lua import source
 
@@ -124,7 +124,7 @@ def test_the_core_awaits_requests_and_nothing_else() -> None:
                     assert called in operations | requests, f"{relative(path)}: {ast.unparse(node)}"
 
 
-FACES = ("locks", "aio", "_face", "_lease", "decorator")
+FACES = ("locks", "aio", "_face", "_lease", "decorator", "cache", "_cache", "_aio_cache", "_once", "_sync_once", "_aio_once")
 
 
 @pytest.mark.parametrize(
@@ -177,10 +177,12 @@ def test_drivers_are_small(name: str) -> None:
 
 
 def test_the_path_of_a_newcomer_is_short() -> None:
-    """`__init__`, requests, acquire, mutex with its scripts, and one driver: less than 900 lines to read, blank ones apart."""
-    path = ["__init__.py", "_core/requests.py", "_core/acquire.py", "_core/mutex.py", "_drive/sync.py"]
+    """Requests, acquire, mutex with its scripts, one driver, and what `__init__` says (it lists names besides): less than 900
+    lines to read, blank ones apart."""
+    path = ["_core/requests.py", "_core/acquire.py", "_core/mutex.py", "_drive/sync.py"]
     path += [f"_lua/{name}.lua" for name in ("acquire", "refresh", "release", "renew", "_grant", "_state", "_queue")]
-    assert sum(bool(line.strip()) for name in path for line in (ROOT / name).read_text().splitlines()) < 900
+    texts = [holdfast.__doc__ or "", *((ROOT / name).read_text() for name in path)]
+    assert sum(bool(line.strip()) for text in texts for line in text.splitlines()) < 900
 
 
 @pytest.mark.parametrize("path", MODULES, ids=relative)
@@ -192,19 +194,60 @@ def test_each_file_says_first_what_it_holds(path: Path) -> None:
 
 PUBLIC = {
     "holdfast": """
-        ConfigError FairLock HoldfastError HoldfastWarning Lease LeaseLost Lock LockTimeout NotHeld QuorumError Redlock
-        Schedule ServerError close declare_new guard locked
+        Cache
+        CommandFailed
+        ConfigError
+        FairLock
+        HoldfastError
+        HoldfastWarning
+        InProgress
+        Lease
+        LeaseLost
+        Lock
+        LockTimeout
+        NotHeld
+        QuorumError
+        Redlock
+        Schedule
+        ServerError
+        Transaction
+        TransactionConflict
+        close
+        declare_new
+        guard
+        legacy
+        locked
+        once
+        transaction
+        transactional
     """,
-    "holdfast.aio": "FairLock Lease Lock Redlock Schedule close locked",
+    "holdfast.aio": """
+        Cache
+        FairLock
+        Lease
+        Lock
+        Redlock
+        Schedule
+        Transaction
+        close
+        locked
+        once
+        transaction
+        transactional
+    """,
+    "holdfast.cache": "Cache Memoized Statistics",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
+    "holdfast.legacy": "Migrating MigratingLease TimestampLease TimestampLock",
+    "holdfast.legacy.aio": "Migrating MigratingLease TimestampLease TimestampLock",
     "holdfast.testing": "Clock Memory clock memory server",
     "holdfast.testing.checkers": "RULES Coverage Limits Violation capacity check main",
     "holdfast.testing.history": "Event FAULTS from_line merge process_of read to_line write",
     "holdfast.testing.recording": "AsyncHolding Holding Recorder Register process",
     "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
     "holdfast.errors": """
-        ConfigError HoldfastError HoldfastWarning LeaseLost LockTimeout NotHeld QuorumError ServerError
+        CommandFailed ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld QuorumError
+        ServerError TransactionConflict
     """,
 }
 LOCK = "acquire key lease locked name release"
@@ -262,6 +305,11 @@ def test_public_members(face: ModuleType) -> None:
     assert members(face.Lease) == set(LEASE.split())
 
 
+@pytest.mark.parametrize("cls", [holdfast.once, aio.once], ids=["sync", "asyncio"])
+def test_public_members_of_once(cls: type) -> None:
+    assert members(cls) == {"current", "forget", "run"}
+
+
 @pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock], ids=["sync", "asyncio"])
 def test_a_redlock_has_what_a_lock_has(cls: type) -> None:
     assert members(cls) == set(LOCK.split())
@@ -279,9 +327,13 @@ OF_ASYNCIO = {
     "asyncio.Event": "threading.Event",
     "an asyncio.Lock": "a threading.Lock",
     "``async with``": "``with``",
+    "Coroutine[Any, Any, T]": "T",
+    "Awaitable[T]": "T",
     "any task may": "any thread may",
     "redis.asyncio.Redis": "redis.Redis",
     "valkey.asyncio.Valkey": "valkey.Valkey",
+    "Tasks may share": "Threads may share",
+    "; a coroutine function": "; a function",
 }
 STATED_DIFFERENCES = {
     "Lock": (
@@ -289,7 +341,9 @@ STATED_DIFFERENCES = {
         "A lock belongs to an event loop while it is held or awaited, and is free to move when idle. ",
         ", by a thread, so a blocked event loop loses nothing",
     ),
+    "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
     "Lock.__exit__": (" or was cancelled because of it",),
+    "Transaction.run": ("a coroutine function, ",),
 }
 ON_LOST = {
     "called with the lease, in a thread of its own, when a lease is lost.",
@@ -315,7 +369,15 @@ def described(cls: type) -> dict[str, str]:
     return found
 
 
-SYNC = {"Lock": locks.Lock, "FairLock": locks.FairLock, "Lease": locks.Lease, "Redlock": redlock.Redlock}
+SYNC = {
+    "Cache": cache.Cache,
+    "Lock": locks.Lock,
+    "FairLock": locks.FairLock,
+    "Lease": locks.Lease,
+    "once": holdfast.once,
+    "Redlock": redlock.Redlock,
+    "Transaction": transactions.Transaction,
+}
 
 
 @pytest.mark.parametrize("name", SYNC)
@@ -346,6 +408,13 @@ def signatures(cls: type) -> dict[str, tuple[str, ...]]:
 @pytest.mark.parametrize("name", SYNC)
 def test_both_faces_take_the_same_arguments(name: str) -> None:
     assert signatures(getattr(aio, name)) == signatures(SYNC[name])
+
+
+def test_both_faces_memoize_alike() -> None:
+    ours, theirs = cache.Memoized, _aio_cache.Memoized
+    assert members(ours) == members(theirs) == {"cache_key", "invalidate"}
+    assert described(ours) == described(theirs)
+    assert signatures(ours) == signatures(theirs)
 
 
 @pytest.mark.parametrize("face", [locks, aio], ids=["sync", "asyncio"])
@@ -391,7 +460,7 @@ def test_scripts_are_plain_text_with_declared_keys(name: str) -> None:
         command = call.split(",")[0].strip().strip("'")
         assert command in {
             "GET", "SET", "DEL", "EXISTS", "PEXPIRE", "PTTL", "TYPE", "TIME", "HGET", "HSET", "HDEL", "HMGET", "ZADD",
-            "ZREM", "ZRANGE", "ZCARD", "PUBLISH", "SPUBLISH", "PUBSUB", "INFO",
+            "ZREM", "ZRANGE", "ZCARD", "ZSCORE", "ZREMRANGEBYSCORE", "PUBLISH", "SPUBLISH", "PUBSUB", "INFO", "GETSET",
         }, f"{command}: not among the commands an administrator is asked to allow"  # fmt: skip
 
 
@@ -413,7 +482,7 @@ def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
     assert "format 1" in inspect.getsource(mutex)
     node = (ROOT / "_core" / "node.py").read_text()
     assert re.findall(r'(?:fields\[0\]|what) [!=]= b"(\d)"', node) == ["1", "2", "3"]
-    assert re.findall(r"'(\d+) ' \.\.", source("yield")) == ["3"]
+    assert re.findall(r"'(\d+) ' \.\.", source("yield")) == re.findall(r"'(\d+) ' \.\. hope", source("abort")) == ["3"]
     assert names.MAX_NAME == 512
 
 

@@ -7,41 +7,53 @@ algorithms are in `_core`, each written once as an ``async def`` that does no in
 `_core.requests`. `_core.acquire` is the central file, `_core.mutex` describes a lock and gives it back, `_core.waiting` and
 `_core.renewing` are what a process knows about its waiters and leases, `_core.node` what its keeper does about them. `_drive`
 carries out what they ask: on the calling thread (`sync`), in the calling task (`aio`), and in the one thread per process that
-renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run
-on the server are in `_lua`. `decorator` and `guard` stand beside the faces, `errors` holds what they raise, `_guardian` ends
-commands with their owner. `_servers` starts servers: private ones for tests and the demo, and this machine's own for
-``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures. `testing` is for tests, yours and ours: the
-simulator, the judge, a server in memory.
+renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run on
+the server are in `_lua`. `decorator` and `guard` stand beside the faces, and so do `cache` and `_sync_once`, by single flight,
+`schedule`, and `transactions`, which needs no lock; `legacy` is the timestamp lock, for those who come from there. `errors`
+holds what they raise, `_guardian` ends commands with their owner. `_servers` starts servers: private ones for tests and the
+demo, and this machine's own for ``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures. `testing` is for
+tests, yours and ours: the simulator, the judge, a server in memory.
 """
 
 from typing import TYPE_CHECKING
 
+from holdfast._later import later
 from holdfast.errors import (
+    CommandFailed,
     ConfigError,
     HoldfastError,
     HoldfastWarning,
+    InProgress,
     LeaseLost,
     LockTimeout,
     NotHeld,
     QuorumError,
     ServerError,
+    TransactionConflict,
 )
 
 if TYPE_CHECKING:
-    from holdfast import guard
+    from holdfast import guard, legacy
     from holdfast._drive.process import close
+    from holdfast._sync_once import once
+    from holdfast._transactional import transactional
+    from holdfast.cache import Cache
     from holdfast.decorator import locked
     from holdfast.locks import FairLock, Lease, Lock
     from holdfast.redlock import Redlock, declare_new
     from holdfast.schedule import Schedule
+    from holdfast.transactions import Transaction, transaction
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cache",
+    "CommandFailed",
     "ConfigError",
     "FairLock",
     "HoldfastError",
     "HoldfastWarning",
+    "InProgress",
     "Lease",
     "LeaseLost",
     "Lock",
@@ -51,35 +63,39 @@ __all__ = [
     "Redlock",
     "Schedule",
     "ServerError",
+    "Transaction",
+    "TransactionConflict",
     "close",
     "declare_new",
     "guard",
+    "legacy",
     "locked",
+    "once",
+    "transaction",
+    "transactional",
 ]
 
 _LATER = {
+    "Cache": "holdfast.cache",
     "FairLock": "holdfast.locks",
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
     "Redlock": "holdfast.redlock",
     "Schedule": "holdfast.schedule",
+    "Transaction": "holdfast.transactions",
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",
     "guard": "holdfast.guard",
+    "legacy": "holdfast.legacy",
     "locked": "holdfast.decorator",
+    "once": "holdfast._sync_once",
+    "transaction": "holdfast.transactions",
+    "transactional": "holdfast._transactional",
 }
 """What is imported at its first use (PEP 562), and where from: a command line has forked its guardian by then."""
 
 if not TYPE_CHECKING:  # or a type checker would take any name for one of ours
-
-    def __getattr__(name):
-        if name not in _LATER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import importlib
-
-        home = importlib.import_module(_LATER[name])
-        found = globals()[name] = home if _LATER[name] == f"{__name__}.{name}" else getattr(home, name)
-        return found
+    __getattr__ = later(globals(), _LATER)
 
     def __dir__():
         return sorted({*globals(), *__all__})

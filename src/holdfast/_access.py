@@ -45,7 +45,20 @@ FEATURES = {
         keys=("hf:schedule:{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
+    "cache": Feature(
+        scripts=("look", "land", "abort", "drop", "invalidate", "renew"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "MGET"),
+        keys=("<prefix>cache:{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
+    "once": Feature(
+        scripts=("look", "land", "abort", "drop", "renew"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GET", "SET", "DEL", "MGET"),
+        keys=("<prefix>once:{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
+    "legacy": Feature(scripts=("stamp", "clock"), commands=("EVAL", "EVALSHA", "SETNX", "GET")),
     "sentinel": Feature(scripts=(), commands=("ROLE",)),
     "replicas": Feature(scripts=(), commands=("WAIT",)),
     "cluster": Feature(scripts=("moving",), commands=("CLUSTER|SLOTS", "ASKING", "SSUBSCRIBE", "PUBSUB|SHARDNUMSUB")),
@@ -77,13 +90,14 @@ def rule(
     prefix: str = "hf:",
     raw_keys: Iterable[str] = (),
     guarded: Iterable[str] = (),
+    timestamps: Iterable[str] = (),
     select: bool = False,
     version: tuple[int, int] = OLDEST,
 ) -> list[str]:
     """The words that follow ``ACL SETUSER name``, but for the password. Raises ConfigError.
 
     ``raw_keys``: patterns of the keys of locks that were given ``key=``; ``guarded``: of the keys that fences guard;
-    ``select``: in other databases than 0.
+    ``timestamps``: of those of timestamp locks; ``select``: in other databases than 0.
     """
     if version < OLDEST:
         raise ConfigError(f"servers before {OLDEST[0]}.{OLDEST[1]} are not supported", parameter="version")
@@ -92,6 +106,7 @@ def rule(
         keys += [pattern, *(_beside(pattern, what) for what in ("state", "queue"))]
     for pattern in guarded:
         keys += [pattern, _beside(pattern, "fence")]
+    keys += timestamps
     for pattern in keys:
         if not pattern.isprintable() or " " in pattern:
             raise ConfigError(f"{pattern!r}: a pattern of keys cannot have spaces in it", parameter="pattern")

@@ -329,16 +329,21 @@ class BaseLock:
 
     async def _holder(self, busy: Busy) -> bytes | None:
         """The record of the holder's process, for a message; None where it cannot be had."""
-        import json  # here: a command hardly ever needs it
+        return await record_of("" if busy.process == PAUSED else busy.process)
 
-        ours = current().id
-        process = "" if busy.process == PAUSED else busy.process[: len(ours)]  # in a Cluster, more stands behind it
-        if process == ours:
-            return json.dumps(current().facts()).encode()
-        try:
-            return (await Command(("GET", f"hf:proc:{process}"), 0.25)).value if process else None
-        except WireError:
-            return None
+
+async def record_of(process: str) -> bytes | None:
+    """Operation: the record of a process, by the id that a script answered; None where it cannot be had."""
+    import json  # here: a command hardly ever needs it
+
+    ours = current().id
+    process = process[: len(ours)]  # in a Cluster, more stands behind it
+    if process == ours:
+        return json.dumps(current().facts()).encode()
+    try:
+        return (await Command(("GET", f"hf:proc:{process}"), 0.25)).value if process else None
+    except WireError:
+        return None
 
 
 def server_error(spec: Spec, error: WireError) -> ServerError:

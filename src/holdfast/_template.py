@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from holdfast.errors import ConfigError
@@ -15,7 +15,7 @@ class Filled:
 
     def __init__(self, function: Callable[..., Any], *templates: str) -> None:
         self._signature = inspect.signature(function)
-        self._templates = [(template, _fields(template, self._signature)) for template in templates]
+        self._templates = [(template, fields_of(template, self._signature.parameters)) for template in templates]
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
         """What the templates become for one call. Raises TypeError, as the call would."""
@@ -24,8 +24,8 @@ class Filled:
         return [template.format(**{field: bound.arguments[field] for field in fields}) for template, fields in self._templates]
 
 
-def _fields(template: str, signature: inspect.Signature) -> list[str]:
-    """The parameters a template names. Raises ConfigError for anything but plain names of the function's parameters."""
+def fields_of(template: str, parameters: Collection[str] | None) -> list[str]:
+    """The parameters a template names. Raises ConfigError for anything but plain names: of these parameters; None: any."""
     if not isinstance(template, str):
         raise ConfigError(f"template must be str, not {type(template).__name__}", parameter="template")
     try:
@@ -34,10 +34,10 @@ def _fields(template: str, signature: inspect.Signature) -> list[str]:
         raise ConfigError(f"template {template!r}: {error}", parameter="template") from None
     fields = [field for _, field, _, _ in parts if field is not None]
     for _, field, spec, conversion in parts:
-        if field is not None and (not field.isidentifier() or field not in signature.parameters):
+        if field is not None and not (field.isidentifier() and (parameters is None or field in parameters)):
+            known = "" if parameters is None else f" ({', '.join(parameters) or 'none'})"
             raise ConfigError(
-                f"template {template!r}: {{{field}}} must name a parameter ({', '.join(signature.parameters) or 'none'}), "
-                "without attributes or indexes",
+                f"template {template!r}: {{{field}}} must name a parameter{known}, without attributes or indexes",
                 parameter="template",
             )
         if conversion not in {None, "r", "s", "a"}:

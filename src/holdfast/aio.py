@@ -19,31 +19,47 @@ from holdfast._core.waiting import Astray
 from holdfast._drive.aio import Driver, close, driver_for
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
+from holdfast._later import later
 from holdfast.decorator import locked
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._aio_cache import Cache
+    from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
+    from holdfast._aio_transactions import Transaction, transaction
+    from holdfast._transactional import transactional
     from holdfast._wire.cluster import Cluster
     from holdfast.schedule.tasks import Schedule
 
-__all__ = ["FairLock", "Lease", "Lock", "Redlock", "Schedule", "close", "locked"]
+__all__ = [
+    "Cache",
+    "FairLock",
+    "Lease",
+    "Lock",
+    "Redlock",
+    "Schedule",
+    "Transaction",
+    "close",
+    "locked",
+    "once",
+    "transaction",
+    "transactional",
+]
 
 _LATER = {
-    "Redlock": "holdfast._aio_redlock",  # it builds on this module
+    "Cache": "holdfast._aio_cache",
+    "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
+    "Transaction": "holdfast._aio_transactions",
+    "once": "holdfast._aio_once",
+    "transaction": "holdfast._aio_transactions",
+    "transactional": "holdfast._transactional",
 }
-"""What is imported at its first use, and where from."""
+"""What builds on this module, or is not needed for locks: imported at its first use, and where from."""
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        if name not in _LATER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import importlib
-
-        found = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
-        return found
+    __getattr__ = later(globals(), _LATER)
 
 
 class _Lost(asyncio.Event):

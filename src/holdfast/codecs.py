@@ -1,7 +1,7 @@
 """How values become bytes on the server and come back: what `Cache` and `once` store.
 
-What is stored begins with one byte that says how it was made. So whoever reads it with another codec, or another release, sees
-that it is not for him, instead of making something else of it.
+Beside what is stored stands its kind, a word that says how it was made. So whoever reads it with another codec sees that it is
+not for him, instead of making something else of it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, Protocol, runtime_checkable
 from holdfast import _face
 from holdfast.errors import ConfigError, HoldfastWarning
 
-__all__ = ["Codec", "Undecodable", "decode_error", "encode_error", "exception_types", "find", "is_error"]
+__all__ = ["ERROR", "Codec", "Undecodable", "decode_error", "encode_error", "exception_types", "find"]
 
-ERROR = b"!"
-"""The first byte of an exception that is remembered."""
+ERROR = "error"
+"""The kind of an exception that is remembered."""
 
 
 class Undecodable(Exception):
@@ -41,9 +41,11 @@ class Serializer(Protocol):
 class Codec:
     """Makes bytes of values, and values of those bytes."""
 
-    def __init__(self, name: str, mark: bytes, dumps: Callable[[Any], bytes], loads: Callable[[bytes], Any]) -> None:
+    def __init__(self, name: str, dumps: Callable[[Any], bytes], loads: Callable[[bytes], Any], kind: str = "") -> None:
         self.name = name
-        self._mark, self._dumps, self._loads = mark, dumps, loads
+        self.kind = kind or name
+        """Of what it makes."""
+        self._dumps, self._loads = dumps, loads
 
     def __repr__(self) -> str:
         return f"<codec {self.name}>"
@@ -51,18 +53,18 @@ class Codec:
     def encode(self, value: Any, what: str) -> bytes:
         """What is stored for a value. Raises ConfigError, which begins with ``what`` it was for, if it would not come back."""
         try:
-            return self._mark + self._dumps(value)
+            return self._dumps(value)
         except Exception as error:  # whatever a codec of the user's raises
             raise ConfigError(
                 f"{what}: codec {self.name!r} cannot store a value of type {type(value).__name__}: {error}", parameter="codec"
             ) from error
 
-    def decode(self, stored: bytes) -> Any:
+    def decode(self, kind: str, stored: bytes) -> Any:
         """The value again. Raises Undecodable."""
-        if stored[:1] != self._mark:
-            raise Undecodable(f"stored with another codec than {self.name!r} (it begins with {stored[:1]!r})")
+        if kind != self.kind:
+            raise Undecodable(f"it was stored with codec {kind!r}, not {self.name!r}")
         try:
-            return self._loads(stored[1:])
+            return self._loads(stored)
         except Exception as error:
             raise Undecodable(f"codec {self.name!r} cannot read it: {type(error).__name__}") from error
 
@@ -84,7 +86,19 @@ def find(which: object) -> Codec:
 
 
 def _json() -> Codec:
-    return Codec("json", b"j", _to_json, json.loads)
+    return Codec("json", _to_json, _from_json)
+
+
+_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+
+
+def _from_json(data: bytes) -> Any:
+    """As json.loads, without what that does to find out about encodings and blanks: most of its time."""
+    text = data.decode()
+    value, end = _scan(text, 0)
+    if end != len(text):
+        raise ValueError("there is more behind it")
+    return value
 
 
 def _to_json(value: Any) -> bytes:
@@ -113,7 +127,7 @@ def _changed(value: Any, where: str) -> str:
 
 
 def _bytes() -> Codec:
-    return Codec("bytes", b"b", _only_bytes, bytes)
+    return Codec("bytes", _only_bytes, bytes)
 
 
 def _only_bytes(value: Any) -> bytes:
@@ -123,7 +137,7 @@ def _only_bytes(value: Any) -> bytes:
 
 
 def _str() -> Codec:
-    return Codec("str", b"s", _only_text, bytes.decode)
+    return Codec("str", _only_text, bytes.decode)
 
 
 def _only_text(value: Any) -> bytes:
@@ -149,7 +163,7 @@ def _msgpack() -> Codec:
             raise ValueError("it would not come back as it is; a tuple, for example, would come back as a list")
         return packed
 
-    return Codec("msgpack", b"m", dumps, loads)
+    return Codec("msgpack", dumps, loads)
 
 
 def _pickle() -> Codec:
@@ -159,7 +173,7 @@ def _pickle() -> Codec:
         HoldfastWarning,
         _face.of_the_user(),
     )
-    return Codec("pickle", b"p", pickle.dumps, pickle.loads)
+    return Codec("pickle", pickle.dumps, pickle.loads)
 
 
 def _of_the_users(theirs: Serializer) -> Codec:
@@ -168,7 +182,7 @@ def _of_the_users(theirs: Serializer) -> Codec:
         return data.encode() if isinstance(data, str) else bytes(data)
 
     name = theirs.__name__ if isinstance(theirs, ModuleType) else type(theirs).__name__
-    return Codec(name, b"o", dumps, theirs.loads)
+    return Codec(name, dumps, theirs.loads, kind="other")
 
 
 _MAKE: dict[str, Callable[[], Codec]] = {
@@ -188,22 +202,17 @@ def exception_types(given: object, parameter: str) -> tuple[type[Exception], ...
     return found
 
 
-def is_error(stored: bytes) -> bool:
-    """An exception is stored there, not a value."""
-    return stored[:1] == ERROR
-
-
 def encode_error(error: Exception) -> bytes:
     """What is stored of an exception: its type's name, and those of its arguments and attributes that JSON can keep. What it
-    cannot is stored as its `repr`. No pickle."""
+    cannot is stored as its `repr`. No pickle. Its kind is `ERROR`."""
     facts = {"type": _name(type(error)), "args": [_plain(arg) for arg in error.args], "facts": _plain_facts(vars(error))}
-    return ERROR + json.dumps(facts, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return json.dumps(facts, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
 def decode_error(stored: bytes, types: Iterable[type[Exception]]) -> Exception:
     """That exception again, if its type is one of these, or derived from one that is known here. Raises Undecodable."""
     try:
-        facts = json.loads(stored[1:])
+        facts = json.loads(stored)
         name, args, more = facts["type"], facts["args"], facts["facts"]
         cls = next(cls for cls in _with_derived(types) if _name(cls) == name)
         error = cls.__new__(cls, *args)

@@ -2,9 +2,12 @@
 
 HoldfastError
 ├── LockTimeout (also TimeoutError)   busy for as long as we were willing to wait
+│   └── InProgress                    the same call is running already
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
+├── TransactionConflict               somebody else was quicker: nothing of the transaction was carried out
+├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
 ├── ServerError                       the server cannot be reached, or refused; the cause is attached
 └── ConfigError (also ValueError)     bad input, refused before anything was sent
 
@@ -47,6 +50,13 @@ class LockTimeout(HoldfastError, TimeoutError):
     """Seconds until the holder's lease ends unless renewed; None when it has no end."""
 
 
+class InProgress(LockTimeout):
+    """The same call is running already, and no result came within ``wait``. What a second click is told: try again later."""
+
+    since: float
+    """Seconds since that call began."""
+
+
 class LeaseLost(HoldfastError):
     """The lease ended or was taken away while it was held. ``reason`` says how that was noticed."""
 
@@ -69,6 +79,27 @@ class QuorumError(HoldfastError):
     name: str
     nodes: dict[str, str]
     """What each server answered, by its address."""
+
+
+class TransactionConflict(HoldfastError):
+    """A key that a transaction watches was changed by somebody else before EXEC. Nothing of it was carried out."""
+
+    keys: tuple[str, ...]
+    """Those that were watched."""
+    tries: int
+    waited: float
+    """Seconds from the first try on."""
+
+
+class CommandFailed(HoldfastError):
+    """EXEC carried out a transaction, and some of its commands failed. The others were carried out: there is no rollback."""
+
+    keys: tuple[str, ...]
+    """Those that were watched."""
+    results: list[Any]
+    """What EXEC answered, command by command; the error itself for one that failed."""
+    failed: dict[int, str]
+    """What failed: numbers of commands, from 0, and why."""
 
 
 class ServerError(HoldfastError):

@@ -64,3 +64,10 @@ def test_bad_usage(capfd: pytest.CaptureFixture[str], options: tuple[str, ...]) 
         code = int(str(ended.code))
     assert code == 64
     assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_the_rights_for_timestamp_locks(capsys: pytest.CaptureFixture[str]) -> None:
+    words = set(printed(capsys, "--timestamp", "lock.*"))
+    assert words >= {"~lock.*", "+setnx", "+get", "+getset", "+del", "+time"}
+    assert not words & {"~{lock.*}:state:raw"}
+    assert not set(printed(capsys)) & {"+setnx", "+getset"}

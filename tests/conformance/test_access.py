@@ -53,7 +53,7 @@ def shape(reply: object) -> object:
     if isinstance(reply, list):
         return [shape(one) for one in reply]
     if isinstance(reply, bytes):
-        return re.sub(rb"\d{13,}", b"number", reply)
+        return "number" if reply.isdigit() else re.sub(rb"\d{13,}", b"number", reply)
     return "number" if isinstance(reply, int) and abs(reply) > 4 else reply
 
 
@@ -92,6 +92,11 @@ LOCK_CASES = [
     ]
 ]
 VOTE = (B, 30_000, 0, 30_000, "digest", HOPE, 10, 0)
+LEGACY_CASES = [
+    Case("stamp", (LOCK,), ("new", "old"), lambda box: box.redis.set(LOCK, "old")),
+    Case("stamp", (LOCK,), ("", "old", "older"), lambda box: box.redis.set(LOCK, "older")),
+    Case("clock", (LOCK,), ("",), Box.clear_keys),
+]
 REDLOCK_CASES = [
     Case("declare", ("hf:marker",), (30_000, "digest", 1), lambda box: vote(box, A)),
     Case("vote", MARKED, VOTE, lambda box: box.redis.eval(source("declare"), 1, "hf:marker", 30_000, "digest", 0)),
@@ -141,6 +146,7 @@ def plain_commands() -> dict[str, Callable[[Any], object]]:
         "SET": lambda client: client.set(record, "facts", px=1000),
         "DEL": lambda client: client.delete(record),
         "ZRANGE": lambda client: client.zrange("hf:schedule:{s}:jobs", 0, -1),
+        "SETNX": lambda client: client.setnx(LOCK, "stamp"),
         "ROLE": lambda client: client.role(),
         "WAIT": lambda client: client.wait(0, 1),
         "CLUSTER|SLOTS": lambda client: client.execute_command("CLUSTER SLOTS"),
@@ -167,12 +173,14 @@ def subscribe(client: Any, command: str = "SUBSCRIBE") -> None:
         (("redlock",), REDLOCK_CASES),
         (("schedule",), SCHEDULE_CASES),
         (("sentinel", "replicas"), []),
+        (("legacy",), LEGACY_CASES),
     ],
 )
 def test_the_rights_are_enough_and_none_is_too_much(
     box: Box, limited: Any, features: tuple[str, ...], cases: list[Case]
 ) -> None:
-    rights = _access.rule(features, guarded=["data"] if "guard" in features else [])
+    stamps = [LOCK, "hf:proc:*"] if "legacy" in features else []
+    rights = _access.rule(features, guarded=["data"] if "guard" in features else [], timestamps=stamps)
     box.redis.execute_command("ACL SETUSER", USER, *rights, ">secret")
     assert {case.script for case in cases} == {script for name in features for script in _access.FEATURES[name].scripts}
     assert set(plain_commands()) == {name for feature in _access.FEATURES.values() for name in feature.commands}

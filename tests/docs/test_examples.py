@@ -4,8 +4,8 @@
 ``--local`` for that of his machine: here they are made to mean the page's; ``redis://lock-1:6379`` to ``lock-3`` for three
 more. The blocks of a page run in the order in which they stand, python in one namespace, in a directory in which there is a
 ``backup.sh``. A line of a console block that starts with ``$`` is a command, given to bash (all commands of a block to the
-same one); what follows is its output, if it says anything, where ``...`` stands for anything. ``pip install`` is not run,
-but what it installs must exist in pyproject.toml.
+same one); what follows is its output, if it says anything, where ``...`` stands for anything. A toml block that begins with the
+name of a file in a comment is that file. ``pip install`` is not run, but what it installs must exist in pyproject.toml.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 import holdfast
 from docs.pages import PAGES, ROOT, Block, blocks, name
@@ -47,7 +48,9 @@ def three_servers() -> Iterator[list[PrivateServer]]:
 
 @pytest.fixture
 def environment(page_server: PrivateServer, tmp_path: Path) -> dict[str, str]:
-    """Of whatever a page runs; the working directory is ``tmp_path``."""
+    """Of whatever a page runs; the working directory is ``tmp_path``, and the server is empty."""
+    with redis.Redis.from_url(page_server.url) as client:
+        client.flushall()
     script = tmp_path / "backup.sh"
     script.write_text("#!/bin/sh\necho backup done\n", encoding="utf-8")
     script.chmod(0o755)
@@ -87,6 +90,9 @@ def test_python(page: Path, here: Callable[[str], str], environment: dict[str, s
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=name)
 def test_console(page: Path, here: Callable[[str], str], environment: dict[str, str], tmp_path: Path) -> None:
+    for block in blocks(page, "toml"):
+        if file := re.match(r"# (\w+\.toml)\n", block.text):
+            (tmp_path / file[1]).write_text(block.text, encoding="utf-8")
     for block in blocks(page, "console"):
         if not block.not_run:
             run_console(block, here, environment, tmp_path)

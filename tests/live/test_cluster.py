@@ -339,3 +339,37 @@ def test_a_subclass_of_the_client_is_refused() -> None:
     client.nodes_manager.connection_kwargs = {}
     with pytest.raises(holdfast.ConfigError, match="Own"):
         holdfast.Lock(client, "x")
+
+
+def test_once_on_all_shards(nodes: Cluster, name: str) -> None:
+    """Who waits is told, whichever shard the key is on, and whichever face he uses."""
+    client: Any = redis.RedisCluster(host=nodes.address[0], port=nodes.address[1])
+    inside, go_on = threading.Event(), threading.Event()
+    ran: list[int] = []
+
+    @holdfast.once(client, name + ":{n}", keep=60, busy="wait", wait=10)
+    def work(n: int) -> int:
+        ran.append(n)
+        if len(ran) == 9:
+            inside.set()
+        assert go_on.wait(10)
+        return n
+
+    @aio.once(nodes.url, name + ":{n}", keep=60, busy="wait", wait=10)
+    async def work_too(n: int) -> int:
+        ran.append(-1)
+        return -1
+
+    async def all_at_once() -> list[int]:
+        asyncio.get_running_loop().call_later(0.1, go_on.set)
+        return list(await asyncio.gather(*(work_too(n) for n in range(9))))
+
+    with ThreadPoolExecutor(18) as threads:
+        running = [threads.submit(work, n) for n in range(9)]
+        assert inside.wait(10)
+        waiting = [threads.submit(work, n) for n in range(9)]
+        assert asyncio.run(all_at_once()) == list(range(9))
+        assert [future.result(5) for future in running + waiting] == [*range(9)] * 2
+    assert sorted(ran) == list(range(9))
+    assert all(work.forget(n) for n in range(9))
+    client.close()

@@ -8,6 +8,7 @@ A text that is replaced stands exactly once in its file; when it changes, the de
 
 from __future__ import annotations
 
+from sim.flight_defects import FLIGHT
 from sim.gate_defects import GATES
 from sim.quorum_defects import QUORUM
 from sim.schedule_defects import SCHEDULES
@@ -240,4 +241,4 @@ MORE = (
     ),
 )
 
-MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING + MORE + GATES + QUORUM + SCHEDULES
+MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING + MORE + GATES + QUORUM + FLIGHT + SCHEDULES

@@ -28,7 +28,7 @@ Point = namedtuple("Point", "x y")  # noqa: PYI024
 @given(value=PLAIN)
 def test_comes_back_as_it_was(name: str, value: Any) -> None:
     codec = codecs.find(name)
-    again = codec.decode(codec.encode(value, "x"))
+    again = codec.decode(codec.kind, codec.encode(value, "x"))
     assert again == value
     assert type(again) is type(value)
 
@@ -68,7 +68,7 @@ def test_msgpack_refuses_a_tuple() -> None:
 @pytest.mark.parametrize(("name", "value", "wrong"), [("bytes", b"\x00j", "x"), ("str", "jä", b"x")])
 def test_bytes_and_text_as_they_are(name: str, value: Any, wrong: Any) -> None:
     codec = codecs.find(name)
-    assert codec.decode(codec.encode(value, "x")) == value
+    assert codec.decode(codec.kind, codec.encode(value, "x")) == value
     assert codec.encode(value, "x").endswith(value if isinstance(value, bytes) else value.encode())
     with pytest.raises(ConfigError, match="only"):
         codec.encode(wrong, "x")
@@ -79,12 +79,12 @@ def test_pickle_only_by_that_word_and_with_a_warning() -> None:
         with pytest.warns(HoldfastWarning, match="can run code in every process") as seen:
             codec = codecs.find(which)
         assert seen[0].filename == __file__
-        assert codec.decode(codec.encode((1, {2}), "x")) == (1, {2})
+        assert codec.decode(codec.kind, codec.encode((1, {2}), "x")) == (1, {2})
 
 
 def test_any_object_with_dumps_and_loads() -> None:
     codec = codecs.find(SimpleNamespace(dumps=lambda value: str(value * 2), loads=lambda data: int(data) // 2))
-    assert codec.decode(codec.encode(21, "x")) == 21
+    assert codec.decode(codec.kind, codec.encode(21, "x")) == 21
 
 
 @pytest.mark.parametrize("which", ["yaml", 7, None, SimpleNamespace(dumps=str)])
@@ -103,11 +103,11 @@ def test_none_reads_what_another_has_stored() -> None:
         stored = codec.encode(value, "x")
         for other in found[:number] + found[number + 1 :]:
             with pytest.raises(codecs.Undecodable):
-                other.decode(stored)
+                other.decode(codec.kind, stored)
     with pytest.raises(codecs.Undecodable, match="cannot read it: JSONDecodeError"):
-        codecs.find("json").decode(b"j{")
+        codecs.find("json").decode("json", b"{")
     with pytest.raises(codecs.Undecodable):
-        codecs.find("json").decode(b"")
+        codecs.find("json").decode("json", b"")
 
 
 # Exceptions that are remembered
@@ -126,7 +126,6 @@ class Withdrawn(NotFoundError):
 
 def test_an_exception_comes_back_with_its_facts() -> None:
     stored = codecs.encode_error(Withdrawn("A1"))
-    assert codecs.is_error(stored)
     again = codecs.decode_error(stored, (LookupError,))
     assert type(again) is Withdrawn
     assert str(again) == "no article A1"
@@ -146,7 +145,7 @@ def test_exceptions_of_python(error: Exception) -> None:
 def test_only_those_that_are_expected_are_made() -> None:
     with pytest.raises(codecs.Undecodable, match="not among those"):
         codecs.decode_error(codecs.encode_error(KeyError("a")), (ValueError,))
-    for broken in (b"!", b"!{}", b'!{"type":"os.system","args":["true"],"facts":{}}', b"![]"):
+    for broken in (b"", b"{}", b'{"type":"os.system","args":["true"],"facts":{}}', b"[]"):
         with pytest.raises(codecs.Undecodable):
             codecs.decode_error(broken, (Exception,))
 

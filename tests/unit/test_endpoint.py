@@ -159,7 +159,7 @@ def test_sentinels_have_a_login_and_a_port_of_their_own() -> None:
     url = "redis+sentinel://user:secret@b,a:1/main?sentinel_username=watch&sentinel_password=other"
     endpoint = from_url(url)
     assert isinstance(endpoint.finder, Sentinel)
-    seen = [(watcher.host, watcher.port, watcher.username, watcher.password) for watcher in endpoint.finder._watchers]
+    seen = [(watcher.host, watcher.port, watcher.username, watcher.password) for watcher in endpoint.finder.watchers]
     assert seen == [("b", 26379, "watch", "other"), ("a", 1, "watch", "other")]
     assert endpoint.handshake() == [("AUTH", "user", "secret")]
     assert from_url(url) is endpoint

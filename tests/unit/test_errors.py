@@ -11,28 +11,42 @@ import pytest
 import holdfast
 from holdfast import errors
 from holdfast.errors import (
+    CommandFailed,
     ConfigError,
     HoldfastError,
     HoldfastWarning,
+    InProgress,
     LeaseLost,
     LockTimeout,
     NotHeld,
     QuorumError,
     ServerError,
+    TransactionConflict,
 )
 
 FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     HoldfastError: {},
     LockTimeout: {"name": "x", "key": "hf:{x}", "waited": 1.5, "holder": "host:7 (me)", "remaining": 2.5},
+    InProgress: {
+        "name": "x",
+        "key": "hf:once:{x}",
+        "waited": 0.0,
+        "holder": "host:7",
+        "remaining": 9.5,
+        "since": 3.5,
+    },
     LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
     NotHeld: {"name": "x", "key": "hf:{x}"},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
+    TransactionConflict: {"keys": ("a", "b"), "tries": 16, "waited": 1.5},
+    CommandFailed: {"keys": ("a",), "results": [True, None], "failed": {1: "INCRBY 'a': not an integer"}},
     ServerError: {"address": "localhost:6379", "name": "x", "key": "hf:{x}"},
     ConfigError: {"parameter": "ttl"},
 }
 
 BESIDES: dict[type[HoldfastError], type[Exception]] = {
     LockTimeout: TimeoutError,
+    InProgress: TimeoutError,
     NotHeld: RuntimeError,
     ConfigError: ValueError,
 }

@@ -1,160 +1,344 @@
 """Single flight: of all who want the value of a key, in all processes, one loads it, and the others are told when it is there.
 
 A key has perhaps a value, perhaps somebody who loads it, and perhaps listeners. `look` answers with the value, or grants the
-load, or waits to be told; who was granted it lets the load end with `land` or `abort`. The load's lease is an ordinary lock
-record, which the keeper renews; `drop` takes it away, so that what is loaded meanwhile cannot land: the lease of R. Nishtala et
-al., "Scaling Memcache at Facebook" (NSDI 2013). Whoever calls these has to end a `Load`, whatever happens in between.
+load, or waits to be told; who was granted it ends it with `land` or `abort`. The load's lease is an ordinary lock record, which
+the keeper renews; its fence says what was begun after what. `drop` takes the lease away, so that what is being loaded cannot
+land: the lease of R. Nishtala et al., "Scaling Memcache at Facebook" (NSDI 2013). What comes late all the same is refused by
+its fence. All is decided by the server's clock, in the scripts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
-from holdfast._core.attempt import Attempt, Grant, Spec
+from holdfast._core.acquire import KeyConflict
+from holdfast._core.attempt import Attempt, Grant, margin, milliseconds
+from holdfast._core.hearing import Listener, Withdraw, hear, listen
 from holdfast._core.renewing import Tenure
+from holdfast._core.requests import Answer, Command, Conflict, Draw, NotSent, Now, Refused, Run, Sleep, Unknown, WireError
+from holdfast._core.site import (
+    ABORT,
+    DROP,
+    INVALIDATE,
+    LAND,
+    LOOK,
+    Absent,
+    Buried,
+    Found,
+    Granted,
+    Loading,
+    Record,
+    Seen,
+    Site,
+    Wish,
+    marks,
+    site,
+)
+from holdfast._core.tending import Leave, Send, Tend
+
+__all__ = [
+    "Absent",
+    "Found",
+    "KeyConflict",
+    "Load",
+    "Loading",
+    "Record",
+    "Site",
+    "Wish",
+    "abandon",
+    "abort",
+    "drop",
+    "invalidate",
+    "land",
+    "look",
+    "site",
+    "store",
+]
+
+AGAIN = 0.01
+"""Seconds after which is asked again what was not answered."""
+
+SPAN = 30.0
+"""Seconds after which a waiter looks again, at the latest: a lease without an end is none of ours."""
 
 
-@dataclass(frozen=True)
-class Site:
-    """A key, as these operations see it. Made by `site`; may be kept, and shared by threads."""
+class _Charter(Tenure):
+    """The lease of a load: given back otherwise than a lock."""
 
-    spec: Spec
-    """The lock record of its load: its keys are load, state, floors; state and floors are all keys' of one group."""
-    value: bytes
-    """Key of the value on the server."""
-    waiters: bytes
-    """Key of its listeners."""
+    __slots__ = ("site",)
 
+    def __init__(self, site: Site, grant: Grant) -> None:
+        super().__init__(grant)
+        self.site = site
 
-class Record(NamedTuple):
-    """A value that was stored."""
-
-    kind: str
-    """What the caller made of it when it was stored: a word of small letters, such as "v" or "error"."""
-    data: bytes
-    fence: int
-    """Of the load that stored it."""
-    left: float
-    """Seconds until its time is over; negative: it is stale for so long."""
-
-
-class Found(NamedTuple):
-    """There is a value, and nothing for the caller to do."""
-
-    record: Record
-    stale: bool
-    """Its time is over; somebody else loads a new one."""
-
-
-class Loading(NamedTuple):
-    """Somebody else loads it, and `Wish.wait` is over."""
-
-    process: str
-    """Public id of his process, for `describe`."""
-    since: float
-    """Seconds since the newest load of the group began: his, where a group has one key."""
-    remaining: float | None
-    """Seconds until his lease ends, if it is not renewed; None: it has no end, and is none of ours."""
-
-
-class Absent(NamedTuple):
-    """There is no value, and `Wish.load` was False."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a caller wants."""
-
-    wait: float | None = None
-    """Seconds to wait for somebody else's load; None: for ever; 0: not at all."""
-    stale: float = 0.0
-    """Seconds for which a value will do whose time is over, while somebody loads a new one."""
-    early: int = 0
-    """How early to load before the time is over: ``-1000 * beta * log(u)``, with a new ``u`` from (0, 1] each time (XFetch)."""
-    load: bool = True
-    """Load it oneself, if nobody does."""
+    def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
+        return _abortion(self.site, self.token, bury=bury, timeout=timeout)
 
 
 class Load:
-    """The caller is to load the value: `land` or `abort` ends it. ``lost``: why the value will not be stored, once known."""
+    """The caller is to load the value: `land` or `abort` ends it. If nobody refers to it any more, its lease is given back."""
 
-    __slots__ = ("__weakref__", "_tenure", "grant", "record", "site")
+    __slots__ = ("__weakref__", "fence", "on_lost", "record", "site", "tenure", "waited")
 
-    def __init__(self, site: Site, grant: Grant, record: Record | None) -> None:
-        self.site = site
-        self.grant = grant
+    def __init__(self, where: Site, grant: Grant, record: Record | None) -> None:
+        self.site = where
+        self.fence = grant.fence
+        """Greater than those of all loads of the group before it."""
         self.record = record
         """What there is meanwhile: a value whose time is over, or nearly."""
-        self._tenure = Tenure(grant)
-
-    @property
-    def fence(self) -> int:
-        """Of this load: greater than those of all loads before it in its group."""
-        return self.grant.fence
+        self.waited = grant.attempt.waited
+        """Its caller has waited before, for somebody else's load that came to nothing."""
+        self.tenure = _Charter(where, grant)
+        self.on_lost: Callable[[Load], object] | None = None
+        """Called with this, by the keeper, when the lease is lost: the value will not be stored."""
 
     @property
     def lost(self) -> str:
-        """Why its lease is lost; empty while it is not."""
-        return self._tenure.lost
+        """Why its lease is lost; empty while it is not known to be."""
+        return self.tenure.lost
 
     def remaining(self, now: float) -> float:
         """Seconds for which the lease may be relied on, at local time ``now``."""
-        return self._tenure.remaining(now)
+        return self.tenure.remaining(now)
 
     def notice_loss(self) -> None:
-        """Called once, by the keeper, when the lease is lost."""
+        if self.on_lost is not None:
+            self.on_lost(self)
 
 
-def site(prefix: str, group: str | bytes, key: str | bytes, *, lease: float, timeout: float) -> Site:
-    """The key ``key`` of a group (a cache; for `once` a key is a group of its own, with an empty ``key``). ``prefix``: as
-    "hf:cache:". ``lease``: seconds until a load counts as crashed. Raises ConfigError."""
-    raise NotImplementedError
+# Asking
 
 
-async def look(where: Site, wish: Wish) -> Found | Load | Loading | Absent:
+async def _ask(call: Run[Any], began: float, attempt: Attempt | None = None) -> Answer[Any]:
+    """Ask for something that does no harm when it is done twice, until there is an answer or the time for one, from local time
+    ``began`` on, is over. An absent server is an error at once. ``attempt``: what is in doubt by an answer that got lost.
+    Raises WireError and KeyConflict."""
+    while True:
+        doubt = attempt.doubt if attempt is not None else False
+        try:
+            if attempt is not None:
+                attempt.doubt = attempt.pending = True  # and ever after, if this is interrupted
+            answer = await call
+        except WireError as error:
+            if attempt is not None:
+                attempt.doubt = doubt or isinstance(error, Unknown)
+            over = await Now() + AGAIN >= began + call.timeout
+            if over or isinstance(error, NotSent) or (isinstance(error, Refused) and not error.transient):
+                raise
+            await Sleep(AGAIN)
+        else:
+            if attempt is not None:
+                attempt.doubt = doubt
+            if isinstance(answer.value, Conflict):
+                raise KeyConflict(answer.value.why)
+            return answer
+
+
+def _abortion(where: Site, token: str, *, bury: bool, timeout: float) -> Run[int]:
+    keys = (*where.spec.keys, where.waiters)
+    return Run(ABORT, keys, (token, "bury" if bury else "release"), timeout)
+
+
+async def _give_up(where: Site, attempt: Attempt) -> None:
+    """Leave no lease behind, without waiting for that. If a copy of our request may come later, it is refused."""
+    if attempt.pending:
+        timeout, lease = where.spec.timeout, where.spec.ttl
+        await Send(_abortion(where, attempt.token, bury=attempt.doubt, timeout=timeout), await Now() + timeout + lease)
+        attempt.pending = False
+
+
+# Looking
+
+
+async def look(where: Site, wish: Wish, attempt: Attempt | None = None) -> Found | Load | Loading | Absent:
     """The value, or the load, or who else loads it when `Wish.wait` is over. Raises WireError when the server cannot be had,
-    KeyConflict when something else is where it should be. What was begun and not answered is left behind for nobody."""
-    raise NotImplementedError
+    KeyConflict when something else is where it should be. ``attempt``: a new one, for who may have to `abandon` it."""
+    began = await Now()
+    if not wish.early:
+        record = await _glance(where, began)
+        if record is not None:
+            return Found(record, stale=False)
+    if not wish.load:
+        absent: Found | Absent = (await _ask(_looking(where, wish), began)).value
+        return absent
+    attempt = attempt or Attempt(where.spec)
+    attempt.until = float("inf") if wish.wait is None else began + wish.wait
+    try:
+        result = await _look_or_wait(where, wish, attempt, began)
+    except BaseException:
+        await _give_up(where, attempt)
+        raise
+    if not isinstance(result, Load):
+        await _give_up(where, attempt)
+    return result._replace(waited=attempt.waited) if isinstance(result, Found) else result
+
+
+async def abandon(where: Site, attempt: Attempt) -> None:
+    """A look was interrupted, or what it came to has not reached its caller: leave no lease behind."""
+    await _give_up(where, attempt)
+
+
+async def _glance(where: Site, began: float) -> Record | None:
+    """A fresh value, if a plain command shows one: nearly always, and a script takes half as long again."""
+    try:
+        answer = await Command(("MGET", where.value, where.fresh, where.floor), where.spec.timeout)
+    except WireError as error:
+        lasting = isinstance(error, NotSent) or (isinstance(error, Refused) and not error.transient)
+        if lasting or await Now() + AGAIN >= began + where.spec.timeout:
+            raise
+        return None
+    raw, fresh, floor = answer.value
+    if raw is None or not raw.startswith(b"1 "):
+        return None
+    head, _, data = raw.partition(b"\n")
+    _, kind, fence, _, kept, _ = head.split(b" ", 5)
+    if (fresh is None and kept != b"0") or (floor is not None and int(floor) >= int(fence)):
+        return None
+    return Record(kind.decode(), data, int(fence), float("inf"))
+
+
+async def _look_or_wait(where: Site, wish: Wish, attempt: Attempt, now: float) -> Found | Load | Loading | Absent:
+    listener: Listener | None = None
+    assert attempt.until is not None
+    try:
+        while True:
+            attempt.token = attempt.token or await Draw()
+            looking = _looking(where, wish, attempt.token, listener.hope if listener is not None else "")
+            answer = await _ask(looking, now, attempt)
+            result = await _made_of(where, attempt, answer)
+            if result is not None and not isinstance(result, Loading):
+                return result
+            if result is not None:
+                if answer.came >= attempt.until:
+                    return result
+                left = SPAN if result.remaining is None else min(result.remaining + AGAIN, SPAN)
+                until = min(attempt.until, answer.came + left)
+                if listener is None:
+                    attempt.waited = True
+                    listener = await listen(until)
+                else:
+                    await hear(listener, until)
+            now = await Now()
+    finally:
+        if listener is not None:
+            await Withdraw(listener)
+
+
+def _looking(where: Site, wish: Wish, token: str = "", hope: str = "") -> Run[Seen | Conflict]:
+    spec = where.spec
+    load, state, floors = spec.keys
+    keys = (where.value, load, state, floors, where.floor, where.waiters)
+    stale = milliseconds(wish.stale) if wish.stale > 0 else 0
+    return Run(LOOK, keys, (token, spec.first_ms if token else 0, hope, stale, wish.early), spec.timeout)
+
+
+async def _made_of(where: Site, attempt: Attempt, answer: Answer[Seen]) -> Found | Load | Loading | Absent | None:
+    """What an answer means to the caller; None: to look again, under another token."""
+    seen = answer.value
+    if isinstance(seen, Granted):
+        deadline = answer.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
+        if answer.came < deadline:
+            load = Load(where, Grant(attempt, seen.fence, answer.came, deadline, last=seen.fence), seen.record)
+            await Tend(load)
+            return load
+    elif not isinstance(seen, Buried):
+        # Nothing of ours is there, unless an earlier copy of the request is still under way.
+        attempt.pending = attempt.doubt
+        return seen
+    await _give_up(where, attempt)  # the answer took so long that the lease is over
+    attempt.token, attempt.doubt = "", False
+    return None
+
+
+# Ending a load
 
 
 async def land(
-    load: Load,
-    kind: str,
-    data: bytes,
-    *,
-    ttl: float,
-    stale: float = 0.0,
-    tags: Iterable[str] = (),
-    cost: float = 0.0,
+    load: Load, kind: str, data: bytes, *, ttl: float, stale: float = 0.0, tags: Iterable[str] = (), cost: float = 0.0
 ) -> bool:
-    """Store what was loaded, and tell all who wait. ``ttl``: its time, in seconds; ``stale``: how long it is kept beyond that;
-    ``cost``: seconds that the load took. False if it may not be stored: the lease was lost, or the key or one of the tags was
-    invalidated meanwhile. Raises WireError, and then nobody knows. Either way the load is over."""
-    raise NotImplementedError
+    """Store what was loaded, and tell all who wait. ``ttl``: seconds for which it is fresh; ``stale``: for which it is kept
+    beyond that; ``cost``: that the load took. False if it may not be stored: the lease is lost, or the key, or one of the tags,
+    was invalidated meanwhile. Raises WireError, and then nobody knows. The load is over, whatever comes of it."""
+    tenure = load.tenure
+    try:
+        now = await Now()
+        if tenure.remaining(now) > 0:
+            token = (tenure.token, load.fence, "bury" if tenure.doubt else "release")
+            answer = await _ask(_landing(load.site, token, _Cargo(kind, data, ttl, stale, tags, cost)), now)
+            await _over(load)
+            return bool(answer.value)
+    except BaseException:
+        await _over(load, leave=True)
+        raise
+    await _over(load, leave=True)
+    return False
 
 
 async def abort(load: Load) -> None:
-    """Nothing was loaded: the next one does. The load is over. Raises no WireError: a lease ends by itself."""
-    raise NotImplementedError
+    """Nothing was loaded: whoever looks next does. The load is over. Raises no WireError: a lease ends by itself."""
+    await _over(load)
+    tenure = load.tenure
+    try:
+        call = tenure.giving_back(bury=tenure.doubt, timeout=tenure.spec.timeout)
+        await call
+    except WireError:
+        await _over(load, leave=True)
+    except BaseException:
+        await _over(load, leave=True)
+        raise
+
+
+async def _over(load: Load, *, leave: bool = False) -> None:
+    """``leave``: and its lease may still be there."""
+    tenure = load.tenure
+    tenure.end()
+    await Leave(tenure)
+    if leave:
+        until = await Now() + tenure.spec.timeout + tenure.ttl
+        await Send(tenure.giving_back(bury=True, timeout=tenure.spec.timeout), until)
+
+
+class _Cargo(NamedTuple):
+    """What is stored."""
+
+    kind: str
+    data: bytes
+    ttl: float
+    stale: float
+    tags: Iterable[str]
+    cost: float = 0.0
+
+
+def _landing(where: Site, token: tuple[str, int, str], cargo: _Cargo) -> Run[int | Conflict]:
+    load, state, floors = where.spec.keys
+    keys = (where.value, where.fresh, load, state, floors, where.floor, where.waiters)
+    kept = milliseconds(cargo.stale) if cargo.stale > 0 else 0
+    tags = b"".join(b" " + tag for tag in marks(cargo.tags))
+    cost = max(0, int(cargo.cost * 1e6))
+    return Run(LAND, keys, (*token, cargo.kind, milliseconds(cargo.ttl), kept, cost, tags, cargo.data), where.spec.timeout)
+
+
+# Without a load
 
 
 async def store(where: Site, kind: str, data: bytes, *, ttl: float, stale: float = 0.0, tags: Iterable[str] = ()) -> int:
-    """Store a value whatever there is; a load that is under way cannot land any more. The fence of the value. Raises
-    WireError."""
-    raise NotImplementedError
+    """Store a value, whatever there is; what is being loaded cannot land any more. The fence of the value. Raises WireError."""
+    call = _landing(where, ("", 0, "release"), _Cargo(kind, data, ttl, stale, tags))
+    return int((await _ask(call, await Now())).value)
 
 
 async def drop(where: Site) -> bool:
     """Delete the value; a load that is under way cannot land any more. True if there was a value. Raises WireError."""
-    raise NotImplementedError
+    load, state, _ = where.spec.keys
+    call = Run(DROP, (where.value, where.fresh, load, state, where.waiters), (), where.spec.timeout)
+    return bool((await _ask(call, await Now())).value)
 
 
-async def invalidate(where: Site, tags: Iterable[str] = ()) -> None:
-    """All values of the group with one of these tags are void, and so is what is being loaded now; without tags: all values.
-    ``where``: any key of the group. Raises WireError."""
-    raise NotImplementedError
-
-
-_ = Attempt
+async def invalidate(where: Site, tags: Iterable[str] | None = None) -> None:
+    """All values of the group with one of these tags are void, and so is what is being loaded now; None: all values. ``where``:
+    any key of the group. Raises WireError."""
+    _, state, floors = where.spec.keys
+    which = (b"",) if tags is None else tuple(marks(tags))
+    if which:
+        await _ask(Run(INVALIDATE, (state, floors, where.floor), which, where.spec.timeout), await Now())

@@ -27,23 +27,28 @@ def _bytes(value: object, parameter: str) -> bytes:
     return value
 
 
-def encoded(name: str | bytes, parameter: str) -> bytes:
-    """A name as it stands in keys: nothing in it can end a hash tag."""
-    return _ESCAPE.sub(lambda found: b"%%%02X" % found[0][0], _bytes(name, parameter))
+def encoded(value: str | bytes, parameter: str) -> bytes:
+    """A name as it stands in keys: without what could end a hash tag, or a line."""
+    return _ESCAPE.sub(lambda found: b"%%%02X" % found[0][0], _bytes(value, parameter))
+
+
+def start(prefix: str) -> bytes:
+    """What keys begin with."""
+    text = _bytes(prefix, "prefix")
+    if b"{" in text or b"}" in text:
+        raise ConfigError(
+            "prefix must not contain { or }: braces mark the part that decides a Cluster slot", parameter="prefix"
+        )
+    return text
 
 
 def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[bytes, bytes, bytes]:
     """Keys of a lock: the lock itself, its state, its queue. ``key`` overrides the first, to meet peers of another make."""
-    tag = encoded(name, "name")
     if key is not None:
+        _bytes(name, "name")
         lock = raw_key(key)
     else:
-        start = _bytes(prefix, "prefix")
-        if b"{" in start or b"}" in start:
-            raise ConfigError(
-                "prefix must not contain { or }: braces mark the part that decides a Cluster slot", parameter="prefix"
-            )
-        lock = start + b"{" + tag + b"}"
+        lock = start(prefix) + b"{" + encoded(name, "name") + b"}"
     return lock, side_key(lock, b"state"), side_key(lock, b"queue")
 
 

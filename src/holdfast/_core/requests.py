@@ -134,6 +134,11 @@ class Now(Request[float]):
 
 
 @dataclass(slots=True)
+class Wall(Request[float]):
+    """Unix time in seconds, as this machine's clock shows it: others may show another one."""
+
+
+@dataclass(slots=True)
 class Draw(Request[str]):
     """A new token: ``<process id>.<random>``."""
 

@@ -16,7 +16,6 @@ from holdfast._core.requests import (
     Delist,
     Draw,
     Enlist,
-    Now,
     Outcome,
     Park,
     Run,
@@ -24,10 +23,11 @@ from holdfast._core.requests import (
     TimedOut,
     Wait,
 )
-from holdfast._drive.clock import clock
+from holdfast._drive.clock import READ, clock
 from holdfast._drive.hearing import in_tasks
 from holdfast._drive.process import Process, current
 from holdfast._drive.replicas import Replicas
+from holdfast._drive.tending import tending
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.multiplex import stream_to
 from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
@@ -98,9 +98,10 @@ class Driver:
         self.loop = asyncio.get_running_loop()
         self.stream = stream_to(endpoint)
         self._at_once: dict[type, Callable[[Any], Any]] = {
-            Now: lambda _: clock(),
+            **READ,
             Draw: lambda _: process.token(),
             Delist: self._delist,
+            **tending(self, endpoint),
         }
         self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Run: self.call,

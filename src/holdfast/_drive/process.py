@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._drive.clock import clock
@@ -38,6 +39,7 @@ class Process:
         self._mutex = threading.Lock()
         self._pools: dict[Endpoint, Pool | Calls] = {}
         self._fleets: dict[tuple[Endpoint, ...], Fleets] = {}
+        self._clients: dict[Hashable, Any] = {}
         self._keeper: Keeper | None = None
         self.drivers: dict[asyncio.AbstractEventLoop, dict[Endpoint, Driver]] = {}
         """Of the asyncio face, with their connections, by the loop they belong to."""
@@ -93,6 +95,13 @@ class Process:
                 fleets = self._fleets[endpoints] = Fleets(endpoints)
             return fleets
 
+    def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """A client of redis-py that is ours, made when it is first wanted."""
+        with self._mutex:
+            if key not in self._clients:
+                self._clients[key] = make()
+            return self._clients[key]
+
     @property
     def keeper(self) -> Keeper:
         """The keeper, started on first use."""
@@ -125,6 +134,12 @@ class Process:
         with self._mutex:
             keeper, self._keeper = self._keeper, None
             pools = [*self._pools.values(), *self._fleets.values()]
+            clients, self._clients = [*self._clients.values()], {}
+        for client in clients:
+            from holdfast._wire.opened import to_close  # here: most have none
+
+            for one in to_close(client):
+                one.close()
         if keeper is not None:
             keeper.stop(0.5)
         for pool in pools:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._core.replicas import Replicate
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, Wait
+from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Outcome, Park, Run, Sleep, Wait
 from holdfast._drive import ear
-from holdfast._drive.clock import clock
+from holdfast._drive.clock import READ, clock
 from holdfast._drive.ear import Slot
 from holdfast._drive.hearing import in_threads
 from holdfast._drive.process import Process
 from holdfast._drive.replicas import Replicas
+from holdfast._drive.tending import tending
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import ReplyError, check, forgotten, pack, parsed
 
@@ -28,10 +29,10 @@ class Driver:
         self.endpoint: Any = endpoint
         self._pool = process.pool(endpoint)
         self._do: dict[type, Callable[[Any], Any]] = {
+            **READ,
             Run: self.call,
             Command: self.call,
             Replicate: Replicas(process, endpoint).ask,
-            Now: lambda _: clock(),
             Draw: lambda _: process.token(),
             Sleep: lambda request: time.sleep(request.seconds),
             Park: self._park,
@@ -39,6 +40,7 @@ class Driver:
             Wait: self._wait,
             Delist: self._delist,
             **in_threads(self, (endpoint,)),
+            **tending(self, endpoint),
         }
 
     def slot(self) -> Slot:

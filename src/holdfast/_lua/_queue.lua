@@ -2,7 +2,7 @@
 --
 -- queue (zset):  token -> arrival (server us). A token is here if and only if state has its at: field.
 -- MODEL           models/handover.pml
-local SHARDED = 27  -- characters of a channel of sharded pub/sub, which is in a slot of this server: see _wire/slots.py
+-- INCLUDE  _inbox
 local PLACE = 3000  -- ms a place counts after the last sign of life: three refreshes
 
 local function leave(state, queue, token)
@@ -15,11 +15,6 @@ end
 local function listens(inbox)
   local count = #inbox == SHARDED and redis.pcall('PUBSUB', 'SHARDNUMSUB', inbox) or redis.pcall('PUBSUB', 'NUMSUB', inbox)
   return count.err or count[2] > 0
-end
-
-local function publish(inbox, message)
-  if #inbox == SHARDED then return redis.pcall('SPUBLISH', inbox, message) end
-  return redis.pcall('PUBLISH', inbox, message)
 end
 
 -- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last number issued.

@@ -110,6 +110,20 @@ def _of_sentinel(client: Any, facts: dict[str, Any]) -> Endpoint:
     return sentinel.of_client(client, facts, from_client)
 
 
+def check_face(client: object, face: Literal["sync", "asyncio"]) -> None:
+    """Refuse a client of the other face. Raises ConfigError."""
+    import inspect  # here: the command line, which has a URL, does without
+
+    call = getattr(client, "execute_command", None)
+    is_async = inspect.iscoroutinefunction(call)
+    if call is not None and is_async != (face == "asyncio"):
+        here, there = ("holdfast", "holdfast.aio") if face == "sync" else ("holdfast.aio", "holdfast")
+        raise ConfigError(
+            f"client: {here} takes {'an asyncio' if face == 'asyncio' else 'a synchronous'} client; for this one use {there}",
+            parameter="client",
+        )
+
+
 def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:
     """The server meant by ``client`` (a client, a URL, or something that has one, as a server of `holdfast.testing`), for a
     lock of the given face."""
@@ -121,14 +135,5 @@ def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:
     url = getattr(client, "url", client)
     if isinstance(url, str):
         return from_url(url)
-    import inspect  # here: the command line, which has a URL, does without
-
-    call = getattr(client, "execute_command", None)
-    is_async = inspect.iscoroutinefunction(call)
-    if call is not None and is_async != (face == "asyncio"):
-        here, there = ("holdfast", "holdfast.aio") if face == "sync" else ("holdfast.aio", "holdfast")
-        raise ConfigError(
-            f"client: {here} takes {'an asyncio' if face == 'asyncio' else 'a synchronous'} client; for this one use {there}",
-            parameter="client",
-        )
+    check_face(client, face)
     return from_client(client)

@@ -32,7 +32,7 @@ class Sentinel:
         self, service: str, watchers: list[Endpoint], facts: dict[str, Any], seen_by: int = 0, host: str | None = None
     ) -> None:
         self.service = service
-        self._watchers = watchers
+        self.watchers = watchers
         self._facts = facts
         self._seen_by = seen_by
         self._host = host
@@ -51,7 +51,7 @@ class Sentinel:
         said: list[str] = []
         failures: list[WireError] = []
         doubtful: set[tuple[str, int]] = set()
-        for watcher in list(self._watchers):
+        for watcher in list(self.watchers):
             limit = min(LIMIT, deadline - monotonic())
             if limit <= 0:
                 break
@@ -68,7 +68,7 @@ class Sentinel:
                 continue
             if not doubt:
                 # Who was right is asked first the next time. A copy, because other threads go through the list.
-                self._watchers = [watcher, *(other for other in self._watchers if other is not watcher)]
+                self.watchers = [watcher, *(other for other in self.watchers if other is not watcher)]
                 self._last = found
                 return found
             said.append(doubt)
@@ -100,7 +100,7 @@ class Sentinel:
             return Refused(
                 f"{address}: no Sentinel knows a service of this name: see SENTINEL MASTERS for those it knows", address
             )
-        if len(failures) == len(self._watchers) and all(isinstance(error, Refused) for error in failures):
+        if len(failures) == len(self.watchers) and all(isinstance(error, Refused) for error in failures):
             return Refused(f"{address}: the Sentinels refuse to answer: {why}", address)
         return NotSent(f"{address}: no Sentinel answers: {why}", address)
 

@@ -17,7 +17,7 @@ PROCESS = 12
 
 SHARDED = 18
 """Digits of an id whose inbox is a channel of sharded pub/sub: those of the process, and six that put the channel into the slot
-in question. The scripts see by that how to publish (`_queue.lua`)."""
+in question. The scripts see by that how to publish (`_inbox.lua`)."""
 
 _HEX = b"0123456789abcdef"
 

@@ -31,6 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--redlock", action="store_true", help="the server is one of several that hold a lock together")
     kind.add_argument("--cluster", action="store_true", help="the server is one of a Cluster: give the line to each of them")
     add("--guard", action="append", default=[], metavar="PATTERN", help="keys that holdfast.guard writes; may be repeated")
+    add("--timestamp", action="append", default=[], metavar="PATTERN", help="keys of timestamp locks; may be repeated")
     add("--select", action="store_true", help="the locks are in another database than 0")
     knows = parser.add_mutually_exclusive_group()
     knows.add_argument("--server-version", type=_version, metavar="N.N", help="what this one knows (default: 6.2)")
@@ -53,10 +54,12 @@ def main(args: argparse.Namespace) -> int:
             [
                 "lock",
                 *(name for name in ("redlock", "cluster", "sentinel", "replicas", "guarded", "guard") if getattr(args, name)),
+                *(["legacy"] if args.timestamp else []),
             ],
             prefix=args.prefix,
             raw_keys=args.key,
             guarded=args.guard,
+            timestamps=args.timestamp,
             select=args.select,
             version=_version_of(args.url) if args.url else args.server_version or _access.OLDEST,
         )

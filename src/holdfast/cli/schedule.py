@@ -6,28 +6,34 @@ import argparse
 import asyncio
 import functools
 import inspect
+import logging
 import os
-import queue
-import signal
 import sys
-import threading
 import time
+import traceback
+import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import holdfast
 from holdfast.cli import output, servers
 from holdfast.cli.durations import duration
-from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, ServerError
+from holdfast.errors import ConfigError, HoldfastWarning, ServerError
+from holdfast.schedule.command import Command, CommandFailed
+from holdfast.schedule.run import Cancelled
 
 if TYPE_CHECKING:
-    from holdfast.schedule import Run, Timetable, tasks, threads
+    from holdfast.schedule import Run, Timetable, threads
     from holdfast.schedule.jobs import BaseSchedule
 
 _EPILOG = """\
 Run it on as many machines as you like: each tick runs once, on one of them. SIGTERM or SIGINT: no more ticks, running jobs
-have --wait to finish, then they are ended; a second signal ends them at once. Exit codes: 0 stopped by a signal, 64 bad
+have --wait to finish, then they are ended; with a second signal, at once. Exit codes: 0 stopped by a signal, 64 bad
 usage, 69 no server at the start."""
+
+
+_OURS = os.path.dirname(holdfast.__file__)  # noqa: PTH120
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,8 +58,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
-    import warnings
-
     warnings.simplefilter("ignore")
     warnings.simplefilter("once", HoldfastWarning)
     warnings.showwarning = lambda message, *_, **__: output.say(str(message))
@@ -71,7 +75,6 @@ def main(args: argparse.Namespace) -> int:
 
 def _of_file(args: argparse.Namespace) -> threads.Schedule:
     from holdfast.schedule import Schedule
-    from holdfast.schedule.command import Command
     from holdfast.schedule.file import read
 
     plan = read(args.target)
@@ -131,7 +134,10 @@ def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return time.monotonic()
 
     def end(started: float, error: BaseException | None = None) -> None:
-        how = "done" if error is None else f"{type(error).__name__}: {' | '.join(str(error).splitlines())}"
+        how = "done"
+        if error is not None:
+            said = str(error) if isinstance(error, CommandFailed | Cancelled) else f"{type(error).__name__}: {error}"
+            how = " | ".join(said.splitlines())
         output.say(f"{name}: {how}, after {time.monotonic() - started:.1f} s")
 
     if inspect.iscoroutinefunction(function):
@@ -164,52 +170,29 @@ def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def _serve(schedule: BaseSchedule, args: argparse.Namespace) -> int:
     from holdfast.schedule import tasks, threads
 
-    def tell(text: str) -> None:
-        if not args.quiet:
-            output.say(text)
-
+    logging.getLogger("holdfast").addHandler(_Lines(logging.WARNING))
+    if not args.quiet:
+        output.say(f"schedule {schedule.name!r}: {len(schedule.jobs)} jobs")
     if isinstance(schedule, threads.Schedule):
-        _serve_threads(schedule, args.wait, tell)
+        schedule.run(args.wait)
     elif isinstance(schedule, tasks.Schedule):
-        asyncio.run(_serve_tasks(schedule, args.wait, tell))
-    tell("stopped")
+        asyncio.run(schedule.run(args.wait))
+    if not args.quiet:
+        output.say(f"schedule {schedule.name!r}: stopped")
     return 0
 
 
-def _serve_threads(schedule: threads.Schedule, wait: float, tell: Callable[[str], None]) -> None:
-    heard: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, lambda signum, _: heard.put(signum))
-    schedule.start()
-    tell(f"serving {len(schedule.jobs)} jobs of schedule {schedule.name!r}")
-    heard.get()
+class _Lines(logging.Handler):
+    """What the schedule itself has to say; tracebacks of functions, whose errors nobody else shows."""
 
-    def stop() -> None:
-        try:
-            schedule.stop(wait)
-        except HoldfastError as error:
-            output.say(str(error))
-        heard.put(0)
-
-    tell(f"stopping: what runs has {wait:g} s to finish")
-    threading.Thread(target=stop, name="holdfast-stop").start()
-    if heard.get():
-        schedule.stop(0)
-        heard.get()
-
-
-async def _serve_tasks(schedule: tasks.Schedule, wait: float, tell: Callable[[str], None]) -> None:
-    heard: asyncio.Queue[int] = asyncio.Queue()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(signum, heard.put_nowait, signum)
-    await schedule.start()
-    tell(f"serving {len(schedule.jobs)} jobs of schedule {schedule.name!r}")
-    await heard.get()
-    tell(f"stopping: what runs has {wait:g} s to finish")
-    stopping = asyncio.create_task(schedule.stop(wait))
-    again = asyncio.create_task(heard.get())
-    await asyncio.wait({stopping, again}, return_when=asyncio.FIRST_COMPLETED)
-    if not stopping.done():
-        await schedule.stop(0)
-    again.cancel()
-    await stopping
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, CommandFailed):
+            return  # `told` has said so
+        output.say(record.getMessage())
+        if error is not None:
+            frames = error.__traceback__
+            while frames and frames.tb_next and frames.tb_frame.f_code.co_filename.startswith(_OURS):
+                frames = frames.tb_next
+            for line in "".join(traceback.format_exception(type(error), error, frames)).splitlines():
+                output.say_raw(f"  {line}")

@@ -4,9 +4,23 @@
 `threads` and `tasks` are the faces. What is claimed, and when, `_core.schedule` decides.
 """
 
+from holdfast.schedule.command import Command, CommandFailed
 from holdfast.schedule.jobs import Job, JobStatus, Record
 from holdfast.schedule.run import Cancelled, Run, current
 from holdfast.schedule.threads import Schedule
 from holdfast.schedule.timetable import Cron, Every, Timetable
 
-__all__ = ["Cancelled", "Cron", "Every", "Job", "JobStatus", "Record", "Run", "Schedule", "Timetable", "current"]
+__all__ = [
+    "Cancelled",
+    "Command",
+    "CommandFailed",
+    "Cron",
+    "Every",
+    "Job",
+    "JobStatus",
+    "Record",
+    "Run",
+    "Schedule",
+    "Timetable",
+    "current",
+]

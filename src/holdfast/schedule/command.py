@@ -53,7 +53,7 @@ class Command:
         *,
         env: Mapping[str, str] | None = None,
         directory: str | None = None,
-        kill_after: float = 5.0,
+        kill_after: float = 3.0,
         pass_url: bool = False,
         echo: Callable[[str], None] | None = None,
     ) -> None:

@@ -10,6 +10,7 @@ from holdfast._core.book import Book
 from holdfast._core.seats import Adopt, Closed, Going, Halt, Over, Say, Seat, Start, Todo
 from holdfast._lease import Home
 from holdfast._log import logger
+from holdfast.schedule.command import CommandFailed
 from holdfast.schedule.definition import read
 from holdfast.schedule.run import Cancelled, Run, RunLease, enter
 
@@ -124,7 +125,8 @@ class Engine:
             self.book.end(going, "cancelled", str(error))
         else:
             log.error("job %r failed", going.seat.name, exc_info=error)
-            self.book.end(going, "error", f"{type(error).__name__}: {error}"[:TEXT])
+            text = str(error) if isinstance(error, CommandFailed) else f"{type(error).__name__}: {error}"
+            self.book.end(going, "error", text[:TEXT])
 
 
 def _s(definition: bytes) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.errors import ConfigError
 from holdfast.schedule.command import Command
-from holdfast.schedule.jobs import Options
+from holdfast.schedule.jobs import Options, checked
 from holdfast.schedule.timetable import Cron, Every, Timetable
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -124,9 +124,9 @@ class _Table:
 
 def _job(table: _Table, name: str, tz: str) -> Planned:
     try:
-        return Planned(
-            name, _when(table, name, tz), _what(table), {key: table.option(key) for key in table.values if key in _OPTIONS}
-        )
+        options = {key: table.option(key) for key in table.values if key in _OPTIONS}
+        checked(name, options)
+        return Planned(name, _when(table, name, tz), _what(table), options)
     except ConfigError as error:
         if str(error).startswith(table.path):
             raise

@@ -11,19 +11,20 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from holdfast.testing import quorum, schedules, swarm
+from holdfast.testing import quorum, schedules, stampede, swarm
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 
 BATCH = 100
 """Seeds that one process does before it reports."""
 
-SWARMS: dict[str, Callable[..., swarm.Run | quorum.Run | schedules.Run]] = {
+SWARMS: dict[str, Callable[..., swarm.Run | quorum.Run | stampede.Run | schedules.Run]] = {
     "lock": swarm.simulate,
     "quorum": quorum.simulate,
+    "flight": stampede.simulate,
     "schedule": schedules.simulate,
 }
-"""What makes a history of a seed: with a lock on one server, or on several; or with a schedule."""
+"""What makes a history of a seed: with a lock on one server, or on several; of single flight; or with a schedule."""
 
 ENOUGH = {
     "contended": 100,

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 SHOWS = {
     "tour": "what a lock does, and what happens without one; without a SHOW, this one",
+    "counter": "two processes count: what is lost, and four cures, with their speed",
     "ladder": "simpler locks, each with the schedule that breaks it; no server",
+    "schedule": "jobs of three processes with wrong clocks: each tick once; and one of them killed",
     "quorum": "a lock over five servers that are stopped, killed, emptied; and what one replica does",
+    "stampede": "a crowd at a slow database: how often it is asked, without a cache and with one",
 }
 
 

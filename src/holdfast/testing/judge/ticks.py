@@ -191,11 +191,11 @@ def s5_written(case: Served) -> Iterator[Violation]:
 
 def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
     """No run counts as crashed that was given to nobody, or has ended well; in peace, none does, and no tick is missed."""
-    delayed = _delayed(case.history)
     for facts in case.facts:
         begun = {stretch.began.fence: stretch for stretch in case.stretches.get(facts.name, ())}
         for entry in facts.entries:
             run = begun.get(entry.fence)
+            delayed = entry.status == "crashed" and _delayed(case.history, entry.host.removeprefix("process "))
             if entry.status == "crashed" and not delayed and run is None:
                 yield Violation("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: given to nobody")
             if entry.status == "crashed" and not delayed and run is not None and run.how in {"ok", "cancelled"}:
@@ -204,11 +204,10 @@ def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
                 yield Violation("S7", f"{facts.name}: {entry.status}, and nothing has gone wrong")
 
 
-def _delayed(history: list[Event]) -> bool:
-    """Something may have taken longer than a lease."""
-    return any(
-        event.kind == "fault" and event.note not in {"lost-reply", "lost-request", "duplicate", "cut"} for event in history
-    )
+def _delayed(history: list[Event], process: str) -> bool:
+    """Something may have taken longer than a lease, for this process."""
+    quick = {"lost-reply", "lost-request", "duplicate", "cut"}
+    return any(event.kind == "fault" and event.note not in quick and event.who in {process, "server"} for event in history)
 
 
 def s6_prompt(case: Served) -> Iterator[Violation]:

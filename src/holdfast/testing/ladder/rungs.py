@@ -106,7 +106,8 @@ def build(rung: Rung, scenario: Scenario) -> LadderWorld:
     """A world in which the lock of this rung is used, before anything has happened."""
     world = LadderWorld(faults=scenario.faults, servers=rung.servers, successor=rung.successor)
     for number in range(scenario.clients):
-        process = Process(world, world.servers[0], f"c{number + 1}", offset=number * scenario.ahead)
+        ahead = number * scenario.ahead
+        process = Process(world, world.servers[0], f"c{number + 1}", offset=ahead, ahead=ahead)
         retry = scenario.retry + number * scenario.apart
         client = Client(process, rung.lock, retry=retry, writes=scenario.writes, guarded=rung.guarded)
         client.worker.start(client.run(scenario.rounds))

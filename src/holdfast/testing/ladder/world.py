@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Literal
 
-from holdfast._core.requests import Call, Now, Run, Sleep, WireError
+from holdfast._core.requests import Call, Now, Run, Sleep, Wall, WireError
 from holdfast.testing.keyspace import Keyspace
 from holdfast.testing.ladder.locks import HERE, KEY, TTL, LockOfLadder
 from holdfast.testing.sim.process import Process
@@ -40,8 +40,8 @@ class TellingServer(Server):
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         replies = super().serve(wire, call)
-        assert not isinstance(call, Run)
-        words = [SCRIPTS.get(str(word)) or _shown(word) for word in call.args]
+        asked = (call.script.name, *call.keys, *call.args) if isinstance(call, Run) else call.args
+        words = [SCRIPTS.get(str(word)) or _shown(word) for word in asked]
         if words[0] == "EVAL":
             words = [words[1], *words[3:]]  # without the number of keys
         where = ""
@@ -116,10 +116,11 @@ class LadderWorker(Worker):
 
     def __init__(self, process: Process, name: str) -> None:
         super().__init__(process, name)
-        self._do[Now] = self._now
+        self._do[Now] = lambda _: self._a_moment(process.clock())
+        self._do[Wall] = lambda _: self._a_moment(process.wall())
 
-    def _now(self, _request: Now) -> object:
-        self._set_timer(self.process.clock(), self.process.clock())
+    def _a_moment(self, shown: float) -> object:
+        self._set_timer(self.process.clock(), shown)
         return LATER
 
 

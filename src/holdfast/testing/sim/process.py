@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +17,7 @@ from holdfast._core.requests import (
     Answer,
     NotSent,
 )
+from holdfast._core.tending import Held, Leave, Send, Tend
 from holdfast._core.waiting import Waiter
 from holdfast.testing.sim.wire import END, Line, Wire
 from holdfast.testing.sim.world import EPOCH
@@ -53,7 +55,15 @@ class Process:
     mutex = NO_MUTEX
 
     def __init__(
-        self, world: World, server: Server, name: str, *, face: Face = "threads", offset: float = 0.0, rate: float = 1.0
+        self,
+        world: World,
+        server: Server,
+        name: str,
+        *,
+        face: Face = "threads",
+        offset: float = 0.0,
+        rate: float = 1.0,
+        ahead: float = 0.0,
     ) -> None:
         self.world = world
         self.server = server
@@ -74,6 +84,8 @@ class Process:
         """Servers to which messages take longer, and by how many seconds."""
         self._base = EPOCH + offset
         self._rate = rate
+        self.ahead = ahead
+        """Seconds by which the clock of its machine is ahead of the true time: what people and NTP set."""
         self._wake_at = INFINITY
         self._wake: Entry | None = None
         self._shared: dict[Server, Wire] = {}
@@ -86,12 +98,22 @@ class Process:
         self.nodes: dict[Server, Node] = {server: self.node}
         self._board: Board | None = None
         self._gates: dict[bytes, Gate] = {}
+        self.tending: dict[type, Callable[[Any], None]] = {
+            Tend: lambda request: self._tend(request.held),
+            Leave: lambda request: self.node.renewing.forget(request.tenure.token),
+            Send: lambda request: self.node.insist(request.call, request.until),
+        }
+        """What its workers leave to the keeper."""
         world.processes.append(self)
 
     # Its clock
 
     def clock(self) -> float:
         return self._base + (self.world.now - EPOCH) * self._rate
+
+    def wall(self) -> float:
+        """What the clock of its machine shows."""
+        return self.world.now + self.ahead
 
     def true(self, local: float) -> float:
         """The true time at which its clock shows ``local``."""
@@ -180,6 +202,11 @@ class Process:
         node = self._node(endpoint)
         node.want_record(self.clock())
         self.wake_by(node.renewing.watch(tenure))
+
+    def _tend(self, held: Held) -> None:
+        held.tenure.owner = weakref.ref(held)
+        self.node.want_record(self.clock())
+        self.wake_by(self.node.renewing.watch(held.tenure))
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         self._node(endpoint).renewing.forget(tenure.token)

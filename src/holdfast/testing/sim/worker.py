@@ -27,6 +27,7 @@ from holdfast._core.requests import (
     Sleep,
     TimedOut,
     Wait,
+    Wall,
     WireError,
 )
 from holdfast.testing.sim.wire import Wire
@@ -108,6 +109,7 @@ class Worker:
         self._slot: Slot | None = None
         self._do: dict[type, Callable[[Any], Any]] = {
             Now: lambda _: process.clock(),
+            Wall: lambda _: process.wall(),
             Draw: self._draw,
             Delist: self._delist,
             Run: self._call,
@@ -120,6 +122,7 @@ class Worker:
             Enroll: self._enroll,
             Hark: self._hark,
             Withdraw: self._withdraw,
+            **process.tending,
         }
         process.workers.append(self)
         process.world.working.add(self)

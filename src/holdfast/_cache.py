@@ -1,0 +1,395 @@
+"""What the caches of both faces share: options, what becomes of a call, and the figures.
+
+What happens is written once, as in `_core`: an ``async def`` that awaits `Ask` for what the server has to do and `Invoke` for
+the user's own function, which is why it is not part of an operation of the core. `cache` and `_aio_cache` carry these out.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+from collections.abc import Callable, Coroutine, Iterable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from holdfast import _face, codecs
+from holdfast._cache_options import (
+    UNSET,
+    Figures,
+    How,
+    Statistics,
+    Unset,
+    checked_busy,
+    checked_stale,
+    checked_tags,
+    checked_ttl,
+)
+from holdfast._core import flight
+from holdfast._core.acquire import KeyConflict
+from holdfast._core.flight import Found, Load, Loading, Record, Site, Wish
+from holdfast._core.requests import Command, Request, WireError
+from holdfast._drive.clock import clock
+from holdfast._drive.process import current, describe
+from holdfast._log import logger
+from holdfast._outage import Away, Outage
+from holdfast.errors import ConfigError, LockTimeout, ServerError
+
+if TYPE_CHECKING:
+    from holdfast._caller import AioCaller, Caller
+
+T = TypeVar("T")
+
+log = logger("holdfast.cache")
+
+ANSWER = 1.0
+"""Seconds to wait for an answer of the server, if its client does not say less."""
+
+
+class Ask(Request[T]):
+    """Have the server do something about a key. Raises ServerError."""
+
+    __slots__ = ("operation", "site")
+
+    def __init__(self, operation: Coroutine[Any, Any, T], site: Site) -> None:
+        self.operation = operation
+        self.site = site
+
+
+class Invoke(Request[Any]):
+    """Call a function of the user's."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+
+
+class _Under:
+    """A loader that is running: for which key, in this very call stack."""
+
+    __slots__ = ("key", "where")
+
+    def __init__(self, where: tuple[object, bytes], key: str) -> None:
+        self.where: object = where
+        self.key = key
+
+
+_running: ContextVar[tuple[_Under, ...]] = ContextVar("holdfast_cache_running", default=())
+
+
+class BaseCache:
+    """Options, figures, and what becomes of a call."""
+
+    _face: Literal["sync", "asyncio"]
+
+    def __init__(
+        self,
+        caller: Caller | AioCaller,
+        name: str,
+        *,
+        ttl: float,
+        stale: float,
+        codec: object,
+        wait: float | None,
+        busy: str,
+        beta: float,
+        errors: object,
+        error_ttl: float,
+        lease: float,
+        down: str,
+        prefix: str,
+    ) -> None:
+        self._caller = caller
+        if not prefix or not isinstance(prefix, str):
+            raise ConfigError(f"prefix must be a str that is not empty, not {prefix!r}", parameter="prefix")
+        self._codec = codecs.find(codec)
+        self._how = How(checked_ttl(ttl), checked_stale(stale), (), _face.checked_wait(wait), checked_busy(busy))
+        self._beta = 1000 * _face.seconds(beta, "beta", 0.0, 1000.0)
+        self._errors = codecs.exception_types(errors, "errors")
+        self._error_ttl = checked_ttl(error_ttl, "error_ttl")
+        self._outage = Outage(f"cache {name!r}", down)
+        self._name = name
+        self._figures = Figures()
+        self._count = self._figures.count
+        self._prefix = prefix
+        self._lease = _face.seconds(lease, "lease", _face.MIN_TTL)
+        self._timeout = min(caller.timeout, ANSWER)
+        self._site: Callable[[str | bytes], Site] = functools.lru_cache(1024)(self._find)
+        self._about: Callable[[str | bytes], str] = functools.lru_cache(1024)(self._named)
+        self._all = self._find("*")  # refuses a bad name or prefix now
+        """Stands for the whole cache where no key is meant."""
+
+    @property
+    def name(self) -> str:
+        """Name of the cache: processes that give the same name share its values."""
+        return self._name
+
+    def __repr__(self) -> str:
+        face = "aio." if self._face == "asyncio" else ""
+        return f"<holdfast.{face}Cache {self._name!r} on {self._caller.address}>"
+
+    def statistics(self) -> Statistics:
+        """What this object has counted: hits, stale hits, misses, loads, waits, ... Asks no server."""
+        return self._figures.now()
+
+    def _options(
+        self,
+        ttl: float | None,
+        stale: float | None,
+        tags: Iterable[str],
+        *,
+        wait: float | Unset | None = UNSET,
+        busy: str | None = None,
+        default: Any = UNSET,
+    ) -> How:
+        own = self._how
+        if ttl is None and stale is None and busy is None and wait is UNSET and default is UNSET and not tags:
+            return own  # nearly always, and all checks take as long as the rest of a hit
+        return How(
+            own.ttl if ttl is None else checked_ttl(ttl),
+            own.stale if stale is None else checked_stale(stale),
+            checked_tags(tags) if tags else (),
+            own.wait if wait is UNSET else _face.checked_wait(wait),
+            own.busy if busy is None else checked_busy(busy),
+            default,
+        )
+
+    @staticmethod
+    def _templates(template: str, tags: Iterable[str]) -> tuple[str, ...]:
+        return template, *checked_tags(tags)
+
+    def _find(self, key: str | bytes) -> Site:
+        if not key:
+            raise ConfigError("key must not be empty", parameter="key")
+        return flight.site(f"{self._prefix}cache:", self._name, key, lease=self._lease, timeout=self._timeout)
+
+    def _named(self, key: str | bytes) -> str:
+        return f"cache {self._name!r}, key {key!r}"
+
+    # What becomes of a call
+
+    async def _get_or_load(self, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
+        site = self._site(key)
+        if _running.get():
+            self._refuse_own(site, key)
+        early = int(-self._beta * math.log(1.0 - random.random())) if self._beta else 0  # noqa: S311 (no secret)
+        wish = Wish(how.wait, how.stale, early) if early else _wish(how.wait, how.stale)
+        try:
+            for _ in range(2):
+                answer = await self._ask(flight.look(site, wish), site)
+                if type(answer) is not Found:
+                    break
+                try:
+                    return self._given(answer)
+                except codecs.Undecodable as why:
+                    self._note_unreadable(key, why)
+                    await self._ask(flight.drop(site), site)
+            else:  # somebody stores for others than us
+                self._count("misses")
+                return await self._load_unstored(site, key, loader)
+        except Away:
+            self._count("misses", "uncached")
+            return await self._load_unstored(site, key, loader)
+        if isinstance(answer, Load):
+            return await self._load(answer, key, loader, how)
+        assert isinstance(answer, Loading)
+        return await self._in_vain(answer, site, key, loader, how)
+
+    async def _get(self, key: str | bytes, default: Any) -> Any:
+        site = self._site(key)
+        try:
+            answer = await self._ask(flight.look(site, Wish(0.0, self._how.stale, load=False)), site)
+        except Away:
+            self._count("misses", "uncached")
+            return default
+        if isinstance(answer, Found):
+            try:
+                return self._given(answer)
+            except codecs.Undecodable as why:
+                self._note_unreadable(key, why)
+        self._count("misses")
+        return default
+
+    async def _set(self, key: str | bytes, value: Any, how: How) -> None:
+        site = self._site(key)
+        data = self._codec.encode(value, self._about(key))
+        operation = flight.store(site, self._codec.kind, data, ttl=how.ttl, stale=how.stale, tags=how.tags)
+        await self._insist(operation, site)
+
+    async def _invalidate(self, keys: tuple[str | bytes, ...], tags: Iterable[str]) -> None:
+        for key in keys:
+            site = self._site(key)
+            await self._insist(flight.drop(site), site)
+        if tags := checked_tags(tags):
+            await self._insist(flight.invalidate(self._all, tags), self._all)
+
+    async def _clear(self) -> None:
+        await self._insist(flight.invalidate(self._all), self._all)
+
+    async def _delete(self, key: str | bytes) -> bool:
+        site = self._site(key)
+        return await self._insist(flight.drop(site), site)
+
+    def _given(self, found: Found) -> Any:
+        """The value that was found; an exception that was remembered is raised. Raises Undecodable."""
+        record = found.record
+        value = self._value(record)
+        if found.waited:
+            self._count("misses", "waits")
+        else:
+            self._count("stale_hits" if found.stale else "hits")
+        if record.kind == codecs.ERROR:
+            raise value
+        return value
+
+    def _value(self, record: Record) -> Any:
+        if record.kind == codecs.ERROR:
+            return codecs.decode_error(record.data, self._errors)
+        return self._codec.decode(record.kind, record.data)
+
+    def _note_unreadable(self, key: str | bytes, why: codecs.Undecodable) -> None:
+        self._count("unreadable")
+        log.warning("%s: what is stored is ignored: %s", self._about(key), why)
+
+    # Loading
+
+    async def _load(self, load: Load, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
+        self._count("loads", "misses", *(("waits",) if load.waited else ()))
+        started = clock()
+        try:
+            value = await self._invoke(load.site, key, loader)
+        except GeneratorExit:
+            raise  # dropped with its event loop, where nothing can be awaited: the lease ends by itself
+        except self._errors as error:
+            self._count("load_errors")
+            await self._land(load, codecs.ERROR, codecs.encode_error(error), how, clock() - started)
+            raise
+        except Exception as error:  # noqa: BLE001 (it goes on, unless there is something instead)
+            self._count("load_errors")
+            await self._abort(load)
+            return self._instead(load, key, error, how)
+        except BaseException:
+            await self._abort(load)
+            raise
+        try:
+            data = self._codec.encode(value, self._about(key))
+        except BaseException:
+            await self._abort(load)
+            raise
+        await self._land(load, self._codec.kind, data, how, clock() - started)
+        return value
+
+    async def _load_unstored(self, site: Site, key: str | bytes, loader: Callable[[], Any]) -> Any:
+        self._count("loads")
+        return await self._invoke(site, key, loader)
+
+    async def _invoke(self, site: Site, key: str | bytes, loader: Callable[[], Any]) -> Any:
+        under = _Under(self._where(site), self._about(key))
+        before = _running.set((*_running.get(), under))
+        try:
+            return await Invoke(loader)
+        finally:
+            under.where = None  # for the tasks and threads that it has started, and that go on
+            _running.reset(before)
+
+    async def _land(self, load: Load, kind: str, data: bytes, how: How, cost: float) -> None:
+        ttl, stale = (self._error_ttl, 0.0) if kind == codecs.ERROR else (how.ttl, how.stale)
+        operation = flight.land(load, kind, data, ttl=ttl, stale=stale, tags=how.tags, cost=cost)
+        try:
+            landed = await self._ask(operation, load.site)
+        except Away:
+            landed = False
+        except ServerError as error:
+            log.warning("%s: loaded, but not stored: %s", self._about(load.site.spec.name), error)
+            landed = False
+        if not landed:
+            self._count("refused_writes")
+
+    async def _abort(self, load: Load) -> None:
+        await Ask(flight.abort(load), load.site)
+
+    def _instead(self, load: Load, key: str | bytes, error: Exception, how: How) -> Any:
+        """What there is instead of a value that could not be loaded: one that may still be given. Raises the error if none."""
+        record = load.record
+        if record is None or record.kind == codecs.ERROR or record.left < -how.stale:
+            raise error
+        try:
+            value = self._value(record)
+        except codecs.Undecodable:
+            raise error from None
+        log.warning("%s: loading failed, the last value is given once more: %r", self._about(key), error, exc_info=error)
+        return value
+
+    async def _in_vain(self, loading: Loading, site: Site, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
+        """Somebody else loads it for longer than we wait."""
+        self._count("misses", "waits", "timeouts")
+        if how.default is not UNSET:
+            return how.default
+        if how.busy == "load":
+            return await self._load_unstored(site, key, loader)
+        process = loading.process[: len(current().id)]
+        try:
+            record = (await Ask(_record(process), site)) if process else None
+        except ServerError:
+            record = None
+        who = describe(record, loading.process) or "somebody else"
+        raise LockTimeout(
+            f"{self._about(key)}: {who} has been loading it for {loading.since:.1f} s; waited {how.wait:g} s, try again later",
+            name=self._name,
+            key=str(key),
+            waited=how.wait,
+            holder=who,
+            remaining=loading.remaining,
+        )
+
+    def _where(self, site: Site) -> tuple[object, bytes]:
+        return self._caller.address, site.value
+
+    def _refuse_own(self, site: Site, key: str | bytes) -> None:
+        if any(under.where == self._where(site) for under in _running.get()):
+            raise ConfigError(f"{self._about(key)}: its own loader asks for it, which would wait for itself", parameter="key")
+
+    # A server that is away
+
+    async def _ask(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
+        """Ask the server, unless it was away a moment ago. Raises Away if the cache goes on without it, ServerError."""
+        outage = self._outage
+        if outage.error is not None:
+            try:
+                outage.keep_off(outage.error)
+            except BaseException:
+                operation.close()
+                raise
+        try:
+            answer: T = await Ask(operation, site)
+        except ServerError as error:
+            outage.begins(error)
+            raise
+        except KeyConflict as conflict:
+            raise self._in_the_way(conflict) from conflict
+        if outage.error is not None:
+            outage.ends()
+        return answer
+
+    async def _insist(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
+        """Ask the server, whatever is known about it: what is to be void must not be kept."""
+        try:
+            answer: T = await Ask(operation, site)
+        except KeyConflict as conflict:
+            raise self._in_the_way(conflict) from conflict
+        return answer
+
+    def _in_the_way(self, conflict: KeyConflict) -> ConfigError:
+        return ConfigError(f"cache {self._name!r} cannot be used: {conflict}; nothing was changed", parameter="name")
+
+
+_wish = functools.lru_cache(256)(Wish)
+"""Most calls want the same."""
+
+
+async def _record(process: str) -> bytes | None:
+    try:
+        return (await Command(("GET", f"hf:proc:{process}"), 0.25)).value  # type: ignore[no-any-return]
+    except WireError:
+        return None

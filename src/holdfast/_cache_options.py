@@ -1,0 +1,120 @@
+"""What a cache is told and what it tells: options and their checks, the wishes of a call, the figures."""
+
+from __future__ import annotations
+
+import enum
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from holdfast import _face
+from holdfast.errors import ConfigError
+
+
+class Unset(enum.Enum):
+    """Says that an option was not given, where None means something."""
+
+    UNSET = "as the cache says"
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset.UNSET
+
+Busy = Literal["raise", "load"]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a cache object has counted since it was made."""
+
+    hits: int
+    """Calls that found a value whose time was not over."""
+    stale_hits: int
+    """Calls that were given one whose time was over, because somebody else was loading a new one."""
+    misses: int
+    """All other calls: those that loaded, or waited, or found nothing."""
+    loads: int
+    """How often a loader ran."""
+    waits: int
+    """Calls that waited for somebody else's load."""
+    timeouts: int
+    """Those of them that waited in vain."""
+    load_errors: int
+    """Loaders that raised."""
+    refused_writes: int
+    """Loaded values that were not stored: their key was invalidated meanwhile, or the lease was lost."""
+    unreadable: int
+    """Stored values that could not be decoded."""
+    uncached: int
+    """Calls that did without the server, because it was away."""
+
+
+_mutex = threading.Lock()
+"""Guards the figures of all caches: it is held for a moment."""
+
+
+def _after_fork() -> None:
+    global _mutex  # noqa: PLW0603 (a lock that was held when the process was forked is held for ever)
+    _mutex = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class Figures:
+    """Counts. Threads may."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(Statistics.__slots__, 0)
+
+    def count(self, what: str, *more: str) -> None:
+        """One more of each."""
+        with _mutex:
+            self._counts[what] += 1
+            for name in more:
+                self._counts[name] += 1
+
+    def now(self) -> Statistics:
+        """All of them at this moment."""
+        with _mutex:
+            return Statistics(**self._counts)
+
+
+class How(NamedTuple):
+    """What one call wants: see `Cache`."""
+
+    ttl: float
+    stale: float
+    tags: tuple[str, ...]
+    wait: float | None
+    busy: str
+    default: Any = UNSET
+
+
+def checked_ttl(value: object, parameter: str = "ttl") -> float:
+    return _face.seconds(value, parameter, 0.001)
+
+
+def checked_stale(value: object) -> float:
+    return _face.seconds(value, "stale", 0.0)
+
+
+def checked_busy(value: object) -> str:
+    if value not in {"raise", "load"}:
+        raise ConfigError(f"busy must be 'raise' or 'load', not {value!r}", parameter="busy")
+    return str(value)
+
+
+def checked_tags(given: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise ConfigError(f"tags must be several: ({given!r},)", parameter="tags")
+    found = tuple(given)
+    for tag in found:
+        if not isinstance(tag, str) or not tag:
+            raise ConfigError(f"a tag must be a str that is not empty, not {tag!r}", parameter="tags")
+    return found

@@ -1,0 +1,46 @@
+"""How drivers do what `_core.tending` asks for, in both faces."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.tending import Leave, Send, Tend
+
+if TYPE_CHECKING:
+    from holdfast._core.renewing import Tenure
+    from holdfast._drive import aio, sync
+    from holdfast._drive.keeper import Keeper
+    from holdfast._wire.endpoint import Endpoint
+
+
+def tending(driver: sync.Driver | aio.Driver, endpoint: Endpoint) -> dict[type, Callable[[Any], None]]:
+    """What is left to the keeper. None of it takes time."""
+    process = driver.process
+
+    def tend(request: Tend) -> None:
+        tenure, keeper = request.held.tenure, process.keeper
+        tenure.owner = weakref.ref(request.held, lambda _: _dropped(keeper, endpoint, tenure))
+        keeper.watch(endpoint, tenure)
+
+    def leave(request: Leave) -> None:
+        keeper = process.running_keeper
+        if keeper is not None:
+            keeper.forget(endpoint, request.tenure)
+
+    return {Tend: tend, Leave: leave, Send: lambda request: process.keeper.insist(endpoint, request.call, request.until)}
+
+
+def _dropped(keeper: Keeper, endpoint: Endpoint, tenure: Tenure) -> None:
+    """Nobody has ended what was held under this lease, and nobody can any more."""
+    if tenure.over:
+        return
+    tenure.end()
+
+    def give_back() -> None:
+        keeper.forget(endpoint, tenure)
+        keeper.insist(endpoint, tenure.giving_back(bury=tenure.doubt, timeout=tenure.spec.timeout), tenure.deadline)
+
+    # Without the keeper's mutex: garbage may be collected anywhere, also while this very thread holds it.
+    keeper.call(give_back)

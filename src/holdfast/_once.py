@@ -1,0 +1,298 @@
+"""What both faces of `once` share: its options, what stored results mean, and what a running call may know of itself."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
+
+from holdfast import _face, codecs
+from holdfast._caller import told
+from holdfast._core import flight
+from holdfast._core.acquire import KeyConflict
+from holdfast._core.attempt import Attempt, answer_within
+from holdfast._core.flight import Load, Loading, Record, Site, Wish
+from holdfast._core.requests import WireError
+from holdfast._drive.process import Process, describe
+from holdfast._template import Filled, fields_of
+from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, InProgress, LeaseLost, NotHeld
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+MIN_KEEP = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T_co]):
+    """What a call came to."""
+
+    value: T_co
+    """None if it was skipped."""
+    how: Literal["ran", "replayed", "skipped"]
+    """It ran now; or it ran before, and this is what was stored; or it runs elsewhere, with ``busy="skip"``."""
+    fence: int
+    """Of the run that made the value; 0 if it was skipped."""
+
+
+class Job(NamedTuple):
+    """What one call is about."""
+
+    name: str
+    """The key as the user knows it: filled in."""
+    site: Site
+
+    @property
+    def what(self) -> str:
+        """For messages."""
+        return f"once {self.name!r}"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For errors."""
+        return {"name": self.name, "key": self.site.value.decode(errors="backslashreplace")}
+
+
+class Running:
+    """A call that runs, as it sees itself: ``once.current()``. Asks no server."""
+
+    def __init__(self, me: object, job: Job, attempt: Attempt, load: Load, process: Process) -> None:
+        self.me = me
+        """The thread or task whose call it is."""
+        self.outer = _running.get()
+        """The call that this one was made in."""
+        self.job, self.load = job, load
+        self.attempt = attempt
+        """Pending until what came of the call is told to the server."""
+        self._process = process
+
+    def __enter__(self) -> Self:
+        _running.set(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        _running.set(self.outer)
+
+    @property
+    def over(self) -> bool:
+        """The call has ended; or this is in a forked child, to which it does not belong."""
+        return not (self.attempt.pending and self.here)
+
+    @property
+    def here(self) -> bool:
+        """False in a forked child."""
+        return self._process.here
+
+    def __repr__(self) -> str:
+        return f"<holdfast {self.job.what}, fence {self.fence}, {self.remaining():.1f} s left>"
+
+    @property
+    def name(self) -> str:
+        """The key, filled in."""
+        return self.job.name
+
+    @property
+    def fence(self) -> int:
+        """Greater than that of every earlier run. Pass it on to what the function writes to, which refuses lower ones."""
+        return self.load.fence
+
+    def check(self) -> None:
+        """Raise LeaseLost if the lease is lost, so that it may run again elsewhere; NotHeld if the call is over."""
+        if self.over:
+            why = "is over" if self.here else "belongs to the process that forked this one"
+            raise NotHeld(f"this call of {self.job.what} (fence {self.fence}) {why}", **self.job.facts)
+        if not self.remaining():
+            raise lease_lost(self.job, self.load)
+
+    def remaining(self) -> float:
+        """Seconds for which the lease may still be relied on; 0.0 when it is lost or the call is over."""
+        return 0.0 if self.over else self.load.remaining(self._process.clock())
+
+
+def lease_lost(job: Job, load: Load) -> LeaseLost:
+    """The user's error for it."""
+    reason = load.lost or load.tenure.why_over
+    return LeaseLost(
+        f"{job.what} (fence {load.fence}) has lost its lease while it ran: {reason}; its result is not stored, and it may run "
+        "again elsewhere",
+        fence=load.fence,
+        reason=reason,
+        **job.facts,
+    )
+
+
+_running: ContextVar[Running | None] = ContextVar("holdfast_once", default=None)
+
+
+def _calls() -> Iterator[Running]:
+    """The calls that this is part of, the innermost first. Those that are over may be among them where an interrupt hit us."""
+    running = _running.get()
+    while running is not None:
+        if not running.over:
+            yield running
+        running = running.outer
+
+
+def current() -> Running:
+    """The innermost call that this is part of: its fence, and whether its lease is lost. Raises NotHeld outside of any."""
+    for running in _calls():
+        return running
+    raise NotHeld("no function of once runs here", name="", key="")
+
+
+class BaseOnce:
+    """Options of `once`, and what they mean for a call, for both faces."""
+
+    _caller: Any
+
+    def __init__(
+        self,
+        template: str,
+        *,
+        keep: float,
+        busy: str,
+        wait: float | None,
+        ttl: float,
+        max_hold: float | None,
+        remember: Any,
+        codec: Any,
+        prefix: str,
+    ) -> None:
+        if busy not in {"wait", "raise", "skip"}:
+            raise ConfigError(f"busy must be 'raise', 'skip' or 'wait', not {busy!r}", parameter="busy")
+        self._template, self._busy, self._prefix = template, busy, prefix
+        self._fields = list(dict.fromkeys(fields_of(template, None)))
+        self._keep = _face.seconds(keep, "keep", MIN_KEEP)
+        self._wish = Wish(wait=_face.checked_wait(0.0 if wait is None and busy != "wait" else wait))
+        self._ttl = _face.seconds(ttl, "ttl", _face.MIN_TTL)
+        self._max_hold = None if max_hold is None else _face.seconds(max_hold, "max_hold", _face.MIN_TTL)
+        self._timeout = min(self._caller.timeout, answer_within(self._ttl))
+        self._remember = codecs.exception_types(remember, "remember")
+        self._codec = codecs.find(codec)
+        self._job(template)  # refuses a bad key, and a bad prefix, now and not at the first call
+
+    def __repr__(self) -> str:
+        return f"<holdfast once {self._template!r} on {self._caller.address}>"
+
+    def _job(self, name: str) -> Job:
+        """What a call with this key is about. Raises ConfigError."""
+        prefix = f"{self._prefix}once:"
+        return Job(name, flight.site(prefix, name, lease=self._ttl, timeout=self._timeout, max_load=self._max_hold))
+
+    def _filled(self, function: Callable[..., object]) -> Filled:
+        """What fills the key from the arguments of a function. Raises ConfigError where that cannot be done."""
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(
+                f"{function.__qualname__} is a generator: it would run after the call, and has no result to be kept",
+                parameter="function",
+            )
+        return Filled(function, self._template)
+
+    def _named(self, fields: dict[str, object]) -> Job:
+        """What a call is about whose fields are given by name."""
+        if fields.keys() != set(self._fields):
+            raise TypeError(f"once {self._template!r} is filled from {self._fields}, not from {sorted(fields)}")
+        return self._job(self._template.format(**fields))
+
+    def _refuse_itself(self, me: object, job: Job) -> None:
+        """A call inside itself would wait for itself."""
+        if any((running.me, running.job.site.value) == (me, job.site.value) for running in _calls()):
+            raise ConfigError(
+                f"{job.what} runs in this very call already: calling it again inside would wait for itself; move what both "
+                "need into a function without the decorator",
+                parameter="template",
+            )
+
+    # What is there
+
+    def _replayed(self, job: Job, record: Record) -> Outcome[Any]:
+        """What a stored result means. Raises what was remembered."""
+        try:
+            if record.kind != codecs.ERROR:
+                return Outcome(self._codec.decode(record.kind, record.data), "replayed", record.fence)
+            error: Exception = codecs.decode_error(record.data, (*self._remember, ConfigError))
+        except codecs.Undecodable as unreadable:
+            raise HoldfastError(
+                f"{job.what} ran before, and what was stored cannot be read here: {unreadable}; nothing has run now, nor "
+                "will until that is over or you forget it",
+                **job.facts,
+            ) from None
+        error.add_note(f"{job.what} ran before, and this was remembered: nothing has run now")
+        raise error
+
+    def _in_progress(self, job: Job, loading: Loading, who: bytes | None, waited: float) -> Outcome[Any]:
+        """What a call gets that another one keeps out."""
+        if self._busy == "skip":
+            return Outcome(None, "skipped", 0)
+        holder = describe(who, loading.process)
+        raise InProgress(
+            f"{job.what} is in progress: {holder or 'somebody'} has been at it for {loading.since:.1f} s; waited {waited:.1f} "
+            "s, try again later",
+            waited=waited,
+            holder=holder,
+            remaining=loading.remaining,
+            since=loading.since,
+            **job.facts,
+        )
+
+    # What becomes of a run: operations
+
+    async def _succeeded(self, running: Running, value: object) -> bool:
+        """Store the result; False if nobody knows whether it is. Raises LeaseLost if it may not be stored, ConfigError if it
+        cannot."""
+        if not running.here:
+            return False
+        job = running.job
+        try:
+            kind, data, refused = self._codec.kind, self._codec.encode(value, job.what), None
+        except ConfigError as error:
+            # It has run, and is not to run again: whoever calls it is told the same.
+            refused = ConfigError(f"{error}. The function has run, and its result is lost", parameter="codec")
+            kind, data = codecs.ERROR, codecs.encode_error(refused)
+        kept = await self._stored(running, kind, data)
+        if kept is False:
+            raise lease_lost(job, running.load)
+        if refused is not None:
+            raise refused
+        return bool(kept)
+
+    async def _failed(self, running: Running, error: BaseException) -> None:
+        """Remember the exception, or let the next one run. Raises nothing of its own: the exception goes on."""
+        if not running.here:
+            return
+        kept: bool | None = not running.load.lost
+        if isinstance(error, self._remember):
+            kept = await self._stored(running, codecs.ERROR, codecs.encode_error(error))
+        else:
+            await flight.abort(running.load)
+            running.attempt.pending = False
+        if kept is False and not isinstance(error, LeaseLost):
+            error.add_note(str(lease_lost(running.job, running.load)))
+
+    async def _stored(self, running: Running, kind: str, data: bytes) -> bool | None:
+        """Store what came of it; False if that is not for this run to say any more. None, with a warning, if nobody knows."""
+        job, load, kept = running.job, running.load, None
+        try:
+            kept = await flight.land(load, kind, data, ttl=self._keep)
+        except WireError as error:
+            warnings.warn(
+                f"{told(error, job.what, **job.facts)}; the function has run, and what came of it could not be stored: when "
+                "its lease has ended, it may run again",
+                HoldfastWarning,
+                _face.of_the_user(),
+            )
+        running.attempt.pending = False
+        if kept is False:
+            load.tenure.lost = load.lost or "it was forgotten meanwhile, or its time ran out"
+        return kept
+
+
+def refuse(job: Job, error: WireError | KeyConflict) -> HoldfastError:
+    """The user's error, where nothing has run."""
+    if isinstance(error, WireError):
+        return told(error, job.what, **job.facts)
+    return ConfigError(f"{job.what} cannot be used: {error}; nothing was changed", parameter="template")

@@ -1,0 +1,85 @@
+"""The processes of ``holdfast demo schedule``: they serve a schedule, and do beside it what is written without one.
+
+Each lives by a clock of its own, some seconds off: what it gets from ``time.time()``. What it runs, it writes down in a list
+on the server, with the time by which the machine itself lives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+
+import redis
+
+import holdfast
+from holdfast.cli.demo.actors import act, hear, say
+from holdfast.cli.demo.stage import client
+
+TTL = 2.0
+"""Seconds of the lease of a run."""
+
+KEPT = 600
+"""Seconds for which the lists are kept, should nobody delete them."""
+
+_truly = time.time
+
+
+class Paper:
+    """The list."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self._client: redis.Redis = client(url)
+        self._key = key
+        self._client.ping()  # connects
+
+    def write(self, **facts: object) -> None:
+        """A line, with who and when."""
+        with self._client.pipeline() as pipe:
+            pipe.rpush(self._key, json.dumps({**facts, "pid": os.getpid(), "at": _truly()}))
+            pipe.expire(self._key, KEPT)
+            pipe.execute()
+
+
+def serve(url: str, name: str, key: str, skew: str) -> None:
+    """Serve the schedule, and do beside it what is written without one. Told a job, have it run now."""
+    seconds = float(skew)
+    time.time = lambda: _truly() + seconds
+    paper = Paper(url, key)
+    jobs = holdfast.Schedule(url, name)
+
+    @jobs.cron("* * * * * *", ttl=TTL)
+    def second(run: holdfast.schedule.Run) -> None:
+        paper.write(job="second", tick=run.scheduled)
+
+    @jobs.every(0.5, ttl=TTL)
+    def half(run: holdfast.schedule.Run) -> None:
+        paper.write(job="half", tick=run.scheduled)
+
+    @jobs.cron("@yearly", ttl=TTL, on_crash="again")
+    def long(run: holdfast.schedule.Run) -> None:
+        paper.write(job="long", tick=run.scheduled, attempt=run.attempt, fence=run.fence)
+        if run.attempt == 1:
+            run.cancelled.wait()
+
+    threading.Thread(target=take_turns, args=(url, f"{key}:lock", Paper(url, key)), daemon=True).start()
+    with jobs:
+        say(ready=True)
+        while job := hear():
+            jobs.run_now(job)
+
+
+def take_turns(url: str, lock: str, paper: Paper) -> None:
+    """What everybody writes first: when it is time, by one's own clock, take the lock, run, give it back."""
+    server = client(url)
+    while True:
+        tick = int(time.time()) + 1
+        time.sleep(tick - time.time())
+        if server.set(lock, os.getpid(), nx=True, px=5000):
+            paper.write(job="bare", tick=tick)
+            server.delete(lock)
+
+
+if __name__ == "__main__":
+    act({"serve": serve})

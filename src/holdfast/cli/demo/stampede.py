@@ -1,0 +1,321 @@
+"""``holdfast demo stampede``: a crowd wants the same value of a slow database when it has expired; how often that is asked.
+
+Each scene gives facts, its judge says what has to hold. The database is SQLite, and counts by itself: a query is one statement,
+which adds 1 to what it reads. The processes are this module, run with ``python -m``: see `shop`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import holdfast
+from holdfast._servers import private
+from holdfast.cli.demo.screen import Check, Screen
+from holdfast.cli.demo.show import Facts, ShowError, perform
+from holdfast.cli.demo.stage import Actor, Stage
+
+if TYPE_CHECKING:
+    import redis
+
+PROCESSES, CALLERS = 4, 25
+"""How many processes, and how many threads of each."""
+
+QUERY = 0.5
+"""Seconds that a query takes."""
+
+LEASE = 2.0
+"""Seconds after which a loader that was killed is replaced."""
+
+HEAD_START = 0.1
+"""Seconds from the order on, so that all begin together."""
+
+OLD, NEW = 100, 200
+"""Prices."""
+
+KEY = "price:A1"
+
+
+def main(*, as_json: bool) -> int:
+    """Run it; returns the exit code."""
+
+    def play(screen: Screen) -> tuple[Facts, list[Check]]:
+        with private() as server, tempfile.TemporaryDirectory() as directory, Stage(server.url) as stage:
+            cast = Cast(stage, Database(str(Path(directory, "shop.db"))), screen)
+            screen.line(f"holdfast demo stampede: {PROCESSES * CALLERS} callers in {PROCESSES} processes on {stage.server},")
+            screen.line(f"and a database in which a query takes {QUERY:g} s")
+            facts: Facts = {"server": stage.server, "processes": PROCESSES, "callers": PROCESSES * CALLERS, "query": QUERY}
+            checks: list[Check] = []
+            for title, scene, judge in SCENES:
+                screen.title(title)
+                facts[scene.__name__] = seen = scene(cast)
+                for check in judge(seen):
+                    screen.check(check)
+                    checks.append(check)
+            return facts, checks
+
+    return perform("demo stampede", play, as_json=as_json)
+
+
+class Database:
+    """A file; whoever asks is counted."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = OFF")
+            yield connection
+
+    def set_up(self) -> None:
+        """The one article there is."""
+        with self._connected() as connection:
+            connection.execute("CREATE TABLE price (sku TEXT, cents INTEGER, asked INTEGER)")
+            connection.execute("INSERT INTO price VALUES ('A1', ?, 0)", (OLD,))
+
+    def cents(self) -> int:
+        """The query."""
+        with self._connected() as connection:
+            statement = "UPDATE price SET asked = asked + 1 WHERE sku = 'A1' RETURNING cents"
+            found: int = connection.execute(statement).fetchone()[0]
+        time.sleep(QUERY)
+        return found
+
+    def change(self, cents: int) -> None:
+        """Another price."""
+        with self._connected() as connection:
+            connection.execute("UPDATE price SET cents = ?", (cents,))
+
+    def asked(self) -> int:
+        """Queries so far."""
+        with self._connected() as connection:
+            found: int = connection.execute("SELECT asked FROM price").fetchone()[0]
+        return found
+
+    def until_asked(self, before: int) -> None:
+        """Until there was another query. Raises ShowError."""
+        deadline = time.monotonic() + 10
+        while self.asked() == before:
+            if time.monotonic() > deadline:
+                raise ShowError("nobody has asked the database")
+            time.sleep(0.005)
+
+
+class Cast:
+    """The database, the processes, and a cache to look with."""
+
+    def __init__(self, stage: Stage, database: Database, screen: Screen) -> None:
+        self.stage, self.database, self.screen = stage, database, screen
+        database.set_up()
+        self.processes = [self.start() for _ in range(PROCESSES)]
+        for process in self.processes:
+            process.hear()
+
+    def start(self) -> Actor:
+        return self.stage.start("shop", self.database.path, module=__spec__.name)
+
+    def cache(self, scene: str, **options: Any) -> holdfast.Cache:
+        return holdfast.Cache(self.stage.url, f"{self.stage.name}-{scene}", **options)
+
+    def expired(self, cache: holdfast.Cache) -> None:
+        """Its value was good for a moment, and is not any more."""
+        cache.set(KEY, OLD, ttl=0.001)
+        time.sleep(0.02)
+
+    def crowd(self, way: str, scene: str) -> Facts:
+        """All callers at once."""
+        before = self.database.asked()
+        start = str(time.monotonic() + HEAD_START)
+        for process in self.processes:
+            process.tell(way, f"{self.stage.name}-{scene}", str(CALLERS), start)
+        heard = [process.hear(30.0) for process in self.processes]
+        waits = sorted(wait for said in heard for wait in said["waits"])
+        facts = {
+            "queries": self.database.asked() - before,
+            "answers": sum(len(said["got"]) for said in heard),
+            "median": round(waits[len(waits) // 2], 3),
+            "longest": round(waits[-1], 3),
+        }
+        queries = "1 query" if facts["queries"] == 1 else f"{facts['queries']} queries"
+        self.screen.line(
+            f"  {queries} for {facts['answers']} callers; half of them waited for at most {facts['median']:.2f} s,"
+        )
+        self.screen.line(f"  all for at most {facts['longest']:.2f} s")
+        return facts
+
+
+def without(cast: Cast) -> Facts:
+    """GET; if there is nothing, ask the database, and SET."""
+    return cast.crowd("naive", "naive")
+
+
+def judge_without(facts: Facts) -> list[Check]:
+    """What everybody has seen."""
+    return [Check("the crowd runs over the database", facts["queries"] > 10)]
+
+
+def together(cast: Cast) -> Facts:
+    """The same crowd, and a cache."""
+    cast.expired(cast.cache("together"))
+    return cast.crowd("cache", "together")
+
+
+def judge_together(facts: Facts) -> list[Check]:
+    """One query, for all."""
+    return [
+        Check("exactly one query", facts["queries"] == 1),
+        Check("everybody has the price", facts["answers"] == PROCESSES * CALLERS),
+    ]
+
+
+def stale(cast: Cast) -> Facts:
+    """The old value is good enough while a new one is loaded."""
+    cache = cast.cache("stale", stale=60)
+    cast.expired(cache)
+    return cast.crowd("stale", "stale")
+
+
+def judge_stale(facts: Facts) -> list[Check]:
+    """Nobody waits but the one who asks."""
+    return [
+        Check("exactly one query", facts["queries"] == 1),
+        Check("the others wait for nothing", facts["median"] < QUERY),
+    ]
+
+
+def killed(cast: Cast) -> Facts:
+    """Who asks the database is killed."""
+    first = cast.start()
+    first.hear()
+    before = cast.database.asked()
+    name = f"{cast.stage.name}-killed"
+    first.tell("cache", name, "1", "0")
+    cast.database.until_asked(before)
+    for process in cast.processes:
+        process.tell("cache", name, str(CALLERS), "0")
+    time.sleep(0.1)  # they wait
+    at = first.signal(signal.SIGKILL)
+    heard = [process.hear(30.0) for process in cast.processes]
+    facts = {
+        "queries": cast.database.asked() - before,
+        "answers": sum(len(said["got"]) for said in heard),
+        "lease": LEASE,
+        "seconds": round(max(said["ended"] for said in heard) - at, 3),
+    }
+    cast.screen.line(f"  {facts['queries']} queries; {facts['answers']} callers have the price {facts['seconds']:.2f} s later")
+    return facts
+
+
+def judge_killed(facts: Facts) -> list[Check]:
+    """Another one asks, and nobody waits for ever."""
+    return [
+        Check("exactly one more query", facts["queries"] == 2),
+        Check("everybody has the price", facts["answers"] == PROCESSES * CALLERS),
+        Check(f"when the lease of {LEASE:g} s is over, and the query", facts["seconds"] < LEASE + QUERY + 2),
+    ]
+
+
+def changed(cast: Cast) -> Facts:
+    """The price changes while it is asked for; what was asked for before is put into the cache, or not."""
+    process = cast.processes[0]
+    kept: dict[str, int | None] = {}
+    cache = cast.cache("cache")
+    name = f"{cast.stage.name}-naive-changed"
+    ways: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
+        "naive": (name, lambda: cast.stage.client.delete(name), lambda: cast.stage.client.get(name)),
+        "cache": (cache.name, lambda: cache.invalidate(KEY), lambda: cache.get(KEY)),
+    }
+    for way, (where, invalidate, look) in ways.items():
+        cast.database.change(OLD)
+        before = cast.database.asked()
+        process.tell(way, where, "1", "0")
+        cast.database.until_asked(before)
+        cast.database.change(NEW)
+        invalidate()
+        process.hear()
+        found = look()
+        kept[way] = None if found is None else int(found)
+    then = cache.get_or_load(KEY, cast.database.cents)
+    cast.screen.line(f"  GET and SET: the cache says {kept['naive']}, the database {NEW}")
+    cast.screen.line(f"  holdfast.Cache: {kept['cache'] or 'nothing'} is kept, and the next one gets {then}")
+    return {"kept": kept, "then": then}
+
+
+def judge_changed(facts: Facts) -> list[Check]:
+    """Nothing is stored over an invalidation."""
+    return [
+        Check("without: the old price stays", facts["kept"]["naive"] == OLD),
+        Check("with: it is not stored, and the next one gets the new", facts["kept"]["cache"] is None and facts["then"] == NEW),
+    ]
+
+
+SCENES: list[tuple[str, Callable[[Cast], Facts], Callable[[Facts], list[Check]]]] = [
+    ("1. GET; if there is nothing, ask the database, and SET", without, judge_without),
+    ("2. holdfast.Cache: one asks, the others are told", together, judge_together),
+    ("3. stale=60: the others take the old price meanwhile", stale, judge_stale),
+    ("4. Who asks is killed (kill -9)", killed, judge_killed),
+    ("5. The price changes while it is asked for", changed, judge_changed),
+]
+
+
+# The processes
+
+
+def shop(url: str, path: str) -> None:
+    """So many threads want the price; told how, under which name, and when to begin."""
+    from holdfast.cli.demo.actors import hear, say
+    from holdfast.cli.demo.stage import client
+
+    database, plain = Database(path), client(url)
+    plain.ping()  # connects
+    say(ready=True)
+    while words := hear():
+        way, name, callers, start = words.split()
+        options: dict[str, float] = {"stale": 60} if way == "stale" else {}
+        cache = holdfast.Cache(url, name, lease=LEASE, **options)  # type: ignore[arg-type]
+        call = _naive(plain, name, database) if way == "naive" else _cached(cache, database)
+        got: list[int] = []
+        waits: list[float] = []
+
+        def one(call: Callable[[], int] = call, got: list[int] = got, waits: list[float] = waits) -> None:
+            began = time.monotonic()
+            got.append(call())
+            waits.append(time.monotonic() - began)
+
+        threads = [threading.Thread(target=one) for _ in range(int(callers))]
+        time.sleep(max(0.0, float(start) - time.monotonic()))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        say(got=got, waits=waits, ended=time.monotonic())
+
+
+def _naive(plain: redis.Redis, name: str, database: Database) -> Callable[[], int]:
+    def call() -> int:
+        found: Any = plain.get(name)
+        if found is None:
+            found = database.cents()
+            plain.set(name, found, ex=600)
+        return int(found)
+
+    return call
+
+
+def _cached(cache: holdfast.Cache, database: Database) -> Callable[[], int]:
+    return lambda: cache.get_or_load(KEY, database.cents)
+
+
+if __name__ == "__main__":
+    shop(os.environ["HOLDFAST_URL"], *sys.argv[2:])

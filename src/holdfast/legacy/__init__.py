@@ -1,0 +1,273 @@
+"""The timestamp lock, as it is deployed in the field (SETNX, GET, GETSET), and the way from there to `holdfast.Lock`.
+
+The locks here are for threads; `holdfast.legacy.aio` has the same names for asyncio. What is wrong with such locks stands
+in ``docs/legacy.md``.
+
+_shared      what both faces share
+_migrating   one lock made of both kinds
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar
+
+from holdfast import locks
+from holdfast._caller import Caller
+from holdfast._core import timestamp
+from holdfast._core.timestamp import Hold, Stamp
+from holdfast._drive.clock import clock as local_clock
+from holdfast._drive.process import current
+from holdfast._face import refuse_mistaken
+from holdfast.errors import HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
+from holdfast.legacy import _migrating, _shared
+from holdfast.legacy._migrating import Both, at_once
+from holdfast.legacy._shared import BaseLock, BaseMigratingLease, BaseStampLease, Clock, Lasting, Unit
+
+__all__ = ["Migrating", "MigratingLease", "TimestampLease", "TimestampLock"]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name != "aio":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib  # here: threads need no event loop
+
+        return importlib.import_module("holdfast.legacy.aio")
+
+
+class TimestampLease(BaseStampLease):
+    """One acquisition of a `TimestampLock`: what ``with`` gives. It has no fence: its key has no room for one."""
+
+    def __init__(self, caller: Caller, stamp: Stamp, hold: Hold) -> None:
+        super().__init__(current(), stamp, hold)
+        self._caller = caller
+
+    def renew(self, ttl: float | None = None) -> None:
+        """Have the lock for ``ttl`` seconds from now (default: as long as last); never adds to what is left.
+
+        Raises LeaseLost, NotHeld or ServerError.
+        """
+        _run(self._caller, self._stamp, self._renew(ttl))
+
+    def release(self) -> None:
+        """Give the lock back, if its time has not passed and what stands in the key is its own. Raises LeaseLost otherwise,
+        NotHeld the second time, ServerError if the server cannot be reached (the lock then ends by itself)."""
+        _run(self._caller, self._stamp, self._release())
+
+
+T = TypeVar("T")
+
+
+def _run(caller: Caller, stamp: Stamp, operation: Coroutine[Any, Any, T]) -> T:
+    return caller.run(_shared.understood(operation, stamp), stamp.key, _shared.called(stamp))
+
+
+class _Returnable(Lasting, Protocol):
+    def release(self) -> None: ...
+
+
+L = TypeVar("L", bound=_Returnable)
+
+
+class Base(BaseLock[L]):
+    """What fits wherever a threading.Lock does."""
+
+    def _take(self, wait: float | None) -> L:
+        """Raises LockTimeout."""
+        raise NotImplementedError
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
+        this object's ``wait`` says. Raises ServerError."""
+        try:
+            self._current = self._take(self._acquire_wait(blocking, timeout))
+        except LockTimeout:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Give the lock back; any thread may. Raises NotHeld (a RuntimeError) if it is not held, LeaseLost, ServerError."""
+        lease = self.lease
+        if lease is None:
+            raise self._not_held()
+        lease.release()
+
+    def __enter__(self) -> L:
+        """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
+        return self._enter(threading.get_ident(), self._take(self._wait))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Give back the lease of this ``with``, and no other. LeaseLost is raised if the body succeeded, else noted on
+        its exception; a server that cannot be reached is a warning."""
+        try:
+            self._innermost(threading.get_ident()).release()
+        except NotHeld:
+            pass  # given back inside the body, or taken by the process that forked this one
+        except LeaseLost as lost:
+            if error is None:
+                raise
+            error.add_note(str(lost))
+        except ServerError as unreachable:
+            warnings.warn(f"{unreachable}; the lock ends by itself", HoldfastWarning, stacklevel=2)
+
+
+class TimestampLock(Base[TimestampLease]):
+    """The lock whose key holds the time at which it expires, as it is deployed in many languages: SETNX, GET, GETSET.
+
+    For the time until all who use the key have moved to `holdfast.Lock`. It excludes, and is excluded by, every client of that
+    algorithm, as long as their clocks agree. Fits wherever a threading.Lock does. Warns once per process.
+
+    Args:
+        client: a redis.Redis or valkey.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``, ``local://``).
+        key: as the others call it.
+        ttl: seconds of the lease, 0.05 at least; the same for all who use the key. Renewed by hand only.
+        wait: seconds to wait for a busy lock; None: for ever; 0: not at all.
+        unit: in what the others count: "s" or "ms".
+        clock: "own": this machine's, as the others do; "server": the server's, where nobody goes by another one.
+
+    Raises:
+        ConfigError: an option is out of range, nothing was sent; or, later: what is in the key is no time in this unit.
+    """
+
+    _warns = True
+
+    def __init__(
+        self,
+        client: object,
+        key: str | bytes,
+        *,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        unit: Unit = "s",
+        clock: Clock = "own",
+        **mistaken: Never,
+    ) -> None:
+        refuse_mistaken(mistaken, type(self).__name__)
+        self._caller = Caller(client)
+        self._stamp = _shared.make_stamp(self._caller.timeout, key, ttl, unit, clock)
+        super().__init__(self._stamp.key, wait)
+        if self._warns:
+            _shared.warn_once()
+
+    def locked(self) -> bool:
+        """True while the time in the key has not passed. Asks the server; raises ServerError."""
+        return _run(self._caller, self._stamp, timestamp.locked(self._stamp))
+
+    def _take(self, wait: float | None) -> TimestampLease:
+        hold, since = Hold(), local_clock()
+        try:
+            _shared.granted(_run(self._caller, self._stamp, timestamp.acquire(self._stamp, hold, wait)), self._stamp, since)
+            return TimestampLease(self._caller, self._stamp, hold)
+        except BaseException:
+            if hold.values:  # interrupted when it was ours already
+                _run(self._caller, self._stamp, timestamp.release(self._stamp, hold))
+            raise
+
+
+class MigratingLease(BaseMigratingLease[locks.Lease, TimestampLease]):
+    """One acquisition of a `Migrating` lock: what ``with`` gives."""
+
+    def __init__(self, lock: Migrating, both: Both[locks.Lease, TimestampLease]) -> None:
+        super().__init__(both)
+        self._lock = lock
+
+    def renew(self, ttl: float | None = None) -> None:
+        """Have both for ``ttl`` seconds from now (default: as long as last). Raises LeaseLost, NotHeld or ServerError."""
+        self._both.new.renew(ttl)
+        self._both.old.renew(ttl)
+
+    def release(self) -> None:
+        """Give both back. Raises LeaseLost if one was lost before, NotHeld the second time, ServerError."""
+        at_once(_migrating.give_back(self._lock._new, self._lock._old, self._both))  # noqa: SLF001
+
+
+class Migrating(Base[MigratingLease]):
+    """The lock for the time between: a `TimestampLock` and a `holdfast.Lock` in one.
+
+    Whoever holds it excludes those who know only one of the two. It takes the new lock first, then the key of the old one, and
+    gives them back the other way round. When one of them is lost, so is the whole. The new one is renewed while held, the old
+    one by hand only: so the whole is held for ``ttl`` seconds, unless `MigratingLease.renew` is called.
+
+    Args:
+        client: a redis.Redis or valkey.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``, ``local://``).
+        key: of the old lock, as the others call it.
+        name: of the new lock; None: as the key.
+        ttl: seconds of the lease, 0.05 at least; the same for all who use the key.
+        wait: seconds to wait for a busy lock; None: for ever; 0: not at all.
+        unit: in what the others count: "s" or "ms".
+        clock: "own": this machine's, as the others do; "server": the server's, where nobody goes by another one.
+        prefix: start of the new lock's keys on the server.
+
+    Raises:
+        ConfigError: an option is out of range, nothing was sent; or, later: what is in the key is no time in this unit.
+    """
+
+    def __init__(
+        self,
+        client: object,
+        key: str | bytes,
+        *,
+        name: str | bytes | None = None,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        unit: Unit = "s",
+        clock: Clock = "own",
+        prefix: str = "hf:",
+        **mistaken: Never,
+    ) -> None:
+        refuse_mistaken(mistaken, type(self).__name__)
+        self._old = _Old(client, key, ttl=ttl, unit=unit, clock=clock)
+        self._new = _New(client, key if name is None else name, ttl, prefix)
+        super().__init__(self._old._stamp.key, wait)  # noqa: SLF001
+
+    @property
+    def name(self) -> str:
+        """Name of the new lock."""
+        return self._new.lock(0).name
+
+    def locked(self) -> bool:
+        """True while anybody holds one of the two. Asks the server; raises ServerError."""
+        return self._old.locked() or self._new.lock(0).locked()
+
+    def _take(self, wait: float | None) -> MigratingLease:
+        return MigratingLease(self, at_once(_migrating.take(self._new, self._old, wait, local_clock)))
+
+
+class _New:
+    """The new lock, as a half."""
+
+    def __init__(self, client: object, name: str | bytes, ttl: float, prefix: str) -> None:
+        self._options = client, name, ttl, prefix
+        self.lock(0)  # checks them
+
+    def lock(self, wait: float | None) -> locks.Lock:
+        client, name, ttl, prefix = self._options
+        return locks.Lock(client, name, ttl=ttl, prefix=prefix, wait=wait)
+
+    async def take(self, wait: float | None) -> locks.Lease:
+        return self.lock(wait).__enter__()
+
+    async def give_back(self, lease: locks.Lease) -> None:
+        lease.release()
+
+    def holds(self, lease: locks.Lease) -> bool:
+        return bool(lease.remaining())
+
+
+class _Old(TimestampLock):
+    """The old one. Who is on the way out need not be warned."""
+
+    _warns = False
+
+    async def take(self, wait: float | None) -> TimestampLease:
+        return self._take(wait)
+
+    async def give_back(self, lease: TimestampLease) -> None:
+        lease.release()
+
+    def holds(self, lease: TimestampLease) -> bool:
+        return bool(lease.remaining())

@@ -1,0 +1,274 @@
+"""What the timestamp locks of both faces share: options and their checks, errors in the user's words, the facts of a lease."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Coroutine
+from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
+
+from holdfast._core import timestamp
+from holdfast._core.attempt import answer_within
+from holdfast._core.names import raw_key
+from holdfast._core.timestamp import Hold, Stamp, Strange, Theirs
+from holdfast._drive.clock import clock as local_clock
+from holdfast._drive.clock import wall
+from holdfast._drive.process import Process
+from holdfast._face import MIN_TTL, checked_wait, of_the_user, seconds
+from holdfast._lease import BaseLease
+from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld
+from holdfast.legacy._migrating import Both
+
+Unit = Literal["s", "ms"]
+Clock = Literal["own", "server"]
+
+UNITS = {"s": 1, "ms": 1000}
+CLOCKS = {"own": False, "server": True}
+
+PAGE = "docs/legacy.md"
+
+_warned = threading.Event()
+
+
+class Lasting(Protocol):
+    """A lease of either kind."""
+
+    def _is_over(self) -> bool: ...
+
+
+L = TypeVar("L", bound=Lasting)
+T = TypeVar("T")
+New = TypeVar("New", bound=BaseLease)
+Old = TypeVar("Old", bound="BaseStampLease")
+
+
+def make_stamp(timeout: float, key: str | bytes, ttl: float, unit: object, clock: object) -> Stamp:
+    """Checked options of a timestamp lock. Raises ConfigError, which names the parameter."""
+    raw = raw_key(key)
+    ttl = seconds(ttl, "ttl", MIN_TTL)
+    if unit not in UNITS:
+        raise ConfigError(
+            f"unit must be 's' or 'ms', in which the times of the other users count, not {unit!r}", parameter="unit"
+        )
+    if clock not in CLOCKS:
+        raise ConfigError(f"clock must be 'own' or 'server', not {clock!r}", parameter="clock")
+    return Stamp(raw, ttl, UNITS[str(unit)], CLOCKS[str(clock)], min(timeout, answer_within(ttl)))
+
+
+def warn_once() -> None:
+    """Once per process, at the user's line: this lock is for those who need it."""
+    if not _warned.is_set():
+        _warned.set()
+        warnings.warn(
+            "TimestampLock is only as good as the clocks of all its users: one that is ahead steals a live lock, and its own "
+            f"lock outlives it. {PAGE} shows how, and how to move to holdfast.Lock, which goes by no client's clock",
+            HoldfastWarning,
+            of_the_user(),
+        )
+
+
+class BaseLock(Generic[L]):
+    """State of a lock object of either kind and either face."""
+
+    def __init__(self, key: bytes, wait: object) -> None:
+        self._wait = checked_wait(wait)
+        self._text = key.decode(errors="backslashreplace")
+        self._current: L | None = None
+        self._entered: dict[int, list[L]] = {}
+        """The leases whose ``with`` is not left yet, by the thread or task that entered it."""
+
+    @property
+    def key(self) -> str:
+        """The key that holds the time."""
+        return self._text
+
+    @property
+    def lease(self) -> L | None:
+        """The lease of the latest acquisition by this object, until it is given back."""
+        lease = self._current
+        return None if lease is None or lease._is_over() else lease  # noqa: SLF001
+
+    def __repr__(self) -> str:
+        return f"<holdfast.{type(self).__module__.removeprefix('holdfast.')}.{type(self).__name__} {self._text!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a lock cannot be pickled: another process makes its own, with the same key ({self._text!r})")
+
+    def _acquire_wait(self, blocking: bool, timeout: float) -> float | None:
+        """The wait that threading.Lock's arguments mean, with its errors; -1 is this object's own ``wait``."""
+        if not blocking:
+            if timeout != -1:
+                raise ValueError("can't specify a timeout for a non-blocking call")
+            return 0.0
+        if timeout == -1:
+            return self._wait
+        if timeout < 0:
+            raise ValueError("timeout value must be a non-negative number")
+        if timeout > threading.TIMEOUT_MAX:
+            raise OverflowError("timeout value is too large")
+        return checked_wait(timeout)
+
+    def _not_held(self) -> NotHeld:
+        return NotHeld(f"lock {self._text!r} is not held by this object", name=self._text, key=self._text)
+
+    def _enter(self, owner: int, lease: L) -> L:
+        self._current = lease
+        self._entered.setdefault(owner, []).append(lease)
+        return lease
+
+    def _innermost(self, owner: int) -> L:
+        """Where ``with`` was entered elsewhere, as by a fixture that is torn down in another task, the last one entered."""
+        if not self._entered:
+            raise RuntimeError("the end of a with statement that was never entered")
+        owner = owner if owner in self._entered else next(reversed(self._entered))
+        lease = self._entered[owner].pop()
+        if not self._entered[owner]:
+            del self._entered[owner]
+        return lease
+
+
+class BaseStampLease:
+    """Facts of one acquisition of a timestamp lock, for both faces."""
+
+    def __init__(self, process: Process, stamp: Stamp, hold: Hold) -> None:
+        self._process = process
+        self._stamp = stamp
+        self._hold = hold
+        self._over = False
+        """Given back."""
+        self._lost = ""
+        """Why it is lost."""
+        self._ttl = stamp.ttl
+
+    @property
+    def key(self) -> str:
+        """The key that holds the time."""
+        return self._stamp.key.decode(errors="backslashreplace")
+
+    def __repr__(self) -> str:
+        state = "given back" if self._over else f"{self.remaining():.1f} s left"
+        return f"<holdfast lease of the timestamp lock {self.key!r}, {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a lease cannot be pickled: it belongs to the process that took the lock {self.key!r}")
+
+    def remaining(self) -> float:
+        """Seconds for which the lease may still be relied on, if clocks agree; 0.0 when it is over. Asks no server."""
+        if self._is_over() or self._lost:
+            return 0.0
+        return max(0.0, min(self._hold.until - local_clock(), self._hold.ends - wall()))
+
+    def check(self) -> None:
+        """Raise LeaseLost if its time has passed, NotHeld if it was given back. Asks no server."""
+        if self._is_over():
+            raise self._not_held()
+        if not self.remaining():
+            raise self._lease_lost(self._lost or "its time has passed, and it was not renewed")
+
+    def _is_over(self) -> bool:
+        """Given back; or held by the process that forked this one."""
+        return self._over or not self._process.here
+
+    async def _release(self) -> None:
+        """Operation behind `release`. Raises WireError too."""
+        if self._is_over():
+            raise self._not_held()
+        in_time = bool(self.remaining())
+        self._over = True
+        if not await timestamp.release(self._stamp, self._hold):
+            raise self._lease_lost(self._lost or (_TAKEN if in_time else "its time had passed when it was given back"))
+
+    async def _renew(self, ttl: float | None) -> None:
+        """Operation behind `renew`. Raises WireError too."""
+        self.check()
+        ttl = self._ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL)
+        if not await timestamp.renew(self._stamp, self._hold, ttl):
+            self._lost = _TAKEN if self.remaining() else "its time has passed before it was renewed"
+            raise self._lease_lost(self._lost)
+        self._ttl = ttl
+
+    def _not_held(self) -> NotHeld:
+        why = "belongs to the process that forked this one" if not self._process.here else "was given back already"
+        return NotHeld(f"lease of the timestamp lock {self.key!r} {why}", name=self.key, key=self.key)
+
+    def _lease_lost(self, reason: str) -> LeaseLost:
+        return LeaseLost(
+            f"lease of the timestamp lock {self.key!r} was lost: {reason}; somebody else may hold the lock now",
+            name=self.key,
+            key=self.key,
+            fence=0,
+            reason=reason,
+        )
+
+
+_TAKEN = (
+    "another value is in its key: of a client whose clock is ahead of ours, or of one that lost the race for the lock when its "
+    "time had passed, and has overwritten ours"
+)
+
+
+class BaseMigratingLease(Generic[New, Old]):
+    """Facts of one acquisition of both locks, for both faces."""
+
+    def __init__(self, both: Both[New, Old]) -> None:
+        self._both = both
+
+    @property
+    def fence(self) -> int:
+        """That of the new lock: greater than that of every earlier holder of it. Who knows only the old lock has none."""
+        return self._both.new.fence
+
+    @property
+    def key(self) -> str:
+        """The key that holds the time."""
+        return self._both.old.key
+
+    @property
+    def name(self) -> str:
+        """Name of the new lock."""
+        return self._both.new.name
+
+    def __repr__(self) -> str:
+        return f"<holdfast lease of {self.name!r}, {self._both.new!r} and {self._both.old!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a lease cannot be pickled: it belongs to the process that took the lock {self.name!r}")
+
+    def remaining(self) -> float:
+        """Seconds for which both may still be relied on; 0.0 when one of them is over. Asks no server."""
+        return min(self._both.new.remaining(), self._both.old.remaining())
+
+    def check(self) -> None:
+        """Raise LeaseLost if one of both is lost, NotHeld if they were given back. Asks no server."""
+        self._both.old.check()
+        self._both.new.check()
+
+    def _is_over(self) -> bool:
+        return self._both.old._is_over()  # noqa: SLF001
+
+
+def granted(theirs: Theirs | None, stamp: Stamp, since: float) -> None:
+    """What came of taking a timestamp lock since local time ``since``. Raises LockTimeout."""
+    if theirs is not None:
+        key, waited = stamp.key.decode(errors="backslashreplace"), local_clock() - since
+        raise LockTimeout(
+            f"{called(stamp)} is busy: its time passes in {theirs.remaining:.1f} s; waited {waited:.1f} s, try again later",
+            name=key,
+            key=key,
+            waited=waited,
+            holder=None,
+            remaining=theirs.remaining,
+        )
+
+
+async def understood(operation: Coroutine[Any, Any, T], stamp: Stamp) -> T:
+    """An operation whose refusal of what is in the key is told in the user's words."""
+    try:
+        return await operation
+    except Strange as strange:
+        raise ConfigError(f"{called(stamp)} cannot be used: {strange}; nothing was changed", parameter="key") from strange
+
+
+def called(stamp: Stamp) -> str:
+    """The lock, for messages."""
+    return f"timestamp lock {stamp.key.decode(errors='backslashreplace')!r}"

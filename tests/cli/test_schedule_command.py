@@ -1,0 +1,259 @@
+"""``holdfast schedule`` and ``holdfast jobs``: as processes that are told to stop and killed, and what they say."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast
+from cli.commands import PROGRAM, Holdfast, error_line, line, running, wait_until
+from holdfast.cli import main
+
+if TYPE_CHECKING:
+    from holdfast._servers.process import PrivateServer
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[str], str]:
+    """Writes a schedule of its own, of these jobs; answers with the path of the file."""
+
+    def write(jobs: str) -> str:
+        path = tmp_path / "jobs.toml"
+        path.write_text(f'[schedule]\nname = "cli-{next(_numbers)}"\n{jobs}', encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def name_in(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8").split('"')[1]
+
+
+@pytest.fixture
+def jobs(server: PrivateServer, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """``holdfast jobs ...`` about a schedule: the code, if it is not 0, or what it says, read if it is JSON."""
+
+    def ask(schedule: str, *arguments: str) -> Any:
+        capsys.readouterr()
+        code = main(["jobs", "--url", server.url, "--schedule", schedule, *arguments])
+        out = capsys.readouterr().out
+        return code or (json.loads(out) if "--json" in arguments else out)
+
+    return ask
+
+
+@pytest.fixture
+def quiet_warnings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For calls of `main` in this process: nothing stays of what it does about warnings and the path."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.syspath_prepend(".")
+    with warnings.catch_warnings():
+        yield
+
+
+JOBS = """
+[jobs.good]
+every = "200ms"
+command = "echo $HOLDFAST_JOB $HOLDFAST_ATTEMPT"
+shell = true
+[jobs.bad]
+every = "200ms"
+command = ["sh", "-c", "echo oops; exit 4"]
+[jobs.broken]
+cron = "* * * * * *"
+python = "os.path:isfile"
+[jobs.elsewhere]
+every = "200ms"
+on = "gpu"
+command = ["true"]
+"""
+
+
+def test_a_file_is_served_until_sigterm(hf: Holdfast, file: Callable[[str], str], jobs: Callable[..., Any]) -> None:
+    path = file(JOBS)
+    schedule = name_in(path)
+    process = hf.popen([*PROGRAM, "schedule", "-v", path])
+    assert error_line(process) == f"holdfast: schedule {schedule!r}: 4 jobs"
+    assert {line(process) for _ in range(6)} == {"good: good 1", "bad: oops"}
+    wait_until(lambda: len(jobs(schedule, "--json")) == 3 and all(job["last"] for job in jobs(schedule, "--json")))
+    jobs(schedule, "pause", "good")
+    assert jobs(schedule, "run", "bad") == "bad: is to run now\n"
+    by_name = {job["name"]: job for job in jobs(schedule, "--json")}
+    process.terminate()
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert err.splitlines()[-1] == f"holdfast: schedule {schedule!r}: stopped"
+    assert "holdfast: good: started, tick 20" in err
+    assert "holdfast: good: done, after 0." in err
+    assert "holdfast: bad: exit code 4: oops, after 0." in err
+    assert "holdfast: broken: TypeError: " in err
+    assert "holdfast: job 'broken' failed\n  Traceback (most recent call last):\n" in err
+    assert by_name.keys() == {"good", "bad", "broken"}, "the other is not served here"
+    assert (by_name["bad"]["last"]["status"], by_name["bad"]["last"]["error"]) == ("error", "exit code 4: oops")
+    assert by_name["good"]["paused"] is True
+    assert by_name["broken"]["when"] == "* * * * * * UTC"
+
+
+def test_what_jobs_says(server: PrivateServer, jobs: Callable[..., Any]) -> None:
+    schedule = holdfast.Schedule(server.url, f"cli-{next(_numbers)}")
+    schedule.add(lambda: "a\nresult", holdfast.schedule.Cron("@yearly"), name="yearly")
+    with schedule:
+        assert jobs(schedule.name, "run", "yearly") == "yearly: is to run now\n"
+        wait_until(lambda: jobs(schedule.name, "--json")[0]["last"])
+        assert jobs(schedule.name, "pause", "yearly") == "yearly: paused\n"
+        head, row = jobs(schedule.name).splitlines()
+        assert head.startswith("job     when ")
+        assert row.startswith("yearly  @yearly UTC  ")
+        assert row.endswith("  paused")
+        assert jobs(schedule.name, "resume", "yearly", "--json") == {"job": "yearly", "done": "resume"}
+        assert jobs(schedule.name, "cancel", "yearly") == "yearly: its runs are to end\n"
+        head, row = jobs(schedule.name, "history", "yearly").splitlines()
+        assert head.split() == ["tick", "(UTC)", "status", "took", "on", "attempt", "fence", "text"]
+        assert row.endswith("  a | result")
+        (record,) = jobs(schedule.name, "history", "yearly", "--json")
+        assert (record["status"], record["result"], record["attempt"]) == ("ok", "a\nresult", 1)
+    assert jobs(schedule.name, "remove", "yearly") == "yearly: forgotten\n"
+    assert jobs(schedule.name) == f"there are no jobs in schedule {schedule.name!r}\n"
+    assert jobs(schedule.name, "pause", "yearly") == 64
+    assert jobs(schedule.name, "history", "yearly") == 64
+
+
+LONG = """
+[jobs.long]
+cron = "@yearly"
+command = ["sh", "-c", "{}"]
+kill_after = "300ms"
+"""
+
+
+def started(hf: Holdfast, path: str, jobs: Callable[..., Any], *options: str) -> Any:
+    """A process that serves the file, and runs its job ``long``."""
+    process = hf.popen([*PROGRAM, "schedule", "-v", path, *options])
+    wait_until(lambda: jobs(name_in(path), "--json"))
+    jobs(name_in(path), "run", "long")
+    return process
+
+
+def last(jobs: Callable[..., Any], path: str) -> tuple[str, str]:
+    record = jobs(name_in(path), "history", "long", "--json")[0]
+    return record["status"], record["result"]
+
+
+def test_what_runs_may_finish(hf: Holdfast, file: Callable[[str], str], jobs: Callable[..., Any]) -> None:
+    path = file(LONG.format("echo begun; sleep 0.4; echo finished"))
+    process = started(hf, path, jobs)
+    assert line(process) == "long: begun"
+    process.send_signal(signal.SIGINT)
+    assert line(process) == "long: finished"
+    assert process.wait(20) == 0
+    assert last(jobs, path) == ("ok", "begun\nfinished")
+
+
+@pytest.mark.parametrize("wait", ["200ms", "1h"])
+def test_what_does_not_finish_is_ended(hf: Holdfast, file: Callable[[str], str], jobs: Callable[..., Any], wait: str) -> None:
+    """After its time, or with a second signal at once; a stubborn one with SIGKILL."""
+    path = file(LONG.format("trap '' TERM; sleep 60 & echo $$ $!; wait; wait"))
+    process = started(hf, path, jobs, "--wait", wait)
+    family = [int(word) for word in line(process).split()[1:]]
+    process.terminate()
+    if wait == "1h":
+        process.send_signal(signal.SIGINT)  # not the same: two that wait to be heard are one
+    assert process.wait(20) == 0
+    assert not any(map(running, family))
+    assert last(jobs, path)[0] == "cancelled"
+
+
+def test_a_command_does_not_outlive_its_scheduler(hf: Holdfast, file: Callable[[str], str], jobs: Callable[..., Any]) -> None:
+    path = file(LONG.format("sleep 60 & echo $$ $!; wait"))
+    process = started(hf, path, jobs)
+    family = [int(word) for word in line(process).split()[1:]]
+    assert all(map(running, family))
+    process.kill()
+    wait_until(lambda: not any(map(running, family)))
+
+
+MODULE = """
+import os, sys
+import holdfast.aio
+
+threads = holdfast.Schedule(os.environ["HOLDFAST_URL"], "module-threads")
+tasks = holdfast.aio.Schedule(os.environ["HOLDFAST_URL"], "module-tasks")
+other = 7
+
+@threads.every(0.1)
+def tick():
+    os.write(1, f"{os.getpid()} {'redis' in sys.modules}\\n".encode())
+
+@tasks.every(0.1)
+async def tock():
+    tick()
+"""
+
+
+@pytest.mark.parametrize("face", ["threads", "tasks"])
+def test_a_schedule_of_a_module_is_served(hf: Holdfast, tmp_path: Path, face: str) -> None:
+    (tmp_path / "ours.py").write_text(MODULE, encoding="utf-8")
+    process = hf.popen([*PROGRAM, "schedule", f"ours:{face}"], cwd=tmp_path)
+    assert line(process) == f"{process.pid} False"
+    process.terminate()
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, err.splitlines()[-1]) == (0, f"holdfast: schedule 'module-{face}': stopped")
+
+
+def test_check_asks_no_server(file: Callable[[str], str], capsys: pytest.CaptureFixture[str], quiet_warnings: None) -> None:
+    assert main(["schedule", "--check", file(JOBS)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split("  ")[0] == "job"
+    assert [row.split()[0] for row in out[1:]] == ["good", "bad", "broken", "elsewhere"]
+    assert out[1].count(", 20") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["schedule", "none.toml"], 64, "schedule: none.toml: No such file or directory"),
+        (["schedule", "nowhere:x"], 64, "schedule: 'nowhere:x': there is no module nowhere"),
+        (["schedule", "os"], 64, "schedule: 'os': write it as module:name"),
+        (["schedule", "os:sep"], 64, "schedule: 'os:sep' is a str, not a holdfast.Schedule"),
+        (["schedule", "os:sep", "--name", "x"], 64, "--name is for files: a schedule in a module says so itself"),
+        (["jobs", "pause"], 64, "pause which job?"),
+        (["jobs", "--url", "redis://127.0.0.1:1"], 69, "jobs: schedule 'default'"),
+        (["jobs", "--url", "redis://a", "--url", "redis://b"], 64, "one server is needed here, several were given"),
+    ],
+)
+def test_what_cannot_be(
+    arguments: list[str], code: int, said: str, capfd: pytest.CaptureFixture[str], quiet_warnings: None
+) -> None:
+    try:
+        found = main(arguments)
+    except SystemExit as exit_:
+        found = exit_.code  # type: ignore[assignment]
+    out, err = capfd.readouterr()
+    assert (found, out) == (code, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_server_that_is_not_there(hf_on: Callable[[str], Holdfast], file: Callable[[str], str]) -> None:
+    process = hf_on("redis://:secret@127.0.0.1:1").popen([*PROGRAM, "schedule", "-q", file(JOBS)])
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (69, "")
+    assert "127.0.0.1:1" in err
+    assert "secret" not in err
+
+
+def test_an_option_that_makes_no_sense_is_named_with_its_file(
+    file: Callable[[str], str], capfd: pytest.CaptureFixture[str], quiet_warnings: None
+) -> None:
+    path = file("[jobs.x]\nevery=1\ncommand=['a']\noverlap='never'")
+    assert main(["schedule", "--check", path]) == 64
+    assert capfd.readouterr().err.startswith(f"holdfast: schedule: {path}: jobs.x: job 'x': overlap must be one of skip, ")

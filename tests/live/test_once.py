@@ -1,0 +1,548 @@
+"""``once`` on a real server: one run for a key, over threads, tasks and processes, and what the others get."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+import redis
+import redis.asyncio
+
+import holdfast
+from faults.peer import Peer
+from holdfast import (
+    ConfigError,
+    HoldfastError,
+    HoldfastWarning,
+    InProgress,
+    LeaseLost,
+    NotHeld,
+    ServerError,
+    _access,
+    aio,
+    once,
+)
+from holdfast._servers.process import PrivateServer
+from live.witness import Monitor, in_thread, until, until_in_loop
+
+if TYPE_CHECKING:
+    from conftest import NewServer
+
+FACES = ["threads", "asyncio"]
+
+
+class Face:
+    """Calls of either face, for tests that are the same for both."""
+
+    def __init__(self, face: str, url: str, template: str, **options: Any) -> None:
+        self.make: Any = aio.once(url, template, **options) if face == "asyncio" else once(url, template, **options)
+        self._asyncio = face == "asyncio"
+
+    def run(self, function: Callable[[], Any], **fields: object) -> Any:
+        async def awaited() -> Any:
+            return function()
+
+        return self._now(self.make.run(awaited if self._asyncio else function, **fields))
+
+    def forget(self, **fields: object) -> bool:
+        return bool(self._now(self.make.forget(**fields)))
+
+    def _now(self, result: Any) -> Any:
+        async def main() -> Any:
+            return await result
+
+        return asyncio.run(main()) if self._asyncio else result
+
+
+class Count:
+    """A function that says how often it ran."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def __call__(self) -> int:
+        self.runs += 1
+        return self.runs
+
+
+class Declined(Exception):
+    def __init__(self, reason: str, code: int) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+# One run, and what later calls get
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_later_call_gets_the_stored_result(server: PrivateServer, look: redis.Redis, name: str, face: str) -> None:
+    work, job = Count(), Face(face, server.url, name + ":{n}", keep=60)
+    first, second, other = job.run(work, n=1), job.run(work, n=1), job.run(work, n=2)
+    assert (first.value, first.how) == (1, "ran")
+    assert (second.value, second.how, second.fence) == (1, "replayed", first.fence)
+    assert (other.value, other.how) == (2, "ran")
+    assert other.fence > first.fence > time.time() * 1e6 - 60e6
+    kept = [look.pttl(key) for key in look.keys(f"*{name}*")]
+    assert all(0 < left <= 1200_000 for left in kept)
+    assert job.forget(n=1)
+    assert not job.forget(n=1)
+    assert job.run(work, n=1).value == 3
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_the_result_is_kept_for_so_long(server: PrivateServer, name: str, face: str) -> None:
+    work, job = Count(), Face(face, server.url, name, keep=0.05)
+    assert job.run(work).value == 1
+    assert until(lambda: job.run(work).value == 2)
+
+
+def test_one_face_replays_what_the_other_has_stored(server: PrivateServer, name: str) -> None:
+    values: list[Any] = [None, [], {"a": [1.5, None, "ü"]}, "x" * 3_000_000]
+    for number, value in enumerate(values):
+        key = f"{name}-{number}"
+        assert Face("threads", server.url, key, keep=60).run(functools.partial(values.__getitem__, number)).how == "ran"
+        outcome = Face("asyncio", server.url, key, keep=60).run(lambda: 7)
+        assert (outcome.value, outcome.how) == (value, "replayed")
+
+
+def test_decorated_functions_and_methods(server: PrivateServer, name: str) -> None:
+    ran: list[object] = []
+
+    class Shop:
+        @once(redis.Redis.from_url(server.url, decode_responses=True), name + ":{order}:{day!r}", keep=60)
+        def pay(self, order: int, day: str = "today") -> list[int]:
+            """Doc."""
+            ran.append((order, day))
+            return [order]
+
+        @aio.once(redis.asyncio.Redis.from_url(server.url), name + ":{order}:{day!r}", keep=60)
+        async def pay_soon(self, order: int, *, day: str = "today") -> list[int]:
+            ran.append((order, day))
+            return [order]
+
+    shop = Shop()
+    assert shop.pay(1) == shop.pay(order=1, day="today") == [1]
+    assert Shop.pay.run(shop, 1).how == "replayed"
+    assert inspect.getdoc(Shop.pay) == "Doc."
+
+    async def main() -> None:
+        assert await shop.pay_soon(1) == [1], "the key is all that counts"
+        assert await shop.pay_soon(2) == [2]
+        assert (await Shop.pay_soon.run(shop, 2)).how == "replayed"
+        assert await Shop.pay_soon.forget(shop, 2)
+
+    asyncio.run(main())
+    assert ran == [(1, "today"), (2, "today")]
+
+
+# While it runs
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_double_click(server: PrivateServer, name: str, face: str) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def work() -> str:
+        inside.set()
+        assert go_on.wait(10)
+        return "copied"
+
+    first = in_thread(Face("threads", server.url, name, keep=60).run, work)
+    assert inside.wait(10)
+    with pytest.raises(InProgress) as caught:
+        Face(face, server.url, name, keep=60, ttl=7).run(work)
+    error = caught.value
+    assert f":{os.getpid()}" in str(error.holder)
+    assert error.name == name
+    assert error.remaining is not None
+    assert 20 < error.remaining <= 30
+    assert 0 <= error.since < 10
+    assert f"once {name!r} is in progress: " in str(error)
+    with pytest.raises(InProgress) as caught:
+        Face(face, server.url, name, keep=60, wait=0.05, busy="wait").run(work)
+    assert 0.05 <= caught.value.waited < 5
+    skipped = Face(face, server.url, name, keep=60, busy="skip").run(work)
+    assert (skipped.value, skipped.how, skipped.fence) == (None, "skipped", 0)
+    go_on.set()
+    assert first.result(10).how == "ran"
+    assert Face(face, server.url, name, keep=60).run(work).how == "replayed"
+
+
+def test_who_waits_is_told_and_asks_nothing_meanwhile(server: PrivateServer, monitor: Monitor, name: str) -> None:
+    inside, go_on, work = threading.Event(), threading.Event(), Count()
+
+    def slow() -> int:
+        inside.set()
+        assert go_on.wait(10)
+        return work()
+
+    job = once(server.url, name, keep=60, busy="wait", wait=10)
+    calls = [in_thread(job.run, slow)]
+    assert inside.wait(10)
+    monitor.commands()
+    calls += [in_thread(job.run, slow) for _ in range(3)]
+    calls.append(in_thread(Face("asyncio", server.url, name, keep=60, busy="wait", wait=10).run, slow))
+    asked = monitor.until(4, about=name)
+    time.sleep(0.3)
+    asked += monitor.commands(about=name)
+    go_on.set()
+    outcomes = [call.result(5) for call in calls]
+    assert [outcome.value for outcome in outcomes] == [1] * 5
+    assert sorted(outcome.how for outcome in outcomes) == ["ran", *["replayed"] * 4]
+    assert len(asked) <= 12, "each looks for a result, asks who runs, and is put down to be told"
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_who_waits_for_a_call_that_fails_runs(server: PrivateServer, name: str, face: str) -> None:
+    inside, go_on, work = threading.Event(), threading.Event(), Count()
+
+    def fail() -> None:
+        inside.set()
+        assert go_on.wait(10)
+        raise ValueError("no")
+
+    first = in_thread(Face(face, server.url, name, keep=60).run, fail)
+    assert inside.wait(10)
+    others = [in_thread(Face(other, server.url, name, keep=60, busy="wait", wait=10).run, work) for other in FACES * 2]
+    time.sleep(0.05)
+    go_on.set()
+    with pytest.raises(ValueError, match="no"):
+        first.result(5)
+    assert sorted((outcome.value, outcome.how) for outcome in [other.result(5) for other in others]) == [
+        (1, "ran"), *[(1, "replayed")] * 3,
+    ]  # fmt: skip
+
+
+def test_many_processes_and_one_run(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    call = (
+        f"holdfast.once(url, {name!r}, keep=60, busy='wait').run(lambda: [os.getpid(), __import__('time').sleep(.05)]).value[0]"
+    )
+    with Peer("sync", server.url, "a") as a, Peer("sync", server.url, "b") as b, Peer("sync", server.url, "c") as c:
+        for peer in (a, b, c):
+            peer.tell(call)
+        assert len({peer.answer() for peer in (a, b, c)} & {a.pid, b.pid, c.pid}) == 1
+
+
+# When it does not come to its end
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_killed_process_frees_the_key_when_its_lease_ends(
+    server: PrivateServer, look: redis.Redis, name: str, face: str
+) -> None:
+    running = f"holdfast.once(url, {name!r}, keep=60, ttl=0.6).run(lambda: __import__('time').sleep(60))"
+    work = Count()
+    with Peer("sync", server.url, "x") as peer:
+        peer.tell(running)
+        skipping = once(server.url, name, keep=60, busy="skip")
+        until(lambda: look.keys(f"*{name}*"))
+        assert skipping.run(work).how == "skipped"
+        peer.kill()
+        killed = time.monotonic()
+        assert Face(face, server.url, name, keep=60, busy="wait", wait=10).run(work).value == 1
+        assert time.monotonic() - killed < 3
+    assert skipping.run(work).how == "replayed"
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_an_exception_frees_it_unless_it_is_to_be_remembered(server: PrivateServer, name: str, face: str) -> None:
+    attempts: list[str] = []
+
+    def work() -> str:
+        attempts.append("")
+        if len(attempts) == 1:
+            raise ValueError("not yet")
+        raise Declined("insufficient funds", 51)
+
+    job = Face(face, server.url, name, keep=60, remember=Declined)
+    with pytest.raises(ValueError, match="not yet"):
+        job.run(work)
+    errors = []
+    for other in (job, job, Face("asyncio", server.url, name, keep=60, remember=(KeyError, Exception))):
+        with pytest.raises(Declined) as caught:
+            other.run(work)
+        errors.append(caught.value)
+    assert [(str(error), error.args, error.code) for error in errors] == [
+        ("insufficient funds", ("insufficient funds",), 51)
+    ] * 3
+    assert not hasattr(errors[0], "__notes__")
+    assert f"once {name!r} ran before" in errors[1].__notes__[0]
+    with pytest.raises(HoldfastError, match=r"ran before.*Declined"):
+        Face(face, server.url, name, keep=60).run(work)
+    assert len(attempts) == 2
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_result_that_cannot_be_stored_is_an_error_for_all(server: PrivateServer, name: str, face: str) -> None:
+    ran: list[object] = []
+
+    def work() -> tuple[int, int]:
+        ran.append(1)
+        return 1, 2
+
+    job = Face(face, server.url, name, keep=60)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"it is a tuple.*The function has run"):
+            job.run(work)
+    assert len(ran) == 1
+    assert job.forget()
+
+
+def test_a_result_that_cannot_be_read_is_not_run_again(server: PrivateServer, name: str) -> None:
+    work = Count()
+    assert once(server.url, name, keep=60).run(work).value == 1
+    with pytest.raises(HoldfastError, match=r"ran before.*codec 'json', not 'str'"):
+        once(server.url, name, keep=60, codec="str").run(work)
+    assert work.runs == 1
+
+
+def test_interrupted(server: PrivateServer, name: str) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    job, work = once(server.url, name, keep=60, remember=Exception), Count()
+    with pytest.raises(KeyboardInterrupt):
+        job.run(interrupted)
+    assert job.run(work).how == "ran"
+
+
+def test_a_cancelled_task_frees_it_at_once(server: PrivateServer, name: str) -> None:
+    job = aio.once(server.url, name, keep=60)
+
+    async def main() -> None:
+        inside = asyncio.Event()
+
+        async def work() -> None:
+            inside.set()
+            await asyncio.Event().wait()
+
+        async def done() -> str:
+            return "done"
+
+        running = asyncio.create_task(job.run(work))
+        await inside.wait()
+        waiting = asyncio.create_task(aio.once(server.url, name, keep=60, busy="wait").run(work))
+        await asyncio.sleep(0.05)
+        for task in (waiting, running):
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert (await job.run(done)).how == "ran"
+
+    asyncio.run(main())
+
+
+# A lost lease
+
+
+def test_a_call_that_was_forgotten_stores_nothing(server: PrivateServer, name: str) -> None:
+    job, work = once(server.url, name, keep=60), Count()
+
+    def forgotten() -> str:
+        running = once.current()
+        running.check()
+        job.forget()
+        assert job.run(work).value == 1
+        return "late"
+
+    with pytest.raises(ConfigError, match="in this very call already"):
+        job.run(forgotten)
+    other = once(server.url, name, keep=60)
+
+    def forgotten_elsewhere() -> str:
+        other.forget()
+        assert in_thread(other.run, work).result(5).value == 1
+        return "late"
+
+    with pytest.raises(LeaseLost, match="its result is not stored") as caught:
+        job.run(forgotten_elsewhere)
+    assert caught.value.name == name
+    assert (job.run(work).value, work.runs) == (1, 1)
+
+
+def test_a_loss_ends_a_coroutine_and_is_told_to_a_thread(server: PrivateServer, name: str) -> None:
+    async def cancelled() -> None:
+        await aio.once(server.url, name, keep=60).forget()
+        await asyncio.Event().wait()
+
+    with pytest.raises(LeaseLost):
+        asyncio.run(run_soon(aio.once(server.url, name, keep=60, ttl=0.6), cancelled))
+
+    def told() -> None:
+        running = once.current()
+        once(server.url, name, keep=60).forget()
+        until(lambda: not running.remaining())
+        with pytest.raises(LeaseLost, match=f"once '{name}'"):
+            running.check()
+        raise ValueError("on its own account")
+
+    with pytest.raises(ValueError, match="on its own account") as caught:
+        once(server.url, name, keep=60, ttl=0.6, remember=ValueError).run(told)
+    assert "lost its lease" in caught.value.__notes__[0]
+    assert once(server.url, name, keep=60).run(Count()).how == "ran"
+
+
+async def run_soon(job: Any, function: Any) -> Any:
+    return await job.run(function)
+
+
+def test_a_late_result_does_not_replace_a_newer_one(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    """A process that is stopped for longer than its lease."""
+    work = "(print('1', flush=True), __import__('time').sleep(.05))[1]"
+    late = f"holdfast.once(url, {name!r}, keep=60, ttl=0.3).run(lambda: {work})"
+    with Peer("sync", server.url, "x") as peer:
+        peer.tell(late)
+        assert peer.answer() == 1
+        peer.stop()
+        new = once(server.url, name, keep=60, busy="wait", wait=10).run(lambda: "newer")
+        assert new.how == "ran"
+        peer.go_on()
+        assert peer.answer() == "LeaseLost"
+    assert once(server.url, name, keep=60).run(str).value == "newer"
+
+
+# What it may know of itself, and what is refused
+
+
+def test_the_running_call_sees_its_lease(server: PrivateServer, name: str) -> None:
+    with pytest.raises(NotHeld):
+        once.current()
+    known: list[Any] = []
+
+    @once(server.url, name + ":{n}", keep=60)
+    def nested(n: int) -> int:
+        running = once.current()
+        known.append(running)
+        running.check()
+        assert running.name == f"{name}:{n}"
+        assert 0 < running.remaining() <= 30
+        if n:
+            assert nested(n - 1) < running.fence + 10_000_000
+            assert once.current() is running
+        return running.fence
+
+    @aio.once(server.url, name, keep=60)
+    async def alone() -> int:
+        return await asyncio.create_task(deeper())
+
+    async def deeper() -> int:
+        return holdfast.once.current().fence
+
+    assert nested.run(2).fence == nested(2) == known[0].fence
+    assert asyncio.run(alone()) > known[-1].fence
+    for running in known:
+        assert running.remaining() == 0
+        with pytest.raises(NotHeld):
+            running.check()
+
+
+@pytest.mark.parametrize("busy", ["raise", "skip", "wait"])
+def test_a_call_inside_itself(server: PrivateServer, name: str, busy: Literal["raise", "skip", "wait"]) -> None:
+    @once(server.url, name + ":{n}", keep=60, busy=busy)
+    def again(n: int) -> int:
+        return again(n)
+
+    with pytest.raises(ConfigError, match=f"once '{name}:7' runs in this very call already"):
+        again(7)
+
+
+def test_a_forked_child_ends_nothing(server: PrivateServer, name: str) -> None:
+    job = once(server.url, name, keep=60)
+    done, write = os.pipe()
+
+    def forking() -> str:
+        if not os.fork():
+            return "child"
+        os.read(done, 1)
+        with pytest.raises(InProgress):
+            in_thread(job.run, str).result(5)
+        return "parent"
+
+    outcome = job.run(forking)
+    if outcome.value == "child":
+        os.write(write, b".")
+        os._exit(0)
+    os.wait()
+    os.close(done)
+    os.close(write)
+    assert job.run(str).value == "parent"
+
+
+# Without a server
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_server_that_is_away_before_and_after(new_server: NewServer, face: str) -> None:
+    mortal, work = new_server(), Count()
+
+    def cut_off() -> int:
+        mortal.kill()
+        return work()
+
+    job = Face(face, mortal.url, "x", keep=60)
+    with pytest.warns(HoldfastWarning, match=r"once 'x': failed.*what came of it could not be stored"):
+        assert job.run(cut_off).value == 1
+    with pytest.raises(ServerError, match="once 'x': failed"):
+        job.run(work)
+    assert work.runs == 1
+    with pytest.raises(ServerError):
+        job.forget()
+
+
+def test_another_thing_under_the_key(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    job, work = once(server.url, name, keep=60), Count()
+    key = job._job(name).site.value
+    look.rpush(key, "x")
+    with pytest.raises(ConfigError, match="holds a list"):
+        job.run(work)
+    assert (look.lrange(key, 0, -1), work.runs) == (["x"], 0)
+    look.delete(key)
+
+
+def test_events(server: PrivateServer, name: str) -> None:
+    async def main() -> None:
+        started: list[object] = []
+
+        async def work() -> int:
+            started.append(once.current())
+            await asyncio.sleep(0.02)
+            return len(started)
+
+        job = aio.once(server.url, name, keep=60, busy="wait")
+        tasks = [asyncio.create_task(job.run(work)) for _ in range(50)]
+        await until_in_loop(lambda: started)
+        outcomes = [await task for task in tasks]
+        assert [outcome.value for outcome in outcomes] == [1] * 50
+        assert sum(outcome.how == "ran" for outcome in outcomes) == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_with_the_rights_that_it_needs_and_no_others(server: PrivateServer, look: redis.Redis, name: str, face: str) -> None:
+    admin: Any = look
+    admin.execute_command("ACL SETUSER", name, *_access.rule(("lock", "once")), ">secret")
+    inside, go_on = threading.Event(), threading.Event()
+
+    def work() -> str:
+        inside.set()
+        assert go_on.wait(10)
+        return "done"
+
+    job = Face(face, f"redis://{name}:secret@127.0.0.1:{server.port}", name, keep=60, busy="wait", wait=10)
+    calls = [in_thread(job.run, work)]
+    assert inside.wait(10)
+    calls.append(in_thread(job.run, work))
+    until(lambda: look.exists(f"hf:once:{{{name}}}:waiters"))
+    go_on.set()
+    assert sorted(call.result(5).how for call in calls) == ["ran", "replayed"]
+    assert job.forget()
+    holdfast.close()
+    admin.acl_deluser(name)

@@ -1,0 +1,28 @@
+"""Eight processes that add to one number in a tight loop: each gets through within the tries that are stated."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from holdfast._core.optimism import TRIES
+from holdfast._servers.process import PrivateServer
+from holdfast.cli.demo import counter
+from holdfast.cli.demo.stage import Stage
+
+PROCESSES = 8
+
+
+@pytest.mark.parametrize("each", [60, pytest.param(2500, marks=pytest.mark.soak)])
+def test_nobody_starves(server: PrivateServer, each: int) -> None:
+    with Stage(server.url) as stage:
+        actors = [stage.start("count", str(each), module=counter.__name__) for _ in range(PROCESSES)]
+        for actor in actors:
+            actor.hear()
+        key = stage.key("count")
+        for actor in actors:
+            actor.tell("transaction", key, str(time.monotonic()))
+        said = [actor.hear(120.0) for actor in actors]  # one that has given up ends
+        assert stage.client.get(key) == b"%d" % (PROCESSES * each)
+        assert 1 < max(one["tries"] for one in said) <= TRIES

@@ -1,0 +1,102 @@
+"""Transactions where the server has to be found first: in a Cluster, behind Sentinels, or this machine's own."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+import holdfast
+from holdfast import ConfigError, aio
+from live.clusters import Cluster, cluster
+from live.optimists import KINDS, Optimist, done
+from live.sentinels import Sentinels
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Cluster]:
+    """Three primaries."""
+    with cluster() as running:
+        yield running
+        holdfast.close()
+
+
+class InCluster(Optimist):
+    """With the client of a Cluster."""
+
+    def __init__(self, kind: str, nodes: Cluster) -> None:
+        package = importlib.import_module(f"{kind}.cluster")
+        host, port = nodes.address
+        make = getattr(package, "RedisCluster", None) or package.ValkeyCluster
+        self.is_async = kind.endswith("asyncio")
+        self.client = make(host=host, port=port, decode_responses=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_in_the_slot_of_its_keys_wherever_that_is(nodes: Cluster, name: str, kind: str, look: redis.Redis) -> None:
+    key = f"{{{name}:{kind}}}:count"
+
+    async def play() -> None:
+        me = InCluster(kind, nodes)
+        with pytest.raises(ConfigError, match="in one slot"):
+            me.on(key, "elsewhere")
+
+        moves = False
+
+        async def add_one(tx: Any) -> object:
+            nonlocal moves
+            number = await done(tx.read.get(key))
+            if moves:
+                moves = False
+                nodes.move_slot(nodes.slot(key))
+            tx.queue.set(key, int(number or 0) + 1)
+            return number
+
+        assert [await me.run(add_one, key) for _ in range(2)] == [None, "1"]
+        moves = True  # between GET and EXEC
+        assert await me.run(add_one, key) == "2"
+        nodes.move_slot(nodes.slot(key))  # before WATCH
+        assert await me.run(add_one, key) == "3"
+        assert await me.run(add_one, key, client=nodes.url) == b"4"
+        await me.close()
+
+    asyncio.run(asyncio.wait_for(play(), 20))
+
+
+def test_faces(nodes: Cluster) -> None:
+    with pytest.raises(ConfigError, match=r"holdfast\.aio takes an asyncio client"):
+        aio.transaction(redis.RedisCluster(*nodes.address), "x")
+
+
+def add_one(tx: holdfast.Transaction) -> None:
+    tx.queue.set("key", int(tx.read.get("key") or 0) + 1)
+
+
+async def add_one_more(tx: aio.Transaction) -> None:
+    tx.queue.set("key", int(await tx.read.get("key") or 0) + 1)
+
+
+async def added_in(url: str) -> None:
+    await aio.transaction(url, "key").run(add_one_more)
+
+
+def test_behind_sentinels() -> None:
+    with Sentinels(replicas=0, watchers=1) as sentinels:
+        holdfast.transaction(sentinels.url, "key").run(add_one)
+        asyncio.run(added_in(sentinels.url))
+        holdfast.close()
+        with redis.Redis(unix_socket_path=sentinels.servers[0].socket) as look:
+            assert look.get("key") == b"2"
+
+
+def test_on_this_machines_own_server(local_url: str) -> None:
+    """Started when it is needed."""
+    holdfast.transaction(local_url, "key").run(add_one)
+    asyncio.run(added_in(local_url))
+    with holdfast.transaction(local_url, "key") as tx:
+        assert tx.read.get("key") == b"2"
+    holdfast.close()

@@ -1,0 +1,246 @@
+"""Seeded histories of `once`: production's operations under virtual time, with faults, and what must hold in each.
+
+A run stores its own fence as its result, so that whoever gets a result says whose it is.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast import LeaseLost, once
+from holdfast._core import flight
+from holdfast._core import requests as sent
+from holdfast._core.acquire import KeyConflict
+from holdfast._core.attempt import Attempt
+from holdfast._core.flight import Found, Load, Loading
+from holdfast._core.requests import Call, Sleep, WireError
+from holdfast._core.site import DROP
+from holdfast._once import Job, Running
+from holdfast.testing.sim.ending import leftovers
+from holdfast.testing.sim.faults import FAULTS, mishaps
+from holdfast.testing.sim.process import Face, Process
+from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.wire import Wire
+from holdfast.testing.sim.worker import Cancelled, Worker
+from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+
+HORIZON = 900.0
+STEPS = 50_000
+
+KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "clock", "foreign", "stale"})
+"""Where a server forgets, or loses its clock, it may run twice: that is no news."""
+
+
+FACES: tuple[Face, ...] = ("threads", "asyncio")
+
+
+class Failed(Exception):
+    pass
+
+
+class Declined(Exception):
+    """One that is remembered."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of the function."""
+
+    about: Job
+    worker: Worker
+    load: Load
+    asked: float
+    began: float
+    landing: float = 0.0
+    """When the result was sent."""
+    known: float = 0.0
+    """When it was known to be stored."""
+    over: bool = False
+    """The function has ended."""
+
+
+@dataclass(slots=True)
+class Story:
+    """What happened. Times are true."""
+
+    seed: int
+    world: World
+    keep: float
+    runs: list[Run] = field(default_factory=list)
+    got: list[tuple[Job, int, float, float]] = field(default_factory=list)
+    """Results that callers got without running: of what, fence, when they asked, when they got it."""
+    dropped: list[tuple[bytes, float]] = field(default_factory=list)
+    """When the server forgot which key: perhaps by a late copy of a request."""
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+    def forgets(self, about: Job, begin: float, end: float) -> bool:
+        """It was forgotten in this time."""
+        return any(key == about.site.value and begin <= at <= end for key, at in self.dropped)
+
+
+class Witness(Server):
+    """Tells when it forgets something."""
+
+    story: Story
+
+    def serve(self, wire: Wire, call: Call) -> list[Any]:
+        answers = super().serve(wire, call)
+        if isinstance(call, sent.Run) and call.script is DROP and not isinstance(answers[0], sent.Refused):
+            self.story.dropped.append((call.keys[0], self.world.now))
+        return answers
+
+
+def draw(seed: int) -> Story:
+    """A world with workers and faults, before anything has happened in it."""
+    rng = random.Random(f"once {seed}")
+    choice, uniform = rng.choice, rng.random
+    latency, slow = choice((0.0003, 0.003, 0.02)), choice((0.0, 0.0, 0.02, 0.2))
+    world = World(rng, Weather(rng, latency, 1.0 / latency, slow))
+    share = choice((0.0, 0.0, 0.01, 0.1))
+    if share:
+        world.mishap = mishaps(world, share)
+    server = Witness(world, rate=1 + choice((0.0, 0.002, -0.002)))
+    ttl, keep = choice((0.3, 1.0, 2.0, 10.0)), choice((0.2, 5.0, 60.0, 60.0))
+    server.story = story = Story(seed, world, keep)
+    for number in range(choice((2, 3))):
+        face, rate = choice(FACES), 1 + choice((0.0, 0.002))
+        process = Process(world, server, f"c{number + 1}", face=face, offset=1000 * uniform(), rate=rate)
+        for name in range(choice((1, 2, 3))):
+            wait = choice((None, None, 30.0, 0.3, 0.0))
+            job = once("redis://nowhere", "{key}", keep=keep, busy="wait", wait=wait, ttl=ttl, remember=Declined)
+            worker = Worker(process, str(name + 1))
+            worker.start(work(story, worker, job, rng, ttl))
+    for kind in rng.sample(KINDS, choice((0, 1, 1, 2))):
+        for _ in range(choice((1, 2, 3))):
+            lasts = choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, ttl)
+            what = FAULTS[kind]
+            world.plan(1 + int(120 * uniform() ** 2), lambda what=what, lasts=lasts: what(world, rng, lasts))  # type: ignore[misc]
+    return story
+
+
+async def work(story: Story, worker: Worker, job: once, rng: random.Random, ttl: float) -> None:
+    """Calls, one after the other."""
+    keys = rng.choice(("x", "x", "x", "xy"))
+    for _ in range(rng.choice((1, 2, 3, 4))):
+        about = job._job(rng.choice(keys))
+        hold = rng.choice((0.0, 0.1, 1.0, 1.5)) * rng.random() * ttl
+        try:
+            if rng.random() < 0.05:
+                await flight.drop(about.site)
+                story.counts["forgotten"] += 1
+            else:
+                await call(story, worker, job, about, hold)
+        except Cancelled:
+            story.counts["cancelled"] += 1
+        except WireError:
+            story.counts["server away"] += 1
+        await Sleep(rng.choice((0.0, 0.01, 1.0)) * rng.random())
+
+
+async def call(story: Story, worker: Worker, job: once, about: Job, hold: float) -> None:
+    """What the faces do, where the function sleeps, and fails at times."""
+    world, counts = story.world, story.counts
+    asked = world.now
+    with worker.operation():
+        found = await flight.look(about.site, job._wish, attempt := Attempt(about.site.spec))
+    if isinstance(found, Found):
+        try:
+            outcome = job._replayed(about, found.record)
+        except Declined:
+            counts["remembered"] += 1
+            return
+        counts["replayed"] += 1
+        if outcome.value != outcome.fence:
+            story.wrong.append(f"{worker.name} got {outcome}")
+        story.got.append((about, outcome.fence, asked, world.now))
+    elif isinstance(found, Loading):
+        counts["in progress"] += 1
+    elif isinstance(found, Load):
+        run = Run(about, worker, found, asked, world.now)
+        process: Any = worker.process
+        running = Running(worker, about, attempt, found, process)
+        begin(story, run)
+        try:
+            try:
+                await function(hold, world.rng)
+            finally:
+                run.over = True
+            run.landing = world.now
+            with worker.operation():
+                stored = await job._succeeded(running, found.fence)
+            run.known = world.now if stored else 0.0
+            counts["stored" if stored else "unknown"] += 1
+        except LeaseLost:
+            counts["lost"] += 1
+        except (Failed, Declined, Cancelled) as error:
+            with worker.operation():
+                await job._failed(running, error)
+            counts["failed"] += 1
+            if isinstance(error, Cancelled):
+                raise
+
+
+async def function(hold: float, rng: random.Random) -> None:
+    await Sleep(hold)
+    kind = rng.choice((None, None, None, None, None, Failed, Declined))
+    if kind is not None:
+        raise kind
+
+
+def begin(story: Story, run: Run) -> None:
+    """A run begins: nobody else believes to have the right to, and no result is kept."""
+    for other in story.runs:
+        process = other.worker.process
+        if other.about != run.about:
+            continue
+        if story.forgets(run.about, min(run.asked, other.asked), run.began):
+            continue
+        if not other.over and process.here and other.load.remaining(process.clock()) > 0:
+            story.wrong.append(f"{run.worker.name} runs {run.about.name} while {other.worker.name} does")
+        kept = other.known and run.asked > other.known and run.began < other.landing + 0.99 * story.keep
+        if kept:
+            story.wrong.append(f"{run.worker.name} runs {run.about.name} again, whose result {other.worker.name} has stored")
+        if run.load.fence <= other.load.fence:
+            story.wrong.append(f"{run.worker.name} has no higher fence than {other.worker.name}")
+    story.runs.append(run)
+
+
+def judge(story: Story) -> None:
+    """What can be said in the end."""
+    ran = {run.load.fence: run for run in story.runs if run.landing}
+    for about, fence, asked, _ in story.got:
+        run = ran.get(fence)
+        if run is None:
+            story.wrong.append(f"a result of {about.name} from nowhere: {fence}")
+        elif story.forgets(about, run.began, asked):
+            story.wrong.append(f"a result of {about.name} that was forgotten before")
+        if any(of == about and came < asked and fence < newer for of, newer, _, came in story.got):
+            story.wrong.append(f"a result of {about.name} older than one that somebody had before")
+
+
+def simulate(seed: int) -> Story:
+    """One history, judged."""
+    story = draw(seed)
+    world = story.world
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            if not world.work(EPOCH + HORIZON, STEPS):
+                story.wrong.append(f"still waiting: {[(worker.name, worker.asked) for worker in world.working]}")
+        except Stuck:
+            story.wrong.append(f"stuck: {[(worker.name, worker.asked) for worker in world.working]}")
+        except (AssertionError, RuntimeError, TypeError, KeyConflict) as error:
+            story.wrong.append(repr(error))
+        crashed = [run for run in story.runs if not run.over and not run.worker.process.here]
+        story.counts["died running"] += len(crashed)
+        world.mishap = None
+        world.pass_time(60.0)
+        story.wrong += leftovers(world)
+        world.close()
+    judge(story)
+    return story

@@ -1,0 +1,64 @@
+"""`once`, in many histories: one run for a result, however things go wrong; and nobody waits for ever."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from holdfast._core import flight
+from holdfast._core.flight import Load
+from sim.once_swarm import simulate
+
+ENOUGH = {"stored": 500, "replayed": 500, "remembered": 100, "in progress": 50, "died running": 20, "lost": 50, "failed": 200,
+          "cancelled": 50, "forgotten": 50, "unknown": 5}  # fmt: skip
+"""What has to happen in 1,000 histories at least, or they have proved nothing."""
+
+
+def run(first: int, count: int) -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(first, first + count):
+        story = simulate(seed)
+        assert story.wrong == [], f"seed {seed}"
+        counts += story.counts
+    assert {what: counts[what] for what, least in ENOUGH.items() if counts[what] < least * count / 1000} == {}
+
+
+def test_a_thousand_histories() -> None:
+    run(0, 1000)
+
+
+def complaints(histories: int = 100) -> str:
+    """What is found in a few histories."""
+    return " ".join(wrong for seed in range(histories) for wrong in simulate(seed).wrong)
+
+
+def test_a_result_that_is_kept_too_shortly_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    land = flight.land
+
+    async def forgetful(load: Load, kind: str, data: bytes, *, ttl: float, **more: Any) -> bool:
+        return await land(load, kind, data, ttl=ttl / 100, **more)
+
+    monkeypatch.setattr(flight, "land", forgetful)
+    assert "again, whose result" in complaints()
+
+
+def test_a_lease_that_is_believed_too_long_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Load, "remaining", lambda _load, _now: 1.0)
+    assert "runs x while" in complaints()
+
+
+def test_a_run_that_ends_without_a_word_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease is renewed for as long as somebody refers to it."""
+
+    async def nothing(_load: Load) -> None:
+        pass
+
+    monkeypatch.setattr(flight, "abort", nothing)
+    assert "still waiting" in complaints(20)
+
+
+@pytest.mark.soak
+def test_twenty_thousand_histories() -> None:
+    run(1_000_000, 20_000)
