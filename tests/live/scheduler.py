@@ -49,7 +49,8 @@ def main() -> None:
 
     def told(line: str) -> None:
         client.rpush("runs", f"{line} {time.time():.3f}")
-        print(line, flush=True)
+        sys.stdout.write(f"{line}\n")  # at once: other threads do the same
+        sys.stdout.flush()
 
     schedule: Any = (holdfast if face == "threads" else holdfast.aio).Schedule(url, name)
     declare(schedule, json.loads(jobs), told, tasks=face == "asyncio")

@@ -211,7 +211,7 @@ def test_orders(own: PrivateServer, serving: Any) -> None:
         run.cancelled.wait(5)
         run.check()
 
-    serving(own.url, job, every=3600)
+    served = serving(own.url, job, every=3600)
     boss = holdfast.Schedule(own.url)
     boss.run_now("job")
     assert going.wait(5)
@@ -230,6 +230,7 @@ def test_orders(own: PrivateServer, serving: Any) -> None:
     assert not boss.status()[0].paused
     assert ran == [True, True]
     until(lambda: statuses(boss, "job") == ["cancelled"] * 2)
+    served.stop(0)
     boss.remove("job")
     assert boss.status() == []
     for ask in (boss.history, boss.pause, boss.run_now, boss.cancel):
@@ -238,17 +239,19 @@ def test_orders(own: PrivateServer, serving: Any) -> None:
 
 
 def test_stopping_hands_over_at_once(own: PrivateServer, serving: Any) -> None:
+    began, enough = threading.Event(), threading.Event()
+
     async def main() -> None:
         schedule = holdfast.aio.Schedule(own.url)
 
         async def job() -> None:
+            began.set()
             await asyncio.sleep(30)
 
         schedule.add(job, Every(3600), on_crash="again")
         await schedule.start()
         await schedule.run_now("job")
-        while not (await schedule.status())[0].running:
-            await asyncio.sleep(0.002)
+        await until_in_loop(enough.is_set)
         await schedule.stop(0)
 
     attempts: list[int] = []
@@ -259,9 +262,11 @@ def test_stopping_hands_over_at_once(own: PrivateServer, serving: Any) -> None:
     other = threading.Thread(target=lambda: asyncio.run(main()))
     other.start()
     schedule = holdfast.Schedule(own.url)
-    until(lambda: [True for status in schedule.status() if status.running])
-    started = time.monotonic()
+    assert began.wait(10)
     serving(own.url, job, every=3600, on_crash="again")
+    assert attempts == []
+    started = time.monotonic()
+    enough.set()
     other.join()
     until(lambda: attempts)
     assert time.monotonic() - started < 10, "not when the lease has ended"
@@ -306,7 +311,7 @@ def test_the_server_restarts_and_ticks_wait(new_server: NewServer, caplog: pytes
     server = new_server(port=True, appendonly=True)
     ran: list[float] = []
     schedule = holdfast.Schedule(server.url)
-    schedule.add(lambda run: ran.append(run.scheduled), Every(0.1), name="job")
+    schedule.add(lambda run: ran.append(run.scheduled), Every(0.1), name="job", overlap="queue")
     with schedule:
         until(lambda: len(ran) > 1)
         server.kill()
