@@ -39,12 +39,6 @@ FEATURES = {
         keys=("<prefix>{*", "hf:proc:*", "hf:marker"),
         channels=("hf:inbox:*",),
     ),
-    "schedule": Feature(
-        scripts=("serve", "register", "order", "jobs", "renew", "release"),
-        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "ZRANGE"),
-        keys=("hf:schedule:{*", "hf:proc:*"),
-        channels=("hf:inbox:*",),
-    ),
     "cache": Feature(
         scripts=("look", "land", "abort", "drop", "invalidate", "renew"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "MGET"),
@@ -55,6 +49,12 @@ FEATURES = {
         scripts=("look", "land", "abort", "drop", "renew"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GET", "SET", "DEL", "MGET"),
         keys=("<prefix>once:{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
+    "schedule": Feature(
+        scripts=("serve", "register", "order", "jobs", "renew", "release"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "ZRANGE"),
+        keys=("hf:schedule:{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),

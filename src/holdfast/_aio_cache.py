@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Generic, Literal, Never, ParamSpec, TypeVar
 
 from holdfast import _face
-from holdfast._cache import Ask, BaseCache, Invoke
+from holdfast._cache import BaseCache
 from holdfast._cache_options import UNSET, Unset
 from holdfast._caller import AioCaller
+from holdfast._core.flight import Site
 from holdfast._memoized import BaseMemoized
 from holdfast.errors import ConfigError
 
@@ -24,7 +25,7 @@ class Memoized(BaseMemoized[P, Awaitable[T]], Generic[P, T]):
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """The result for these arguments: kept, or made now."""
-        value: T = await self._cache._run(self._call(args, kwargs))  # noqa: SLF001
+        value: T = await self._call(args, kwargs)
         return value
 
     async def invalidate(self, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -54,7 +55,9 @@ class Cache(BaseCache):
             never does (XFetch: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede Prevention",
             VLDB 2015).
         errors: types of exceptions that are kept like values, for ``error_ttl`` seconds, and raised for all who ask.
-        lease: seconds after which the load of a process that died is given to the next one.
+        lease: seconds after which the load of a process that died is given to the next one; renewed while the loader runs.
+        max_load: seconds after which it is not renewed any more, so that a loader that hangs does not keep the key; None: for
+            ever.
         down: what happens while the server is away: "load" without it, or "raise" ServerError.
         prefix: start of the keys on the server.
 
@@ -78,6 +81,7 @@ class Cache(BaseCache):
         errors: type[Exception] | tuple[type[Exception], ...] = (),
         error_ttl: float = 5.0,
         lease: float = 5.0,
+        max_load: float | None = None,
         down: Literal["load", "raise"] = "load",
         prefix: str = "hf:",
         **mistaken: Never,
@@ -95,6 +99,7 @@ class Cache(BaseCache):
             errors=errors,
             error_ttl=error_ttl,
             lease=lease,
+            max_load=max_load,
             down=down,
             prefix=prefix,
         )
@@ -119,31 +124,31 @@ class Cache(BaseCache):
         ServerError, as ``down`` says.
         """
         how = self._options(ttl, stale, tags, wait=wait, busy=busy, default=default)
-        value: T = await self._run(self._get_or_load(key, loader, how))
+        value: T = await self._get_or_load(key, loader, how)
         return value
 
     async def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, or ``default``; nothing is loaded. A stale one is given as long as ``stale`` allows."""
-        return await self._run(self._get(key, default))
+        return await self._get(key, default)
 
     async def set(
         self, key: str, value: Any, *, ttl: float | None = None, stale: float | None = None, tags: Iterable[str] = ()
     ) -> None:
         """Store a value; what is being loaded for the key now is not stored over it. Raises ServerError, ConfigError."""
-        await self._run(self._set(key, value, self._options(ttl, stale, tags)))
+        await self._set(key, value, self._options(ttl, stale, tags))
 
     async def delete(self, key: str) -> bool:
         """As `invalidate` for one key. True if there was a value. Raises ServerError."""
-        return await self._run(self._delete(key))
+        return await self._delete(key)
 
     async def invalidate(self, *keys: str, tags: Iterable[str] = ()) -> None:
         """The values of these keys, and all that were stored with one of these tags, are void; and so is what is being loaded
         for them now. Raises ServerError: then nobody knows whether they are."""
-        await self._run(self._invalidate(keys, tags))
+        await self._invalidate(keys, tags)
 
     async def clear(self) -> None:
         """All values are void. Raises ServerError."""
-        await self._run(self._clear())
+        await self._clear()
 
     def memoize(
         self,
@@ -170,30 +175,12 @@ class Cache(BaseCache):
 
         return decorate
 
-    async def _run(self, flow: Coroutine[Any, Any, T]) -> T:
-        reply: Any = None
-        error: BaseException | None = None
-        try:
-            while True:
-                thrown, error = error, None  # or the exception would hold on to this frame, and that to the exception
-                request = flow.send(reply) if thrown is None else flow.throw(thrown)
-                reply = thrown = None
-                try:
-                    if type(request) is Ask:
-                        reply = await self._caller.run(
-                            request.operation, request.site.value, self._about(request.site.spec.name)
-                        )
-                    else:
-                        assert type(request) is Invoke
-                        reply = await _called(request.function)
-                except BaseException as caught:  # noqa: BLE001 (whose it is, the flow decides)
-                    error = caught
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+    async def _do(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
+        answer: T = await self._caller.run(operation, site.value, self._about(site.spec.name))
+        return answer
 
-
-async def _called(function: Callable[[], Any]) -> Any:
-    result = function()
-    if not inspect.isawaitable(result):
-        raise ConfigError("the loader is no coroutine function: those are for holdfast.Cache", parameter="loader")
-    return await result
+    async def _call(self, function: Callable[[], Any]) -> Any:
+        result = function()
+        if not inspect.isawaitable(result):
+            raise ConfigError("the loader is no coroutine function: those are for holdfast.Cache", parameter="loader")
+        return await result

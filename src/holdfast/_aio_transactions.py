@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from holdfast import _transactions
+from holdfast import _transaction_input, _transactions
 from holdfast._core.optimism import TRIES, Ask, Changed, GivenUp, persist
 from holdfast._drive.aio_optimism import driver
 from holdfast._wire.endpoint import Endpoint
@@ -48,24 +47,8 @@ class Transaction(_transactions.BaseTransaction):
         """Watch more keys, whose names only reading tells: before they are read, and before anything is queued."""
         await driver().run(self._watch_more(keys))
 
-    def _read(self, name: str, *args: Any, **options: Any) -> Any:
-        self._may_read()
-        reading = self._command(name)(*args, **options)
-        return self._in_turn(reading) if inspect.isawaitable(reading) else reading
-
-    async def _in_turn(self, reading: Awaitable[Any]) -> Any:
-        async with self._turn:  # one connection
-            try:
-                self._may_read()
-                return await reading
-            except Exception as error:
-                raised = self._lost(error)
-                if raised is error:
-                    raise
-                raise raised from error
-            finally:
-                if inspect.iscoroutine(reading):
-                    reading.close()  # if it was never awaited
+    async def _now(self, *args: Any, **options: Any) -> Any:
+        return await driver().run(self._at_once(*args, **options))
 
     async def __aenter__(self) -> Self:
         """WATCH. Raises ServerError."""
@@ -97,7 +80,7 @@ class Transaction(_transactions.BaseTransaction):
         Returns what the function returned in the try that counts. Raises TransactionConflict with the number of tries,
         CommandFailed, ServerError, and what the function raises.
         """
-        bounds = _transactions.limits(tries, wait)
+        bounds = _transaction_input.limits(tries, wait)
         try:
             return cast("T", await driver().run(persist(Ask(lambda: self._try(function)), *bounds)))
         except GivenUp as given_up:

@@ -1,7 +1,8 @@
 """What the caches of both faces share: options, what becomes of a call, and the figures.
 
-What happens is written once, as in `_core`: an ``async def`` that awaits `Ask` for what the server has to do and `Invoke` for
-the user's own function, which is why it is not part of an operation of the core. `cache` and `_aio_cache` carry these out.
+What happens is written once, in coroutines that wait for two things only: what the server is asked to do (`BaseCache._do`), and
+the user's own function (`BaseCache._call`). That one is why it is no operation of the core. For threads both are done when they
+return, so that a whole call is one step.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from holdfast._cache_options import (
 from holdfast._core import flight
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.flight import Found, Load, Loading, Record, Site, Wish
-from holdfast._core.requests import Command, Request, WireError
+from holdfast._core.requests import Command, WireError
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current, describe
 from holdfast._log import logger
@@ -44,25 +45,6 @@ log = logger("holdfast.cache")
 
 ANSWER = 1.0
 """Seconds to wait for an answer of the server, if its client does not say less."""
-
-
-class Ask(Request[T]):
-    """Have the server do something about a key. Raises ServerError."""
-
-    __slots__ = ("operation", "site")
-
-    def __init__(self, operation: Coroutine[Any, Any, T], site: Site) -> None:
-        self.operation = operation
-        self.site = site
-
-
-class Invoke(Request[Any]):
-    """Call a function of the user's."""
-
-    __slots__ = ("function",)
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self.function = function
 
 
 class _Under:
@@ -97,10 +79,11 @@ class BaseCache:
         errors: object,
         error_ttl: float,
         lease: float,
+        max_load: float | None,
         down: str,
         prefix: str,
     ) -> None:
-        self._caller = caller
+        self._caller: Any = caller
         if not prefix or not isinstance(prefix, str):
             raise ConfigError(f"prefix must be a str that is not empty, not {prefix!r}", parameter="prefix")
         self._codec = codecs.find(codec)
@@ -114,6 +97,7 @@ class BaseCache:
         self._count = self._figures.count
         self._prefix = prefix
         self._lease = _face.seconds(lease, "lease", _face.MIN_TTL)
+        self._max_load = None if max_load is None else _face.seconds(max_load, "max_load", _face.MIN_TTL)
         self._timeout = min(caller.timeout, ANSWER)
         self._site: Callable[[str | bytes], Site] = functools.lru_cache(1024)(self._find)
         self._about: Callable[[str | bytes], str] = functools.lru_cache(1024)(self._named)
@@ -162,10 +146,22 @@ class BaseCache:
     def _find(self, key: str | bytes) -> Site:
         if not key:
             raise ConfigError("key must not be empty", parameter="key")
-        return flight.site(f"{self._prefix}cache:", self._name, key, lease=self._lease, timeout=self._timeout)
+        return flight.site(
+            f"{self._prefix}cache:", self._name, key, lease=self._lease, timeout=self._timeout, max_load=self._max_load
+        )
 
     def _named(self, key: str | bytes) -> str:
         return f"cache {self._name!r}, key {key!r}"
+
+    # What the faces do
+
+    async def _do(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
+        """Have the server do something about a key. Raises ServerError, KeyConflict."""
+        raise NotImplementedError
+
+    async def _call(self, function: Callable[[], Any]) -> Any:
+        """Call a function of the user's."""
+        raise NotImplementedError
 
     # What becomes of a call
 
@@ -288,7 +284,7 @@ class BaseCache:
         under = _Under(self._where(site), self._about(key))
         before = _running.set((*_running.get(), under))
         try:
-            return await Invoke(loader)
+            return await self._call(loader)
         finally:
             under.where = None  # for the tasks and threads that it has started, and that go on
             _running.reset(before)
@@ -307,7 +303,7 @@ class BaseCache:
             self._count("refused_writes")
 
     async def _abort(self, load: Load) -> None:
-        await Ask(flight.abort(load), load.site)
+        await self._do(flight.abort(load), load.site)
 
     def _instead(self, load: Load, key: str | bytes, error: Exception, how: How) -> Any:
         """What there is instead of a value that could not be loaded: one that may still be given. Raises the error if none."""
@@ -330,7 +326,7 @@ class BaseCache:
             return await self._load_unstored(site, key, loader)
         process = loading.process[: len(current().id)]
         try:
-            record = (await Ask(_record(process), site)) if process else None
+            record = (await self._do(_record(process), site)) if process else None
         except ServerError:
             record = None
         who = describe(record, loading.process) or "somebody else"
@@ -362,7 +358,7 @@ class BaseCache:
                 operation.close()
                 raise
         try:
-            answer: T = await Ask(operation, site)
+            answer = await self._do(operation, site)
         except ServerError as error:
             outage.begins(error)
             raise
@@ -375,7 +371,7 @@ class BaseCache:
     async def _insist(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
         """Ask the server, whatever is known about it: what is to be void must not be kept."""
         try:
-            answer: T = await Ask(operation, site)
+            answer = await self._do(operation, site)
         except KeyConflict as conflict:
             raise self._in_the_way(conflict) from conflict
         return answer

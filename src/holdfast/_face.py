@@ -34,6 +34,9 @@ LONGEST_LEASE = 60.0
 """Seconds of the longest lease where users name none: of guarded locks, and of those on several servers."""
 
 MIN_TTL = 0.05
+SHORT = 2.0
+"""Seconds of a lease of which users are warned."""
+
 MAX_TTL = 366 * 86400.0
 
 
@@ -85,6 +88,15 @@ def of_the_user() -> int:
     return level
 
 
+def warn_of_short(ttl: float) -> None:
+    """The keeper may not be in time for it."""
+    warnings.warn(
+        f"ttl={ttl:g}: a lease of less than {SHORT:g} s may be lost when the machine is busy for a moment",
+        HoldfastWarning,
+        of_the_user(),
+    )
+
+
 def make_spec(
     name: str | bytes,
     timeout: float,
@@ -115,12 +127,8 @@ def make_spec(
     linger = seconds(linger, "linger", 0.0)
     if linger and not (renew and max_hold is None):
         raise ConfigError("linger needs a lease that is renewed, and no max_hold", parameter="linger")
-    if renew and ttl < 2 and (max_hold is None or max_hold > ttl):
-        warnings.warn(
-            f"ttl={ttl:g}: a lease of less than 2 s may be lost when the machine is busy for a moment",
-            HoldfastWarning,
-            of_the_user(),
-        )
+    if renew and ttl < SHORT and (max_hold is None or max_hold > ttl):
+        warn_of_short(ttl)
     return _spec(
         name=name if isinstance(name, str) else name.decode(errors="backslashreplace"),
         keys=keys,

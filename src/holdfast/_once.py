@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
@@ -169,6 +169,8 @@ class BaseOnce:
         self._keep = _face.seconds(keep, "keep", MIN_KEEP)
         self._wish = Wish(wait=_face.checked_wait(0.0 if wait is None and busy != "wait" else wait))
         self._ttl = _face.seconds(ttl, "ttl", _face.MIN_TTL)
+        if self._ttl < _face.SHORT:
+            _face.warn_of_short(self._ttl)
         self._max_hold = None if max_hold is None else _face.seconds(max_hold, "max_hold", _face.MIN_TTL)
         self._timeout = min(self._caller.timeout, answer_within(self._ttl))
         self._remember = codecs.exception_types(remember, "remember")
@@ -289,6 +291,13 @@ class BaseOnce:
         if kept is False:
             load.tenure.lost = load.lost or "it was forgotten meanwhile, or its time ran out"
         return kept
+
+
+def one_place(client: object) -> object:
+    """The client, if it is one. Raises ConfigError."""
+    if isinstance(client, list | tuple | Mapping):
+        raise ConfigError("once works on one server, or on a Cluster: give one client or URL, not several", parameter="client")
+    return client
 
 
 def refuse(job: Job, error: WireError | KeyConflict) -> HoldfastError:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
-from holdfast import _transactions
+from holdfast import _transaction_input
 from holdfast._core.optimism import TRIES
 from holdfast._template import Filled
 from holdfast._transactions import BaseTransaction
@@ -53,7 +53,7 @@ def transactional(client: object, *templates: str, tries: int = TRIES, wait: flo
 
     Raises ConfigError at decoration for bad options and templates. A call returns and raises what `Transaction.run` does.
     """
-    _transactions.limits(tries, wait)
+    _transaction_input.limits(tries, wait)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

@@ -9,85 +9,70 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
-from typing import Any, ClassVar, Literal, NoReturn
+from itertools import islice
+from typing import Any, ClassVar, Literal, TypeVar
 
 from holdfast._core.optimism import Ask, GivenUp
 from holdfast._core.requests import Sleep
-from holdfast._face import checked_wait, whole_number
-from holdfast._wire.client import check_face, resolve
+from holdfast._transaction_input import address_of, checked_keys, raw, server_of
 from holdfast._wire.cluster import EVERY
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.opened import opened
-from holdfast._wire.pipeline import LOST, MOVED, Commands, Tripwire, brief, chain, is_command, kinds, named
+from holdfast._wire.pipeline import (
+    CUT,
+    LOST,
+    MOVED,
+    MOVING,
+    Commands,
+    Tripwire,
+    brief,
+    check_word,
+    is_command,
+    is_moving,
+    kinds,
+    named,
+    unread,
+    verdict,
+)
 from holdfast._wire.slots import slot_of
 from holdfast.errors import CommandFailed, ConfigError, HoldfastError, ServerError, TransactionConflict
 
+T = TypeVar("T")
+
+NAMED = 5
+"""Failed commands that an error's message names; the error has all of them."""
+
 _watched: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_watched", default=frozenset())
 """What this very call stack watches: (thread or task, server, key)."""
-
-
-def limits(tries: int, wait: float | None) -> tuple[int, float | None]:
-    """Checked bounds of `run`."""
-    if whole_number(tries, "tries") < 1:
-        raise ConfigError("tries must be at least 1", parameter="tries")
-    return tries, checked_wait(wait)
-
-
-def checked_keys(keys: tuple[str | bytes, ...], *, clustered: bool) -> tuple[str | bytes, ...]:
-    """Keys to watch. Raises ConfigError."""
-    if not keys:
-        raise ConfigError("keys: a transaction watches one key at least, or nobody else would be noticed", parameter="keys")
-    for key in keys:
-        if not isinstance(key, str | bytes) or not key:
-            raise ConfigError(f"keys must be str or bytes, and not empty, not {key!r}", parameter="keys")
-    if clustered and len({slot_of(_raw(key)) for key in keys}) > 1:
-        raise ConfigError(
-            "keys: in a Cluster, all keys of a transaction are in one slot; give them a part in common: {user:7}:cart",
-            parameter="keys",
-        )
-    return keys
-
-
-def _raw(key: str | bytes) -> bytes:
-    return key.encode() if isinstance(key, str) else key
 
 
 class BaseTransaction:
     """One try of a transaction, or what makes them, for both faces."""
 
     _face: ClassVar[Literal["sync", "asyncio"]]
+    _turn: Any
+    """A lock, of threads or of tasks: there is one connection."""
 
     def __init__(self, client: object, *keys: str | bytes) -> None:
         self._client: Any = client
-        self._home = self._server_of(client)
+        self._home = server_of(client, self._face)
         """The server, where it is not the client that carries the commands."""
         self._keys = checked_keys(keys, clustered=self._home is not None and self._home.cluster is not None)
         self._state = "new"
         self._pid = 0
         self._pipe: Any = None
+        self._carry: Any = None
+        """The pipeline's own `execute_command`."""
         self._tripwire: Tripwire | None = None
         self._results: list[Any] | None = None
         self._conflict: TransactionConflict | None = None
         self._why = ""
+        self._who: object = None
         self._mine: frozenset[tuple[object, ...]] = frozenset()
         self._queued = Commands(self._queue)
         self._reading = Commands(self._read)
-
-    def _server_of(self, client: Any) -> Endpoint | None:
-        if isinstance(client, list | tuple | dict):
-            raise ConfigError("client: a transaction is on one server, or in one slot of a Cluster", parameter="client")
-        if isinstance(getattr(client, "url", client), str) or hasattr(client, "nodes_manager"):
-            return resolve(client, self._face)
-        check_face(client, self._face)
-        if not callable(getattr(client, "pipeline", None)) or not hasattr(client, "connection_pool"):
-            raise ConfigError(
-                "client must be a redis.Redis or RedisCluster, a valkey.Valkey or ValkeyCluster, one of their asyncio "
-                f"namesakes or a URL, not {type(client).__module__}.{type(client).__name__}",
-                parameter="client",
-            )
-        return None
 
     def __repr__(self) -> str:
         face = "aio." if self._face == "asyncio" else ""
@@ -106,12 +91,13 @@ class BaseTransaction:
 
     @property
     def _where(self) -> str:
-        if self._home is not None:
-            return self._home.address
-        pool = self._client.connection_pool
-        options = getattr(pool, "connection_kwargs", {})
-        named: str | None = getattr(pool, "service_name", None) or options.get("path")
-        return named or f"{options.get('host') or 'localhost'}:{options.get('port') or 6379}"
+        return self._home.address if self._home is not None else address_of(self._client)
+
+    @property
+    def _slot(self) -> int | None:
+        """In a Cluster."""
+        clustered = self._home is not None and self._home.cluster is not None
+        return slot_of(raw(self._keys[0])) if clustered else None
 
     # What may be done when
 
@@ -129,9 +115,16 @@ class BaseTransaction:
             raise self._conflict
         if self._state not in states:
             raise RuntimeError(f"{self!r} is used outside of its block")
+        if os.getpid() != self._pid:
+            raise self._not_mine()
 
     def _read(self, name: str, *args: Any, **options: Any) -> Any:
         """Carry out a command at once."""
+        self._may_read()
+        return self._command(name, args)(*args, **options)
+
+    def _now(self, *args: Any, **options: Any) -> Any:
+        """In the place of the pipeline's `execute_command` until something is queued: a command of the client may be many."""
         raise NotImplementedError
 
     def _queue(self, name: str, *args: Any, **options: Any) -> Any:
@@ -139,17 +132,19 @@ class BaseTransaction:
         self._may("reading", "queuing")
         if self._state == "reading":
             self._pipe.multi()
+            self._pipe.execute_command = self._carry
             self._state = "queuing"
-        queued = self._command(name)(*args, **options)
+        queued = self._command(name, args)(*args, **options)
         if queued is not self._pipe:
-            close = getattr(queued, "close", lambda: None)
-            close()
+            getattr(queued, "close", lambda: None)()
             raise TypeError(f"{name} cannot be queued: the client makes more of it than one command")
         return self._queued
 
-    def _command(self, name: str) -> Callable[..., Any]:
+    def _command(self, name: str, args: tuple[Any, ...]) -> Callable[..., Any]:
         if not is_command(self._pipe.__class__, name):
             raise AttributeError(f"{name!r} is no command of the client")
+        if name == "execute_command" and args:
+            check_word(args[0])
         command: Callable[..., Any] = getattr(self._pipe, name)
         return command
 
@@ -159,14 +154,19 @@ class BaseTransaction:
         """Begin, once. ``who``: the thread or the task. Not in an operation, which may end in another task than it began in."""
         if self._state != "new":
             raise RuntimeError(f"{self!r} is in use, or was used before: make a new one for each use")
-        mine = frozenset((who, self._home or self._client, _raw(key)) for key in self._keys)
+        self._who = who
+        self._claim_keys(self._keys)
+        self._state, self._pid = "reading", os.getpid()
+
+    def _claim_keys(self, keys: tuple[str | bytes, ...]) -> None:
+        mine = frozenset((self._who, self._home or self._client, raw(key)) for key in keys) - self._mine
         if mine & _watched.get():
             raise ConfigError(
                 f"transaction on {self._names}: this very call is within another one that watches the same key, and would "
                 "make that fail each time; do both in one",
                 parameter="keys",
             )
-        self._state, self._pid, self._mine = "reading", os.getpid(), mine
+        self._mine |= mine
         _watched.set(_watched.get() | mine)
 
     def _unclaim(self) -> None:
@@ -181,8 +181,7 @@ class BaseTransaction:
             raise
 
     async def _watch_first(self) -> None:
-        clustered = self._home is not None and self._home.cluster is not None
-        for pause in (0.0, EVERY, None) if clustered else (None,):
+        for pause in (0.0, EVERY, None) if self._slot is not None else (None,):
             self._pipe = (await self._carrier()).pipeline(transaction=True)
             try:
                 await Ask(lambda: self._pipe.watch(*self._keys))
@@ -193,19 +192,45 @@ class BaseTransaction:
             await Ask(self._pipe.reset)
             await Sleep(pause)  # more often than that nobody is asked who owns what
             await self._find_owner()
-        self._tripwire = Tripwire(self._pipe.connection)
+        self._tripwire = Tripwire(self._pipe)
+        self._carry, self._pipe.execute_command = self._pipe.execute_command, self._now
 
     async def _watch_more(self, keys: tuple[str | bytes, ...]) -> None:
         """Operation behind `watch`."""
         self._may_read()
-        clustered = self._home is not None and self._home.cluster is not None
+        clustered = self._slot is not None
         checked_keys((self._keys[0], *keys) if clustered else keys, clustered=clustered)
+        self._claim_keys(keys)
         try:
-            await Ask(lambda: self._pipe.watch(*keys))
+            await self._at_once("WATCH", *keys)
+        except TransactionConflict:
+            raise
         except Exception as error:
-            lost = self._lost(error)
-            raise self._not_begun(error) if lost is error else lost from error
+            raise self._not_begun(error) from error
         self._keys += tuple(key for key in keys if key not in self._keys)
+
+    async def _at_once(self, *args: Any, **options: Any) -> Any:
+        """Operation: one command."""
+
+        async def ask() -> Any:
+            self._may_read()
+            return await Ask(lambda: self._carry(*args, **options))
+
+        try:
+            return await self._alone(ask)
+        except Exception as error:
+            raised = self._lost(error)
+            if raised is error:
+                raise
+            raise raised from error
+
+    async def _alone(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Operation: another one, while other threads and tasks wait."""
+        await Ask(self._turn.acquire)
+        try:
+            return await operation()
+        finally:
+            self._turn.release()
 
     async def _carrier(self) -> Any:
         """Operation: the client that carries the commands, the user's or one of ours."""
@@ -216,11 +241,10 @@ class BaseTransaction:
         if home.cluster is not None:
             if not home.cluster.known:
                 await self._find_owner()
-            home = home.cluster.owner(slot_of(_raw(self._keys[0])))
+            assert self._slot is not None
+            home = home.cluster.owner(self._slot)
             if home is None:
-                raise ServerError(
-                    f"transaction on {self._names}: nobody serves its slot; nothing was carried out", address=self._where
-                )
+                raise self._server_error("nobody serves its slot; nothing was carried out")
             encoder = getattr(self._client, "get_encoder", None)
             decode = bool(encoder and encoder().decode_responses)
         elif home.local is not None:
@@ -264,30 +288,46 @@ class BaseTransaction:
         self._state = "executing"
         before = sys.exception()
         try:
-            results = await Ask(lambda: self._pipe.execute(raise_on_error=False))
-        except BaseException as error:  # noqa: BLE001 - what it was, the verdict says
+            results = await self._alone(self._exec)
+        except BaseException as error:
             await self._abandon()
-            verdict = self._verdict(error, before)
-            raise verdict from (None if verdict in chain(error, before) else error)
+            found = verdict(error, before, self._slot)
+            if isinstance(found, BaseException):
+                raise found from None
+            raise (self._conflicted if found.conflict else self._server_error)(found.why) from error
+        if results is None:
+            await self._abandon()
+            raise self._conflicted(CUT)
         self._results = results
         self._close()
         failed = {n: f"{names[n]}: {answer}" for n, answer in enumerate(results) if isinstance(answer, Exception)}
         if failed:
             raise CommandFailed(
                 f"transaction on {self._names}: EXEC has carried it out, and {len(failed)} of {len(results)} commands failed: "
-                + "; ".join(f"results[{n}], {why}" for n, why in failed.items())
+                + "; ".join(f"results[{n}], {why}" for n, why in islice(failed.items(), NAMED))
+                + (" …" if len(failed) > NAMED else "")
                 + ". The others were carried out, and stay: there is no rollback",
                 keys=self._key_texts,
                 results=results,
                 failed=failed,
             )
 
+    async def _exec(self) -> list[Any] | None:
+        """None: not sent, as the connection was closed meanwhile. Afterwards nobody could tell whether EXEC came through."""
+        try:
+            ended = await Ask(lambda: unread(self._pipe.connection))
+        except Exception:  # noqa: BLE001 - each client says it in its own way
+            ended = True
+        return None if ended else await Ask(lambda: self._pipe.execute(raise_on_error=False))
+
     async def _abandon(self) -> None:
         """Operation: DISCARD, or rather never MULTI, as the client sends all of it at once; and UNWATCH."""
-        pipe = self._pipe
         self._close()
-        if pipe is None:
-            return
+        if self._pipe is not None:
+            await self._alone(self._reset)
+
+    async def _reset(self) -> None:
+        pipe = self._pipe
         try:
             await Ask(pipe.reset)
         except Exception:  # noqa: BLE001 - it is of no use any more, whatever it was
@@ -308,16 +348,20 @@ class BaseTransaction:
         pipe, self._state = self._pipe, "over"
         pipe.watching, pipe.connection = False, None
         if not failed:
-            raise RuntimeError(f"{self!r} is of the process that forked this one, which carries it out; nothing was done here")
+            raise self._not_mine()
+
+    def _not_mine(self) -> RuntimeError:
+        return RuntimeError(f"{self!r} is of the process that forked this one, which carries it out; nothing was done here")
 
     # What came of it
 
     def _lost(self, error: Exception) -> Exception:
         """What a failed read is to be raised as. A connection that is lost watches nothing any more."""
-        if not kinds(error) & {*LOST, "WatchError", "Reconnected"}:
+        moving = is_moving(error, self._slot)
+        if not moving and not kinds(error) & {*LOST, "WatchError", "Reconnected"}:
             return error
         self._state = "broken"
-        return self._conflicted("the connection that watched its keys was lost before EXEC")
+        return self._conflicted(MOVING if moving else CUT)
 
     def _conflicted(self, why: str) -> TransactionConflict:
         self._why = why
@@ -329,30 +373,6 @@ class BaseTransaction:
             waited=0.0,
         )
         return self._conflict
-
-    def _verdict(self, error: BaseException, before: BaseException | None) -> BaseException:
-        """What a failed EXEC is to be raised as; itself if it is not the client's. ``before``: what was handled then."""
-        upon = chain(error, before)
-        found = set().union(*map(kinds, upon))
-        # Behind an interrupt and behind a lost connection the client cleans up, and may come upon the tripwire.
-        first = next((one for one in upon if not isinstance(one, Exception) or kinds(one) & LOST), None)
-        verdict: BaseException = error
-        if first is not None and not isinstance(first, Exception):
-            verdict = first
-        elif first is not None:
-            verdict = self._server_error(
-                f"no answer to EXEC: {first}. It may or may not have been carried out, as a whole, and is not tried again by "
-                "itself: look at what it writes before you do"
-            )
-        elif "Reconnected" in found:
-            verdict = self._conflicted("the connection that watched its keys was lost before EXEC")
-        elif "WatchError" in found:
-            verdict = self._conflicted("a key that it watches was changed by somebody else before EXEC")
-        elif found & MOVED:
-            verdict = self._conflicted(f"its slot is moving ({brief(error)})")
-        elif "ResponseError" in found:
-            verdict = self._server_error(f"refused: {brief(error)}; nothing was carried out")
-        return verdict
 
     def _not_begun(self, error: Exception) -> HoldfastError:
         hint = ""
@@ -378,8 +398,3 @@ class BaseTransaction:
     @property
     def _key_texts(self) -> tuple[str, ...]:
         return tuple(key if isinstance(key, str) else key.decode(errors="backslashreplace") for key in self._keys)
-
-
-def no_coroutine(name: object) -> NoReturn:
-    """A coroutine function in the face for threads."""
-    raise ConfigError(f"{name} is a coroutine function: use holdfast.aio.transaction", parameter="function")

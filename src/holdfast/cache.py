@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Literal, Never, ParamSpec, TypeVar
 
 from holdfast import _face
-from holdfast._cache import Ask, BaseCache, Invoke
+from holdfast._cache import BaseCache
 from holdfast._cache_options import UNSET, Statistics, Unset
 from holdfast._caller import Caller
+from holdfast._core.flight import Site
 from holdfast._memoized import BaseMemoized
 from holdfast.errors import ConfigError
 
@@ -56,7 +57,9 @@ class Cache(BaseCache):
             never does (XFetch: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede Prevention",
             VLDB 2015).
         errors: types of exceptions that are kept like values, for ``error_ttl`` seconds, and raised for all who ask.
-        lease: seconds after which the load of a process that died is given to the next one.
+        lease: seconds after which the load of a process that died is given to the next one; renewed while the loader runs.
+        max_load: seconds after which it is not renewed any more, so that a loader that hangs does not keep the key; None: for
+            ever.
         down: what happens while the server is away: "load" without it, or "raise" ServerError.
         prefix: start of the keys on the server.
 
@@ -80,6 +83,7 @@ class Cache(BaseCache):
         errors: type[Exception] | tuple[type[Exception], ...] = (),
         error_ttl: float = 5.0,
         lease: float = 5.0,
+        max_load: float | None = None,
         down: Literal["load", "raise"] = "load",
         prefix: str = "hf:",
         **mistaken: Never,
@@ -97,6 +101,7 @@ class Cache(BaseCache):
             errors=errors,
             error_ttl=error_ttl,
             lease=lease,
+            max_load=max_load,
             down=down,
             prefix=prefix,
         )
@@ -173,28 +178,19 @@ class Cache(BaseCache):
         return decorate
 
     def _run(self, flow: Coroutine[Any, Any, T]) -> T:
-        reply: Any = None
-        error: BaseException | None = None
         try:
-            while True:
-                thrown, error = error, None  # or the exception would hold on to this frame, and that to the exception
-                request = flow.send(reply) if thrown is None else flow.throw(thrown)
-                reply = thrown = None
-                try:
-                    if type(request) is Ask:
-                        reply = self._caller.run(request.operation, request.site.value, self._about(request.site.spec.name))
-                    else:
-                        assert type(request) is Invoke
-                        reply = _called(request.function)
-                except BaseException as caught:  # noqa: BLE001 (whose it is, the flow decides)
-                    error = caught
+            flow.send(None)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+        raise AssertionError  # there is nothing in it to wait for
 
+    async def _do(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
+        answer: T = self._caller.run(operation, site.value, self._about(site.spec.name))
+        return answer
 
-def _called(function: Callable[[], Any]) -> Any:
-    result = function()
-    if inspect.iscoroutine(result):
-        result.close()
-        raise ConfigError("the loader is a coroutine function: those are for holdfast.aio.Cache", parameter="loader")
-    return result
+    async def _call(self, function: Callable[[], Any]) -> Any:
+        result = function()
+        if inspect.iscoroutine(result):
+            result.close()
+            raise ConfigError("the loader is a coroutine function: those are for holdfast.aio.Cache", parameter="loader")
+        return result

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from holdfast import _transactions
+from holdfast import _transaction_input, _transactions
 from holdfast._core.optimism import TRIES, Ask, Changed, GivenUp, persist
 from holdfast._drive.optimism import driver
 from holdfast._drive.process import current
@@ -49,16 +49,12 @@ class Transaction(_transactions.BaseTransaction):
         """Watch more keys, whose names only reading tells: before they are read, and before anything is queued."""
         driver.run(self._watch_more(keys))
 
-    def _read(self, name: str, *args: Any, **options: Any) -> Any:
-        with self._turn:  # one connection
-            self._may_read()
-            try:
-                return self._command(name)(*args, **options)
-            except Exception as error:
-                raised = self._lost(error)
-                if raised is error:
-                    raise
-                raise raised from error
+    def _now(self, *args: Any, **options: Any) -> Any:
+        return driver.run(self._at_once(*args, **options))
+
+    def _queue(self, name: str, *args: Any, **options: Any) -> Any:
+        with self._turn:
+            return super()._queue(name, *args, **options)
 
     def __enter__(self) -> Self:
         """WATCH. Raises ServerError."""
@@ -66,7 +62,7 @@ class Transaction(_transactions.BaseTransaction):
         try:
             driver.run(self._begin())
         except BaseException:
-            self._unclaim()
+            self._leave()
             raise
         return self
 
@@ -75,7 +71,12 @@ class Transaction(_transactions.BaseTransaction):
         try:
             driver.run(self._end(failed=kind is not None))
         finally:
-            self._unclaim()
+            self._leave()
+
+    def _leave(self) -> None:
+        self._unclaim()
+        if self._state != "over":  # an interrupt hit the driver between two steps
+            driver.run(self._abandon())
 
     def run(self, function: Callable[[Transaction], T], *, tries: int = TRIES, wait: float | None = None) -> T:
         """Call a function with a transaction that has begun, then EXEC; all of it again, if somebody else was quicker.
@@ -88,7 +89,7 @@ class Transaction(_transactions.BaseTransaction):
         Returns what the function returned in the try that counts. Raises TransactionConflict with the number of tries,
         CommandFailed, ServerError, and what the function raises.
         """
-        bounds = _transactions.limits(tries, wait)
+        bounds = _transaction_input.limits(tries, wait)
         try:
             return cast("T", driver.run(persist(Ask(lambda: self._try(function)), *bounds)))
         except GivenUp as given_up:
@@ -101,7 +102,7 @@ class Transaction(_transactions.BaseTransaction):
                 value = function(transaction)
                 if inspect.iscoroutine(value):
                     value.close()
-                    _transactions.no_coroutine(function)
+                    _transaction_input.no_coroutine(function)
         except TransactionConflict as conflict:
             if conflict is not transaction._conflict:  # noqa: SLF001
                 raise

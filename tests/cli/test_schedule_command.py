@@ -83,11 +83,16 @@ def test_a_file_is_served_until_sigterm(hf: Holdfast, file: Callable[[str], str]
     schedule = name_in(path)
     process = hf.popen([*PROGRAM, "schedule", "-v", path])
     assert error_line(process) == f"holdfast: schedule {schedule!r}: 4 jobs"
-    assert {line(process) for _ in range(6)} == {"good: good 1", "bad: oops"}
+    expected = {"good: good 1", "bad: oops"}
+    for said in iter(lambda: line(process), ""):
+        expected.discard(said)
+        if not expected:
+            break
     wait_until(lambda: len(jobs(schedule, "--json")) == 3 and all(job["last"] for job in jobs(schedule, "--json")))
     jobs(schedule, "pause", "good")
     assert jobs(schedule, "run", "bad") == "bad: is to run now\n"
     by_name = {job["name"]: job for job in jobs(schedule, "--json")}
+    failed = next(record for record in jobs(schedule, "history", "bad", "--json") if record["status"] != "skipped")
     process.terminate()
     _, err = process.communicate(timeout=20)
     assert process.returncode == 0
@@ -98,7 +103,7 @@ def test_a_file_is_served_until_sigterm(hf: Holdfast, file: Callable[[str], str]
     assert "holdfast: broken: TypeError: " in err
     assert "holdfast: job 'broken' failed\n  Traceback (most recent call last):\n" in err
     assert by_name.keys() == {"good", "bad", "broken"}, "the other is not served here"
-    assert (by_name["bad"]["last"]["status"], by_name["bad"]["last"]["error"]) == ("error", "exit code 4: oops")
+    assert (failed["status"], failed["error"]) == ("error", "exit code 4: oops")
     assert by_name["good"]["paused"] is True
     assert by_name["broken"]["when"] == "* * * * * * UTC"
 
@@ -130,6 +135,7 @@ def test_what_jobs_says(server: PrivateServer, jobs: Callable[..., Any]) -> None
 LONG = """
 [jobs.long]
 cron = "@yearly"
+on = "big"
 command = ["sh", "-c", "{}"]
 kill_after = "300ms"
 """
@@ -137,7 +143,7 @@ kill_after = "300ms"
 
 def started(hf: Holdfast, path: str, jobs: Callable[..., Any], *options: str) -> Any:
     """A process that serves the file, and runs its job ``long``."""
-    process = hf.popen([*PROGRAM, "schedule", "-v", path, *options])
+    process = hf.popen([*PROGRAM, "schedule", "-v", "--label", "big", path, *options])
     wait_until(lambda: jobs(name_in(path), "--json"))
     jobs(name_in(path), "run", "long")
     return process
@@ -249,6 +255,14 @@ def test_a_server_that_is_not_there(hf_on: Callable[[str], Holdfast], file: Call
     assert (process.returncode, out) == (69, "")
     assert "127.0.0.1:1" in err
     assert "secret" not in err
+
+
+def test_a_coroutine_function_is_for_another_schedule(
+    file: Callable[[str], str], capfd: pytest.CaptureFixture[str], quiet_warnings: None
+) -> None:
+    path = file("[jobs.x]\nevery=1\npython='asyncio:sleep'")
+    assert main(["schedule", "--check", path]) == 64
+    assert f"{path}: jobs.x.python: it is a coroutine function: put it in a holdfast.aio.Schedule" in capfd.readouterr().err
 
 
 def test_an_option_that_makes_no_sense_is_named_with_its_file(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from conformance import test_scripts, test_scripts_while_held, test_trace
+from conformance import test_scripts, test_scripts_of_flight, test_scripts_while_held, test_trace
 from conformance.box import Box
 from conformance.conftest import SERVERS
 from holdfast._servers import private
@@ -75,13 +75,13 @@ def contracts(module: ModuleType) -> dict[str, Any]:
     return {name: test for name, test in tests.items() if "box" in inspect.signature(test).parameters}
 
 
-CONTRACTS = [contracts(module) for module in (test_scripts, test_scripts_while_held, test_trace)]
+CONTRACTS = [contracts(module) for module in (test_scripts, test_scripts_while_held, test_trace, test_scripts_of_flight)]
 for found in CONTRACTS:
     globals().update(found)
 
 
 def test_the_contracts_are_run_here_too() -> None:
-    assert [len(found) > least for found, least in zip(CONTRACTS, (25, 12, 0), strict=True)] == [True] * 3
+    assert [len(found) > least for found, least in zip(CONTRACTS, (25, 12, 0, 12), strict=True)] == [True] * 4
     assert all(globals()[name] is test for found in CONTRACTS for name, test in found.items())
 
 

@@ -11,7 +11,9 @@ import redis
 import holdfast
 from conformance.box import KEYS, LOCK, SCRIPTS, STATE, Box, token
 from conformance.conftest import SERVERS
+from conformance.test_scripts_of_flight import FLIGHT_CASES
 from holdfast._core import mutex, requests
+from holdfast._lua import source
 from holdfast._servers import private
 from live.witness import until
 
@@ -60,6 +62,18 @@ def test_every_key_is_declared(box: Box) -> None:
     with box.watched() as commands:
         box.redis.eval("return redis.call('GET', 'hf:' .. ARGV[1])", 1, "other", "x")
     assert [box.keys_in(command) for command in commands] == [{"hf:x"}], "it would have been seen"
+
+
+@pytest.mark.fault(57)
+def test_every_key_of_single_flight_is_declared(box: Box) -> None:
+    for name, keys, args, prepare in FLIGHT_CASES:
+        box.clear_keys()
+        prepare(box)
+        with box.watched() as commands:
+            box.redis.eval(source(name), len(keys), *keys, *args)
+        touched = {key for command in commands for key in box.keys_in(command)}
+        assert touched
+        assert touched <= set(keys), name
 
 
 def test_what_a_free_lock_costs(box: Box) -> None:

@@ -111,8 +111,11 @@ def inside(client: Any, key: str, ttl: float) -> None:
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", "TimestampLock")
-    who, url, key, ttl, unit, until = sys.argv[1:]
+    who, url, key, ttl, unit, seconds = sys.argv[1:]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    until = time.monotonic() + float(seconds)
     if who == "tasks":
-        asyncio.run(tasks(url, key, float(ttl), int(unit), float(until)))
+        asyncio.run(tasks(url, key, float(ttl), int(unit), until))
     else:
-        crowd(who, url, key, float(ttl), int(unit), float(until))
+        crowd(who, url, key, float(ttl), int(unit), until)

@@ -229,6 +229,18 @@ def test_early(server: PrivateServer, name: str, make: Make, monkeypatch: pytest
 # What goes wrong
 
 
+def test_a_loader_that_hangs_is_replaced(server: PrivateServer, name: str, make: Make) -> None:
+    cache = make(server.url, name, lease=60, max_load=0.1)
+    slow = Slow(1)
+    first = in_thread(cache.get_or_load, "a", slow)
+    assert slow.runs.wait(10)
+    assert cache.get_or_load("a", lambda: 2) == 2
+    slow.ends()
+    assert first.result(10) == 1
+    assert cache.get_or_load("a", never) == 2
+    assert cache.statistics().refused_writes == 1
+
+
 class NotFoundError(LookupError):
     def __init__(self, sku: str) -> None:
         super().__init__(f"no article {sku}")

@@ -79,7 +79,7 @@ def test_each_tick_runs_once_and_costs_one_command_for_each_who_serves(own: Priv
         return "fine"
 
     for _ in range(3):
-        schedule = serving(own.url, job)
+        schedule = serving(own.url, job, overlap="queue")
     until(lambda: len(ran) > 2)
     before, ticks = calls(own), len(ran)
     until(lambda: len(ran) >= ticks + 10)

@@ -126,17 +126,24 @@ def test_a_deployed_one_takes_over_what_ours_has_left(
 
 def contend(server: PrivateServer, key: str, seconds: float, unit: int, ttl: float, crowd: list[str]) -> list[int]:
     """How often each of them has had the lock."""
-    at = str(time.monotonic() + 0.7 + seconds)  # they take their time to start
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), *sys.path])}
     running = [
         subprocess.Popen(
-            [sys.executable, "-m", "live.deployed", who, server.url, key, str(ttl), str(unit), at],
+            [sys.executable, "-m", "live.deployed", who, server.url, key, str(ttl), str(unit), str(seconds)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
         )
         for who in crowd
     ]
+    for process in running:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in running:  # all of them begin when all are there
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
     return [int(process.communicate(timeout=60)[0]) for process in running]
 
 

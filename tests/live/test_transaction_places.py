@@ -11,7 +11,7 @@ import pytest
 import redis
 
 import holdfast
-from holdfast import ConfigError, aio
+from holdfast import ConfigError, ServerError, aio
 from live.clusters import Cluster, cluster
 from live.optimists import KINDS, Optimist, done
 from live.sentinels import Sentinels
@@ -62,6 +62,43 @@ def test_in_the_slot_of_its_keys_wherever_that_is(nodes: Cluster, name: str, kin
         nodes.move_slot(nodes.slot(key))  # before WATCH
         assert await me.run(add_one, key) == "3"
         assert await me.run(add_one, key, client=nodes.url) == b"4"
+        await me.close()
+
+    asyncio.run(asyncio.wait_for(play(), 20))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_slot_that_moves_before_the_first_read_and_a_key_of_another_slot(nodes: Cluster, name: str, kind: str) -> None:
+    """The first is done again; the second never succeeds."""
+    key, more = f"{{{name}:{kind}:2}}:count", f"{{{name}:{kind}:2}}:more"
+    others = ("a", "b", "c")
+    tries = 0
+
+    async def play() -> None:
+        nonlocal tries
+        me = InCluster(kind, nodes)
+
+        async def moving(tx: Any) -> None:
+            nonlocal tries
+            tries += 1
+            if tries % 2:
+                nodes.move_slot(nodes.slot(key))
+            await done(tx.read.get(key) if tries < 3 else tx.watch(more))
+            tx.queue.incr(key)
+
+        async def astray(tx: Any) -> None:
+            nonlocal tries
+            tries += 1
+            for other in others:
+                tx.queue.set(other, 1)
+
+        await me.run(moving, key)
+        await me.run(moving, key)
+        assert tries == 4
+        tries = 0
+        with pytest.raises(ServerError, match=r"refused: .*another slot.*; nothing was carried out"):
+            await me.run(astray, key)
+        assert tries == 1
         await me.close()
 
     asyncio.run(asyncio.wait_for(play(), 20))

@@ -225,10 +225,10 @@ def judge(story: Story) -> None:
 
 def simulate(seed: int) -> Story:
     """One history, judged."""
-    story = draw(seed)
-    world = story.world
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        story = draw(seed)
+        world = story.world
         try:
             if not world.work(EPOCH + HORIZON, STEPS):
                 story.wrong.append(f"still waiting: {[(worker.name, worker.asked) for worker in world.working]}")

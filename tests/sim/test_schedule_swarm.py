@@ -13,7 +13,7 @@ MANY = 20_000
 
 def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
-        ticks = sum(tally.ticks.values())
+        ticks = sum(count for what, count in tally.counts.items() if what.startswith("tick "))
         print(f"\n  {tally.histories} histories, {ticks} ticks; each core {tally.histories / tally.seconds:.0f} a second")
     seeds = "; ".join(f"{what}: python -m holdfast.testing replay schedule:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds

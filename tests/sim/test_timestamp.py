@@ -13,7 +13,7 @@ import pytest
 
 from holdfast._core import timestamp
 from holdfast.testing.ladder import Rung, Scenario, find, survives
-from holdfast.testing.ladder.rungs import CALM, CLOCKS, CRASH, CRASH_OF_THREE, LOST_REPLY, PAUSE
+from holdfast.testing.ladder.rungs import CALM, CLOCKS, CRASH, LOST_REPLY, PAUSE
 from sim import legacy_page
 from sim.fleets import TROUBLE, Fleet, Outcome, simulate
 from sim.timestamps import FALLS, OURS, OURS_BY_SERVER, STARVING
@@ -83,7 +83,6 @@ def test_a_fleet_that_skips_the_time_between_breaks_it() -> None:
         (OURS, LOST_REPLY),
         (OURS_BY_SERVER, CLOCKS),
         (OURS_BY_SERVER, STARVING),
-        pytest.param(OURS, CRASH_OF_THREE, marks=pytest.mark.soak),
     ],
     ids=lambda each: each.name,
 )

@@ -23,6 +23,7 @@ BAD: dict[str, list[Any]] = {
     "wait": [-1, math.nan, True, "5"],
     "beta": [-1, 1001, True, None],
     "lease": [0, 0.01, None, True],
+    "max_load": [0, True, "5"],
     "error_ttl": [0, None, True],
     "busy": ["wait", None, True],
     "down": ["ignore", None],

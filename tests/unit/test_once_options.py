@@ -106,6 +106,20 @@ def test_values_are_never_looked_into() -> None:
     assert once(URL, "{{x}}", keep=60)._named({}).name == "{x}"
 
 
+@BOTH
+def test_a_short_lease_is_warned_of(make: Any) -> None:
+    with pytest.warns(HoldfastWarning, match="ttl=0.5: a lease of less than 2 s") as caught:
+        make(URL, "x", keep=60, ttl=0.5)
+    assert caught[0].filename == __file__
+
+
+@BOTH
+@pytest.mark.parametrize("several", [[URL, URL], (), {"a": URL}], ids=repr)
+def test_several_servers(make: Any, several: object) -> None:
+    with pytest.raises(ConfigError, match="not several"):
+        make(several, "x", keep=60)
+
+
 def test_pickle_only_by_that_word() -> None:
     with pytest.warns(HoldfastWarning, match="can run code"):
         once(URL, "x", keep=60, codec="pickle")

@@ -131,7 +131,7 @@ def test_the_text_says_it_all() -> None:
     for table in (Every(0.5), Cron("0 3 * * *", BERLIN, jitter=60, salt="träge"), Every(7, jitter=1, salt="x")):
         again = from_text(table.text)
         assert (again, str(again), again.after(1e9)) == (table, str(table), table.after(1e9))
-    assert (str(Every(90)), str(Cron("@daily", "UTC"))) == ("every 90 s", "@daily UTC")
+    assert (str(Every(90)), str(Cron("@daily", "UTC", jitter=60))) == ("every 90 s", "@daily UTC + up to 60 s")
     assert Every(30) != Every(30, jitter=1)
     for text in ("", "[]", "{}", '{"cron":3}', '{"every":"x"}', '{"at":1}'):
         with pytest.raises(ConfigError):

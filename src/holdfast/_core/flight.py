@@ -63,7 +63,7 @@ SPAN = 30.0
 """Seconds after which a waiter looks again, at the latest: a lease without an end is none of ours."""
 
 
-class _Charter(Tenure):
+class Charter(Tenure):
     """The lease of a load: given back otherwise than a lock."""
 
     __slots__ = ("site",)
@@ -89,7 +89,7 @@ class Load:
         """What there is meanwhile: a value whose time is over, or nearly."""
         self.waited = grant.attempt.waited
         """Its caller has waited before, for somebody else's load that came to nothing."""
-        self.tenure = _Charter(where, grant)
+        self.tenure = Charter(where, grant)
         self.on_lost: Callable[[Load], object] | None = None
         """Called with this, by the keeper, when the lease is lost: the value will not be stored."""
 

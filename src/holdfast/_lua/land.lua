@@ -30,7 +30,9 @@ local now_ms = math.floor(now / 1000)
 if token == '' then fence = math.max(last + 1, now) end
 local stored = token == '' or not void(floors, floor, fence, tags)
 if stored then
-  local life = math.max(0, math.ceil((now - fence) / 1000)) + ttl + stale
+  -- Nothing of a group of one key is invalidated by tags: its state need not outlive the value.
+  local alone = string.sub(value, -7) == '}:value'
+  local life = alone and 0 or math.max(0, math.ceil((now - fence) / 1000)) + ttl + stale
   local head = '1 ' .. kind .. ' ' .. integer(fence) .. ' ' .. integer(now_ms + ttl) .. ' ' .. ARGV[6] .. ' ' .. ARGV[7] .. tags
   redis.call('SET', value, head .. '\n' .. ARGV[9], 'PX', ttl + stale)
   if stale > 0 then redis.call('SET', fresh, '1', 'PX', ttl) else redis.call('DEL', fresh) end

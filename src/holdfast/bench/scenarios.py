@@ -6,7 +6,20 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from holdfast.bench import capacity, crowd, different, handover, leases, linger, one_lock, quorum, start, uncontended, waiters
+from holdfast.bench import (
+    cache,
+    capacity,
+    crowd,
+    different,
+    handover,
+    leases,
+    linger,
+    one_lock,
+    quorum,
+    start,
+    uncontended,
+    waiters,
+)
 from holdfast.bench.plan import Plan
 from holdfast.bench.report import Result
 
@@ -29,6 +42,7 @@ SCENARIOS = {
     "waiters": Scenario(waiters.measure, "10,000 tasks wait for 100 locks"),
     "leases": Scenario(leases.measure, "100,000 leases held by one process"),
     "quorum": Scenario(quorum.measure, "five servers: a free lock, servers stopped, 20 who want it"),
+    "cache": Scenario(cache.measure, "a hit, being told of a new value, and a crowd that wants one"),
     "start": Scenario(start.measure, "holdfast run x -- true"),
     "capacity": Scenario(capacity.measure, "memory and work on the server"),
 }

@@ -27,6 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--sentinel", action="store_true", help="clients find the server by Sentinels, and ask it whether it is the primary")
     add("--replicas", action="store_true", help="locks are to be acknowledged by replicas (replicas=n)")
     add("--guarded", action="store_true", help="locks have guard=: what the server may have forgotten is waited out")
+    add("--cache", action="store_true", help="there are caches, too")
+    add("--once", action="store_true", help="there is once, too")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--redlock", action="store_true", help="the server is one of several that hold a lock together")
     kind.add_argument("--cluster", action="store_true", help="the server is one of a Cluster: give the line to each of them")
@@ -53,7 +55,11 @@ def main(args: argparse.Namespace) -> int:
         words = _access.rule(
             [
                 "lock",
-                *(name for name in ("redlock", "cluster", "sentinel", "replicas", "guarded", "guard") if getattr(args, name)),
+                *(
+                    name
+                    for name in ("redlock", "cluster", "sentinel", "replicas", "guarded", "guard", "cache", "once")
+                    if getattr(args, name)
+                ),
                 *(["legacy"] if args.timestamp else []),
             ],
             prefix=args.prefix,

@@ -84,6 +84,9 @@ def _of_file(args: argparse.Namespace) -> threads.Schedule:
     for job in plan.jobs:
         if isinstance(job.what, Command) and args.verbose:
             job.what.echo = functools.partial(_echo, job.name)
+        if inspect.iscoroutinefunction(job.what):
+            how = "put it in a holdfast.aio.Schedule, and serve that by module:name"
+            raise ConfigError(f"{args.target}: jobs.{job.name}.python: it is a coroutine function: {how}", parameter="python")
         schedule.add(job.what if args.quiet else told(job.name, job.what), job.when, name=job.name, **job.options)
     return schedule
 
@@ -139,20 +142,6 @@ def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             said = str(error) if isinstance(error, CommandFailed | Cancelled) else f"{type(error).__name__}: {error}"
             how = " | ".join(said.splitlines())
         output.say(f"{name}: {how}, after {time.monotonic() - started:.1f} s")
-
-    if inspect.iscoroutinefunction(function):
-
-        async def told_task(run: Run) -> Any:
-            started = begin(run)
-            try:
-                result = await (function(run=run) if given else function())
-            except BaseException as error:
-                end(started, error)
-                raise
-            end(started)
-            return result
-
-        return told_task
 
     def told_function(run: Run) -> Any:
         started = begin(run)

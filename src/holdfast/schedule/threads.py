@@ -63,7 +63,9 @@ class Schedule(BaseSchedule):
         if threading.current_thread() is threading.main_thread():
             before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
-            service.over.wait()
+            # A second signal may reach another thread of ours; this one, which has to handle it, would sleep on.
+            while not service.over.wait(0.5):
+                pass
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

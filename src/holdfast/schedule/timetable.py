@@ -73,7 +73,13 @@ class Timetable:
             facts |= {"jitter": self.jitter, "salt": self.salt}
         return json.dumps(facts, separators=(",", ":"), ensure_ascii=False)
 
+    def __str__(self) -> str:
+        return self._plain() + (f" + up to {self.jitter:g} s" if self.jitter else "")
+
     def _after(self, t: float) -> float:
+        raise NotImplementedError
+
+    def _plain(self) -> str:
         raise NotImplementedError
 
     def _facts(self) -> Any:
@@ -110,7 +116,7 @@ class Every(Timetable):
     def _facts(self) -> float:
         return self.seconds
 
-    def __str__(self) -> str:
+    def _plain(self) -> str:
         return f"every {self.seconds:g} s"
 
 
@@ -193,7 +199,7 @@ class Cron(Timetable):
     def _facts(self) -> list[str]:
         return [self.expression, self.tz]
 
-    def __str__(self) -> str:
+    def _plain(self) -> str:
         return f"{self.expression} {self.tz}"
 
 

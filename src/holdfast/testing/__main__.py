@@ -32,9 +32,10 @@ def main() -> int:
     parser_swarm.add_argument("--histories", type=int, metavar="N", help="stop after so many histories")
     parser_swarm.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="first seed (default: 0)")
     parser_swarm.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
-    of = parser_swarm.add_mutually_exclusive_group()
-    of.add_argument("--quorum", action="store_const", const="quorum", dest="of", help="a lock on several servers")
-    of.add_argument("--schedule", action="store_const", const="schedule", dest="of", help="jobs that run once per tick")
+    kind = parser_swarm.add_mutually_exclusive_group()
+    kind.add_argument("--quorum", dest="of", action="store_const", const="quorum", help="a lock on several servers")
+    kind.add_argument("--flight", dest="of", action="store_const", const="flight", help="single flight, as of a cache")
+    kind.add_argument("--schedule", dest="of", action="store_const", const="schedule", help="jobs that run once per tick")
     parser_swarm.set_defaults(run=_swarm, of="lock")
 
     parser_explore = commands.add_parser("explore", help="every schedule of a small scenario")
@@ -64,7 +65,7 @@ def main() -> int:
 
 
 def _swarm(args: argparse.Namespace) -> int:
-    from holdfast.testing.campaign import ENOUGH, ENOUGH_OF_SCHEDULES, ENOUGH_OF_SEVERAL, Tally, campaign
+    from holdfast.testing.campaign import LEAST, Tally, campaign
 
     if args.seconds is None and args.histories is None:
         args.seconds = 10.0
@@ -88,14 +89,13 @@ def _swarm(args: argparse.Namespace) -> int:
     _progress("")
     print(rate(tally))
     print(f"seeds from {args.first}; each core {tally.histories / max(1e-9, tally.seconds):.0f} histories a second")
-    print(tally.coverage if args.of != "schedule" else dict(tally.ticks))
-    prefix = f"{args.of}:" if args.of != "lock" else ""
+    print(tally.coverage if args.of in {"lock", "quorum"} else dict(tally.counts))
+    prefix = "" if args.of == "lock" else f"{args.of}:"
     for seed, what in tally.failed[:20]:
         print(f"seed {seed}: {what}\n  python -m holdfast.testing replay {prefix}{seed}")
     if tally.failed:
         _show(f"{prefix}{tally.failed[0][0]}", requests=False)
-    enough = {"lock": ENOUGH, "quorum": ENOUGH_OF_SEVERAL, "schedule": ENOUGH_OF_SCHEDULES}[args.of]
-    missing = tally.missing(enough)
+    missing = tally.missing(LEAST[args.of])
     if missing:
         print(f"INVALID, too little has happened: {', '.join(missing)}")
     return VIOLATED if tally.failed else INVALID if missing else OK
@@ -134,13 +134,14 @@ def _explore(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace) -> int:
+    from holdfast.testing.campaign import SWARMS
     from holdfast.testing.elections import ALL
 
     name, _, choices = args.which.partition(":")
-    seed = args.which.isdigit() or (name in {"quorum", "schedule"} and choices.isdigit())
+    seed = args.which.isdigit() or (name in SWARMS and choices.isdigit())
     if not seed and not (name in ALL and choices.replace(".", "0").isdigit()):
         print(
-            f"{args.which!r} is neither a seed (17, quorum:17, schedule:17) nor a scenario with choices (two-crash:0.0.3.1)",
+            f"{args.which!r} is neither a seed (17, quorum:17, ...) nor a scenario with choices (two-crash:0.0.3.1)",
             file=sys.stderr,
         )
         return INVALID

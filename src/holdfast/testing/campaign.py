@@ -60,6 +60,22 @@ ENOUGH_OF_SEVERAL = {
 }
 """The same, for a lock on several servers."""
 
+ENOUGH_OF_FLIGHTS = {
+    "flight found": 2000,
+    "flight load": 1000,
+    "flight waited": 200,
+    "flight stale": 20,
+    "flight refused land": 100,
+    "flight aborted": 200,
+    "flight voided": 200,
+    "flight died loading": 10,
+    **{f"script {name}": 200 for name in ("look", "land", "abort", "renew")},
+    **{f"script {name}": 50 for name in ("drop", "invalidate")},
+}
+"""The same, for single flight: see `stampede.Case.counts`."""
+
+LEAST = {"lock": ENOUGH, "quorum": ENOUGH_OF_SEVERAL, "flight": ENOUGH_OF_FLIGHTS, "schedule": ENOUGH_OF_SCHEDULES}
+
 
 @dataclass(slots=True)
 class Tally:
@@ -71,10 +87,8 @@ class Tally:
     seconds: float = 0.0
     """Of a processor, added up: other programs that want it too do not count."""
     coverage: Coverage = field(default_factory=Coverage)
-    scripts: Counter[str] = field(default_factory=Counter)
-    """How often each was run."""
-    ticks: Counter[str] = field(default_factory=Counter)
-    """Of schedules, how they have ended."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """What happened in them: "script look", how often it was run, "flight load", "tick ok"."""
     failed: list[tuple[int, str]] = field(default_factory=list)
     """Seeds with what they violate."""
 
@@ -84,20 +98,15 @@ class Tally:
         self.steps += other.steps
         self.seconds += other.seconds
         self.coverage += other.coverage
-        self.scripts += other.scripts
-        self.ticks += other.ticks
+        self.counts += other.counts
         self.failed += other.failed
 
     def missing(self, enough: Mapping[str, int] = ENOUGH) -> list[str]:
         """What has happened too rarely for the verdict to mean anything (R11)."""
         share = min(1.0, self.histories / 1000)
         least = {name: max(1, int(count * share)) for name, count in enough.items()}
-        happened = {f"script {name}": count for name, count in self.scripts.items()}
-        happened |= {f"tick {name}": count for name, count in self.ticks.items()}
-        counted = {name: count for name, count in least.items() if name.startswith(("script ", "tick "))}
-        rare = [
-            f"{name}: {happened.get(name, 0)} of {count}" for name, count in counted.items() if happened.get(name, 0) < count
-        ]
+        counted = {name: count for name, count in least.items() if " " in name and not name.startswith("fault ")}
+        rare = [f"{name}: {self.counts[name]} of {count}" for name, count in counted.items() if self.counts[name] < count]
         return self.coverage.missing({name: count for name, count in least.items() if name not in counted}) + rare
 
 
@@ -111,10 +120,10 @@ def batch(first: int, count: int, of: str = "lock") -> Tally:
         run = simulate(seed, coverage=tally.coverage)
         for server in run.world.servers:
             tally.calls += server.calls
-            tally.scripts += server.asked_for
+            tally.counts.update({f"script {name}": count for name, count in server.asked_for.items()})
         tally.steps += run.world.steps
-        if isinstance(run, schedules.Run):
-            tally.ticks += run.counts
+        if isinstance(run, stampede.Run | schedules.Run):
+            tally.counts += run.counts
         if run.violations:
             tally.failed.append((seed, str(run.violations[0])))
     tally.histories = count

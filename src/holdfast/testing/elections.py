@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast._core.requests import Sleep
 from holdfast.testing.explore import Report, explore
+from holdfast.testing.flights import FLIGHTS, Flight
 from holdfast.testing.judge.rules import Limits
 from holdfast.testing.scenarios import SCENARIOS, Program, Scenario, once
 from holdfast.testing.sim.lock import Lock
@@ -86,5 +87,5 @@ ELECTIONS: dict[str, Election] = {
 UNGUARDED = Election("quorum-unguarded", "the same, but who forgets is declared new at once", HELD, guarded=False, **FORGETS)
 """This breaks: it shows what the guard is for."""
 
-ALL: dict[str, Scenario] = {**SCENARIOS, **ELECTIONS, UNGUARDED.name: UNGUARDED}
+ALL: dict[str, Scenario | Flight] = {**SCENARIOS, **ELECTIONS, UNGUARDED.name: UNGUARDED, **FLIGHTS}
 """All scenarios there are, by name."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from holdfast.testing import checkers
 from holdfast.testing.checkers import Limits, Violation
@@ -30,6 +31,9 @@ Build = Callable[[], Stepwise]
 
 Settle = Callable[[Stepwise], None]
 """Ends a history whose workers have all ended: lets the leases run out, and writes down what is left."""
+
+Judge = Callable[[list[Event]], list[Violation]]
+"""Says what is wrong in a history, where that is not about locks."""
 
 
 @dataclass(slots=True)
@@ -66,6 +70,7 @@ def explore(
     stop_at: int = 1,
     broad: bool = False,
     progress: Callable[[Report], None] | None = None,
+    judge: Judge | None = None,
 ) -> Report:
     """Search until all is covered, ``most`` schedules were run, or ``stop_at`` violations were found. ``broad``: try first what
     differs early, instead of what differs late."""
@@ -73,7 +78,15 @@ def explore(
     seen: set[int] = set()
     todo: list[list[int]] = [[]]
     while todo and report.schedules < most and len(report.found) < stop_at:
-        _schedule(build, settle, limits, choices=todo.pop(0 if broad else -1), todo=todo, seen=seen, report=report)
+        _schedule(
+            build,
+            settle,
+            judge or partial(checkers.check, limits=limits),
+            choices=todo.pop(0 if broad else -1),
+            todo=todo,
+            seen=seen,
+            report=report,
+        )
         if progress is not None and report.schedules % 200 == 0:
             progress(report)
     report.states = len(seen)
@@ -84,7 +97,7 @@ def explore(
 def _schedule(
     build: Build,
     settle: Settle,
-    limits: Limits,
+    judge: Judge,
     *,
     choices: list[int],
     todo: list[list[int]],
@@ -124,12 +137,14 @@ def _schedule(
     finally:
         world.close()
     report.deepest = max(report.deepest, len(choices))
-    found += checkers.check(world.history, limits=limits)
+    found += judge(world.history)
     if found:
         report.found.append(Found(choices, found, world.history))
 
 
-def replay(build: Build, settle: Settle, choices: list[int], limits: Limits = LIMITS) -> tuple[list[Event], list[Violation]]:
+def replay(
+    build: Build, settle: Settle, choices: list[int], limits: Limits = LIMITS, *, judge: Judge | None = None
+) -> tuple[list[Event], list[Violation]]:
     """The history of one schedule, judged. It may end before the scenario does: a search stops where it has been before."""
     world = build()
     found: list[Violation] = []
@@ -146,4 +161,4 @@ def replay(build: Build, settle: Settle, choices: list[int], limits: Limits = LI
         found.append(Violation("R0", f"it raises {error!r}"))
     finally:
         world.close()
-    return world.history, found + checkers.check(world.history, limits=limits)
+    return world.history, found + (judge or partial(checkers.check, limits=limits))(world.history)

@@ -299,9 +299,9 @@ class Case:
 
     def counts(self) -> Counter[str]:
         """What happened, and how often."""
-        counts = Counter(event.kind for event in self.history if event.attempt)
+        counts = Counter(event.kind for event in self.history if event.attempt or event.kind == "voided")
         counts["stale"] = sum(end.note == "stale" for _, end in self.ends("found"))
-        counts["refused"] = sum(event.kind == "landed" and event.note == "refused" for event in self.history)
+        counts["refused land"] = sum(event.kind == "landed" and event.note == "refused" for event in self.history)
         counts["waited"] = sum(
             end.at - lookup.want.at > 3 * self.profile.latency + 0.5 * self.profile.lease for lookup, end in self.ends("found")
         )
@@ -309,7 +309,7 @@ class Case:
             any(event.kind == "crashed" and event.at == lookup.over for event in self.history)
             for lookup, _ in self.ends("load")
         )
-        return counts
+        return Counter({f"flight {what}": count for what, count in counts.items()})
 
 
 def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
@@ -360,7 +360,7 @@ def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
     bound = 0.1 + 40 * profile.latency if case.calm else 1.1 * profile.lease + 8.0
     for lookup in case.lookups.values():
         since = lookup.want.at
-        until = lookup.end.at if lookup.end is not None else lookup.over
+        until = lookup.end.at if lookup.end is not None else min(lookup.over, case.history[-1].at)
         for loading, _ in sorted(case.ends("load"), key=lambda each: each[0].want.at):
             if loading is lookup or loading.over < since:
                 continue

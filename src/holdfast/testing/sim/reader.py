@@ -7,10 +7,7 @@ users of a cache do. The kinds of events: ``want`` and what came of it (``found`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
 from holdfast._core import flight
 from holdfast._core.flight import Found, Load, Loading, Site, Wish
@@ -58,7 +55,9 @@ class Reader:
         load: Load | None = None
         try:
             with worker.operation():
-                self._note("want", lookup, fence=wish.early, until=wish.stale, note=f"{wish}")
+                self._note(
+                    "want", lookup, fence=wish.early, until=wish.stale, note="" if wish.wait is None else f"for {wish.wait:g} s"
+                )
                 result = await flight.look(self.source.site, wish)
                 load = result if isinstance(result, Load) else None
             self._looked(lookup, result)
@@ -106,29 +105,33 @@ class Reader:
         until = worker.process.world.now + source.ttl
         self._note("land", lookup, fence=load.fence, version=version, until=until)
         with worker.operation():
-            landing = flight.land(
+            stored = await flight.land(
                 load, "v", b"%d" % version, ttl=source.ttl, stale=source.stale, tags=(source.tag,), cost=takes
             )
-            stored = await landing
         self._note("landed", lookup, fence=load.fence, version=version, note="" if stored else "refused", until=until)
 
     async def write(self, how: str) -> None:
         """Write a new version to the source, and see that no older one is found from then on."""
-        source, site = self.source, self.source.site
-        source.version += 1
-        version = source.version
-        operations: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
-            "drop": partial(flight.drop, site),
-            "tag": partial(flight.invalidate, site, ("other", source.tag)),
-            "all": partial(flight.invalidate, site),
-            "store": partial(flight.store, site, "v", b"%d" % version, ttl=source.ttl, stale=source.stale, tags=(source.tag,)),
-        }
+        self.source.version += 1
+        version = self.source.version
         self._note("void", version=version, note=how)
         try:
             with self.worker.operation():
-                await operations[how]()
+                await self._invalidate(how, version)
         except Cancelled:
             return
         except (WireError, flight.KeyConflict):
             return
         self._note("voided", version=version, note=how)
+
+    async def _invalidate(self, how: str, version: int) -> None:
+        source, site = self.source, self.source.site
+        match how:
+            case "drop":
+                await flight.drop(site)
+            case "tag":
+                await flight.invalidate(site, ("other", source.tag))
+            case "all":
+                await flight.invalidate(site)
+            case _:
+                await flight.store(site, "v", b"%d" % version, ttl=source.ttl, stale=source.stale, tags=(source.tag,))

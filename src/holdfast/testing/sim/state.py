@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Grant, Spec
 from holdfast._core.ballot import Ballot, Candidate, Count, Heard, Horizon, Panel, Renewals, Taken, Yes
+from holdfast._core.flight import Charter, Load, Site
 from holdfast._core.gate import KEEPER, Gate, Lead
+from holdfast._core.hearing import Listener
 from holdfast._core.node import GiveBack, Node
 from holdfast._core.renewing import Tenure, nobody
 from holdfast._core.requests import Answer
@@ -28,6 +30,7 @@ from holdfast.testing.keyspace import Status
 from holdfast.testing.sim.lock import Lease, Lock
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.quorum import Company, QuorumLease, QuorumLock
+from holdfast.testing.sim.reader import Reader, Source
 from holdfast.testing.sim.voter import Round, Voter
 from holdfast.testing.sim.wire import End
 from holdfast.testing.sim.worker import Slot, Ticket, Worker
@@ -262,6 +265,15 @@ class Fingerprint:
         self._put(grant.last - grant.fence)
         self._attributes(grant, ("fence", "taken", "deadline", "claim", "queued", "tenure"))
 
+    def _load(self, load: Load) -> None:
+        self._tenure(load.tenure)
+        self._attributes(load, ("fence", "record"))
+
+    def _listener(self, listener: Listener) -> None:
+        self._text(listener.hope)
+        self._put(bool(listener.hints))
+        self.add(listener.slot)
+
     def _candidate(self, candidate: Candidate) -> None:
         self._attempt(candidate)
         self._attributes(candidate, ("horizon", "hope", "voted", "seen"))
@@ -341,6 +353,10 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Lead: Fingerprint._lead,  # noqa: SLF001
     Slot: lambda fingerprint, slot: fingerprint.add(slot.outcomes),
     Lease: Fingerprint._lease,  # noqa: SLF001
+    Charter: Fingerprint._tenure,  # noqa: SLF001
+    Load: Fingerprint._load,  # noqa: SLF001
+    Listener: Fingerprint._listener,  # noqa: SLF001
+    Source: lambda fingerprint, source: fingerprint._put(source.version),  # noqa: SLF001
     Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
     Status: Fingerprint._bytes,  # noqa: SLF001
     Candidate: Fingerprint._candidate,  # noqa: SLF001
@@ -355,4 +371,4 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     QuorumLease: Fingerprint._lease,  # noqa: SLF001
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
 }
-same_in_all_states(type, FunctionType, Lock, QuorumLock, Company, Spec, Panel, Process, Worker, Voter, End, Gate)
+same_in_all_states(type, FunctionType, Lock, QuorumLock, Company, Spec, Site, Reader, Panel, Process, Worker, Voter, End, Gate)

@@ -1,0 +1,291 @@
+"""What the scripts of single flight do, on every server: who loads, what is stored, what is void, who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from conformance.box import Box, token
+from holdfast._core import flight
+from holdfast._core.site import ABORT, DROP, INVALIDATE, LAND, LOOK
+from holdfast._lua import Script
+
+A, B, C = (token(process) for process in "abc")
+SITE = flight.site("hf:cache:", "c", "x", lease=5.0)
+LOAD, STATE, FLOORS = (key.decode() for key in SITE.spec.keys)
+VALUE, FRESH, FLOOR, WAITERS = (key.decode() for key in (SITE.value, SITE.fresh, SITE.floor, SITE.waiters))
+LEASE = 5000
+
+
+def run(box: Box, script: Script[Any], keys: tuple[str, ...], *args: object) -> Any:
+    return box.redis.eval(script.body, len(keys), *keys, *args)
+
+
+def look(box: Box, who: str, hope: str = "", stale: int = 0, early: int = 0, lease: int = LEASE) -> Any:
+    return run(box, LOOK, (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), who, lease, hope, stale, early)
+
+
+def land(
+    box: Box,
+    who: str,
+    fence: int,
+    data: bytes = b"data",
+    *,
+    ttl: int = 60_000,
+    stale: int = 0,
+    cost: int = 1,
+    tags: str = " t u",
+) -> Any:
+    keys = (VALUE, FRESH, LOAD, STATE, FLOORS, FLOOR, WAITERS)
+    return run(box, LAND, keys, who, fence, "release", "v", ttl, stale, cost, tags, data)
+
+
+def abort(box: Box, who: str, how: str = "release") -> Any:
+    return run(box, ABORT, (LOAD, STATE, FLOORS, WAITERS), who, how)
+
+
+def drop(box: Box) -> Any:
+    return run(box, DROP, (VALUE, FRESH, LOAD, STATE, WAITERS))
+
+
+def invalidate(box: Box, *tags: str) -> Any:
+    return run(box, INVALIDATE, (STATE, FLOORS, FLOOR), *tags)
+
+
+def granted(answer: Any) -> int:
+    assert answer[0] == 3
+    return int(answer[1])
+
+
+def hope(process: str) -> str:
+    return f"{process * 12}.hope"
+
+
+def test_one_loads_and_all_others_find_what_it_stored(box: Box) -> None:
+    box.listen("b", "c")
+    fence = granted(look(box, A))
+    assert look(box, A) == [3, fence, b"", 0], "the same again for the same request"
+    what, remaining, since, process = look(box, B, hope("b"))
+    assert (what, process) == (0, b"a" * 12)
+    assert 0 < remaining <= LEASE
+    assert 0 <= since < 5000
+    assert look(box, C, hope("c"))[0] == 0
+    assert land(box, A, fence, b"one\ntwo") == [1, fence]
+    assert land(box, A, fence, b"one\ntwo") == [1, fence], "the same again for the same request"
+    assert [box.heard(process) for process in "bc"] == [[f"3 {hope('b')}"], [f"3 {hope('c')}"]]
+    what, value, left = look(box, B)
+    assert (what, value.partition(b"\n")[2]) == (1, b"one\ntwo")
+    assert value.split(b" ")[:3] == [b"1", b"v", str(fence).encode()]
+    assert 59_000 < left <= 60_000
+    assert look(box, "", lease=0)[0] == 1, "who would not load finds it, too"
+    assert not box.redis.exists(LOAD, WAITERS, FRESH)
+    assert "of:" + LOAD not in box.redis.hgetall(STATE)
+
+
+def test_who_is_not_to_load_changes_nothing(box: Box) -> None:
+    assert look(box, "", lease=0) == [4]
+    assert box.dump() == {}
+
+
+def test_a_load_that_fails_leaves_it_to_the_next(box: Box) -> None:
+    box.listen("b")
+    fence = granted(look(box, A))
+    look(box, B, hope("b"))
+    assert abort(box, B) == 0, "not his"
+    assert abort(box, A) == 1
+    assert box.heard("b") == [f"3 {hope('b')}"]
+    assert granted(look(box, B)) > fence
+    assert abort(box, A) == 0
+    assert land(box, A, fence) == [0]
+
+
+def test_a_token_that_was_buried_gets_nothing(box: Box) -> None:
+    assert abort(box, A, "bury") == 0
+    assert look(box, A) == [-1]
+    assert not box.redis.exists(LOAD)
+
+
+def test_what_was_being_loaded_when_the_value_was_deleted_is_not_stored(box: Box) -> None:
+    box.listen("b")
+    fence = granted(look(box, A))
+    look(box, B, hope("b"))
+    assert drop(box) == 0
+    assert box.heard("b") == [f"3 {hope('b')}"]
+    assert land(box, A, fence) == [0]
+    newer = granted(look(box, B))
+    assert land(box, A, fence) == [0]
+    assert land(box, B, newer) == [1, newer]
+    assert drop(box) == 1
+    assert look(box, "", lease=0) == [4]
+
+
+def test_a_late_copy_of_a_request_does_not_help_what_was_loaded_before(box: Box) -> None:
+    fence = granted(look(box, A))
+    drop(box)
+    assert granted(look(box, A)) > fence
+    assert land(box, A, fence) == [0], "under the fence of the first"
+
+
+@pytest.mark.parametrize("tag", ["t", "u", ""])
+def test_an_invalidation_makes_void_what_was_begun_before(box: Box, tag: str) -> None:
+    box.listen("b")
+    fence = granted(look(box, A))
+    assert land(box, A, fence) == [1, fence]
+    invalidate(box, "other")
+    assert look(box, "", lease=0)[0] == 1
+    (mark,) = invalidate(box, "another", tag)
+    assert mark >= fence
+    assert look(box, "", lease=0, stale=1000) == [4]
+    before = granted(look(box, A))
+    look(box, B, hope("b"))
+    invalidate(box, tag)
+    assert land(box, A, before) == [-1]
+    assert box.heard("b") == [f"3 {hope('b')}"]
+    after = granted(look(box, B))
+    assert after > before
+    assert land(box, B, after) == [1, after]
+    assert look(box, "", lease=0)[0] == 1
+    box.redis.delete(FLOORS)  # thrown away by a server whose memory is short
+    assert look(box, "", lease=0)[0] == 1
+    box.redis.set(FLOOR, after, px=1000)
+    assert look(box, "", lease=0) == [4]
+
+
+def test_floors_that_nothing_is_below_are_forgotten(box: Box) -> None:
+    land(box, "", 0)
+    old = box.now_us() - 3_600_000_000
+    box.redis.zadd(FLOORS, {f"old{number}": old for number in range(110)})
+    invalidate(box, "t")
+    assert box.redis.zcard(FLOORS) == 2
+    assert box.now_us() - 700_000_000 < box.redis.zscore(FLOORS, "") < box.now_us() - 500_000_000
+    assert look(box, "", lease=0) == [4]
+
+
+def test_what_is_stored_without_a_load_ends_one(box: Box) -> None:
+    box.listen("b")
+    fence = granted(look(box, A))
+    look(box, B, hope("b"))
+    what, newer = land(box, "", 0, b"set")
+    assert (what, newer > fence) == (1, True)
+    assert box.heard("b") == [f"3 {hope('b')}"]
+    assert land(box, A, fence) == [0]
+    assert look(box, B)[1].endswith(b"set")
+    invalidate(box, "t")
+    assert land(box, "", 0, b"again")[0] == 1
+    assert look(box, B)[0] == 1
+
+
+def test_a_stale_value_does_for_all_but_who_loads(box: Box) -> None:
+    land(box, "", 0, b"old", ttl=1, stale=60_000)
+    while box.redis.exists(FRESH):
+        pass
+    assert look(box, "", lease=0) == [4], "who takes none"
+    what, value, left = look(box, "", lease=0, stale=50_000)
+    assert (what, value.endswith(b"old"), -5000 < left <= 0) == (2, True, True)
+    what, _, value, left = look(box, A, stale=50_000)
+    assert (what, value.endswith(b"old"), -5000 < left <= 0) == (3, True, True)
+    assert look(box, B, stale=50_000)[0] == 2
+    assert look(box, C)[0] == 0
+    assert look(box, A)[2] == b""
+
+
+def test_who_is_early_loads_and_all_others_find_it_fresh(box: Box) -> None:
+    land(box, "", 0, cost=100_000)  # 100 ms
+    assert look(box, A, early=500_000)[0] == 1, "50 s of the minute are to be left"
+    what, _, value, left = look(box, A, early=700_000)
+    assert (what, value[:1], left > 0) == (3, b"1", True)
+    assert look(box, B, early=700_000)[0] == 1
+
+
+def test_who_waits_is_listed_for_a_while(box: Box) -> None:
+    look(box, A)
+    for number in range(3):
+        look(box, B, f"{'b' * 12}.{number}")
+    assert box.redis.zcard(WAITERS) == 3
+    assert LEASE < box.redis.pttl(WAITERS) <= LEASE + 2000
+    box.redis.zadd(WAITERS, {f"{'b' * 12}.0": 1})
+    look(box, B, f"{'b' * 12}.1")
+    assert box.redis.zcard(WAITERS) == 2
+
+
+def test_something_else_under_a_key_is_left_alone(box: Box) -> None:
+    for key in (VALUE, LOAD, STATE):
+        box.clear_keys()
+        box.redis.rpush(key, "theirs")
+        before = box.dump()
+        assert look(box, A) == [-2, key.encode(), b"list"]
+        assert land(box, "", 0) == [-2, key.encode(), b"list"]
+        if key == STATE:
+            assert invalidate(box, "t") == [-2, key.encode(), b"list"]
+        assert box.dump() == before
+    box.clear_keys()
+    box.redis.set(VALUE, "2 another format", px=1000)
+    assert look(box, A) == [-3, b"2"]
+    box.redis.hset(STATE, mapping={"v": "2"})
+    box.redis.expire(STATE, 60)
+    assert land(box, "", 0) == [-3, b"2"]
+    box.redis.delete(VALUE)
+    assert look(box, A) == [-3, b"2"]
+
+
+def test_when_memory_is_full_a_load_can_be_ended(box: Box) -> None:
+    box.listen("b")
+    fence = granted(look(box, A))
+    look(box, B, hope("b"))
+    full(box, 1)
+    try:
+        with pytest.raises(redis.ResponseError, match=r"OOM|maxmemory"):
+            land(box, A, fence)
+        assert abort(box, A) == 1
+        assert box.heard("b") == [f"3 {hope('b')}"]
+        assert drop(box) == 0
+    finally:
+        full(box, 0)
+
+
+def full(box: Box, limit: int) -> None:
+    if hasattr(box, "keyspace"):
+        box.keyspace.full = bool(limit)
+    else:
+        box.redis.config_set("maxmemory", limit)
+
+
+def _waited_for(box: Box) -> None:
+    look(box, A)
+    look(box, B, hope("b"))
+
+
+def _stale(box: Box) -> None:
+    land(box, "", 0, ttl=1, stale=60_000)
+    invalidate(box, "other")
+    while box.redis.exists(FRESH):
+        pass
+
+
+def _void(box: Box) -> None:
+    _waited_for(box)
+    invalidate(box, "t")
+    box.redis.hset(STATE, "of:" + LOAD, 1)
+
+
+LOOKING, LANDING = (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), (VALUE, FRESH, LOAD, STATE, FLOORS, FLOOR, WAITERS)
+STORED = ("", 0, "bury", "v", 1000, 1000, 1, " t", b"data")
+
+FLIGHT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
+    ("look", LOOKING, (A, LEASE, "", 0, 0), Box.clear_keys),
+    ("look", LOOKING, (A, LEASE, "", 0, 0), lambda box: look(box, A)),
+    ("look", LOOKING, (B, LEASE, hope("b"), 0, 0), _waited_for),
+    ("look", LOOKING, (B, LEASE, "", 1000, 1000), _stale),
+    ("look", LOOKING, (B, LEASE, "", 0, 0), lambda box: box.redis.rpush(VALUE, "theirs")),
+    ("land", LANDING, STORED, _waited_for),
+    ("land", LANDING, (A, 1, *STORED[2:]), _void),
+    ("abort", (LOAD, STATE, FLOORS, WAITERS), (A, "bury"), _waited_for),
+    ("drop", (VALUE, FRESH, LOAD, STATE, WAITERS), (), _waited_for),
+    ("invalidate", (STATE, FLOORS, FLOOR), ("t", ""), lambda box: land(box, "", 0)),
+    ("invalidate", (STATE, FLOORS, FLOOR), ("t",), lambda box: box.redis.zadd(FLOORS, dict.fromkeys(map(str, range(110)), 1))),
+    ("renew", (LOAD, STATE, FLOORS), (A, LEASE, 1), lambda box: (invalidate(box, "t"), look(box, A))),
+]
+"""Each script in situations in which it does all that it may do: its name, keys, arguments, and what was before."""

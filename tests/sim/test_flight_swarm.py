@@ -1,0 +1,56 @@
+"""Single flight: seeds, each with its own faults, and every schedule of something small."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing import stampede
+from holdfast.testing.campaign import ENOUGH_OF_FLIGHTS, Tally, campaign
+from holdfast.testing.flights import FLIGHTS
+
+HISTORIES, SECONDS = 1500, 20.0
+MANY = 50_000
+LONG = {"flight-late"}
+
+
+def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n  {tally.histories} histories, {tally.calls} script calls, {tally.counts['flight load']} loads")
+    seeds = "; ".join(f"{what}: python -m holdfast.testing replay flight:{seed}" for seed, what in tally.failed[:5])
+    assert tally.failed == [], seeds
+    assert tally.missing(ENOUGH_OF_FLIGHTS) == [], "too little has happened (R11)"
+
+
+def test_a_thousand_stampedes(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(histories=HISTORIES, seconds=SECONDS, of="flight")
+    assert tally.histories >= 1000
+    judge(tally, capsys)
+
+
+@pytest.mark.soak
+def test_many_stampedes(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(first=1_000_000, histories=MANY, of="flight")
+    assert tally.histories == MANY
+    judge(tally, capsys)
+
+
+def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
+    for seed in range(20):
+        shown = stampede.simulate(seed, trace=True).history
+        unseen = [event for event in shown if event.kind not in {"sent", "served", "answered"}]
+        assert stampede.simulate(seed).history == unseen
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in FLIGHTS])
+def test_every_schedule(name: str) -> None:
+    report = FLIGHTS[name].explore()
+    choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
+    assert report.found == [], f"python -m holdfast.testing replay {name}:{choices}"
+    assert report.covered
+    assert report.ended > 1
+
+
+def test_a_schedule_can_be_replayed() -> None:
+    history, violations = FLIGHTS["flight-drop"].replay([0] * 20)
+    assert violations == []
+    assert {"want", "load", "void", "voided"} <= {event.kind for event in history}
