@@ -33,12 +33,6 @@ CLAIMING = (
         "a claim that is sent again does not find what it was given",
     ),
     _serve(
-        "late-claim-obeyed",
-        " or number <= tonumber(known[1] or 0) then",
-        " then",
-        "a late copy of a request is carried out, and what it is given nobody knows of",
-    ),
-    _serve(
         "run-beside-a-run",
         "  local ready = free and scheduled and",
         "  free = free or 0\n  local ready = scheduled and",
@@ -115,13 +109,6 @@ SERVING = (
         "        if self.stopping or answer.came >= grant.deadline:\n",
         "        if self.stopping:\n",
         "a run is begun although its lease is over when the answer comes",
-    ),
-    _core(
-        "queue-left-alone",
-        "book",
-        "                self._hungry[seat.name] = None\n",
-        "                pass\n",
-        "what waits to be run is forgotten by a process that had no room for it",
     ),
 )
 
