@@ -94,20 +94,6 @@ class BaseLock(Generic[L]):
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a lock cannot be pickled: another process makes its own, with the same key ({self._text!r})")
 
-    def _acquire_wait(self, blocking: bool, timeout: float) -> float | None:
-        """The wait that threading.Lock's arguments mean, with its errors; -1 is this object's own ``wait``."""
-        if not blocking:
-            if timeout != -1:
-                raise ValueError("can't specify a timeout for a non-blocking call")
-            return 0.0
-        if timeout == -1:
-            return self._wait
-        if timeout < 0:
-            raise ValueError("timeout value must be a non-negative number")
-        if timeout > threading.TIMEOUT_MAX:
-            raise OverflowError("timeout value is too large")
-        return checked_wait(timeout)
-
     def _not_held(self) -> NotHeld:
         return NotHeld(f"lock {self._text!r} is not held by this object", name=self._text, key=self._text)
 
