@@ -15,7 +15,7 @@ from holdfast._drive.clock import clock as local_clock
 from holdfast._drive.clock import wall
 from holdfast._drive.process import Process
 from holdfast._face import MIN_TTL, checked_wait, of_the_user, seconds
-from holdfast._lease import BaseLease
+from holdfast._lease import BaseLease, Entered, Owned
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld
 from holdfast.legacy._migrating import Both
 
@@ -30,7 +30,7 @@ PAGE = "docs/legacy.md"
 _warned = threading.Event()
 
 
-class Lasting(Protocol):
+class Lasting(Owned, Protocol):
     """A lease of either kind."""
 
     def _is_over(self) -> bool: ...
@@ -74,8 +74,7 @@ class BaseLock(Generic[L]):
         self._wait = checked_wait(wait)
         self._text = key.decode(errors="backslashreplace")
         self._current: L | None = None
-        self._entered: dict[int, list[L]] = {}
-        """The leases whose ``with`` is not left yet, by the thread or task that entered it."""
+        self._entered: Entered[L] = Entered()
 
     @property
     def key(self) -> str:
@@ -99,22 +98,20 @@ class BaseLock(Generic[L]):
 
     def _enter(self, owner: int, lease: L) -> L:
         self._current = lease
-        self._entered.setdefault(owner, []).append(lease)
+        self._entered.push(owner, lease)
         return lease
 
-    def _innermost(self, owner: int) -> L:
-        """Where ``with`` was entered elsewhere, as by a fixture that is torn down in another task, the last one entered."""
-        if not self._entered:
-            raise RuntimeError("the end of a with statement that was never entered")
-        owner = owner if owner in self._entered else next(reversed(self._entered))
-        lease = self._entered[owner].pop()
-        if not self._entered[owner]:
-            del self._entered[owner]
+    def _left(self, owner: int) -> L:
+        """The lease of the ``with`` that ends."""
+        lease = self._entered.innermost(owner)
+        self._entered.remove(lease)
         return lease
 
 
 class BaseStampLease:
     """Facts of one acquisition of a timestamp lock, for both faces."""
+
+    _owner = 0
 
     def __init__(self, process: Process, stamp: Stamp, hold: Hold) -> None:
         self._process = process
@@ -195,6 +192,8 @@ _TAKEN = (
 
 class BaseMigratingLease(Generic[New, Old]):
     """Facts of one acquisition of both locks, for both faces."""
+
+    _owner = 0
 
     def __init__(self, both: Both[New, Old]) -> None:
         self._both = both

@@ -90,7 +90,7 @@ class Base(BaseLock[L]):
         """Give back the lease of this ``async with``, and no other. LeaseLost is raised if the body succeeded, else noted on
         its exception; a server that cannot be reached is a warning."""
         try:
-            await self._innermost(id(asyncio.current_task())).release()
+            await self._left(id(asyncio.current_task())).release()
         except NotHeld:
             pass  # given back inside the body, or taken by the process that forked this one
         except LeaseLost as lost:
