@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+import holdfast
 from holdfast._servers.process import PrivateServer
 from holdfast.cli import main
 
@@ -71,3 +74,22 @@ def test_the_rights_for_timestamp_locks(capsys: pytest.CaptureFixture[str]) -> N
     assert words >= {"~lock.*", "+setnx", "+get", "+getset", "+del", "+time"}
     assert not words & {"~{lock.*}:state:raw"}
     assert not set(printed(capsys)) & {"+setnx", "+getset"}
+
+
+def test_the_rights_for_scheduled_jobs_serve_them(
+    capsys: pytest.CaptureFixture[str], server: PrivateServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    admin: Any = client
+    admin.execute_command(*printed(capsys, "--user", "jobs", "--schedule", "--url", server.url))
+    url = f"redis://jobs:PASSWORD@127.0.0.1:{server.port}"
+    (tmp_path / "url").write_text(url)
+    try:
+        schedule = holdfast.Schedule(url, "rights")
+        ran = threading.Event()
+        schedule.every(0.1)(ran.set)
+        with schedule:
+            assert ran.wait(10)
+        assert main(["jobs", "--schedule", "rights", "--url-file", str(tmp_path / "url")]) == 0
+    finally:
+        holdfast.close()
+        admin.acl_deluser("jobs")
