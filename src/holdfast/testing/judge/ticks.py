@@ -64,11 +64,7 @@ class Served:
 def judge(case: Served) -> list[Violation]:
     """All that is violated."""
     case.stretches = _stretches(case)
-    return [
-        violation
-        for rule in (s1_once, s2_exclusion, s3_fences, s4_none_forgotten, s5_written, s6_prompt)
-        for violation in rule(case)
-    ]
+    return [violation for rule in RULES for violation in rule(case)]
 
 
 def _stretches(case: Served) -> dict[str, list[Stretch]]:
