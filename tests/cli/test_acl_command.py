@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-import holdfast
+from holdfast import _access
 from holdfast._servers.process import PrivateServer
-from holdfast.cli import main
+from holdfast.cli import acl, main
 
 
 def printed(capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
@@ -69,27 +67,13 @@ def test_bad_usage(capfd: pytest.CaptureFixture[str], options: tuple[str, ...]) 
     assert capfd.readouterr().err.count("\n") == 1
 
 
+def test_there_is_an_option_for_each_feature(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {"lock", "legacy", *acl.FEATURES} == set(_access.FEATURES)
+    assert set(printed(capsys, "--schedule")) >= {"~hf:schedule:{*", "+zrange"}
+
+
 def test_the_rights_for_timestamp_locks(capsys: pytest.CaptureFixture[str]) -> None:
     words = set(printed(capsys, "--timestamp", "lock.*"))
     assert words >= {"~lock.*", "+setnx", "+get", "+getset", "+del", "+time"}
     assert not words & {"~{lock.*}:state:raw"}
     assert not set(printed(capsys)) & {"+setnx", "+getset"}
-
-
-def test_the_rights_for_scheduled_jobs_serve_them(
-    capsys: pytest.CaptureFixture[str], server: PrivateServer, client: redis.Redis, tmp_path: Path
-) -> None:
-    admin: Any = client
-    admin.execute_command(*printed(capsys, "--user", "jobs", "--schedule", "--url", server.url))
-    url = f"redis://jobs:PASSWORD@127.0.0.1:{server.port}"
-    (tmp_path / "url").write_text(url)
-    try:
-        schedule = holdfast.Schedule(url, "rights")
-        ran = threading.Event()
-        schedule.every(0.1)(ran.set)
-        with schedule:
-            assert ran.wait(10)
-        assert main(["jobs", "--schedule", "rights", "--url-file", str(tmp_path / "url")]) == 0
-    finally:
-        holdfast.close()
-        admin.acl_deluser("jobs")
