@@ -16,7 +16,7 @@ from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, answer_within
 from holdfast._core.flight import Load, Loading, Record, Site, Wish
 from holdfast._core.names import start
-from holdfast._core.requests import WireError
+from holdfast._core.requests import Refused, WireError
 from holdfast._drive.process import Process, describe
 from holdfast._functions import refuse_generator
 from holdfast._template import Filled, fields_of
@@ -286,9 +286,14 @@ class BaseOnce:
         try:
             kept = await flight.land(load, kind, data, ttl=self._keep)
         except WireError as error:
+            refused = isinstance(error, Refused) and not error.transient
+            what = (
+                "what came of it is not stored: it may"
+                if refused
+                else ("nobody knows whether what came of it is stored: if that does not succeed before its lease ends, it may")
+            )
             warnings.warn(
-                f"{told(error, job.what, **job.facts)}; the function has run, and nobody knows whether what came of it is "
-                "stored: if that does not succeed before its lease ends, it may run again",
+                f"{told(error, job.what, **job.facts)}; the function has run, and {what} run again",
                 HoldfastWarning,
                 _face.of_the_user(),
             )

@@ -105,8 +105,7 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
 
     def __call__(self, function: Callable[P, T]) -> Function[P, T]:
         """Decorate a function. Raises ConfigError if the key cannot be filled from its arguments, or it can have no result."""
-        if is_async(function):
-            raise ConfigError(f"{named(function)} is a coroutine function: use holdfast.aio.once", parameter="function")
+        _refuse_coroutine(function)
         filled = self._filled(function)
 
         def run(*args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
@@ -126,6 +125,7 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
     def run(self, function: Callable[[], T], /, **fields: object) -> Outcome[T]:
         """Call ``function`` without arguments, unless it ran before; ``fields`` fill the key. Raises InProgress, LeaseLost,
         ServerError."""
+        _refuse_coroutine(function)
         return self._run(self._named(fields), function)
 
     def forget(self, **fields: object) -> bool:
@@ -171,3 +171,9 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
             raise _once.refuse(job, error) from error
         assert not isinstance(found, flight.Absent)
         return driver, found
+
+
+def _refuse_coroutine(function: Callable[..., object]) -> None:
+    """It would only be made, not run; and that would be remembered as a result that cannot be stored."""
+    if is_async(function):
+        raise ConfigError(f"{named(function)} is a coroutine function: use holdfast.aio.once", parameter="function")

@@ -523,6 +523,32 @@ def test_a_result_is_stored_when_the_server_is_back_in_time(new_server: NewServe
 
 
 @pytest.mark.parametrize("face", FACES)
+def test_a_result_that_is_refused_for_a_moment_is_stored_after_it(new_server: NewServer, face: str) -> None:
+    """As by a primary that is being demoted; one that is refused for good frees the key."""
+    server, work = new_server(), Count()
+    look: Any = redis.Redis.from_url(server.url)
+
+    def demoted() -> int:
+        look.replicaof("127.0.0.1", 1)
+        return work()
+
+    def full() -> int:
+        look.config_set("maxmemory", 1)
+        return work()
+
+    job = Face(face, server.url, "{key}", keep=60, busy="wait", wait=20)
+    with pytest.warns(HoldfastWarning, match="nobody knows whether what came of it is stored"):
+        job.run(demoted, key="a")
+    look.replicaof("NO", "ONE")
+    assert job.run(work, key="a").how == "replayed"
+    with pytest.warns(HoldfastWarning, match="what came of it is not stored: it may run again"):
+        job.run(full, key="b")
+    look.config_set("maxmemory", 0)
+    assert job.run(work, key="b").how == "ran"
+    look.close()
+
+
+@pytest.mark.parametrize("face", FACES)
 def test_a_server_that_is_away_before_and_after(new_server: NewServer, face: str) -> None:
     mortal, work = new_server(), Count()
 

@@ -312,12 +312,11 @@ async def land(
             answer = await _ask(load.site, landing, now)
             await _over(load)
             return bool(answer.value)
-    except (NotSent, Unknown):
-        await _over(load)  # and not given back: it has been loaded, and may be stored yet
-        await Send(landing, tenure.deadline)
-        raise
-    except BaseException:
-        await _over(load, leave=True)
+    except BaseException as error:
+        hope = isinstance(error, NotSent | Unknown) or (isinstance(error, Refused) and error.transient)
+        await _over(load, leave=not hope)
+        if hope:  # it has been loaded, and may be stored yet
+            await Send(landing, tenure.deadline)
         raise
     await _over(load, leave=True)
     return False
