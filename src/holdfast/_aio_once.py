@@ -92,7 +92,7 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, "once")
-        self._caller = AioCaller(_once.one_place(client))
+        self._caller = AioCaller(client)
         super().__init__(
             template,
             keep=keep,

@@ -69,6 +69,21 @@ def checked_wait(wait: object) -> float | None:
     return None if wait is None or wait == math.inf else seconds(wait, "wait", 0, threading.TIMEOUT_MAX)
 
 
+def acquire_wait(own: float | None, blocking: bool, timeout: float) -> float | None:
+    """The wait that threading.Lock's arguments mean, with its errors; without arguments, the object's ``own``."""
+    if not blocking:
+        if timeout != -1:
+            raise ValueError("can't specify a timeout for a non-blocking call")
+        return 0.0
+    if timeout == -1:
+        return own
+    if timeout < 0:
+        raise ValueError("timeout value must be a non-negative number")
+    if timeout > threading.TIMEOUT_MAX:
+        raise OverflowError("timeout value is too large")
+    return checked_wait(timeout)
+
+
 def refuse_mistaken(mistaken: dict[str, Any], cls: str) -> None:
     """Explain ``timeout=``, which is the lease in redis-py and the wait in threading; refuse any other unknown option."""
     if "timeout" in mistaken:
@@ -246,20 +261,6 @@ class BaseLock:
             f"a lock cannot be pickled: another process makes its own, with the same name ({self.name!r}); to hand over one "
             "that is held, let the receiver wait for it"
         )
-
-    def _acquire_wait(self, blocking: bool, timeout: float) -> float | None:
-        """The wait that threading.Lock's arguments mean, with its errors; -1 is this object's own ``wait``."""
-        if not blocking:
-            if timeout != -1:
-                raise ValueError("can't specify a timeout for a non-blocking call")
-            return 0.0
-        if timeout == -1:
-            return self._wait
-        if timeout < 0:
-            raise ValueError("timeout value must be a non-negative number")
-        if timeout > threading.TIMEOUT_MAX:
-            raise OverflowError("timeout value is too large")
-        return checked_wait(timeout)
 
     def _busy(self, busy: Busy, holder: bytes | None, waited: float) -> LockTimeout:
         paused = busy.process == PAUSED

@@ -288,7 +288,14 @@ def disown(attempt: Attempt, lease: BaseLease | None) -> None:
             lease._forget()  # noqa: SLF001
 
 
-L = TypeVar("L", bound=BaseLease)
+class Owned(Protocol):
+    """A lease of whatever kind."""
+
+    _owner: int
+    """Thread or task that took it."""
+
+
+L = TypeVar("L", bound=Owned)
 
 
 class Entered(Generic[L]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
@@ -291,13 +291,6 @@ class BaseOnce:
         if kept is False:
             load.tenure.lost = load.lost or "it was forgotten meanwhile, or its time ran out"
         return kept
-
-
-def one_place(client: object) -> object:
-    """The client, if it is one. Raises ConfigError."""
-    if isinstance(client, list | tuple | Mapping):
-        raise ConfigError("once works on one server, or on a Cluster: give one client or URL, not several", parameter="client")
-    return client
 
 
 def refuse(job: Job, error: WireError | KeyConflict) -> HoldfastError:

@@ -88,7 +88,7 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, "once")
-        self._caller = Caller(_once.one_place(client))
+        self._caller = Caller(client)
         super().__init__(
             template,
             keep=keep,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NoReturn
 
 from holdfast._face import checked_wait, whole_number
-from holdfast._wire.client import check_face, resolve
+from holdfast._wire.client import check_face, one_place, resolve
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.slots import slot_of
 from holdfast.errors import ConfigError
@@ -40,8 +40,7 @@ def raw(key: str | bytes) -> bytes:
 
 def server_of(client: Any, face: Literal["sync", "asyncio"]) -> Endpoint | None:
     """The server, if it is not the client itself that carries the commands. Raises ConfigError."""
-    if isinstance(client, list | tuple | dict):
-        raise ConfigError("client: a transaction is on one server, or in one slot of a Cluster", parameter="client")
+    one_place(client)
     if isinstance(getattr(client, "url", client), str) or hasattr(client, "nodes_manager"):
         return resolve(client, face)
     check_face(client, face)

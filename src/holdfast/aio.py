@@ -220,7 +220,7 @@ class Lock(_face.BaseLock):
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
-        wait = self._wait if blocking and timeout == -1 else self._acquire_wait(blocking, timeout)
+        wait = self._wait if blocking and timeout == -1 else _face.acquire_wait(self._wait, blocking, timeout)
         if self._cluster is not None:
             await self._locate(self._cluster)
         driver = self._driver()

@@ -4,7 +4,7 @@
 -- RETURNS  {now (us), answer, ...}; an answer is {1, revision, last tick (us), what it was before if that was something else, or ''}
 --          {-2, key, type} {-3, version} {-4, message}: not ours, nothing was done to it
 -- SINCE    Redis 5
--- MODEL    none: the simulator runs it
+-- MODEL    models/schedule.pml
 -- INCLUDE  _grant
 -- INCLUDE  _state
 -- INCLUDE  _queue

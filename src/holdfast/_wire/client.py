@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from holdfast._log import logger
@@ -124,14 +125,20 @@ def check_face(client: object, face: Literal["sync", "asyncio"]) -> None:
         )
 
 
-def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:
-    """The server meant by ``client`` (a client, a URL, or something that has one, as a server of `holdfast.testing`), for a
-    lock of the given face."""
-    if isinstance(client, list | tuple | dict):
+def one_place(client: object) -> None:
+    """Refuse several servers, for whatever is no `holdfast.Redlock`. Raises ConfigError."""
+    if isinstance(client, list | tuple | Mapping):
         raise ConfigError(
-            "client: a lock over several servers is a holdfast.Redlock; there is no strict order over several (FairLock)",
+            "client: one is needed here, or a URL; not several: a lock over several servers is a holdfast.Redlock, and nothing "
+            "else goes by several (a Cluster is one client)",
             parameter="client",
         )
+
+
+def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:
+    """The server meant by ``client`` (a client, a URL, or something that has one, as a server of `holdfast.testing`), for the
+    given face. Raises ConfigError."""
+    one_place(client)
     url = getattr(client, "url", client)
     if isinstance(url, str):
         return from_url(url)

@@ -14,6 +14,9 @@ from holdfast._wire.url import from_url
 from holdfast.cli import output
 from holdfast.errors import ConfigError
 
+FEATURES = ("redlock", "cluster", "sentinel", "replicas", "guarded", "guard", "cache", "once")
+"""Those that have an option of their own name."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -55,11 +58,7 @@ def main(args: argparse.Namespace) -> int:
         words = _access.rule(
             [
                 "lock",
-                *(
-                    name
-                    for name in ("redlock", "cluster", "sentinel", "replicas", "guarded", "guard", "cache", "once")
-                    if getattr(args, name)
-                ),
+                *(name for name in FEATURES if getattr(args, name)),
                 *(["legacy"] if args.timestamp else []),
             ],
             prefix=args.prefix,

@@ -21,7 +21,8 @@ from holdfast._core import timestamp
 from holdfast._core.timestamp import Hold, Stamp
 from holdfast._drive.clock import clock as local_clock
 from holdfast._drive.process import current
-from holdfast._face import refuse_mistaken
+from holdfast._face import acquire_wait, refuse_mistaken
+from holdfast._later import later
 from holdfast.errors import HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from holdfast.legacy import _migrating, _shared
 from holdfast.legacy._migrating import Both, at_once
@@ -30,13 +31,7 @@ from holdfast.legacy._shared import BaseLock, BaseMigratingLease, BaseStampLease
 __all__ = ["Migrating", "MigratingLease", "TimestampLease", "TimestampLock"]
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name):
-        if name != "aio":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import importlib  # here: threads need no event loop
-
-        return importlib.import_module("holdfast.legacy.aio")
+    __getattr__ = later(globals(), {"aio": "holdfast.legacy.aio"})  # threads need no event loop
 
 
 class TimestampLease(BaseStampLease):
@@ -84,7 +79,7 @@ class Base(BaseLock[L]):
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
         try:
-            self._current = self._take(self._acquire_wait(blocking, timeout))
+            self._current = self._take(acquire_wait(self._wait, blocking, timeout))
         except LockTimeout:
             return False
         return True
@@ -104,7 +99,7 @@ class Base(BaseLock[L]):
         """Give back the lease of this ``with``, and no other. LeaseLost is raised if the body succeeded, else noted on
         its exception; a server that cannot be reached is a warning."""
         try:
-            self._innermost(threading.get_ident()).release()
+            self._left(threading.get_ident()).release()
         except NotHeld:
             pass  # given back inside the body, or taken by the process that forked this one
         except LeaseLost as lost:

@@ -15,7 +15,7 @@ from holdfast._drive.clock import clock as local_clock
 from holdfast._drive.clock import wall
 from holdfast._drive.process import Process
 from holdfast._face import MIN_TTL, checked_wait, of_the_user, seconds
-from holdfast._lease import BaseLease
+from holdfast._lease import BaseLease, Entered, Owned
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld
 from holdfast.legacy._migrating import Both
 
@@ -30,7 +30,7 @@ PAGE = "docs/legacy.md"
 _warned = threading.Event()
 
 
-class Lasting(Protocol):
+class Lasting(Owned, Protocol):
     """A lease of either kind."""
 
     def _is_over(self) -> bool: ...
@@ -74,8 +74,7 @@ class BaseLock(Generic[L]):
         self._wait = checked_wait(wait)
         self._text = key.decode(errors="backslashreplace")
         self._current: L | None = None
-        self._entered: dict[int, list[L]] = {}
-        """The leases whose ``with`` is not left yet, by the thread or task that entered it."""
+        self._entered: Entered[L] = Entered()
 
     @property
     def key(self) -> str:
@@ -94,41 +93,25 @@ class BaseLock(Generic[L]):
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a lock cannot be pickled: another process makes its own, with the same key ({self._text!r})")
 
-    def _acquire_wait(self, blocking: bool, timeout: float) -> float | None:
-        """The wait that threading.Lock's arguments mean, with its errors; -1 is this object's own ``wait``."""
-        if not blocking:
-            if timeout != -1:
-                raise ValueError("can't specify a timeout for a non-blocking call")
-            return 0.0
-        if timeout == -1:
-            return self._wait
-        if timeout < 0:
-            raise ValueError("timeout value must be a non-negative number")
-        if timeout > threading.TIMEOUT_MAX:
-            raise OverflowError("timeout value is too large")
-        return checked_wait(timeout)
-
     def _not_held(self) -> NotHeld:
         return NotHeld(f"lock {self._text!r} is not held by this object", name=self._text, key=self._text)
 
     def _enter(self, owner: int, lease: L) -> L:
         self._current = lease
-        self._entered.setdefault(owner, []).append(lease)
+        self._entered.push(owner, lease)
         return lease
 
-    def _innermost(self, owner: int) -> L:
-        """Where ``with`` was entered elsewhere, as by a fixture that is torn down in another task, the last one entered."""
-        if not self._entered:
-            raise RuntimeError("the end of a with statement that was never entered")
-        owner = owner if owner in self._entered else next(reversed(self._entered))
-        lease = self._entered[owner].pop()
-        if not self._entered[owner]:
-            del self._entered[owner]
+    def _left(self, owner: int) -> L:
+        """The lease of the ``with`` that ends."""
+        lease = self._entered.innermost(owner)
+        self._entered.remove(lease)
         return lease
 
 
 class BaseStampLease:
     """Facts of one acquisition of a timestamp lock, for both faces."""
+
+    _owner = 0
 
     def __init__(self, process: Process, stamp: Stamp, hold: Hold) -> None:
         self._process = process
@@ -209,6 +192,8 @@ _TAKEN = (
 
 class BaseMigratingLease(Generic[New, Old]):
     """Facts of one acquisition of both locks, for both faces."""
+
+    _owner = 0
 
     def __init__(self, both: Both[New, Old]) -> None:
         self._both = both

@@ -14,7 +14,7 @@ from holdfast._core import timestamp
 from holdfast._core.timestamp import Hold, Stamp
 from holdfast._drive.clock import clock as local_clock
 from holdfast._drive.process import current
-from holdfast._face import refuse_mistaken
+from holdfast._face import acquire_wait, refuse_mistaken
 from holdfast.errors import HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from holdfast.legacy import _migrating, _shared
 from holdfast.legacy._migrating import Both
@@ -68,7 +68,7 @@ class Base(BaseLock[L]):
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
         try:
-            self._current = await self._take(self._acquire_wait(blocking, timeout))
+            self._current = await self._take(acquire_wait(self._wait, blocking, timeout))
         except LockTimeout:
             return False
         return True
@@ -90,7 +90,7 @@ class Base(BaseLock[L]):
         """Give back the lease of this ``async with``, and no other. LeaseLost is raised if the body succeeded, else noted on
         its exception; a server that cannot be reached is a warning."""
         try:
-            await self._innermost(id(asyncio.current_task())).release()
+            await self._left(id(asyncio.current_task())).release()
         except NotHeld:
             pass  # given back inside the body, or taken by the process that forked this one
         except LeaseLost as lost:
