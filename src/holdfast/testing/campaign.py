@@ -61,7 +61,10 @@ ENOUGH_FLIGHTS = {
 }
 """The same, for single flight: see `stampede.Case.counts`."""
 
-LEAST = {"lock": ENOUGH, "quorum": ENOUGH_OF_SEVERAL, "flight": ENOUGH_FLIGHTS}
+
+def enough(of: str) -> Mapping[str, int]:
+    """What has to happen in a swarm."""
+    return {"lock": ENOUGH, "quorum": ENOUGH_OF_SEVERAL, "flight": ENOUGH_FLIGHTS}[of]
 
 
 @dataclass(slots=True)
