@@ -370,8 +370,16 @@ def _landing(where: Site, token: tuple[str, int, str], cargo: _Cargo) -> Run[int
 
 async def store(where: Site, kind: str, data: bytes, *, ttl: float, stale: float = 0.0, tags: Iterable[str] = ()) -> int:
     """Store a value, whatever there is; what is being loaded cannot land any more. The fence of the value. Raises WireError."""
-    call = _landing(where, ("", 0, "release"), _Cargo(kind, data, ttl, stale, tags))
-    return int((await _ask(call, await Now())).value)
+    attempt = Attempt(where.spec, await Draw())
+    call = _landing(where, (attempt.token, 0, "release"), _Cargo(kind, data, ttl, stale, tags))
+    try:
+        answer = await _ask(call, await Now(), attempt)
+        if attempt.doubt:  # a copy of the request may come later, and would store it again over something newer
+            await _ask(_abortion(where, attempt.token, bury=True, timeout=where.spec.timeout), await Now())
+    except BaseException:
+        await _give_up(where, attempt)
+        raise
+    return int(answer.value)
 
 
 async def drop(where: Site) -> bool:
