@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -18,6 +17,7 @@ from holdfast._core.attempt import Attempt, answer_within
 from holdfast._core.flight import Load, Loading, Record, Site, Wish
 from holdfast._core.requests import WireError
 from holdfast._drive.process import Process, describe
+from holdfast._functions import refuse_generator
 from holdfast._template import Filled, fields_of
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, InProgress, LeaseLost, NotHeld
 
@@ -187,11 +187,7 @@ class BaseOnce:
 
     def _filled(self, function: Callable[..., object]) -> Filled:
         """What fills the key from the arguments of a function. Raises ConfigError where that cannot be done."""
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError(
-                f"{function.__qualname__} is a generator: it would run after the call, and has no result to be kept",
-                parameter="function",
-            )
+        refuse_generator(function, "it would run after the call, and has no result to be kept")
         return Filled(function, self._template)
 
     def _named(self, fields: dict[str, object]) -> Job:
