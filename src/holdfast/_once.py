@@ -15,6 +15,7 @@ from holdfast._core import flight
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, answer_within
 from holdfast._core.flight import Load, Loading, Record, Site, Wish
+from holdfast._core.names import start
 from holdfast._core.requests import WireError
 from holdfast._drive.process import Process, describe
 from holdfast._functions import refuse_generator
@@ -175,7 +176,8 @@ class BaseOnce:
         self._timeout = min(self._caller.timeout, answer_within(self._ttl))
         self._remember = codecs.exception_types(remember, "remember")
         self._codec = codecs.find(codec)
-        self._job(template)  # refuses a bad key, and a bad prefix, now and not at the first call
+        start(prefix)
+        self._job(template)  # refuses a bad key now, and not at the first call
 
     def __repr__(self) -> str:
         return f"<holdfast once {self._template!r} on {self._caller.address}>"

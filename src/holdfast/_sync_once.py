@@ -65,7 +65,7 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         ttl: seconds of the lease of the one that runs, renewed meanwhile.
         max_hold: seconds after which the renewal stops, so that a function that hangs does not keep the key for ever.
         remember: types of exceptions that are results: later calls get them raised again.
-        codec: how results are stored: "json", "str", "bytes", "msgpack", or an object with dumps and loads.
+        codec: how results become bytes: as for `Cache`.
         prefix: start of the keys on the server.
 
     Raises:
