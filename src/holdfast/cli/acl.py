@@ -14,6 +14,9 @@ from holdfast._wire.url import from_url
 from holdfast.cli import output
 from holdfast.errors import ConfigError
 
+FEATURES = ("redlock", "cluster", "sentinel", "replicas", "guarded", "guard", "cache", "once", "schedule")
+"""Those of `_access` that are options: all but locks, and what `--timestamp` names."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -29,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--guarded", action="store_true", help="locks have guard=: what the server may have forgotten is waited out")
     add("--cache", action="store_true", help="there are caches, too")
     add("--once", action="store_true", help="there is once, too")
+    add("--schedule", action="store_true", help="there are schedules, too")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--redlock", action="store_true", help="the server is one of several that hold a lock together")
     kind.add_argument("--cluster", action="store_true", help="the server is one of a Cluster: give the line to each of them")
@@ -55,11 +59,7 @@ def main(args: argparse.Namespace) -> int:
         words = _access.rule(
             [
                 "lock",
-                *(
-                    name
-                    for name in ("redlock", "cluster", "sentinel", "replicas", "guarded", "guard", "cache", "once")
-                    if getattr(args, name)
-                ),
+                *(name for name in FEATURES if getattr(args, name)),
                 *(["legacy"] if args.timestamp else []),
             ],
             prefix=args.prefix,
