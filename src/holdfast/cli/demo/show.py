@@ -59,5 +59,5 @@ def play(
 
 
 def _stop(name: str, error: Exception, code: int) -> int:
-    output.say(f"{name}: {' | '.join(str(error).splitlines())}")
+    output.say(f"{name}: {output.one_line(str(error))}")
     return code
