@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, Never, ParamSpec, TypeVar
 
 from holdfast import _face
 from holdfast._cache import BaseCache
-from holdfast._cache_options import UNSET, Unset
+from holdfast._cache_options import UNSET, Unset, checked_tags
 from holdfast._caller import AioCaller
 from holdfast._core.flight import Site
 from holdfast._memoized import BaseMemoized
@@ -168,7 +168,7 @@ class Cache(BaseCache):
         which take the arguments that it takes. Options and errors are those of `get_or_load`.
         """
         how = self._options(ttl, stale, (), wait=wait, busy=busy, default=default)
-        templates = self._templates(template, tags)
+        templates = (template, *checked_tags(tags))
 
         def decorate(function: Callable[P, Awaitable[T]]) -> Memoized[P, T]:
             return Memoized(self, function, templates, how)
@@ -178,6 +178,9 @@ class Cache(BaseCache):
     async def _do(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
         answer: T = await self._caller.run(operation, site.value, self._about(site.spec.name))
         return answer
+
+    async def _read(self, site: Site) -> Any:
+        return await self._caller.ask(site.reading, site.value)
 
     async def _call(self, function: Callable[[], Any]) -> Any:
         result = function()

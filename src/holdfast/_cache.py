@@ -28,7 +28,7 @@ from holdfast._cache_options import (
 )
 from holdfast._core import flight
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.flight import Found, Load, Loading, Record, Site, Wish
+from holdfast._core.flight import Absent, Found, Load, Loading, Record, Site, Wish
 from holdfast._core.requests import Command, WireError
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current, describe
@@ -139,10 +139,6 @@ class BaseCache:
             default,
         )
 
-    @staticmethod
-    def _templates(template: str, tags: Iterable[str]) -> tuple[str, ...]:
-        return template, *checked_tags(tags)
-
     def _find(self, key: str | bytes) -> Site:
         if not key:
             raise ConfigError("key must not be empty", parameter="key")
@@ -159,6 +155,10 @@ class BaseCache:
         """Have the server do something about a key. Raises ServerError, KeyConflict."""
         raise NotImplementedError
 
+    async def _read(self, site: Site) -> Any:
+        """What `Site.reading` shows. Raises WireError."""
+        raise NotImplementedError
+
     async def _call(self, function: Callable[[], Any]) -> Any:
         """Call a function of the user's."""
         raise NotImplementedError
@@ -170,10 +170,13 @@ class BaseCache:
         if _running.get():
             self._refuse_own(site, key)
         early = int(-self._beta * math.log(1.0 - random.random())) if self._beta else 0  # noqa: S311 (no secret)
-        wish = Wish(how.wait, how.stale, early) if early else _wish(how.wait, how.stale)
+        answer: Found | Load | Loading | Absent | None
         try:
             for _ in range(2):
-                answer = await self._ask(flight.look(site, wish), site)
+                answer = None if early else await self._glance(site)
+                if answer is None:
+                    wish = Wish(how.wait, how.stale, early, glance=False)
+                    answer = await self._ask(flight.look(site, wish), site)
                 if type(answer) is not Found:
                     break
                 try:
@@ -224,8 +227,7 @@ class BaseCache:
         await self._insist(flight.invalidate(self._all), self._all)
 
     async def _delete(self, key: str | bytes) -> bool:
-        site = self._site(key)
-        return await self._insist(flight.drop(site), site)
+        return await self._insist(flight.drop(self._site(key)), self._site(key))
 
     def _given(self, found: Found) -> Any:
         """The value that was found; an exception that was remembered is raised. Raises Undecodable."""
@@ -368,6 +370,17 @@ class BaseCache:
             outage.ends()
         return answer
 
+    async def _glance(self, site: Site) -> Found | None:
+        """A fresh value, if that is seen at first glance. If anything is not as it should be, whoever looks finds that out."""
+        if self._outage.error is None:
+            try:
+                record = flight.fresh(await self._read(site))
+            except WireError:
+                return None
+            if record is not None:
+                return Found(record, stale=False)
+        return None
+
     async def _insist(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
         """Ask the server, whatever is known about it: what is to be void must not be kept."""
         try:
@@ -378,10 +391,6 @@ class BaseCache:
 
     def _in_the_way(self, conflict: KeyConflict) -> ConfigError:
         return ConfigError(f"cache {self._name!r} cannot be used: {conflict}; nothing was changed", parameter="name")
-
-
-_wish = functools.lru_cache(256)(Wish)
-"""Most calls want the same."""
 
 
 async def _record(process: str) -> bytes | None:

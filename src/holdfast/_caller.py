@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast._core.requests import Refused, WireError
+from holdfast._core.requests import Call, Refused, WireError
 from holdfast._drive.process import current
 from holdfast._wire.client import resolve
 from holdfast.errors import ServerError
@@ -44,6 +44,10 @@ class Caller:
         finally:
             operation.close()  # where it has not begun
 
+    def ask(self, call: Call, key: bytes) -> Any:
+        """The answer to one call about ``key``, with no operation around it: it is asked all the time. Raises WireError."""
+        return self.driver(key).call(call).value
+
     def driver(self, key: bytes) -> sync.Driver:
         """For operations about ``key``. Raises WireError."""
         cluster = self._endpoint.cluster
@@ -66,7 +70,10 @@ class AioCaller:
     """The same for asyncio: in whatever event loop it is used."""
 
     def __init__(self, client: object) -> None:
+        from holdfast._drive.aio import driver_for  # here: those who use threads only do without asyncio
+
         self._endpoint = resolve(client, "asyncio")
+        self._driver_for = driver_for
 
     @property
     def timeout(self) -> float:
@@ -87,13 +94,17 @@ class AioCaller:
         finally:
             operation.close()
 
+    async def ask(self, call: Call, key: bytes) -> Any:
+        """The answer to one call about ``key``, with no operation around it: it is asked all the time. Raises WireError."""
+        endpoint = self._endpoint
+        driver = self._driver_for(current(), endpoint) if endpoint.cluster is None else await self.driver(key)
+        return (await driver.call(call)).value
+
     async def driver(self, key: bytes) -> aio.Driver:
         """For operations about ``key``. Raises WireError."""
-        from holdfast._drive.aio import driver_for
-
         cluster: Any = self._endpoint.cluster
         if cluster is None:
-            return driver_for(current(), self._endpoint)
+            return self._driver_for(current(), self._endpoint)
         from holdfast._drive.aioshards import ShardDriver
         from holdfast._wire.slots import slot_of
 
@@ -102,7 +113,7 @@ class AioCaller:
 
             await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, self.timeout)
         shard: Endpoint = cluster.shard(slot_of(key))
-        return driver_for(current(), shard, ShardDriver)
+        return self._driver_for(current(), shard, ShardDriver)
 
 
 def told(error: WireError, what: str, key: str, **facts: Any) -> ServerError:

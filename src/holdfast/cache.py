@@ -8,7 +8,7 @@ from typing import Any, Literal, Never, ParamSpec, TypeVar
 
 from holdfast import _face
 from holdfast._cache import BaseCache
-from holdfast._cache_options import UNSET, Statistics, Unset
+from holdfast._cache_options import UNSET, Statistics, Unset, checked_tags
 from holdfast._caller import Caller
 from holdfast._core.flight import Site
 from holdfast._memoized import BaseMemoized
@@ -170,7 +170,7 @@ class Cache(BaseCache):
         which take the arguments that it takes. Options and errors are those of `get_or_load`.
         """
         how = self._options(ttl, stale, (), wait=wait, busy=busy, default=default)
-        templates = self._templates(template, tags)
+        templates = (template, *checked_tags(tags))
 
         def decorate(function: Callable[P, T]) -> Memoized[P, T]:
             return Memoized(self, function, templates, how)
@@ -187,6 +187,9 @@ class Cache(BaseCache):
     async def _do(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
         answer: T = self._caller.run(operation, site.value, self._about(site.spec.name))
         return answer
+
+    async def _read(self, site: Site) -> Any:
+        return self._caller.ask(site.reading, site.value)
 
     async def _call(self, function: Callable[[], Any]) -> Any:
         result = function()

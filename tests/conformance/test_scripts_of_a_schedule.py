@@ -47,7 +47,7 @@ class Schedule:
         return self.box.now_us() if self.box is not None else self.memory.now
 
     def register(self, definition: str = "d", when: str = "w") -> Any:
-        _, answer = self.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), "job", definition, when)
+        _, answer = self.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), 1, "job", definition, when)
         _, self.rev, last, before = answer
         self.start = self.start or last
         return last, before
@@ -225,7 +225,7 @@ def test_what_belongs_to_others_is_left_alone(schedule: Schedule) -> None:
     schedule.command("SET", JOB.job, "data", "EX", 60)
     assert schedule.serve() == [-2, JOB.job, b"string"]
     assert schedule.run(ORDER, (*ALL, KEYS.jobs, JOB.job, JOB.log), "run", "id", "job") == [-2, JOB.job, b"string"]
-    assert schedule.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), "job", "d", "w")[1] == [-2, JOB.job, b"string"]
+    assert schedule.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), 1, "job", "d", "w")[1] == [-2, JOB.job, b"string"]
 
 
 def test_who_serves_is_told_of_orders(box: Box) -> None:
@@ -275,8 +275,8 @@ _ORDERED = _names(*ALL, KEYS.jobs, JOB.job, JOB.log)
 _HEAD = (token("b", 9), 9, 10**15, 30_000, "host")
 _END = (0, T1, "ok", "text")
 CASES: list[tuple[Script[Any], tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
-    (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), ("job", "d", "w"), Box.clear_keys),
-    (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), ("job", "e", "w"), _prepared),
+    (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), (1, "job", "d", "w"), Box.clear_keys),
+    (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), (1, "job", "e", "w"), _prepared),
     (SERVE, _SERVING, (*_HEAD, 1, 0, QUEUE.policy, *_END, "", "", "", ""), partial(_prepared, queued=True)),
     (SERVE, _SERVING, (*_HEAD, 1, 0, AGAIN.policy, "", "", "", "", "", "", "", T2), partial(_prepared, crashed=True)),
     (SERVE, _SERVING, (*_HEAD, 1, 0, AGAIN.policy, "", "", "", "", "", "", "", T2), lambda box: box.redis.set(JOB.job, "x", 9)),

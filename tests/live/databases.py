@@ -1,6 +1,6 @@
 """Databases for the tests of the cache. They count the queries themselves: a real MariaDB or MySQL, and SQLite.
 
-``price`` has the article A1 at 100 cents. A query for it takes `QUERY` seconds.
+``price`` has the article A1 at 100 cents. A query for it takes ``query`` seconds.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ PLACES = "/usr/sbin:/usr/local/sbin:/usr/libexec"
 class Sqlite:
     """A file. Whatever is asked is counted in the same statement."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, query: float = QUERY) -> None:
+        self.path, self.query = path, query
 
     def set_up(self) -> None:
         with closing(self._connect()) as connection:
@@ -39,7 +39,7 @@ class Sqlite:
         """The query."""
         with closing(self._connect()) as connection:
             found = connection.execute("UPDATE price SET asked = asked + 1 WHERE sku = ? RETURNING cents", (sku,)).fetchone()
-        time.sleep(QUERY)
+        time.sleep(self.query)
         return int(found[0])
 
     def change(self, cents: int) -> None:
@@ -60,8 +60,8 @@ class Sqlite:
 class MariaDB:
     """A server, by its socket."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, query: float = QUERY) -> None:
+        self.path, self.query = path, query
 
     def set_up(self) -> None:
         with closing(self._connect("")) as connection, connection.cursor() as cursor:
@@ -72,7 +72,7 @@ class MariaDB:
     def cents(self, sku: str = "A1") -> int:
         """The query."""
         with closing(self._connect()) as connection, connection.cursor() as cursor:
-            cursor.execute("SELECT cents, SLEEP(%s) FROM price WHERE sku = %s", (QUERY, sku))
+            cursor.execute("SELECT cents, SLEEP(%s) FROM price WHERE sku = %s", (self.query, sku))
             return int(cursor.fetchall()[0][0])
 
     def change(self, cents: int) -> None:
@@ -92,7 +92,7 @@ class MariaDB:
 
 Database = MariaDB | Sqlite
 
-DATABASES: dict[str, Callable[[str], Database]] = {"MariaDB": MariaDB, "Sqlite": Sqlite}
+DATABASES: dict[str, Callable[[str, float], Database]] = {"MariaDB": MariaDB, "Sqlite": Sqlite}
 """By the names of their types."""
 
 

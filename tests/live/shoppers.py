@@ -50,7 +50,7 @@ class Shoppers:
 
     def begin(self, callers: int, name: str, database: Database, *, naive: bool = False, **options: Any) -> None:
         assert self.process.stdin is not None
-        order = [callers, name, type(database).__name__, database.path, naive, options]
+        order = [callers, name, type(database).__name__, database.path, database.query, naive, options]
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
 
@@ -121,8 +121,8 @@ def _main(face: str, url: str) -> None:
     client = redis.Redis.from_url(url)
     with asyncio.Runner() as runner:
 
-        def shop(callers: int, name: str, kind: str, path: str, naive: bool, options: dict[str, Any]) -> None:
-            database = DATABASES[kind](path)
+        def shop(callers: int, name: str, kind: str, path: str, query: float, naive: bool, options: dict[str, Any]) -> None:
+            database = DATABASES[kind](path, query)
             cache: Any = None
             if naive:
                 got = _threads(callers, lambda: _naive(client, name, database.cents))

@@ -404,6 +404,17 @@ def test_a_server_that_is_away_is_done_without(
     assert until(lambda: cache.get_or_load("a", lambda: 3) and cache.get("a")) == 3
 
 
+def test_a_connection_that_was_closed_is_no_outage(new_server: NewServer, name: str, make: Make) -> None:
+    server = new_server()
+    cache = make(server.url, name)
+    cache.set("a", 1)
+    for _ in range(3):
+        with redis.Redis.from_url(server.url) as look:
+            look.client_kill_filter(_type="normal", skipme=True)
+        assert cache.get_or_load("a", never) == 1
+    assert cache.statistics().uncached == 0
+
+
 def test_a_server_that_says_nothing_is_waited_for_once(new_server: NewServer, name: str, make: Make) -> None:
     server = new_server()
     cache = make(server.url, name)

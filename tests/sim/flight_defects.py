@@ -90,7 +90,7 @@ LOOKING = (
     _core(
         "glance-finds-the-stale",
         "flight",
-        '(fresh is None and kept != b"0") or ',
+        '(mark is None and kept != b"0") or ',
         "",
         "the plain command finds a stale value, and calls it fresh",
     ),
@@ -141,9 +141,16 @@ TELLING = (
     _core(
         "waits-beyond-the-lease",
         "flight",
-        "until = min(attempt.until, answer.came + left)",
-        "until = attempt.until",
+        "await hear(me, min(until, now + left))",
+        "await hear(me, until)",
         "who waits does not look when the loader's lease has ended",
+    ),
+    _core(
+        "crowd-without-leader",
+        "crowd",
+        "                if self._members:\n",
+        "                if False:\n",
+        "when who looks for all has what he wanted, nobody looks for the others",
     ),
     _core(
         "look-leaves-the-load",

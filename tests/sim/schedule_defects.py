@@ -116,13 +116,6 @@ SERVING = (
         "        if self.stopping:\n",
         "a run is begun although its lease is over when the answer comes",
     ),
-    _core(
-        "queue-left-alone",
-        "book",
-        "                self._hungry[seat.name] = None\n",
-        "                pass\n",
-        "what waits to be run is forgotten by a process that had no room for it",
-    ),
 )
 
 SCHEDULES = (*CLAIMING, *ENDING, *SERVING)

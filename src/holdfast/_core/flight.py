@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant, margin, milliseconds
-from holdfast._core.hearing import Listener, Withdraw, hear, listen
+from holdfast._core.crowd import Crowd, Meet, Member
+from holdfast._core.hearing import Enroll, Withdraw, hear
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, Command, Conflict, Draw, NotSent, Now, Refused, Run, Sleep, Unknown, WireError
+from holdfast._core.requests import Answer, Conflict, Draw, NotSent, Now, Refused, Run, Sleep, Unknown, WireError
 from holdfast._core.site import (
     ABORT,
     DROP,
@@ -49,6 +50,7 @@ __all__ = [
     "abandon",
     "abort",
     "drop",
+    "fresh",
     "invalidate",
     "land",
     "look",
@@ -58,6 +60,9 @@ __all__ = [
 
 AGAIN = 0.01
 """Seconds after which is asked again what was not answered."""
+
+LAG = 1.0
+"""Seconds after the leader of a crowd at which its others look for themselves."""
 
 SPAN = 30.0
 """Seconds after which a waiter looks again, at the latest: a lease without an end is none of ours."""
@@ -155,7 +160,7 @@ async def look(where: Site, wish: Wish, attempt: Attempt | None = None) -> Found
     """The value, or the load, or who else loads it when `Wish.wait` is over. Raises WireError when the server cannot be had,
     KeyConflict when something else is where it should be. ``attempt``: a new one, for who may have to `abandon` it."""
     began = await Now()
-    if not wish.early:
+    if wish.glance and not wish.early:
         record = await _glance(where, began)
         if record is not None:
             return Found(record, stale=False)
@@ -182,47 +187,88 @@ async def abandon(where: Site, attempt: Attempt) -> None:
 async def _glance(where: Site, began: float) -> Record | None:
     """A fresh value, if a plain command shows one: nearly always, and a script takes half as long again."""
     try:
-        answer = await Command(("MGET", where.value, where.fresh, where.floor), where.spec.timeout)
+        call = where.reading
+        answer = await call
     except WireError as error:
         lasting = isinstance(error, NotSent) or (isinstance(error, Refused) and not error.transient)
         if lasting or await Now() + AGAIN >= began + where.spec.timeout:
             raise
         return None
-    raw, fresh, floor = answer.value
+    return fresh(answer.value)
+
+
+def fresh(values: list[bytes | None]) -> Record | None:
+    """The value that `Site.reading` has shown, if it is fresh for sure."""
+    raw, mark, floor = values
     if raw is None or not raw.startswith(b"1 "):
         return None
     head, _, data = raw.partition(b"\n")
     _, kind, fence, _, kept, _ = head.split(b" ", 5)
-    if (fresh is None and kept != b"0") or (floor is not None and int(floor) >= int(fence)):
+    if (mark is None and kept != b"0") or (floor is not None and int(floor) >= int(fence)):
         return None
     return Record(kind.decode(), data, int(fence), float("inf"))
 
 
 async def _look_or_wait(where: Site, wish: Wish, attempt: Attempt, now: float) -> Found | Load | Loading | Absent:
-    listener: Listener | None = None
+    me = Member()
     assert attempt.until is not None
     try:
         while True:
-            attempt.token = attempt.token or await Draw()
-            looking = _looking(where, wish, attempt.token, listener.hope if listener is not None else "")
-            answer = await _ask(looking, now, attempt)
-            result = await _made_of(where, attempt, answer)
-            if result is not None and not isinstance(result, Loading):
+            if me.leads and not me.hope:
+                await _listen(me, min(attempt.until, now + SPAN))
+            result, came = await _look_for_all(where, wish, attempt, now, me)
+            if isinstance(result, Loading) and came < attempt.until:
+                me.crowd = me.crowd or await Meet(where.value)
+                told = await _wait_with(me.crowd, me, result, came, attempt.until)
+                if told is not None:
+                    return told
+            elif result is not None:
                 return result
-            if result is not None:
-                if answer.came >= attempt.until:
-                    return result
-                left = SPAN if result.remaining is None else min(result.remaining + AGAIN, SPAN)
-                until = min(attempt.until, answer.came + left)
-                if listener is None:
-                    attempt.waited = True
-                    listener = await listen(until)
-                else:
-                    await hear(listener, until)
             now = await Now()
     finally:
-        if listener is not None:
-            await Withdraw(listener)
+        if me.crowd is not None:
+            me.crowd.leave(me)
+        if me.hope:
+            await Withdraw(me)
+
+
+async def _look_for_all(
+    where: Site, wish: Wish, attempt: Attempt, now: float, me: Member
+) -> tuple[Found | Load | Loading | Absent | None, float]:
+    """What `_made_of` says, and when the answer came; the others of the crowd are told, if this one leads them."""
+    attempt.token = attempt.token or await Draw()
+    crowd = me.crowd
+    others = crowd.members if crowd is not None and me.leads else ()
+    try:
+        answer = await _ask(_looking(where, wish, attempt.token, me.hope), now, attempt)
+    except WireError as error:
+        if crowd is not None:
+            crowd.tell(others, error)  # or each of them would wait for as long, one after the other
+        raise
+    result = await _made_of(where, attempt, answer)
+    if crowd is not None and isinstance(result, Found) and not result.stale:
+        crowd.tell(others, result)
+    return result, answer.came
+
+
+async def _listen(me: Member, until: float) -> None:
+    me.hope = await Draw()
+    await Enroll(me, until)
+    me.hints.clear()
+
+
+async def _wait_with(crowd: Crowd, me: Member, loading: Loading, now: float, until: float) -> Found | None:
+    """Wait with all of this process, until there may be something to look at. What one of them has found meanwhile."""
+    left = SPAN if loading.remaining is None else min(loading.remaining + AGAIN, SPAN)
+    crowd.join(me)
+    if me.leads:
+        if me.hope:  # else it is not listed, and has to look once more
+            await hear(me, min(until, now + left))
+        return None
+    await hear(me, min(until, now + left + LAG))
+    if isinstance(me.found, WireError):
+        raise me.found
+    return me.found
 
 
 def _looking(where: Site, wish: Wish, token: str = "", hope: str = "") -> Run[Seen | Conflict]:

@@ -20,12 +20,15 @@ from holdfast._core.seats import Todo
 
 async def register(book: Book) -> None:
     """Make its jobs known. Raises WireError."""
-    while seats := book.unregistered()[:BATCH]:
+    more = True
+    while more:
+        seats = book.unregistered()[:BATCH]
         keys = (book.keys.base, book.keys.serving, book.keys.jobs, *(seat.keys.job for seat in seats))
-        args = [arg for seat in seats for arg in (seat.name, seat.definition, seat.timetable)]
-        answer = await Run(REGISTER, keys, tuple(args), book.timeout)
+        facts = [fact for seat in seats for fact in (seat.name, seat.definition, seat.timetable)]
+        answer = await Run(REGISTER, keys, (len(seats), *facts), book.timeout)
         book.learn(answer.value[0], answer.came)
         book.registered(seats, answer.value[1])
+        more = bool(book.unregistered())
 
 
 async def begin(book: Book) -> None:

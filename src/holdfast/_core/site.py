@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from holdfast._core.attempt import Spec, answer_within
 from holdfast._core.names import encoded, start
-from holdfast._core.requests import Conflict
+from holdfast._core.requests import Command, Conflict
 from holdfast._lua import Script, whole_number
 
 
@@ -24,6 +25,11 @@ class Site:
     floor: bytes
     waiters: bytes
     """Further keys on the server, see `_lua/_flight.lua`."""
+
+    @functools.cached_property
+    def reading(self) -> Command:
+        """What a fresh value is seen by, nearly always: `_core.flight.fresh`."""
+        return Command(("MGET", self.value, self.fresh, self.floor), self.spec.timeout)
 
 
 class Record(NamedTuple):
@@ -84,6 +90,8 @@ class Wish:
     """How early to load before the time is over: ``-1000 * beta * log(u)``, with a new ``u`` from (0, 1] each time (XFetch)."""
     load: bool = True
     """Load it oneself, if nobody does."""
+    glance: bool = True
+    """Ask by a plain command first. False: that was done just now."""
 
 
 # What the scripts answer

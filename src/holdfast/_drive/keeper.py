@@ -10,11 +10,13 @@ import functools
 import selectors
 import socket
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.board import Board
+from holdfast._core.crowd import Crowd
 from holdfast._core.gate import Gate
 from holdfast._core.hearing import Hopeful
 from holdfast._core.node import RECORD_AFTER, Node
@@ -49,6 +51,7 @@ class Keeper:
         self.selector = selectors.DefaultSelector()
         self._nodes: dict[Endpoint, Node] = {}
         self._boards: dict[tuple[Endpoint, ...], Board] = {}
+        self._crowds: weakref.WeakValueDictionary[tuple[Endpoint, bytes], Crowd] = weakref.WeakValueDictionary()
         self._links: list[Link | ShardLine | ForeignLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
@@ -149,6 +152,14 @@ class Keeper:
         """It wants to know no more."""
         with self.mutex:
             self._node(endpoint).hopes.pop(listener.hope, None)
+
+    def crowd(self, endpoint: Endpoint, key: bytes) -> Crowd:
+        """Those who wait for a key."""
+        with self.mutex:
+            crowd = self._crowds.get((endpoint, key))
+            if crowd is None:
+                crowd = self._crowds[endpoint, key] = Crowd(self.mutex)
+            return crowd
 
     def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
         """Send this until it is answered, or local time ``until``."""

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.crowd import Meet
 from holdfast._core.tending import Leave, Send, Tend
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast._wire.endpoint import Endpoint
 
 
-def tending(driver: sync.Driver | aio.Driver, endpoint: Endpoint) -> dict[type, Callable[[Any], None]]:
+def tending(driver: sync.Driver | aio.Driver, endpoint: Endpoint) -> dict[type, Callable[[Any], Any]]:
     """What is left to the keeper. None of it takes time."""
     process = driver.process
 
@@ -29,7 +30,12 @@ def tending(driver: sync.Driver | aio.Driver, endpoint: Endpoint) -> dict[type, 
         if keeper is not None:
             keeper.forget(endpoint, request.tenure)
 
-    return {Tend: tend, Leave: leave, Send: lambda request: process.keeper.insist(endpoint, request.call, request.until)}
+    return {
+        Tend: tend,
+        Leave: leave,
+        Send: lambda request: process.keeper.insist(endpoint, request.call, request.until),
+        Meet: lambda request: process.keeper.crowd(endpoint, request.key),
+    }
 
 
 def _dropped(keeper: Keeper, endpoint: Endpoint, tenure: Tenure) -> None:

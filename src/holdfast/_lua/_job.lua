@@ -1,4 +1,5 @@
 -- Shared by the scripts of a schedule. Stands behind _state and _queue.
+-- MODEL           models/schedule.pml
 --
 -- base (hash):     v = format version, changes = how often something was changed by hand, seq:<hope> = number of the last
 --                  request of that process

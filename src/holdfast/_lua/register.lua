@@ -1,10 +1,10 @@
 -- Make jobs of a schedule known. The newest word counts; a job, and a timetable, begin when they are first heard of.
 -- KEYS     base, serving, jobs; then of each job: job
--- ARGV     of each job: its name; what it is; its timetable
+-- ARGV     number of jobs; of each: its name; what it is; its timetable
 -- RETURNS  {now (us), answer, ...}; an answer is {1, revision, last tick (us), what it was before if that was something else, or ''}
 --          {-2, key, type} {-3, version} {-4, message}: not ours, nothing was done to it
 -- SINCE    Redis 5
--- MODEL    none: the simulator runs it
+-- MODEL    models/schedule.pml
 -- INCLUDE  _grant
 -- INCLUDE  _state
 -- INCLUDE  _queue
@@ -34,7 +34,7 @@ end
 
 local answers = {now}
 for i = 4, #KEYS do
-  local a = 3 * (i - 4)
+  local a = 3 * (i - 4) + 1
   local answer = register(KEYS[i], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3])
   answers[#answers + 1] = answer.err and {-4, answer.err} or answer
 end

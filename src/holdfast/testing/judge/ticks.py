@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from holdfast._core.jobs import ATTEMPTS, Options, When
 from holdfast._core.misfires import following
-from holdfast._core.orders import JobFacts
+from holdfast._core.orders import Entry, JobFacts
 from holdfast.testing.history import Event
 from holdfast.testing.judge.rules import Violation
 
@@ -24,6 +24,9 @@ ROUNDING = 0.002
 
 JUST_NOW = 1.0
 """Seconds within which what has ended may not be written down yet."""
+
+AROUND = 4.0
+"""Seconds for which a fault may delay something."""
 
 SLACK = 2_000_000
 """Ticks of the last two seconds may be on their way (us)."""
@@ -61,11 +64,7 @@ class Served:
 def judge(case: Served) -> list[Violation]:
     """All that is violated."""
     case.stretches = _stretches(case)
-    return [
-        violation
-        for rule in (s1_once, s2_exclusion, s3_fences, s4_none_forgotten, s5_written, s6_prompt)
-        for violation in rule(case)
-    ]
+    return [violation for rule in RULES for violation in rule(case)]
 
 
 def _stretches(case: Served) -> dict[str, list[Stretch]]:
@@ -113,7 +112,9 @@ def s1_once(case: Served) -> Iterator[Violation]:
             if attempt in seen:
                 yield _wrong("S1", f"{job} {attempt} is begun twice", seen[attempt], stretch)
             seen[attempt] = stretch
-            if stretch.began.until > stretch.began.since + ROUNDING > 1:
+            if stretch.began.until <= stretch.began.at:
+                yield _wrong("S2", f"{job} {attempt} is begun when its lease is over", stretch)
+            if stretch.began.until > stretch.began.since + ROUNDING:
                 yield _wrong("S2", f"{job} {attempt} is believed in for longer than the server does", stretch)
             before = ended.get((scheduled, attempt.endswith("h")))
             if number > 1 and options.on_crash == "leave":
@@ -191,11 +192,11 @@ def s5_written(case: Served) -> Iterator[Violation]:
 
 def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
     """No run counts as crashed that was given to nobody, or has ended well; in peace, none does, and no tick is missed."""
-    delayed = _delayed(case.history)
     for facts in case.facts:
         begun = {stretch.began.fence: stretch for stretch in case.stretches.get(facts.name, ())}
         for entry in facts.entries:
             run = begun.get(entry.fence)
+            delayed = entry.status == "crashed" and _delayed(case, entry)
             if entry.status == "crashed" and not delayed and run is None:
                 yield Violation("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: given to nobody")
             if entry.status == "crashed" and not delayed and run is not None and run.how in {"ok", "cancelled"}:
@@ -204,10 +205,16 @@ def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
                 yield Violation("S7", f"{facts.name}: {entry.status}, and nothing has gone wrong")
 
 
-def _delayed(history: list[Event]) -> bool:
-    """Something may have taken longer than a lease."""
+def _delayed(case: Served, entry: Entry) -> bool:
+    """Something may have taken longer than a lease, for the process that had this run."""
+    quick = {"lost-reply", "lost-request", "duplicate", "cut"}
+    whose = {entry.host.removeprefix("process "), "server"}
     return any(
-        event.kind == "fault" and event.note not in {"lost-reply", "lost-request", "duplicate", "cut"} for event in history
+        event.kind == "fault"
+        and event.note not in quick
+        and event.who in whose
+        and -AROUND < case.shown(event.at) - entry.started / 1e6 < AROUND
+        for event in case.history
     )
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast._core.board import Board
+from holdfast._core.crowd import Crowd, Meet
 from holdfast._core.gate import Gate
 from holdfast._core.node import Node
 from holdfast._core.renewing import Tenure
@@ -98,10 +99,12 @@ class Process:
         self.nodes: dict[Server, Node] = {server: self.node}
         self._board: Board | None = None
         self._gates: dict[bytes, Gate] = {}
-        self.tending: dict[type, Callable[[Any], None]] = {
+        self.crowds: dict[bytes, Crowd] = {}
+        self.tending: dict[type, Callable[[Any], Any]] = {
             Tend: lambda request: self._tend(request.held),
             Leave: lambda request: self.node.renewing.forget(request.tenure.token),
             Send: lambda request: self.node.insist(request.call, request.until),
+            Meet: lambda request: self.crowds.setdefault(request.key, Crowd(self.mutex)),
         }
         """What its workers leave to the keeper."""
         world.processes.append(self)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Grant, Spec
 from holdfast._core.ballot import Ballot, Candidate, Count, Heard, Horizon, Panel, Renewals, Taken, Yes
+from holdfast._core.crowd import Crowd, Member
 from holdfast._core.flight import Charter, Load, Site
 from holdfast._core.gate import KEEPER, Gate, Lead
-from holdfast._core.hearing import Listener
 from holdfast._core.node import GiveBack, Node
 from holdfast._core.renewing import Tenure, nobody
 from holdfast._core.requests import Answer
@@ -269,10 +269,14 @@ class Fingerprint:
         self._tenure(load.tenure)
         self._attributes(load, ("fence", "record"))
 
-    def _listener(self, listener: Listener) -> None:
-        self._text(listener.hope)
-        self._put(bool(listener.hints))
-        self.add(listener.slot)
+    def _member(self, member: Member) -> None:
+        self._text(member.hope)
+        self._put(bool(member.hints), member.leads)
+        self.add(member.found)
+        self.add(member.slot)
+
+    def _crowd(self, crowd: Crowd) -> None:
+        self._put(*(member.slot.whose if isinstance(member.slot, Slot) else "" for member in crowd.members))
 
     def _candidate(self, candidate: Candidate) -> None:
         self._attempt(candidate)
@@ -355,7 +359,8 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Lease: Fingerprint._lease,  # noqa: SLF001
     Charter: Fingerprint._tenure,  # noqa: SLF001
     Load: Fingerprint._load,  # noqa: SLF001
-    Listener: Fingerprint._listener,  # noqa: SLF001
+    Member: Fingerprint._member,  # noqa: SLF001
+    Crowd: Fingerprint._crowd,  # noqa: SLF001
     Source: lambda fingerprint, source: fingerprint._put(source.version),  # noqa: SLF001
     Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
     Status: Fingerprint._bytes,  # noqa: SLF001

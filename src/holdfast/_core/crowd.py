@@ -1,0 +1,86 @@
+"""Those of one process who wait for the same key: one of them is told by the server, looks, and says what it has found to all.
+
+So a thousand tasks that wait cost the server one listener, and one look. Who came after that look was sent is not among those
+who are told: what it has found may have been invalidated before they began.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast._core.hearing import Listener
+from holdfast._core.requests import Request, WireError
+
+if TYPE_CHECKING:
+    from holdfast._core.site import Found
+
+
+@dataclass(slots=True, eq=False)
+class Member(Listener):
+    """One who waits."""
+
+    crowd: Crowd | None = None
+    """With whom; None: it does not wait yet."""
+    leads: bool = False
+    """It looks for all."""
+    found: Found | WireError | None = None
+    """What it was told by who looked."""
+
+
+class Crowd:
+    """Its methods may be called by any thread."""
+
+    __slots__ = ("__weakref__", "_leader", "_members", "_mutex")
+
+    def __init__(self, mutex: AbstractContextManager[object]) -> None:
+        self._mutex = mutex
+        self._leader: Member | None = None
+        self._members: list[Member] = []
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All but the leader."""
+        with self._mutex:
+            return tuple(self._members)
+
+    def join(self, member: Member) -> None:
+        """Wait with the others; lead them, if nobody does."""
+        with self._mutex:
+            leader = self._leader
+            if leader is None or (leader.slot is not None and leader.slot.gone()):
+                self._leader, member.leads = member, True
+                if member in self._members:
+                    self._members.remove(member)
+            elif not member.leads and member not in self._members:
+                self._members.append(member)
+
+    def leave(self, member: Member) -> None:
+        """Wait no more; another one leads."""
+        with self._mutex:
+            if member in self._members:
+                self._members.remove(member)
+            if self._leader is member:
+                self._leader = None
+                if self._members:
+                    following = self._leader = self._members.pop(0)
+                    following.leads = True
+                    following.wake()
+
+    def tell(self, members: tuple[Member, ...], found: Found | WireError) -> None:
+        """Tell these, as far as they wait still."""
+        with self._mutex:
+            told = {id(member) for member in members}
+            for member in self._members:
+                if id(member) in told:
+                    member.found = found
+                    member.wake()
+            self._members = [member for member in self._members if member.found is None]
+
+
+@dataclass(slots=True)
+class Meet(Request[Crowd]):
+    """Those of this process who wait for ``key`` on this server."""
+
+    key: bytes

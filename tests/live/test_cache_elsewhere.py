@@ -1,0 +1,88 @@
+"""A cache on a Cluster, and by way of clients whose connections cannot be opened without them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+import holdfast
+from holdfast._servers.process import PrivateServer
+from live.clusters import Cluster, cluster
+from live.either_cache import Either, either
+from live.witness import in_thread, until
+
+
+class Tunnelled(redis.Connection):
+    """Stands for one that reaches its server in a way of its own."""
+
+
+class TunnelledAsync(redis.asyncio.Connection):
+    """The same for asyncio."""
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Cluster]:
+    with cluster() as running:
+        yield running
+        holdfast.close()
+
+
+def use(cache: Either, other: Either) -> None:
+    """One loads, the others are told; nothing stale is stored."""
+    runs, go_on = threading.Event(), threading.Event()
+
+    def slow() -> int:
+        runs.set()
+        assert go_on.wait(10)
+        return 1
+
+    first = in_thread(cache.get_or_load, "a", slow, tags=("red",))
+    assert runs.wait(10)
+    waiting = [in_thread(other.get_or_load, "a", lambda: 2) for _ in range(3)]
+    until(lambda: other.get_or_load("a", lambda: 2, wait=0, default="busy") == "busy")
+    go_on.set()
+    assert [future.result(10) for future in (first, *waiting)] == [1] * 4
+    other.invalidate(tags=("red",))
+    assert cache.get("a") is None
+    runs.clear()
+    go_on.clear()
+    late = in_thread(cache.get_or_load, "a", slow)
+    assert runs.wait(10)
+    other.set("a", 3)
+    go_on.set()
+    assert (late.result(10), other.get("a")) == (1, 3)
+    other.clear()
+    assert cache.get("a") is None
+
+
+@pytest.mark.parametrize("face", ["sync", "asyncio"])
+def test_on_a_cluster(nodes: Cluster, face: str, name: str) -> None:
+    with either(face) as make:
+        for number in range(3):  # on different shards, or nearly surely
+            use(make(nodes.url, f"{name}-{number}"), make(nodes.url, f"{name}-{number}"))
+
+
+@pytest.mark.parametrize("face", ["sync", "asyncio"])
+def test_by_way_of_a_client(server: PrivateServer, face: str, name: str) -> None:
+    with either(face) as make:
+        assert server.port is not None
+        if face == "sync":
+            pool = redis.ConnectionPool(connection_class=Tunnelled, port=server.port)
+            with redis.Redis(connection_pool=pool) as client:
+                use(make(client, name), make(server.url, name))
+                use(make(server.url, f"{name}-2"), make(client, f"{name}-2"))
+            pool.disconnect()
+            return
+        theirs: Any = redis.asyncio.ConnectionPool(connection_class=TunnelledAsync, port=server.port)
+        other: Any = redis.asyncio.Redis(connection_pool=theirs)
+        ours = make(other, name)
+        try:
+            use(ours, make(server.url, name))
+        finally:
+            ours._run(other.aclose())
+            ours._run(theirs.disconnect())

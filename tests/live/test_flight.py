@@ -1,0 +1,135 @@
+"""Single flight on real servers, in threads and tasks: one loads, all others get what it has loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pytest
+import redis
+
+import holdfast
+from holdfast._caller import AioCaller, Caller
+from holdfast._core import flight
+from holdfast._core.flight import Found, Load, Loading, Site, Wish
+from holdfast._core.site import LOOK
+from holdfast._servers import private
+from holdfast._servers.process import PrivateServer
+from live.witness import Monitor, in_thread, until
+
+T = TypeVar("T")
+CROWD = 20
+
+
+@pytest.fixture
+def site() -> Site:
+    return flight.site("hf:cache:", uuid4().hex, "x", lease=2.0)
+
+
+def run(server: PrivateServer, site: Site, operation: Coroutine[Any, Any, T]) -> T:
+    return Caller(server.url).run(operation, site.value, "test")
+
+
+def loading(server: PrivateServer, site: Site) -> Load:
+    load = run(server, site, flight.look(site, Wish()))
+    assert isinstance(load, Load)
+    return load
+
+
+def wait(server: PrivateServer, site: Site) -> object:
+    return run(server, site, flight.look(site, Wish(wait=10)))
+
+
+def test_a_crowd_of_threads_costs_one_listener(server: PrivateServer, look: redis.Redis, site: Site) -> None:
+    load = loading(server, site)
+    with ThreadPoolExecutor(CROWD) as pool, Monitor(server.url) as monitor:
+        waiting = [pool.submit(wait, server, site) for _ in range(CROWD)]
+        assert len(monitor.until(CROWD + 1, LOOK.sha)) == CROWD + 1, "once more, who is to be told for all"
+        until(lambda: look.zcard(site.waiters.decode()) == 1)
+        assert run(server, site, flight.land(load, "v", b"data", ttl=60))
+        found = [future.result(10) for future in waiting]
+        assert all(isinstance(one, Found) and one.record.data == b"data" for one in found)
+        assert len(monitor.commands(LOOK.sha)) == 1
+
+
+def test_a_crowd_of_tasks(server: PrivateServer, look: redis.Redis, site: Site) -> None:
+    async def main() -> list[object]:
+        caller = AioCaller(server.url)
+        load = await caller.run(flight.look(site, Wish()), site.value, "test")
+        assert isinstance(load, Load)
+        tasks = [asyncio.create_task(caller.run(flight.look(site, Wish()), site.value, "test")) for _ in range(CROWD)]
+        while look.zcard(site.waiters.decode()) != 1:
+            await asyncio.sleep(0.002)
+        tasks.pop(0).cancel()  # who was told by the server
+        assert await caller.run(flight.land(load, "v", b"data", ttl=60), site.value, "test")
+        return list(await asyncio.gather(*tasks))
+
+    found = asyncio.run(main())
+    assert all(isinstance(one, Found) and one.record.data == b"data" for one in found)
+
+
+def test_a_load_that_takes_longer_than_its_lease_is_renewed(server: PrivateServer, look: redis.Redis) -> None:
+    site = flight.site("hf:cache:", uuid4().hex, "x", lease=0.3)
+    load = loading(server, site)
+    key = site.spec.keys[0].decode()
+    for _ in range(3):
+        look.pexpire(key, 150)
+        until(lambda: look.pttl(key) > 200)
+    assert run(server, site, flight.land(load, "v", b"data", ttl=60))
+
+
+def test_a_load_that_nobody_refers_to_is_given_back(server: PrivateServer, site: Site) -> None:
+    load = loading(server, site)
+    waiting = in_thread(wait, server, site)
+    del load
+    gc.collect()
+    assert isinstance(waiting.result(1.5), Load), "before the lease has ended"
+
+
+def test_when_the_process_ends_its_loads_are_given_back(server: PrivateServer, look: redis.Redis, site: Site) -> None:
+    load = loading(server, site)
+    holdfast.close()
+    assert not look.exists(site.spec.keys[0])
+    assert load.lost == "the process ends"
+    assert not run(server, site, flight.land(load, "v", b"data", ttl=60))
+
+
+def test_who_has_lost_its_lease_is_told_and_stores_nothing(server: PrivateServer, look: redis.Redis) -> None:
+    site = flight.site("hf:cache:", uuid4().hex, "x", lease=0.3)
+    load = loading(server, site)
+    told: list[Load] = []
+    load.on_lost = told.append
+    look.delete(site.spec.keys[0])
+    until(lambda: told)
+    assert told == [load]
+    assert not run(server, site, flight.land(load, "v", b"data", ttl=60))
+    assert isinstance(wait(server, site), Load)
+
+
+def test_a_server_that_goes_away_fails_all_who_wait(site: Site) -> None:
+    with private() as server:
+        load = loading(server, site)
+        with ThreadPoolExecutor(5) as pool:
+            waiting = [pool.submit(wait, server, site) for _ in range(5)]
+            with redis.Redis.from_url(server.url) as client:
+                until(lambda: client.zcard(site.waiters.decode()) == 1)
+            server.stop()
+            for future in waiting:
+                with pytest.raises(holdfast.ServerError):
+                    future.result(5)
+        assert load.fence
+
+
+def test_who_does_not_wait_is_told_who_loads(server: PrivateServer, site: Site) -> None:
+    load = loading(server, site)
+    result = run(server, site, flight.look(site, Wish(wait=0)))
+    assert isinstance(result, Loading)
+    assert load.tenure.token.startswith(result.process)
+    assert result.remaining is not None
+    assert 0 < result.remaining <= 2
+    assert 0 <= result.since < 5
+    run(server, site, flight.abort(load))
