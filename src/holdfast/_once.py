@@ -46,6 +46,8 @@ class Job(NamedTuple):
     name: str
     """The key as the user knows it: filled in."""
     site: Site
+    server: str
+    """Which one has the key."""
 
     @property
     def what(self) -> str:
@@ -185,7 +187,8 @@ class BaseOnce:
     def _job(self, name: str) -> Job:
         """What a call with this key is about. Raises ConfigError."""
         prefix = f"{self._prefix}once:"
-        return Job(name, flight.site(prefix, name, lease=self._ttl, timeout=self._timeout, max_load=self._max_hold))
+        site = flight.site(prefix, name, lease=self._ttl, timeout=self._timeout, max_load=self._max_hold)
+        return Job(name, site, self._caller.address)
 
     def _filled(self, function: Callable[..., object]) -> Filled:
         """What fills the key from the arguments of a function. Raises ConfigError where that cannot be done."""
@@ -200,7 +203,8 @@ class BaseOnce:
 
     def _refuse_itself(self, me: object, job: Job) -> None:
         """A call inside itself would wait for itself."""
-        if any((running.me, running.job.site.value) == (me, job.site.value) for running in _calls()):
+        ours = (me, job.server, job.site.value)
+        if any((running.me, running.job.server, running.job.site.value) == ours for running in _calls()):
             raise ConfigError(
                 f"{job.what} runs in this very call already: calling it again inside would wait for itself; move what both "
                 "need into a function without the decorator",
