@@ -145,8 +145,9 @@ def _abortion(where: Site, token: str, *, bury: bool, timeout: float) -> Run[int
     return Run(ABORT, keys, (token, "bury" if bury else "release"), timeout)
 
 
-async def _give_up(where: Site, attempt: Attempt) -> None:
-    """Leave no lease behind, without waiting for that. If a copy of our request may come later, it is refused."""
+async def abandon(where: Site, attempt: Attempt) -> None:
+    """A look was interrupted, or what it came to has not reached its caller: leave no lease behind, without waiting for that.
+    If a copy of our request may come later, it is refused."""
     if attempt.pending:
         timeout, lease = where.spec.timeout, where.spec.ttl
         await Send(_abortion(where, attempt.token, bury=attempt.doubt, timeout=timeout), await Now() + timeout + lease)
@@ -172,16 +173,11 @@ async def look(where: Site, wish: Wish, attempt: Attempt | None = None) -> Found
     try:
         result = await _look_or_wait(where, wish, attempt, began)
     except BaseException:
-        await _give_up(where, attempt)
+        await abandon(where, attempt)
         raise
     if not isinstance(result, Load):
-        await _give_up(where, attempt)
+        await abandon(where, attempt)
     return result._replace(waited=attempt.waited) if isinstance(result, Found) else result
-
-
-async def abandon(where: Site, attempt: Attempt) -> None:
-    """A look was interrupted, or what it came to has not reached its caller: leave no lease behind."""
-    await _give_up(where, attempt)
 
 
 async def _glance(where: Site, began: float) -> Record | None:
@@ -292,7 +288,7 @@ async def _made_of(where: Site, attempt: Attempt, answer: Answer[Seen]) -> Found
         # Nothing of ours is there, unless an earlier copy of the request is still under way.
         attempt.pending = attempt.doubt
         return seen
-    await _give_up(where, attempt)  # the answer took so long that the lease is over
+    await abandon(where, attempt)  # the answer took so long that the lease is over
     attempt.token, attempt.doubt = "", False
     return None
 
