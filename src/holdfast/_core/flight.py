@@ -214,6 +214,7 @@ async def _look_or_wait(where: Site, wish: Wish, attempt: Attempt, now: float) -
                 await _listen(me, min(attempt.until, now + SPAN))
             result, came = await _look_for_all(where, wish, attempt, now, me)
             if isinstance(result, Loading) and came < attempt.until:
+                attempt.waited = True
                 me.crowd = me.crowd or await Meet(where.value)
                 told = await _wait_with(me.crowd, me, result, came, attempt.until)
                 if told is not None:
