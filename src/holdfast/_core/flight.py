@@ -374,7 +374,7 @@ async def store(where: Site, kind: str, data: bytes, *, ttl: float, stale: float
         if attempt.doubt:  # a copy of the request may come later, and would store it again over something newer
             await _ask(_abortion(where, attempt.token, bury=True, timeout=where.spec.timeout), await Now())
     except BaseException:
-        await _give_up(where, attempt)
+        await abandon(where, attempt)
         raise
     return int(answer.value)
 
