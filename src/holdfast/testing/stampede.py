@@ -115,7 +115,7 @@ def draw(rng: random.Random) -> Profile:
         kinds, times, profile.mishaps, profile.slow_share = ["cancel"], (4, 6, 8), 0.0, 0.0
     for kind in kinds:
         for _ in range(choice(times)):
-            at, lasts = int(120 * uniform() ** 2), choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, profile.lease)
+            lasts, at = choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, profile.lease), int(120 * uniform() ** 2)
             profile.faults.append((at, kind, lasts))
     return profile
 
