@@ -214,6 +214,7 @@ async def _look_or_wait(where: Site, wish: Wish, attempt: Attempt, now: float) -
                 await _listen(me, min(attempt.until, now + SPAN))
             result, came = await _look_for_all(where, wish, attempt, now, me)
             if isinstance(result, Loading) and came < attempt.until:
+                attempt.waited = True
                 me.crowd = me.crowd or await Meet(where.value)
                 told = await _wait_with(me.crowd, me, result, came, attempt.until)
                 if told is not None:
@@ -366,8 +367,16 @@ def _landing(where: Site, token: tuple[str, int, str], cargo: _Cargo) -> Run[int
 
 async def store(where: Site, kind: str, data: bytes, *, ttl: float, stale: float = 0.0, tags: Iterable[str] = ()) -> int:
     """Store a value, whatever there is; what is being loaded cannot land any more. The fence of the value. Raises WireError."""
-    call = _landing(where, ("", 0, "release"), _Cargo(kind, data, ttl, stale, tags))
-    return int((await _ask(call, await Now())).value)
+    attempt = Attempt(where.spec, await Draw())
+    call = _landing(where, (attempt.token, 0, "release"), _Cargo(kind, data, ttl, stale, tags))
+    try:
+        answer = await _ask(call, await Now(), attempt)
+        if attempt.doubt:  # a copy of the request may come later, and would store it again over something newer
+            await _ask(_abortion(where, attempt.token, bury=True, timeout=where.spec.timeout), await Now())
+    except BaseException:
+        await abandon(where, attempt)
+        raise
+    return int(answer.value)
 
 
 async def drop(where: Site) -> bool:

@@ -250,6 +250,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
             play.profile.jobs,
             now=world.now,
             shown=lambda at: play.server.wall() - (world.now - at) * play.server.rate,
+            steady=not play.profile.slow_share,
             calm=play.profile.calm,
             roomy=play.profile.limit > 1,
             prompt=0.1 + 20 * play.profile.latency if play.profile.limit > 1 else float("inf"),
