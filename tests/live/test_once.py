@@ -446,6 +446,11 @@ def test_the_running_call_sees_its_lease(server: PrivateServer, name: str) -> No
             running.check()
 
 
+def test_the_same_key_on_another_server_is_another_one(server: PrivateServer, new_server: NewServer, name: str) -> None:
+    here, there = (once(url, name, keep=60) for url in (server.url, new_server().url))
+    assert here.run(lambda: there.run(lambda: 7).value).value == 7
+
+
 @pytest.mark.parametrize("busy", ["raise", "skip", "wait"])
 def test_a_call_inside_itself(server: PrivateServer, name: str, busy: Literal["raise", "skip", "wait"]) -> None:
     @once(server.url, name + ":{n}", keep=60, busy=busy)

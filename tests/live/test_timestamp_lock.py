@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -291,6 +292,32 @@ def test_a_cancelled_task_leaves_nothing(server: PrivateServer, look: Any, name:
         await client.aclose()
 
     asyncio.run(main())
+    assert look.get(name) is None
+
+
+@pytest.mark.parametrize("kind", [TimestampLock, Migrating])
+def test_the_end_of_with_gives_back_what_a_condition_has_taken_again(
+    kind: Any, server: PrivateServer, look: Any, name: str
+) -> None:
+    lock = kind(server.url, name, ttl=20)
+    condition = threading.Condition(lock)
+    with condition:
+        assert not condition.wait(0.01)
+        assert lock.lease is not None
+    assert lock.lease is None
+    assert look.get(name) is None
+
+
+async def _taken_again(lock: Any) -> None:
+    async with lock:
+        await lock.release()
+        assert await lock.acquire()
+    assert lock.lease is None
+
+
+@pytest.mark.parametrize("kind", [legacy.aio.TimestampLock, legacy.aio.Migrating])
+def test_the_end_of_async_with_gives_back_what_was_taken_again(kind: Any, server: PrivateServer, look: Any, name: str) -> None:
+    asyncio.run(_taken_again(kind(server.url, name, ttl=20)))
     assert look.get(name) is None
 
 

@@ -145,8 +145,9 @@ def _abortion(where: Site, token: str, *, bury: bool, timeout: float) -> Run[int
     return Run(ABORT, keys, (token, "bury" if bury else "release"), timeout)
 
 
-async def _give_up(where: Site, attempt: Attempt) -> None:
-    """Leave no lease behind, without waiting for that. If a copy of our request may come later, it is refused."""
+async def abandon(where: Site, attempt: Attempt) -> None:
+    """A look was interrupted, or what it came to has not reached its caller: leave no lease behind, without waiting for that.
+    If a copy of our request may come later, it is refused."""
     if attempt.pending:
         timeout, lease = where.spec.timeout, where.spec.ttl
         await Send(_abortion(where, attempt.token, bury=attempt.doubt, timeout=timeout), await Now() + timeout + lease)
@@ -172,16 +173,11 @@ async def look(where: Site, wish: Wish, attempt: Attempt | None = None) -> Found
     try:
         result = await _look_or_wait(where, wish, attempt, began)
     except BaseException:
-        await _give_up(where, attempt)
+        await abandon(where, attempt)
         raise
     if not isinstance(result, Load):
-        await _give_up(where, attempt)
+        await abandon(where, attempt)
     return result._replace(waited=attempt.waited) if isinstance(result, Found) else result
-
-
-async def abandon(where: Site, attempt: Attempt) -> None:
-    """A look was interrupted, or what it came to has not reached its caller: leave no lease behind."""
-    await _give_up(where, attempt)
 
 
 async def _glance(where: Site, began: float) -> Record | None:
@@ -218,6 +214,7 @@ async def _look_or_wait(where: Site, wish: Wish, attempt: Attempt, now: float) -
                 await _listen(me, min(attempt.until, now + SPAN))
             result, came = await _look_for_all(where, wish, attempt, now, me)
             if isinstance(result, Loading) and came < attempt.until:
+                attempt.waited = True
                 me.crowd = me.crowd or await Meet(where.value)
                 told = await _wait_with(me.crowd, me, result, came, attempt.until)
                 if told is not None:
@@ -292,7 +289,7 @@ async def _made_of(where: Site, attempt: Attempt, answer: Answer[Seen]) -> Found
         # Nothing of ours is there, unless an earlier copy of the request is still under way.
         attempt.pending = attempt.doubt
         return seen
-    await _give_up(where, attempt)  # the answer took so long that the lease is over
+    await abandon(where, attempt)  # the answer took so long that the lease is over
     attempt.token, attempt.doubt = "", False
     return None
 
@@ -370,8 +367,16 @@ def _landing(where: Site, token: tuple[str, int, str], cargo: _Cargo) -> Run[int
 
 async def store(where: Site, kind: str, data: bytes, *, ttl: float, stale: float = 0.0, tags: Iterable[str] = ()) -> int:
     """Store a value, whatever there is; what is being loaded cannot land any more. The fence of the value. Raises WireError."""
-    call = _landing(where, ("", 0, "release"), _Cargo(kind, data, ttl, stale, tags))
-    return int((await _ask(call, await Now())).value)
+    attempt = Attempt(where.spec, await Draw())
+    call = _landing(where, (attempt.token, 0, "release"), _Cargo(kind, data, ttl, stale, tags))
+    try:
+        answer = await _ask(call, await Now(), attempt)
+        if attempt.doubt:  # a copy of the request may come later, and would store it again over something newer
+            await _ask(_abortion(where, attempt.token, bury=True, timeout=where.spec.timeout), await Now())
+    except BaseException:
+        await abandon(where, attempt)
+        raise
+    return int(answer.value)
 
 
 async def drop(where: Site) -> bool:

@@ -74,7 +74,10 @@ ENOUGH_OF_FLIGHTS = {
 }
 """The same, for single flight: see `stampede.Case.counts`."""
 
-LEAST = {"lock": ENOUGH, "quorum": ENOUGH_OF_SEVERAL, "flight": ENOUGH_OF_FLIGHTS, "schedule": ENOUGH_OF_SCHEDULES}
+
+def enough(of: str) -> Mapping[str, int]:
+    """What has to happen in a swarm."""
+    return {"lock": ENOUGH, "quorum": ENOUGH_OF_SEVERAL, "flight": ENOUGH_OF_FLIGHTS, "schedule": ENOUGH_OF_SCHEDULES}[of]
 
 
 @dataclass(slots=True)
