@@ -27,6 +27,9 @@ T_co = TypeVar("T_co", covariant=True)
 
 MIN_KEEP = 0.001
 
+TRIES = 2
+"""A connection that was idle while the function ran may be dead without a word: what gets no answer is asked on another one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T_co]):
@@ -187,7 +190,7 @@ class BaseOnce:
     def _job(self, name: str) -> Job:
         """What a call with this key is about. Raises ConfigError."""
         prefix = f"{self._prefix}once:"
-        site = flight.site(prefix, name, lease=self._ttl, timeout=self._timeout, max_load=self._max_hold)
+        site = flight.site(prefix, name, lease=self._ttl, timeout=self._timeout, max_load=self._max_hold, tries=TRIES)
         return Job(name, site, self._caller.address)
 
     def _filled(self, function: Callable[..., object]) -> Filled:
@@ -284,8 +287,8 @@ class BaseOnce:
             kept = await flight.land(load, kind, data, ttl=self._keep)
         except WireError as error:
             warnings.warn(
-                f"{told(error, job.what, **job.facts)}; the function has run, and what came of it could not be stored: when "
-                "its lease has ended, it may run again",
+                f"{told(error, job.what, **job.facts)}; the function has run, and nobody knows whether what came of it is "
+                "stored: if that does not succeed before its lease ends, it may run again",
                 HoldfastWarning,
                 _face.of_the_user(),
             )

@@ -17,6 +17,7 @@ import redis
 import redis.asyncio
 
 import holdfast
+from faults.proxy import Proxy
 from holdfast import ConfigError, LeaseLost, Lock, LockTimeout, NotHeld, ServerError, legacy
 from holdfast._drive import clock
 from holdfast._servers.process import PrivateServer
@@ -339,6 +340,18 @@ def test_a_forked_child_holds_nothing(server: PrivateServer, look: Any, name: st
             os._exit(code)
         assert os.waitpid(pid, 0)[1] == 0
         assert look.get(name) is not None
+
+
+@pytest.mark.parametrize("make", [TimestampLock, Migrating])
+@pytest.mark.parametrize("harm", ["lose", "cut", "refuse"])
+def test_a_look_without_an_answer_is_done_again(make: Any, harm: Any, server: PrivateServer, look: Any, name: str) -> None:
+    look.set(name, int(time.time() * 1000) + 200)
+    with Proxy(server) as proxy:
+        harmed = proxy.on("GET", action=harm)
+        with make(proxy.url, name, ttl=5, unit="ms", wait=5):
+            assert harmed.requests
+        assert look.get(name) is None
+        holdfast.close()
 
 
 def test_a_server_that_is_not_there(name: str) -> None:

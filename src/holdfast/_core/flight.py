@@ -115,7 +115,7 @@ class Load:
 # Asking
 
 
-async def _ask(call: Run[Any], began: float, attempt: Attempt | None = None) -> Answer[Any]:
+async def _ask(where: Site, call: Run[Any], began: float, attempt: Attempt | None = None) -> Answer[Any]:
     """Ask for something that does no harm when it is done twice, until there is an answer or the time for one, from local time
     ``began`` on, is over. An absent server is an error at once. ``attempt``: what is in doubt by an answer that got lost.
     Raises WireError and KeyConflict."""
@@ -128,7 +128,7 @@ async def _ask(call: Run[Any], began: float, attempt: Attempt | None = None) -> 
         except WireError as error:
             if attempt is not None:
                 attempt.doubt = doubt or isinstance(error, Unknown)
-            over = await Now() + AGAIN >= began + call.timeout
+            over = await Now() + AGAIN >= began + where.patience
             if over or isinstance(error, NotSent) or (isinstance(error, Refused) and not error.transient):
                 raise
             await Sleep(AGAIN)
@@ -166,7 +166,7 @@ async def look(where: Site, wish: Wish, attempt: Attempt | None = None) -> Found
         if record is not None:
             return Found(record, stale=False)
     if not wish.load:
-        absent: Found | Absent = (await _ask(_looking(where, wish), began)).value
+        absent: Found | Absent = (await _ask(where, _looking(where, wish), began)).value
         return absent
     attempt = attempt or Attempt(where.spec)
     attempt.until = float("inf") if wish.wait is None else began + wish.wait
@@ -187,7 +187,7 @@ async def _glance(where: Site, began: float) -> Record | None:
         answer = await call
     except WireError as error:
         lasting = isinstance(error, NotSent) or (isinstance(error, Refused) and not error.transient)
-        if lasting or await Now() + AGAIN >= began + where.spec.timeout:
+        if lasting or await Now() + AGAIN >= began + where.patience:
             raise
         return None
     return fresh(answer.value)
@@ -237,7 +237,7 @@ async def _look_for_all(
     crowd = me.crowd
     others = crowd.members if crowd is not None and me.leads else ()
     try:
-        answer = await _ask(_looking(where, wish, attempt.token, me.hope), now, attempt)
+        answer = await _ask(where, _looking(where, wish, attempt.token, me.hope), now, attempt)
     except WireError as error:
         if crowd is not None:
             crowd.tell(others, error)  # or each of them would wait for as long, one after the other
@@ -302,15 +302,20 @@ async def land(
 ) -> bool:
     """Store what was loaded, and tell all who wait. ``ttl``: seconds for which it is fresh; ``stale``: for which it is kept
     beyond that; ``cost``: that the load took. False if it may not be stored: the lease is lost, or the key, or one of the tags,
-    was invalidated meanwhile. Raises WireError, and then nobody knows. The load is over, whatever comes of it."""
+    was invalidated meanwhile. Raises WireError, and then nobody knows, and the keeper goes on. The load is over anyhow."""
     tenure = load.tenure
+    how = "bury" if tenure.doubt else "release"
+    landing = _landing(load.site, (tenure.token, load.fence, how), _Cargo(kind, data, ttl, stale, tags, cost))
     try:
         now = await Now()
         if tenure.remaining(now) > 0:
-            token = (tenure.token, load.fence, "bury" if tenure.doubt else "release")
-            answer = await _ask(_landing(load.site, token, _Cargo(kind, data, ttl, stale, tags, cost)), now)
+            answer = await _ask(load.site, landing, now)
             await _over(load)
             return bool(answer.value)
+    except (NotSent, Unknown):
+        await _over(load)  # and not given back: it has been loaded, and may be stored yet
+        await Send(landing, tenure.deadline)
+        raise
     except BaseException:
         await _over(load, leave=True)
         raise
@@ -370,9 +375,9 @@ async def store(where: Site, kind: str, data: bytes, *, ttl: float, stale: float
     attempt = Attempt(where.spec, await Draw())
     call = _landing(where, (attempt.token, 0, "release"), _Cargo(kind, data, ttl, stale, tags))
     try:
-        answer = await _ask(call, await Now(), attempt)
+        answer = await _ask(where, call, await Now(), attempt)
         if attempt.doubt:  # a copy of the request may come later, and would store it again over something newer
-            await _ask(_abortion(where, attempt.token, bury=True, timeout=where.spec.timeout), await Now())
+            await _ask(where, _abortion(where, attempt.token, bury=True, timeout=where.spec.timeout), await Now())
     except BaseException:
         await abandon(where, attempt)
         raise
@@ -383,7 +388,7 @@ async def drop(where: Site) -> bool:
     """Delete the value; a load that is under way cannot land any more. True if there was a value. Raises WireError."""
     load, state, _ = where.spec.keys
     call = Run(DROP, (where.value, where.fresh, load, state, where.waiters), (), where.spec.timeout)
-    return bool((await _ask(call, await Now())).value)
+    return bool((await _ask(where, call, await Now())).value)
 
 
 async def invalidate(where: Site, tags: Iterable[str] | None = None) -> None:
@@ -392,4 +397,4 @@ async def invalidate(where: Site, tags: Iterable[str] | None = None) -> None:
     _, state, floors = where.spec.keys
     which = (b"",) if tags is None else tuple(marks(tags))
     if which:
-        await _ask(Run(INVALIDATE, (state, floors, where.floor), which, where.spec.timeout), await Now())
+        await _ask(where, Run(INVALIDATE, (state, floors, where.floor), which, where.spec.timeout), await Now())
