@@ -411,6 +411,38 @@ def test_another_definition_counts_for_all(own: PrivateServer, caplog: pytest.Lo
     assert "declared otherwise before" in caplog.text
 
 
+def test_runs_beside_end_when_that_is_allowed_no_more(own: PrivateServer, serving: Any) -> None:
+    enough = threading.Event()
+
+    def job() -> None:
+        enough.wait(10)
+
+    served = serving(own.url, job, overlap="allow")
+    until(lambda: len(served.status()[0].running) > 2)
+    serving(own.url, job)
+    until(lambda: "skipped" in statuses(served, "job"))
+    enough.set()
+    until(lambda: statuses(served, "job").count("ok") > 2 and len(served.status()[0].running) < 2)
+
+
+def test_one_who_finds_that_all_is_forgotten_reminds_the_others(own: PrivateServer, serving: Any, caplog: Any) -> None:
+    def often() -> None: ...
+
+    def seldom() -> None: ...
+
+    some, more = holdfast.Schedule(own.url), holdfast.Schedule(own.url)
+    more.add(seldom, Every(86400))
+    more.add(often, Every(0.1))
+    some.add(often, Every(0.1))
+    serving(own.url, schedule=more)
+    serving(own.url, schedule=some)
+    until(lambda: statuses(more, "often"))
+    with redis.Redis.from_url(own.url) as client:
+        client.flushall()
+    until(lambda: [status.name for status in some.status()] == ["often", "seldom"])
+    assert "declared" not in caplog.text, "it is what it was"
+
+
 def test_refusals() -> None:
     schedule = holdfast.Schedule("redis://127.0.0.1:1")
 

@@ -56,8 +56,11 @@ class Engine:
                     run[0].lease.end()
             case Adopt(seat, change, mine):
                 self._adopt(seat, change.definition, mine)
-                if not mine:
-                    self.book.adopt(seat, *read(change.definition, seat), change)
+                when, options = read(change.definition, seat)
+                if mine:
+                    seat.widest = max(seat.widest, options.slots)
+                else:
+                    self.book.adopt(seat, when, options, change)
             case Say(what, bad):
                 (log.warning if bad else log.info)("schedule: %s", what)
 
@@ -68,6 +71,8 @@ class Engine:
 
     @staticmethod
     def _adopt(seat: Seat, definition: bytes, mine: bool) -> None:
+        if definition == seat.definition:
+            return  # the server has forgotten it, and another process was the first to tell
         if mine:
             log.warning(
                 "job %r was declared otherwise before, as %s; from now on it is %s",
