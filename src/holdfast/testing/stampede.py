@@ -22,6 +22,7 @@ from holdfast.testing.history import Event, process_of
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.evidence import Evidence
 from holdfast.testing.judge.rules import Violation
+from holdfast.testing.runs import Run
 from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.process import Face, Process
@@ -120,22 +121,6 @@ def draw(rng: random.Random) -> Profile:
     return profile
 
 
-@dataclass(slots=True)
-class Run:
-    """What came of one seed."""
-
-    seed: int
-    profile: Profile
-    world: World
-    violations: list[Violation]
-    counts: Counter[str]
-    """What happened in it, and how often."""
-
-    @property
-    def history(self) -> list[Event]:
-        return self.world.history
-
-
 async def work(reader: Reader, rounds: list[Round]) -> None:
     """What a worker does."""
     for planned in rounds:
@@ -168,7 +153,7 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
     return world, profile
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
     """One history, judged. Its faults are added to ``coverage``."""
     world, profile = build(seed, trace=trace)
     found: list[Violation] = []
