@@ -350,7 +350,8 @@ def test_killed_while_it_runs(own: PrivateServer, serving: Any) -> None:
 
 
 def test_the_server_restarts_and_ticks_wait(new_server: NewServer, caplog: pytest.LogCaptureFixture) -> None:
-    server = new_server(port=True, appendonly=True)
+    # Or it forgets what it has confirmed: that a run has ended, for example, which would then be waited for.
+    server = new_server("--appendfsync", "always", port=True, appendonly=True)
     ran: list[float] = []
     schedule = holdfast.Schedule(server.url)
     schedule.add(lambda run: ran.append(run.scheduled), Every(0.1), name="job", overlap="queue")
@@ -457,6 +458,7 @@ def test_refusals() -> None:
         "overlap must be one of skip, queue, allow": lambda: schedule.every(1, name="x", overlap="jump")(job),
         "there is no option 'retries'": lambda: schedule.every(1, name="x", retries=3)(job),
         "say name=": lambda: schedule.every(1)(lambda: None),
+        "name of a job must have": lambda: schedule.every(1, name="")(job),
         "ttl must be": lambda: schedule.every(1, name="x", ttl="1")(job),
         "history must be": lambda: schedule.every(1, name="x", history=0)(job),
         "limit must be": lambda: holdfast.Schedule("redis://127.0.0.1:1", limit=0),

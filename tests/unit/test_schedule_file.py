@@ -100,6 +100,8 @@ def test_all_there_is(tmp_path: Path) -> None:
         ("[jobs.x]\nevery=1\npython='os:nothing'", "jobs.x.python: 'os:nothing': there is no 'nothing' in os"),
         ("[jobs.x]\nevery=1\npython='os'", "jobs.x.python: 'os': write it as module:name"),
         ("[jobs.x]\nevery=1\npython='os:sep'", "jobs.x.python: 'os:sep' is no function"),
+        ("[jobs.x]\nevery=1\ncommand=['a']\nkill_after=-1", "jobs.x: kill_after must be"),
+        ("[jobs.'']\nevery=1\ncommand=['a']", "jobs: name of a job must have 1 to 512 bytes"),
         ("[jobs.x]\nevery=1\npython='os:getpid'\nshell=true", "jobs.x.shell: is for commands"),
     ],
 )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast import _guard, _guardian
+from holdfast._face import seconds
 from holdfast.errors import ConfigError, LeaseLost
 from holdfast.schedule.run import Cancelled
 
@@ -63,7 +64,7 @@ class Command:
         self.argv = [os.fspath(word) for word in argv]
         self.env = dict(env or {})
         self.directory = directory
-        self.kill_after = kill_after
+        self.kill_after = seconds(kill_after, "kill_after", 0.0)
         self.pass_url = pass_url
         self.echo = echo
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from holdfast._core.names import encoded
 from holdfast.errors import ConfigError
 from holdfast.schedule.command import Command
 from holdfast.schedule.jobs import Options, checked
@@ -126,6 +127,7 @@ def _job(table: _Table, name: str, tz: str) -> Planned:
     try:
         options = {key: table.option(key) for key in table.values if key in _OPTIONS}
         checked(name, options)
+        encoded(name, "name of a job")
         return Planned(name, _when(table, name, tz), _what(table), options)
     except ConfigError as error:
         if str(error).startswith(table.path):

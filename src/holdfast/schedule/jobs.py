@@ -168,7 +168,7 @@ class BaseSchedule:
         """
 
         def declare(function: F) -> F:
-            named = name or _named(function)
+            named = _named(function) if name is None else name
             self.add(function, Cron(expression, tz, jitter=jitter, salt=named), name=named, **options)
             return function
 
@@ -178,7 +178,7 @@ class BaseSchedule:
         """Decorator: run the function at all multiples of so many seconds since 1970, by the server's clock. See `cron`."""
 
         def declare(function: F) -> F:
-            named = name or _named(function)
+            named = _named(function) if name is None else name
             self.add(function, Every(seconds, jitter=jitter, salt=named), name=named, **options)
             return function
 
@@ -186,7 +186,7 @@ class BaseSchedule:
 
     def add(self, function: Callable[..., Any], when: Timetable, *, name: str | None = None, **options: Any) -> Job:
         """The same without a decorator: anything that can be called, at any `Timetable`. Before the schedule is started."""
-        named = name or _named(function)
+        named = _named(function) if name is None else name
         if not callable(function):
             raise ConfigError(f"job {named!r}: {function!r} cannot be called", parameter="function")
         if named in self._jobs:
