@@ -305,6 +305,7 @@ def _prepared(box: Box, *, queued: bool = False, crashed: bool = False) -> Sched
     schedule.register()
     schedule.serve(QUEUE, base=schedule.start, ticks=(schedule.start + 1, schedule.start + 2)[: 1 + queued], want=T1)
     schedule.serve(QUEUE, hope=OTHER)
+    schedule.command("HSET", JOB.job, "rev", 0)  # as the cases below have it
     if crashed:
         schedule.command("DEL", RUN)
     return schedule
