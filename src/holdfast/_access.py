@@ -52,7 +52,7 @@ FEATURES = {
         channels=("hf:inbox:*",),
     ),
     "schedule": Feature(
-        scripts=("serve", "register", "order", "jobs", "renew", "release"),
+        scripts=("serve", "register", "order", "jobs", "renew"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "ZRANGE"),
         keys=("hf:schedule:{*", "hf:proc:*"),
         channels=("hf:inbox:*",),

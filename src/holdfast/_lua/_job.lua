@@ -1,4 +1,4 @@
--- Shared by the scripts of a schedule. Stands behind _state and _queue.
+-- Shared by the scripts of a schedule. Stands behind _state and _inbox.
 -- MODEL           models/schedule.pml
 --
 -- base (hash):     v = format version, changes = another number whenever something was changed by hand, seq:<hope> = number of the last

@@ -6,7 +6,7 @@
 -- MODEL    models/schedule.pml
 -- INCLUDE  _grant
 -- INCLUDE  _state
--- INCLUDE  _queue
+-- INCLUDE  _inbox
 -- INCLUDE  _job
 local base, serving, jobs, job, log = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local what, id = ARGV[1], ARGV[2]

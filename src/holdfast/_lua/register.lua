@@ -7,7 +7,7 @@
 -- MODEL    models/schedule.pml
 -- INCLUDE  _grant
 -- INCLUDE  _state
--- INCLUDE  _queue
+-- INCLUDE  _inbox
 -- INCLUDE  _job
 local base, serving, jobs = KEYS[1], KEYS[2], KEYS[3]
 local now = now_us()

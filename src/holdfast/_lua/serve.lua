@@ -17,7 +17,7 @@
 -- MODEL    models/schedule.pml
 -- INCLUDE  _grant
 -- INCLUDE  _state
--- INCLUDE  _queue
+-- INCLUDE  _inbox
 -- INCLUDE  _job
 local base, serving = KEYS[1], KEYS[2]
 local hope, number, host = ARGV[1], tonumber(ARGV[2]), ARGV[5]
