@@ -143,7 +143,9 @@ def outcomes(box: Box, client: Any, cases: list[Case]) -> Iterator[object]:
         yield case.script, reply, holder, sorted(box.redis.hkeys(STATE)), box.redis.zcard(QUEUE), told
         if case in FLIGHTS:
             kinds = {key: box.redis.type(key) for key in sorted(case.keys)}
-            yield kinds, sorted(box.redis.hkeys(FLIGHT_STATE)) if kinds.get(FLIGHT_STATE) == b"hash" else [], box.heard("b")
+            yield kinds, sorted(box.redis.hkeys(FLIGHT_STATE)) if kinds.get(FLIGHT_STATE) == b"hash" else []
+        if case in FLIGHTS or case in SCHEDULE_CASES:
+            yield box.heard("b")  # the scripts go on where they may not tell: only those who wait to be told miss it
 
 
 def plain_commands() -> dict[str, Callable[[Any], object]]:

@@ -308,6 +308,7 @@ def _prepared(box: Box, *, queued: bool = False, crashed: bool = False) -> Sched
     schedule.command("HSET", JOB.job, "rev", 0)  # as the cases below have it
     if crashed:
         schedule.command("DEL", RUN)
+    schedule.command("HSET", JOB.job, "rev", 0)  # the one that the cases name: else they would be told of a change, and no more
     return schedule
 
 

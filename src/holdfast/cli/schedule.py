@@ -19,7 +19,7 @@ import holdfast
 from holdfast.cli import output, servers
 from holdfast.cli.durations import duration, moment
 from holdfast.errors import ConfigError, HoldfastWarning, ServerError
-from holdfast.schedule.command import Command, CommandFailed
+from holdfast.schedule.command import Command, JobFailed
 from holdfast.schedule.run import Cancelled
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def end(started: float, error: BaseException | None = None) -> None:
         how = "done"
         if error is not None:
-            said = str(error) if isinstance(error, CommandFailed | Cancelled) else f"{type(error).__name__}: {error}"
+            said = str(error) if isinstance(error, JobFailed | Cancelled) else f"{type(error).__name__}: {error}"
             how = output.one_line(said)
         output.say(f"{name}: {how}, after {time.monotonic() - started:.1f} s")
 
@@ -171,7 +171,7 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, CommandFailed):
+        if isinstance(error, JobFailed):
             return  # `told` has said so
         output.say(record.getMessage())
         if error is not None:
