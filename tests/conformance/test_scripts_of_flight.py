@@ -31,16 +31,17 @@ def look(box: Box, who: str, hope: str = "", stale: int = 0, early: int = 0, lea
 def land(
     box: Box,
     who: str,
-    fence: int,
+    fence: int | str,
     data: bytes = b"data",
     *,
+    how: str = "release",
     ttl: int = 60_000,
     stale: int = 0,
     cost: int = 1,
     tags: str = " t u",
 ) -> Any:
     keys = (VALUE, FRESH, LOAD, STATE, FLOORS, FLOOR, WAITERS)
-    return run(box, LAND, keys, who, fence, "release", "v", ttl, stale, cost, tags, data)
+    return run(box, LAND, keys, who, fence, how, "v", ttl, stale, cost, tags, data)
 
 
 def abort(box: Box, who: str, how: str = "release") -> Any:
@@ -152,6 +153,64 @@ def test_an_invalidation_makes_void_what_was_begun_before(box: Box, tag: str) ->
     assert look(box, "", lease=0)[0] == 1
     box.redis.set(FLOOR, after, px=1000)
     assert look(box, "", lease=0) == [4]
+
+
+@pytest.mark.parametrize("lost", [(FLOOR,), (FLOORS,), (STATE,), (FLOOR, FLOORS), (FLOOR, STATE), (FLOOR, FLOORS, STATE)])
+@pytest.mark.parametrize("then", ["nothing", "another load", "another tag"])
+def test_what_is_void_stays_void_whatever_is_thrown_away(box: Box, lost: tuple[str, ...], then: str) -> None:
+    land(box, "", 0, tags=" t")
+    invalidate(box, "t")
+    box.redis.delete(*lost)  # by a server whose memory is short
+    other = VALUE.replace(":x", ":y")
+    if then == "another load":
+        keys = (other, FRESH + "y", LOAD + "y", STATE, FLOORS, FLOOR, WAITERS + "y")
+        fence = granted(run(box, LOOK, (other, LOAD + "y", STATE, FLOORS, FLOOR, WAITERS + "y"), B, LEASE, "", 0, 0))
+        assert run(box, LAND, keys, B, fence, "release", "v", 1000, 0, 1, " u", b"") == [1, fence]
+    elif then == "another tag":
+        invalidate(box, "u")
+    assert look(box, "", lease=0) == [4]
+    seen = flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR))
+    assert seen is None, "at first glance"
+    box.redis.delete(FLOORS)
+    invalidate(box, "v")
+    assert look(box, "", lease=0) == [4]
+
+
+def test_a_floor_that_was_thrown_away_is_put_back(box: Box) -> None:
+    land(box, "", 0)
+    assert flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR)) is not None
+    box.redis.delete(FLOOR)
+    assert flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR)) is None
+    assert look(box, "", lease=0)[0] == 1
+    assert flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR)) is not None
+    assert 0 < box.redis.pttl(FLOOR) <= box.redis.pttl(STATE)
+
+
+def test_who_lands_without_a_state_ends_his_load(box: Box) -> None:
+    box.listen("b")
+    fence = granted(look(box, A))
+    look(box, B, hope("b"))
+    box.redis.delete(STATE)
+    assert land(box, A, fence) == [0]
+    assert box.heard("b") == [f"3 {hope('b')}"]
+    assert granted(look(box, B)) > fence
+
+
+@pytest.mark.parametrize("end", [lambda box, _: abort(box, A, "bury"), lambda box, fence: land(box, A, fence)])
+def test_of_a_load_whose_lease_has_ended_nothing_is_left(box: Box, end: Callable[[Box, int], Any]) -> None:
+    fence = granted(look(box, A))
+    box.redis.delete(LOAD)
+    end(box, fence)
+    assert "of:" + LOAD not in box.redis.hgetall(STATE)
+
+
+def test_a_late_copy_of_a_request_to_store_is_refused(box: Box) -> None:
+    assert land(box, "", A, b"old", how="bury")[0] == 1
+    assert land(box, "", B, b"new")[0] == 1
+    assert land(box, "", A, b"old") == [0]
+    assert look(box, C)[1].endswith(b"new")
+    abort(box, C, "bury")
+    assert land(box, "", C, b"given up") == [0]
 
 
 def test_floors_that_nothing_is_below_are_forgotten(box: Box) -> None:
@@ -271,6 +330,11 @@ def _void(box: Box) -> None:
     box.redis.hset(STATE, "of:" + LOAD, 1)
 
 
+def _thrown_away(box: Box) -> None:
+    _stale(box)
+    box.redis.delete(FLOOR)
+
+
 LOOKING, LANDING = (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), (VALUE, FRESH, LOAD, STATE, FLOORS, FLOOR, WAITERS)
 STORED = ("", 0, "bury", "v", 1000, 1000, 1, " t", b"data")
 
@@ -279,9 +343,11 @@ FLIGHT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box
     ("look", LOOKING, (A, LEASE, "", 0, 0), lambda box: look(box, A)),
     ("look", LOOKING, (B, LEASE, hope("b"), 0, 0), _waited_for),
     ("look", LOOKING, (B, LEASE, "", 1000, 1000), _stale),
+    ("look", LOOKING, (B, LEASE, "", 1000, 1000), _thrown_away),
     ("look", LOOKING, (B, LEASE, "", 0, 0), lambda box: box.redis.rpush(VALUE, "theirs")),
     ("land", LANDING, STORED, _waited_for),
     ("land", LANDING, (A, 1, *STORED[2:]), _void),
+    ("land", LANDING, (A, 1, *STORED[2:]), _waited_for),
     ("abort", (LOAD, STATE, FLOORS, WAITERS), (A, "bury"), _waited_for),
     ("drop", (VALUE, FRESH, LOAD, STATE, WAITERS), (), _waited_for),
     ("invalidate", (STATE, FLOORS, FLOOR), ("t", ""), lambda box: land(box, "", 0)),

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from holdfast._core.ballot import CONFIRM, VOTE, YIELD
 from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
+from holdfast._core.site import LAND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 Action = Literal["pass", "lose", "cut", "refuse", "hold", "stall", "twice"]
 
-_KNOWN = (ACQUIRE, REFRESH, RELEASE, RENEW, VOTE, CONFIRM, YIELD)
+_KNOWN = (ACQUIRE, REFRESH, RELEASE, RENEW, VOTE, CONFIRM, YIELD, LAND)
 _SCRIPTS = {script.sha.encode(): script.name for script in _KNOWN} | {script.body: script.name for script in _KNOWN}
 
 SCRIPTS = frozenset({"acquire", "join", "refresh", "release", "leave", "bury", "renew", "vote", "confirm"})
@@ -282,6 +283,10 @@ class Proxy:
             links = list(self._links)
         for link in links:
             link.cut()
+
+    def drop_client(self, number: int) -> None:
+        """Close the client's side of a connection; what is held of it is delivered all the same."""
+        _shut(next(link for link in self._links if link.number == number).client)
 
     def down(self) -> None:
         """As if the server were away: connections are closed, new ones at once too."""

@@ -115,10 +115,10 @@ class Load:
 # Asking
 
 
-async def _ask(call: Run[Any], began: float, attempt: Attempt | None = None) -> Answer[Any]:
+async def _ask(call: Run[Any], began: float, attempt: Attempt | None = None, again: Run[Any] | None = None) -> Answer[Any]:
     """Ask for something that does no harm when it is done twice, until there is an answer or the time for one, from local time
-    ``began`` on, is over. An absent server is an error at once. ``attempt``: what is in doubt by an answer that got lost.
-    Raises WireError and KeyConflict."""
+    ``began`` on, is over. An absent server is an error at once. ``attempt``: what is in doubt by an answer that got lost;
+    ``again``: asked instead, once one did. Raises WireError and KeyConflict."""
     while True:
         doubt = attempt.doubt if attempt is not None else False
         try:
@@ -128,6 +128,7 @@ async def _ask(call: Run[Any], began: float, attempt: Attempt | None = None) -> 
         except WireError as error:
             if attempt is not None:
                 attempt.doubt = doubt or isinstance(error, Unknown)
+            call = again if again is not None and isinstance(error, Unknown) else call
             over = await Now() + AGAIN >= began + call.timeout
             if over or isinstance(error, NotSent) or (isinstance(error, Refused) and not error.transient):
                 raise
@@ -199,12 +200,12 @@ async def _glance(where: Site, began: float) -> Record | None:
 
 def fresh(values: list[bytes | None]) -> Record | None:
     """The value that `Site.reading` has shown, if it is fresh for sure."""
-    raw, mark, floor = values
+    raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # a group of one key has none
     if raw is None or not raw.startswith(b"1 "):
         return None
     head, _, data = raw.partition(b"\n")
     _, kind, fence, _, kept, _ = head.split(b" ", 5)
-    if (mark is None and kept != b"0") or (floor is not None and int(floor) >= int(fence)):
+    if (mark is None and kept != b"0") or floor is None or int(floor) >= int(fence):
         return None
     return Record(kind.decode(), data, int(fence), float("inf"))
 
@@ -357,7 +358,7 @@ class _Cargo(NamedTuple):
     cost: float = 0.0
 
 
-def _landing(where: Site, token: tuple[str, int, str], cargo: _Cargo) -> Run[int | Conflict]:
+def _landing(where: Site, token: tuple[str, int | str, str], cargo: _Cargo) -> Run[int | Conflict]:
     load, state, floors = where.spec.keys
     keys = (where.value, where.fresh, load, state, floors, where.floor, where.waiters)
     kept = milliseconds(cargo.stale) if cargo.stale > 0 else 0
@@ -370,9 +371,17 @@ def _landing(where: Site, token: tuple[str, int, str], cargo: _Cargo) -> Run[int
 
 
 async def store(where: Site, kind: str, data: bytes, *, ttl: float, stale: float = 0.0, tags: Iterable[str] = ()) -> int:
-    """Store a value, whatever there is; what is being loaded cannot land any more. The fence of the value. Raises WireError."""
-    call = _landing(where, ("", 0, "release"), _Cargo(kind, data, ttl, stale, tags))
-    return int((await _ask(call, await Now())).value)
+    """Store a value, whatever there is; what is being loaded cannot land any more. The fence of the value; 0: that of
+    an earlier copy of the request, whose answer got lost. Raises WireError."""
+    attempt, cargo = Attempt(where.spec, await Draw()), _Cargo(kind, data, ttl, stale, tags)
+    try:
+        # A copy that comes late would store this over what is newer: it is refused, once there may be one.
+        this, again = (_landing(where, ("", attempt.token, how), cargo) for how in ("release", "bury"))
+        return int((await _ask(this, await Now(), attempt, again)).value)
+    except BaseException:
+        attempt.pending = attempt.doubt
+        await _give_up(where, attempt)
+        raise
 
 
 async def drop(where: Site) -> bool:

@@ -1,9 +1,9 @@
 -- Store a value, end its load, and tell who waits.
 -- KEYS     value, fresh, load, state, floors, floor, waiters
--- ARGV     token of the load, or '': whatever there is; its fence; 'release' | 'bury': refuse this token from now on; kind; ms
+-- ARGV     token of the load, or '': whatever there is; its fence, or what this request is known by; 'release' | 'bury': refuse this token from now on; kind; ms
 --          for which it is fresh; ms for which it is kept beyond that; us that the load took; tags, with a space before each; data
 -- RETURNS  {1, fence} stored, or was already | {0} the load has lost its lease: by time, or because the value was stored or
---          deleted meanwhile | {-1} it has begun before something with one of the tags was
+--          deleted meanwhile; or a late copy of a request that was refused from then on | {-1} it has begun before something with one of the tags was
 --          invalidated | {-2, key, type} and {-3, version} as in look
 -- SINCE    Redis 5
 -- MODEL    models/flight.pml
@@ -22,16 +22,26 @@ if type(found) == 'table' then return refused(value, found) end
 local fields, refusal = read_state(state, token)
 if not fields then return refusal end
 if token ~= '' and (holder ~= token or tonumber(redis.call('HGET', state, 'of:' .. load)) ~= fence) then
+  if not holder or holder == token then redis.call('HDEL', state, 'of:' .. load) end
+  if holder == token then  -- the state was thrown away, or a late copy was granted: nobody else would end that
+    redis.call('DEL', load)
+    tell(waiters)
+  end
   local _, stored = parts(found or '')
   return tonumber(stored) == fence and {1, fence} or {0}  -- the same request once more
 end
+if token == '' and string.find(' ' .. (fields[2] or ''), ' ' .. ARGV[2] .. ' ', 1, true) then return {0} end
 local now, last = now_us(), tonumber(fields[1]) or 0
 local now_ms = math.floor(now / 1000)
 if token == '' then fence = math.max(last + 1, now) end
+local highest = highest_floor(value, state, floor)
+if not highest then
+  highest = fence - 1
+  redis.call('HSET', state, 'floor', highest)
+end
 local stored = token == '' or not void(floors, floor, fence, tags)
 if stored then
-  -- Nothing of a group of one key is invalidated by tags: its state need not outlive the value.
-  local alone = string.sub(value, -7) == '}:value'
+  local alone = is_alone(value)
   local life = alone and 0 or math.max(0, math.ceil((now - fence) / 1000)) + ttl + stale
   local head = '1 ' .. kind .. ' ' .. integer(fence) .. ' ' .. integer(now_ms + ttl) .. ' ' .. ARGV[6] .. ' ' .. ARGV[7] .. tags
   redis.call('SET', value, head .. '\n' .. ARGV[9], 'PX', ttl + stale)
@@ -39,9 +49,10 @@ if stored then
   if life > tonumber(redis.call('HGET', state, 'life') or 0) then redis.call('HSET', state, 'life', life) end
   if fence > last then redis.call('HSET', state, 'fence', fence) end
   keep_alive(state, floors, fields[4], life, now)
+  if not alone then redis.call('SET', floor, highest, 'PX', math.max(KEEP, 2 * life), 'NX') end
 end
 redis.call('DEL', load)
 redis.call('HDEL', state, 'of:' .. load)
-if ARGV[3] == 'bury' then bury(state, floors, token, fields[2], fields[4], now) end
+if ARGV[3] == 'bury' then bury(state, floors, token ~= '' and token or ARGV[2], fields[2], fields[4], now) end
 tell(waiters)
 return stored and {1, fence} or {-1}
