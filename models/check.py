@@ -115,7 +115,7 @@ VARIANTS = [
     Variant("schedule", "TICKS=3", "", "three ticks"),
     Variant("schedule", "NO_CLAIM", "begun", "nobody compares the last tick: two processes claim the same one"),
     Variant("schedule", "NO_NUMBER", "last==", "requests have no number: a late copy takes a run that nobody knows of"),
-    Variant("schedule", "EARLY", "begun", "a tick is claimed before it is due: a process whose clock is ahead has done with it"),
+    Variant("schedule", "EARLY", "begun", "a tick is claimed before it is due: one whose clock is ahead has done with it"),
     Variant("schedule", "FORGETS_WHO", "last==", "who asks again is not known by his token: his run waits for somebody else"),
     Variant("schedule", "NEW_TOKEN", "last==", "without an answer a new token is taken: the run under the old one is nobody's"),
     Variant("schedule", "BLIND_END", "begun", "the end of a run does not say of which: it ends another one"),

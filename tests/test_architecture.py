@@ -342,6 +342,7 @@ STATED_DIFFERENCES = {
         ", by a thread, so a blocked event loop loses nothing",
     ),
     "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
+    "Schedule": (" Coroutines run in the event loop, functions in threads.",),
     "Lock.__exit__": (" or was cancelled because of it",),
     "Transaction.run": ("a coroutine function, ",),
 }
@@ -376,6 +377,7 @@ SYNC = {
     "Lease": locks.Lease,
     "once": holdfast.once,
     "Redlock": redlock.Redlock,
+    "Schedule": holdfast.Schedule,
     "Transaction": transactions.Transaction,
 }
 

@@ -215,6 +215,50 @@ def test_the_newest_word_counts(schedule: Schedule) -> None:
     assert schedule.serve(base=start, want=T1)[:3] == [2, new, b"third"]
 
 
+def test_what_changed_before_the_server_forgot_everything_does_not_come_again(schedule: Schedule) -> None:
+    def changes() -> int:
+        return int(schedule.command("HGET", KEYS.base, "changes"))
+
+    before = changes()
+    schedule.command("FLUSHALL")
+    schedule.start = 0
+    schedule.register()
+    assert changes() > before, "who has not noticed yet is told by this that his jobs may be gone"
+
+
+def test_who_serves_no_more_is_forgotten_by_the_next_to_begin(schedule: Schedule) -> None:
+    for number in range(5):
+        schedule.serve(hope=token("a", 10 + number), number=1)
+    now = schedule.now() // 1000
+    for number in range(4):
+        schedule.command("ZADD", KEYS.serving, now - 60_001 - number, token("a", 10 + number))
+    schedule.serve(hope=token("b", 2), number=1)
+    assert schedule.command("ZCARD", KEYS.serving) == 2
+    assert schedule.command("HLEN", KEYS.base) == 2 + 2, "v, changes, and the numbers of two"
+
+
+def test_history_is_kept_as_long_as_the_job(schedule: Schedule) -> None:
+    schedule.serve(base=schedule.start, missed=f"{schedule.start + 1} {schedule.start + 1} 1")
+    schedule.command("PEXPIRE", JOB.log, 5000)
+    schedule.serve()
+    assert schedule.command("PTTL", JOB.log) > 10**9, "of a job that is seldom due, too"
+
+
+def test_what_was_allowed_before_ends_as_any_other(schedule: Schedule) -> None:
+    wide = Options(overlap="allow")
+    for tick, want in enumerate((T1, T2), 1):
+        assert granted(schedule.serve(wide, base=schedule.start + tick - 1, ticks=(schedule.start + tick,), want=want))
+    schedule.register("another")
+    slots = (10, schedule.rev, Options().policy)
+    head = (HOPE, 9, schedule.now() // 1000 + 9000, 30_000, "host")
+    claim = (schedule.start + 2, "", str(schedule.start + 3))
+    ended = (0, T1, "ok", "text")
+    code, _, _, answer = schedule.run(SERVE, (*ALL, *JOB.serving(10)), *head, *slots, *ended, *claim, T3)
+    assert code == 1
+    assert not granted(answer), "it is running still, in the other slot"
+    assert schedule.log() == ["skipped 0", "ok 1"]
+
+
 def test_what_belongs_to_others_is_left_alone(schedule: Schedule) -> None:
     schedule.command("DEL", JOB.log)
     schedule.command("SET", JOB.log, "data", "EX", 60)

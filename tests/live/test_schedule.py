@@ -201,6 +201,48 @@ def test_what_a_run_comes_to(own: PrivateServer, serving: Any, caplog: pytest.Lo
     assert "job 'fails' failed" in caplog.text
 
 
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+NOT_UTF8 = os.fsdecode(b"copied \xff.txt")
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (NOT_UTF8, "copied \\udcff.txt"),
+        (ValueError(NOT_UTF8), "ValueError: copied \\udcff.txt"),
+        (Cancelled(NOT_UTF8), "copied \\udcff.txt"),
+        (Speechless(), "Speechless: <a Speechless, whose text could not be had: RuntimeError>"),
+        ([Speechless()], "[Speechless()]"),
+    ],
+    ids=["result", "error", "cancelled", "error without text", "result of such"],
+)
+def test_whatever_a_job_says_its_run_ends_and_others_go_on(own: PrivateServer, serving: Any, made: Any, said: str) -> None:
+    def job() -> Any:
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    def other() -> None: ...
+
+    schedule = serving(own.url, job, other)
+    until(lambda: len(schedule.history("job")) > 1 and len(schedule.history("other")) > 1)
+    record = schedule.history("job")[-1]
+    assert (record.result or record.error) == said
+
+
+def test_a_result_without_a_text_is_a_result(own: PrivateServer, serving: Any) -> None:
+    def job() -> Speechless:
+        return Speechless()
+
+    schedule = serving(own.url, job)
+    until(lambda: statuses(schedule, "job")[:2] == ["ok", "ok"])
+    assert "could not be had" in schedule.history("job")[-1].result
+
+
 def test_orders(own: PrivateServer, serving: Any) -> None:
     ran: list[bool] = []
     going = threading.Event()
@@ -369,6 +411,38 @@ def test_another_definition_counts_for_all(own: PrivateServer, caplog: pytest.Lo
     assert "declared otherwise before" in caplog.text
 
 
+def test_runs_beside_end_when_that_is_allowed_no_more(own: PrivateServer, serving: Any) -> None:
+    enough = threading.Event()
+
+    def job() -> None:
+        enough.wait(10)
+
+    served = serving(own.url, job, overlap="allow")
+    until(lambda: len(served.status()[0].running) > 2)
+    serving(own.url, job)
+    until(lambda: "skipped" in statuses(served, "job"))
+    enough.set()
+    until(lambda: statuses(served, "job").count("ok") > 2 and len(served.status()[0].running) < 2)
+
+
+def test_one_who_finds_that_all_is_forgotten_reminds_the_others(own: PrivateServer, serving: Any, caplog: Any) -> None:
+    def often() -> None: ...
+
+    def seldom() -> None: ...
+
+    some, more = holdfast.Schedule(own.url), holdfast.Schedule(own.url)
+    more.add(seldom, Every(86400))
+    more.add(often, Every(0.1))
+    some.add(often, Every(0.1))
+    serving(own.url, schedule=more)
+    serving(own.url, schedule=some)
+    until(lambda: statuses(more, "often"))
+    with redis.Redis.from_url(own.url) as client:
+        client.flushall()
+    until(lambda: [status.name for status in some.status()] == ["often", "seldom"])
+    assert "declared" not in caplog.text, "it is what it was"
+
+
 def test_refusals() -> None:
     schedule = holdfast.Schedule("redis://127.0.0.1:1")
 
@@ -393,6 +467,45 @@ def test_refusals() -> None:
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(schedule)
     assert [job.name for job in schedule.jobs] == ["job"]
+
+
+def test_jobs_that_are_no_plain_functions(own: PrivateServer, serving: Any) -> None:
+    class Poll:
+        async def __call__(self) -> None: ...
+
+    with pytest.raises(holdfast.ConfigError, match="is a coroutine function"):
+        holdfast.Schedule(own.url).add(Poll(), Every(1), name="poll")
+    schedule = holdfast.Schedule(own.url)
+    schedule.add(dict, Every(0.1), name="written in C")
+    serving(own.url, schedule=schedule)
+    until(lambda: statuses(schedule, "written in C")[:1] == ["ok"])
+
+
+@pytest.mark.parametrize("label", [5, [5], b"gpu", None])
+def test_a_label_is_a_text(own: PrivateServer, label: Any) -> None:
+    with pytest.raises(holdfast.ConfigError, match="labels must be a label or several, as text"):
+        holdfast.Schedule(own.url, labels=label)
+    with pytest.raises(holdfast.ConfigError, match="on must be a label or several, as text"):
+        holdfast.Schedule(own.url).every(1, name="job", on=label)(print)
+
+
+def test_more_jobs_between_two_event_loops(own: PrivateServer) -> None:
+    schedule = holdfast.aio.Schedule(own.url)
+    ran = dict.fromkeys(("first", "second"), 0)
+
+    def add(name: str) -> None:
+        async def job() -> None:
+            ran[name] += 1
+
+        schedule.add(job, Every(0.1), name=name)
+
+    async def serve(name: str) -> None:
+        async with schedule:
+            await until_in_loop(lambda: ran[name] > 1)
+
+    for name in ran:
+        add(name)
+        asyncio.run(serve(name))
 
 
 def test_in_a_cluster(serving: Any) -> None:

@@ -42,8 +42,14 @@ def test_every_tick_once_whoever_is_killed(library: Path, new_server: NewServer,
     def start(number: int) -> subprocess.Popen[str]:
         clocks[number].set(step=rng.uniform(-5, 5))
         face = ("threads", "asyncio")[number % 2]
-        jobs = json.dumps([{**job, "history": 1000} for job in JOBS])
-        command = [sys.executable, str(SERVER), server.url, "default", face, jobs]
+        command: list[str] = [
+            sys.executable,
+            str(SERVER),
+            server.url,
+            "default",
+            face,
+            json.dumps([dict(job, history=1000) for job in JOBS]),
+        ]
         environment = {**os.environ, **clocks[number].environment}
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, text=True, env=environment)
 

@@ -36,7 +36,7 @@ VALID = 60.0
 """Seconds after which a request that has got stuck is refused."""
 
 LOOK_AGAIN = 86400.0
-"""Seconds after which all jobs are looked at: what is used by nobody is forgotten by the server in the end."""
+"""Seconds after which all jobs are registered again: what is used by nobody is forgotten by the server in the end."""
 
 PATIENCE = 10.0
 """Seconds that a run has to end when its `max_runtime` has passed."""
@@ -109,6 +109,7 @@ class Book:
 
     def adopt(self, seat: Seat, when: When, options: Options, change: Changed) -> None:
         """The job is something else by now. In the thread of `turn`."""
+        seat.widest = seat.slots
         seat.when, seat.options, seat.definition = when, options, change.definition
         seat.revision, seat.last = change.revision, change.last
         self._plan(seat)
@@ -120,6 +121,10 @@ class Book:
         """Take note of the time, and of what others have said."""
         while self._stops:
             self.stopping, self.stop_at = True, min(self.stop_at, now + self._stops.popleft())
+        if now >= self._look_all_at and self._unanswered is None:
+            self._look_all_at = now + LOOK_AGAIN
+            for seat in self.seats.values():
+                seat.revision = 0
         for run in list(self.runs.values()):
             limit = run.seat.options.max_runtime
             if run.over:
@@ -189,9 +194,6 @@ class Book:
             run.seat.runs -= 1
 
     def _gather_claims(self, items: dict[str, Item], now: float) -> None:
-        if now >= self._look_all_at:
-            self._look_all_at = now + LOOK_AGAIN
-            self._look_now.update(dict.fromkeys(self.seats))
         while self._looks and self._looks[0][0] <= now:
             at, name = heapq.heappop(self._looks)
             if name in self.seats and self.seats[name].look_at == at:

@@ -164,7 +164,8 @@ class Registered(NamedTuple):
 
 @dataclass
 class Served:
-    """What `_lua/serve.lua` answers: the server's time (us), how often something was changed by hand, and about each job."""
+    """What `_lua/serve.lua` answers: the server's time (us), a number that is another when something
+    was changed by hand, and about each job."""
 
     now: int
     changes: int

@@ -75,9 +75,10 @@ async def _wait(book: Book) -> None:
     listener = book.listener
     if not listener.hints:
         await Hark(listener, book.next_at())
-    told = listener.hints - {HERE}
-    listener.hints.clear()
-    if told:
+    told = set()
+    while listener.hints:  # one by one: another thread may add to them meanwhile
+        told.add(listener.hints.pop())
+    if told - {HERE}:
         book.beat_at = 0.0  # whatever there is to look at, the next answer says so
 
 

@@ -33,12 +33,19 @@ class Seat:
     """Local time at which to see what has become of somebody else's run."""
     runs: int = 0
     """Of this process."""
+    widest: int = 1
+    """Slots that it had when it was something else: there may be runs in them."""
     _served: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+
+    @property
+    def slots(self) -> int:
+        """Where it may have runs."""
+        return max(self.widest, self.options.slots)
 
     @property
     def served(self) -> tuple[bytes, ...]:
         """Its keys, for `_lua/serve.lua`."""
-        slots = self.options.slots
+        slots = self.slots
         if slots not in self._served:
             self._served[slots] = self.keys.serving(slots)
         return self._served[slots]
@@ -130,4 +137,4 @@ class Item:
         claim: tuple[int | str, ...] = ("", "", "")
         if when is not None:
             claim = (seat.last, " ".join(map(str, when.missed or ())), " ".join(map(str, when.ticks)))
-        return (seat.options.slots, seat.revision, seat.options.policy, *ended, *claim, self.token)
+        return (seat.slots, seat.revision, seat.options.policy, *ended, *claim, self.token)

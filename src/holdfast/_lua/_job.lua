@@ -1,7 +1,7 @@
 -- Shared by the scripts of a schedule. Stands behind _state and _queue.
 -- MODEL           models/schedule.pml
 --
--- base (hash):     v = format version, changes = how often something was changed by hand, seq:<hope> = number of the last
+-- base (hash):     v = format version, changes = another number whenever something was changed by hand, seq:<hope> = number of the last
 --                  request of that process
 -- serving (zset):  hope of each process that serves the schedule -> until when that counts (server ms)
 -- job (hash):      v, def = what it is, rev = when that was changed last (server us), last = its last tick that was dealt with
@@ -31,15 +31,21 @@ local function write(log, size, status, scheduled, count, last, rest)
   redis.call('PEXPIRE', log, KEEP_JOB)
 end
 
+-- Forgets processes that serve no more: the next to begin does, or a schedule that is never changed would keep them all.
+local function forget(base, serving, now_ms)
+  for _, hope in ipairs(redis.call('ZRANGEBYSCORE', serving, '-inf', '(' .. integer(now_ms - FORGET), 'LIMIT', 0, 100)) do
+    redis.call('ZREM', serving, hope)
+    redis.call('HDEL', base, 'seq:' .. hope)
+  end
+end
+
 -- Tells all processes that serve the schedule, but this one, to look.
 local function tell(base, serving, now_ms, me)
+  forget(base, serving, now_ms)
   local line = redis.call('ZRANGE', serving, 0, -1, 'WITHSCORES')
   for i = 1, #line, 2 do
     local hope, deadline = line[i], tonumber(line[i + 1])
-    if deadline + FORGET < now_ms then
-      redis.call('ZREM', serving, hope)
-      redis.call('HDEL', base, 'seq:' .. hope)
-    elseif deadline >= now_ms and hope ~= me then
+    if deadline >= now_ms and hope ~= me then
       publish('hf:inbox:' .. string.match(hope, '^[^.]+'), '3 ' .. hope)
     end
   end
@@ -50,6 +56,7 @@ local function stay(base, serving)
   redis.call('PEXPIRE', serving, KEEP_JOB)
 end
 
+-- From the clock, if it begins anew: what counted before the server forgot everything must not come again.
 local function changed(base, count)
-  redis.call('HSET', base, 'v', '1', 'changes', integer((count or 0) + 1))
+  redis.call('HSET', base, 'v', '1', 'changes', integer(count and count + 1 or now_us()))
 end

@@ -1,10 +1,11 @@
 -- Store a value, end its load, and tell who waits.
 -- KEYS     value, fresh, load, state, floors, floor, waiters
--- ARGV     token of the load, or '': whatever there is; its fence, or what this request is known by; 'release' | 'bury': refuse this token from now on; kind; ms
---          for which it is fresh; ms for which it is kept beyond that; us that the load took; tags, with a space before each; data
+-- ARGV     token; fence of its load, or '0': there is none, store it whatever there is; 'release' | 'bury': refuse this token
+--          from now on; kind; ms for which it is fresh; ms for which it is kept beyond that; us that the load took; tags, with
+--          a space before each; data
 -- RETURNS  {1, fence} stored, or was already | {0} the load has lost its lease: by time, or because the value was stored or
---          deleted meanwhile; or a late copy of a request that was refused from then on | {-1} it has begun before something with one of the tags was
---          invalidated | {-2, key, type} and {-3, version} as in look
+--          deleted meanwhile; or the token was declared dead | {-1} it has begun before one of the tags was invalidated |
+--          {-2, key, type} and {-3, version} as in look
 -- SINCE    Redis 5
 -- MODEL    models/flight.pml
 -- INCLUDE  _grant
@@ -14,6 +15,7 @@
 local value, fresh, load, state, floors, floor, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local token, fence, kind, tags = ARGV[1], tonumber(ARGV[2]), ARGV[4], ARGV[8]
 local ttl, stale = tonumber(ARGV[5]), tonumber(ARGV[6])
+local loaded = fence > 0
 
 local holder = redis.pcall('GET', load)
 if type(holder) == 'table' then return refused(load, holder) end
@@ -21,7 +23,7 @@ local found = redis.pcall('GET', value)
 if type(found) == 'table' then return refused(value, found) end
 local fields, refusal = read_state(state, token)
 if not fields then return refusal end
-if token ~= '' and (holder ~= token or tonumber(redis.call('HGET', state, 'of:' .. load)) ~= fence) then
+if loaded and (holder ~= token or tonumber(redis.call('HGET', state, 'of:' .. load)) ~= fence) then
   if not holder or holder == token then redis.call('HDEL', state, 'of:' .. load) end
   if holder == token then  -- the state was thrown away, or a late copy was granted: nobody else would end that
     redis.call('DEL', load)
@@ -30,16 +32,16 @@ if token ~= '' and (holder ~= token or tonumber(redis.call('HGET', state, 'of:' 
   local _, stored = parts(found or '')
   return tonumber(stored) == fence and {1, fence} or {0}  -- the same request once more
 end
-if token == '' and string.find(' ' .. (fields[2] or ''), ' ' .. ARGV[2] .. ' ', 1, true) then return {0} end
+if fields[2] and string.find(fields[2], token, 1, true) then return {0} end
 local now, last = now_us(), tonumber(fields[1]) or 0
 local now_ms = math.floor(now / 1000)
-if token == '' then fence = math.max(last + 1, now) end
+if not loaded then fence = math.max(last + 1, now) end
 local highest = highest_floor(value, state, floor)
 if not highest then
   highest = fence - 1
   redis.call('HSET', state, 'floor', highest)
 end
-local stored = token == '' or not void(floors, floor, fence, tags)
+local stored = not loaded or not void(floors, floor, fence, tags)
 if stored then
   local alone = is_alone(value)
   local life = alone and 0 or math.max(0, math.ceil((now - fence) / 1000)) + ttl + stale
@@ -53,6 +55,6 @@ if stored then
 end
 redis.call('DEL', load)
 redis.call('HDEL', state, 'of:' .. load)
-if ARGV[3] == 'bury' then bury(state, floors, token ~= '' and token or ARGV[2], fields[2], fields[4], now) end
+if ARGV[3] == 'bury' then bury(state, floors, token, fields[2], fields[4], now) end
 tell(waiters)
 return stored and {1, fence} or {-1}

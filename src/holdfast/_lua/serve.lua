@@ -31,6 +31,7 @@ if type(line) == 'table' then return refused(serving, line) end
 redis.call('HSET', base, 'v', '1', 'seq:' .. hope, integer(number))
 redis.call('ZADD', serving, now_ms + ARGV[4], hope)
 stay(base, serving)
+if number == 1 then forget(base, serving, now_ms) end
 local notify = false
 
 -- The runs of a job: of each slot its keys, who has the lease, and what is written down about the run.
@@ -67,6 +68,7 @@ local function serve(at, a, count)
   local resumed = tonumber(fields[9] or 0)
   local wanted, early, taken_down, left_over = ARGV[a + 10], 0, 0, false
   redis.call('PEXPIRE', job, KEEP_JOB)
+  redis.call('PEXPIRE', log, KEEP_JOB)
 
   -- Written down of a run: its record in the log; the job has it no more.
   local function close(i, status, text)
@@ -118,11 +120,12 @@ local function serve(at, a, count)
     return {2, tonumber(fields[2]), fields[8], tonumber(last)}
   end
 
-  local running, free = 0, nil
+  local running, held, free = 0, 0, nil
   for i = count - 1, 0, -1 do
     if slots[i].token then running = running + 1 end
-    if not slots[i].holder then free = i end
+    if slots[i].holder then held = held + 1 else free = i end
   end
+  if held > 0 and overlap ~= 'allow' then free = nil end  -- more slots than one: it was allowed before
   if cancel ~= '' and running == 0 then
     redis.call('HDEL', job, 'cancel')
     cancel = ''

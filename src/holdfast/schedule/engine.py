@@ -56,8 +56,11 @@ class Engine:
                     run[0].lease.end()
             case Adopt(seat, change, mine):
                 self._adopt(seat, change.definition, mine)
-                if not mine:
-                    self.book.adopt(seat, *read(change.definition, seat), change)
+                when, options = read(change.definition, seat)
+                if mine:
+                    seat.widest = max(seat.widest, options.slots)
+                else:
+                    self.book.adopt(seat, when, options, change)
             case Say(what, bad):
                 (log.warning if bad else log.info)("schedule: %s", what)
 
@@ -68,6 +71,8 @@ class Engine:
 
     @staticmethod
     def _adopt(seat: Seat, definition: bytes, mine: bool) -> None:
+        if definition == seat.definition:
+            return  # the server has forgotten it, and another process was the first to tell
         if mine:
             log.warning(
                 "job %r was declared otherwise before, as %s; from now on it is %s",
@@ -115,18 +120,27 @@ class Engine:
         return function(**({"run": run} if takes_run(function) else {}))
 
     def returned(self, going: Going, result: Any) -> None:
-        self.book.end(going, "ok", "" if result is None else str(result)[:TEXT])
+        self.book.end(going, "ok", "" if result is None else _told(result))
 
     def raised(self, going: Going, run: Run, error: BaseException) -> None:
         """It has ended with an exception: as it was told, or by itself."""
         if run.lease.lost.is_set():
             self.book.end(going, "lost", f"its lease was lost: {run.lease.why}")
         elif isinstance(error, Cancelled) or (run.cancelled.is_set() and not isinstance(error, Exception)):
-            self.book.end(going, "cancelled", str(error))
+            self.book.end(going, "cancelled", _told(error))
         else:
             log.error("job %r failed", going.seat.name, exc_info=error)
-            text = str(error) if isinstance(error, CommandFailed) else f"{type(error).__name__}: {error}"
-            self.book.end(going, "error", text[:TEXT])
+            kind = "" if isinstance(error, CommandFailed) else f"{type(error).__name__}: "
+            self.book.end(going, "error", (kind + _told(error))[:TEXT])
+
+
+def _told(what: object) -> str:
+    """The text of a result or an error, whatever a job has made of it: its run has to end, and the text to be sent."""
+    try:
+        text = str(what)[:TEXT]
+    except Exception as error:  # noqa: BLE001 - a __str__ of somebody else's
+        return f"<a {type(what).__name__}, whose text could not be had: {type(error).__name__}>"
+    return text.encode(errors="backslashreplace").decode()[:TEXT]  # as a name of a file that is not UTF-8
 
 
 def _s(definition: bytes) -> str:
@@ -135,4 +149,7 @@ def _s(definition: bytes) -> str:
 
 def takes_run(function: Callable[..., Any]) -> bool:
     """It has a parameter named ``run``."""
-    return "run" in inspect.signature(function).parameters
+    try:
+        return "run" in inspect.signature(function).parameters
+    except ValueError:  # some that are written in C do not tell
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -112,14 +113,26 @@ def checked(name: str, options: dict[str, Any]) -> Options:
     for option, least in (("ttl", MIN_TTL), ("keep", 0.0), ("grace", 0.0), ("max_runtime", 0.001)):
         if given.get(option) is not None:
             given[option] = seconds(given[option], option, least)
-    on = given.get("on", ())
-    given["on"] = tuple(sorted({on} if isinstance(on, str) else set(on)))
+    given["on"] = tuple(sorted(fit_for(given.get("on", ()), "on")))
     history = given.get("history", 50)
     if isinstance(history, bool) or not isinstance(history, int) or not 1 <= history <= HISTORY:
         raise ConfigError(
             f"job {name!r}: history must be a whole number from 1 to {HISTORY}, not {history!r}", parameter="history"
         )
     return Options(**given)
+
+
+def fit_for(given: Any, parameter: str) -> set[str]:
+    """One or several. Raises ConfigError: what is no text is no label of anybody, and its jobs would run nowhere."""
+    found = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    if not all(isinstance(label, str) for label in found):
+        raise ConfigError(f"{parameter} must be a label or several, as text, not {given!r}", parameter=parameter)
+    return set(found)
+
+
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """Or an object whose ``__call__`` is one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 class BaseSchedule:
@@ -130,7 +143,7 @@ class BaseSchedule:
             raise ConfigError(f"limit must be a whole number from 1, not {limit!r}", parameter="limit")
         self.name = name
         self._keys = Keys.of(name)
-        self._labels = {labels} if isinstance(labels, str) else set(labels)
+        self._labels = fit_for(labels, "labels")
         self._limit = limit
         self._jobs: dict[str, Job] = {}
 

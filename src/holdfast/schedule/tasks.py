@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable
@@ -16,7 +15,7 @@ from holdfast._core.seats import Going
 from holdfast._drive.process import current
 from holdfast.errors import ServerError
 from holdfast.schedule.engine import PATIENCE, Engine, log
-from holdfast.schedule.jobs import BaseSchedule, JobStatus, Record, status
+from holdfast.schedule.jobs import BaseSchedule, JobStatus, Record, is_coroutine_function, status
 from holdfast.schedule.run import Run
 
 T = TypeVar("T")
@@ -151,7 +150,10 @@ class Service:
     @property
     def here(self) -> bool:
         """It is of this process and of this event loop."""
-        return self.process is current() and asyncio.get_running_loop() is self._loop
+        try:
+            return self.process is current() and asyncio.get_running_loop() is self._loop
+        except RuntimeError:  # outside of all of them, where more jobs may be declared
+            return False
 
     async def begin(self) -> None:
         """Raises ServerError."""
@@ -213,8 +215,3 @@ class Service:
             self._engine.raised(going, run, error)
         else:
             self._engine.returned(going, result)
-
-
-def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Or an object whose ``__call__`` is one."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable
@@ -15,7 +14,7 @@ from holdfast._core.seats import Going
 from holdfast._drive.process import current
 from holdfast.errors import ConfigError, ServerError
 from holdfast.schedule.engine import PATIENCE, Engine, log
-from holdfast.schedule.jobs import BaseSchedule, JobStatus, Record, status
+from holdfast.schedule.jobs import BaseSchedule, JobStatus, Record, is_coroutine_function, status
 from holdfast.schedule.run import Run
 
 T = TypeVar("T")
@@ -46,7 +45,7 @@ class Schedule(BaseSchedule):
         return service is not None and service.process is current() and not service.over.is_set()
 
     def _check(self, name: str, function: Callable[..., Any]) -> None:
-        if inspect.iscoroutinefunction(function):
+        if is_coroutine_function(function):
             raise ConfigError(f"job {name!r} is a coroutine function: use holdfast.aio.Schedule", parameter="function")
 
     def run(self, wait: float = 10.0) -> None:
