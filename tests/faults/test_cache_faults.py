@@ -17,7 +17,7 @@ def test_a_late_copy_of_a_set_is_not_stored_over_what_is_newer(server: PrivateSe
     with Proxy(server) as proxy, either(face) as make:
         cache, other = make(proxy.url, name), make(server.url, name)
         cache.set("a", 0)
-        late = proxy.on("land", action="hold")
+        late = proxy.on("other", action="hold")
         setting = in_thread(cache.set, "a", 1)
         assert late.seen.wait(10)
         proxy.drop_client(late.requests[0].link)
@@ -34,7 +34,7 @@ def test_a_set_that_failed_is_not_stored_later(server: PrivateServer, name: str,
     with Proxy(server) as proxy, either(face) as make:
         cache, other = make(proxy.url, name), make(server.url, name)
         cache.set("a", 0)
-        late = proxy.on("land", action="hold", times=10)
+        late = proxy.on("other", action="hold", times=10)
         setting = in_thread(cache.set, "a", 1)
         with pytest.raises(ServerError):
             setting.result(10)
