@@ -154,6 +154,55 @@ def test_an_invalidation_makes_void_what_was_begun_before(box: Box, tag: str) ->
     assert look(box, "", lease=0) == [4]
 
 
+@pytest.mark.parametrize("lost", [(FLOOR,), (FLOORS,), (STATE,), (FLOOR, FLOORS), (FLOOR, STATE), (FLOOR, FLOORS, STATE)])
+@pytest.mark.parametrize("then", ["nothing", "another load", "another tag"])
+def test_what_is_void_stays_void_whatever_is_thrown_away(box: Box, lost: tuple[str, ...], then: str) -> None:
+    land(box, C, 0, tags=" t")
+    invalidate(box, "t")
+    box.redis.delete(*lost)  # by a server whose memory is short
+    other = VALUE.replace(":x", ":y")
+    if then == "another load":
+        keys = (other, FRESH + "y", LOAD + "y", STATE, FLOORS, FLOOR, WAITERS + "y")
+        fence = granted(run(box, LOOK, (other, LOAD + "y", STATE, FLOORS, FLOOR, WAITERS + "y"), B, LEASE, "", 0, 0))
+        assert run(box, LAND, keys, B, fence, "release", "v", 1000, 0, 1, " u", b"") == [1, fence]
+    elif then == "another tag":
+        invalidate(box, "u")
+    assert look(box, "", lease=0) == [4]
+    seen = flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR))
+    assert seen is None, "at first glance"
+    box.redis.delete(FLOORS)
+    invalidate(box, "v")
+    assert look(box, "", lease=0) == [4]
+
+
+def test_a_floor_that_was_thrown_away_is_put_back(box: Box) -> None:
+    land(box, C, 0)
+    assert flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR)) is not None
+    box.redis.delete(FLOOR)
+    assert flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR)) is None
+    assert look(box, "", lease=0)[0] == 1
+    assert flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR)) is not None
+    assert 0 < box.redis.pttl(FLOOR) <= box.redis.pttl(STATE)
+
+
+def test_who_lands_without_a_state_ends_his_load(box: Box) -> None:
+    box.listen("b")
+    fence = granted(look(box, A))
+    look(box, B, hope("b"))
+    box.redis.delete(STATE)
+    assert land(box, A, fence) == [0]
+    assert box.heard("b") == [f"3 {hope('b')}"]
+    assert granted(look(box, B)) > fence
+
+
+@pytest.mark.parametrize("end", [lambda box, _: abort(box, A, "bury"), lambda box, fence: land(box, A, fence)])
+def test_of_a_load_whose_lease_has_ended_nothing_is_left(box: Box, end: Callable[[Box, int], Any]) -> None:
+    fence = granted(look(box, A))
+    box.redis.delete(LOAD)
+    end(box, fence)
+    assert "of:" + LOAD not in box.redis.hgetall(STATE)
+
+
 def test_floors_that_nothing_is_below_are_forgotten(box: Box) -> None:
     land(box, C, 0)
     old = box.now_us() - 3_600_000_000
@@ -273,6 +322,11 @@ def _void(box: Box) -> None:
     box.redis.hset(STATE, "of:" + LOAD, 1)
 
 
+def _thrown_away(box: Box) -> None:
+    _stale(box)
+    box.redis.delete(FLOOR)
+
+
 LOOKING, LANDING = (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), (VALUE, FRESH, LOAD, STATE, FLOORS, FLOOR, WAITERS)
 STORED = (C, 0, "bury", "v", 1000, 1000, 1, " t", b"data")
 
@@ -281,9 +335,11 @@ FLIGHT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box
     ("look", LOOKING, (A, LEASE, "", 0, 0), lambda box: look(box, A)),
     ("look", LOOKING, (B, LEASE, hope("b"), 0, 0), _waited_for),
     ("look", LOOKING, (B, LEASE, "", 1000, 1000), _stale),
+    ("look", LOOKING, (B, LEASE, "", 1000, 1000), _thrown_away),
     ("look", LOOKING, (B, LEASE, "", 0, 0), lambda box: box.redis.rpush(VALUE, "theirs")),
     ("land", LANDING, STORED, _waited_for),
     ("land", LANDING, (A, 1, *STORED[2:]), _void),
+    ("land", LANDING, (A, 1, *STORED[2:]), _waited_for),
     ("abort", (LOAD, STATE, FLOORS, WAITERS), (A, "bury"), _waited_for),
     ("drop", (VALUE, FRESH, LOAD, STATE, WAITERS), (), _waited_for),
     ("invalidate", (STATE, FLOORS, FLOOR), ("t", ""), lambda box: land(box, C, 0)),

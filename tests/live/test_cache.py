@@ -305,6 +305,19 @@ def test_the_last_value_if_loading_fails(
     assert (figures.misses, figures.load_errors) == (2, 2)
 
 
+def test_the_last_value_is_not_given_after_its_time(server: PrivateServer, name: str, make: Make) -> None:
+    cache = make(server.url, name, ttl=0.02, stale=0.4)
+    cache.set("a", 1)
+    time.sleep(0.03)
+
+    def fails() -> Any:
+        time.sleep(0.5)
+        raise OSError("database away")
+
+    with pytest.raises(OSError, match="database away"):
+        cache.get_or_load("a", fails)
+
+
 @pytest.mark.parametrize(
     ("what", "then"),
     [
@@ -449,6 +462,25 @@ def test_a_key_that_is_somebody_elses(server: PrivateServer, name: str, make: Ma
             make(server.url, name).get_or_load("a", never)
     finally:
         look.delete(f"hf:cache:{{{name}}}:value:a")
+
+
+def test_a_forked_child_that_leaves_the_loader_takes_nothing_with_it(server: PrivateServer, name: str) -> None:
+    cache = holdfast.Cache(server.url, name)
+
+    def load() -> int:
+        pid = os.fork()
+        if not pid:
+            raise SystemExit(3)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    parent = os.getpid()
+    try:
+        assert cache.get_or_load("a", load) == 3
+    except SystemExit:
+        if os.getpid() != parent:
+            os._exit(3)
+        raise
+    assert cache.get("a") == 3
 
 
 def test_a_forked_child_has_a_cache_of_its_own(server: PrivateServer, name: str) -> None:

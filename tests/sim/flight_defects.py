@@ -83,7 +83,7 @@ LOOKING = (
     _core(
         "glance-finds-the-void",
         "flight",
-        " or (floor is not None and int(floor) >= int(fence))",
+        " or int(floor) >= int(fence)",
         "",
         "the plain command finds a value whose tag was invalidated",
     ),

@@ -36,7 +36,8 @@ class Site:
     @functools.cached_property
     def reading(self) -> Command:
         """What a fresh value is seen by, nearly always: `_core.flight.fresh`."""
-        return Command(("MGET", self.value, self.fresh, self.floor), self.spec.timeout)
+        keys = (self.value, self.fresh) if self.value.endswith(b"}:value") else (self.value, self.fresh, self.floor)
+        return Command(("MGET", *keys), self.spec.timeout)
 
 
 class Record(NamedTuple):

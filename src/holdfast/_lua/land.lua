@@ -24,6 +24,11 @@ if type(found) == 'table' then return refused(value, found) end
 local fields, refusal = read_state(state, token)
 if not fields then return refusal end
 if loaded and (holder ~= token or tonumber(redis.call('HGET', state, 'of:' .. load)) ~= fence) then
+  if not holder or holder == token then redis.call('HDEL', state, 'of:' .. load) end
+  if holder == token then  -- the state was thrown away, or a late copy was granted: nobody else would end that
+    redis.call('DEL', load)
+    tell(waiters)
+  end
   local _, stored = parts(found or '')
   return tonumber(stored) == fence and {1, fence} or {0}  -- the same request once more
 end
@@ -31,10 +36,14 @@ if fields[2] and string.find(fields[2], token, 1, true) then return {0} end
 local now, last = now_us(), tonumber(fields[1]) or 0
 local now_ms = math.floor(now / 1000)
 if not loaded then fence = math.max(last + 1, now) end
+local highest = highest_floor(value, state, floor)
+if not highest then
+  highest = fence - 1
+  redis.call('HSET', state, 'floor', highest)
+end
 local stored = not loaded or not void(floors, floor, fence, tags)
 if stored then
-  -- Nothing of a group of one key is invalidated by tags: its state need not outlive the value.
-  local alone = string.sub(value, -7) == '}:value'
+  local alone = is_alone(value)
   local life = alone and 0 or math.max(0, math.ceil((now - fence) / 1000)) + ttl + stale
   local head = '1 ' .. kind .. ' ' .. integer(fence) .. ' ' .. integer(now_ms + ttl) .. ' ' .. ARGV[6] .. ' ' .. ARGV[7] .. tags
   redis.call('SET', value, head .. '\n' .. ARGV[9], 'PX', ttl + stale)
@@ -42,6 +51,7 @@ if stored then
   if life > tonumber(redis.call('HGET', state, 'life') or 0) then redis.call('HSET', state, 'life', life) end
   if fence > last then redis.call('HSET', state, 'fence', fence) end
   keep_alive(state, floors, fields[4], life, now)
+  if not alone then redis.call('SET', floor, highest, 'PX', math.max(KEEP, 2 * life), 'NX') end
 end
 redis.call('DEL', load)
 redis.call('HDEL', state, 'of:' .. load)
