@@ -230,6 +230,35 @@ def test_early(server: PrivateServer, name: str, make: Make, monkeypatch: pytest
     assert cache.get_or_load("a", never) == 2, "in a minute is not soon"
 
 
+def test_a_loop_that_is_blocked_holds_up_nobody_else(server: PrivateServer, name: str, make: Make, monitor: Monitor) -> None:
+    cache, blocked, unblock = make(server.url, name, lease=60), threading.Event(), threading.Event()
+    slow = Slow(1)
+    first = in_thread(holdfast.Cache(server.url, name, lease=60).get_or_load, "a", slow)
+    assert slow.runs.wait(10)
+
+    async def main() -> Any:
+        async def load() -> Any:
+            never()
+
+        monitor.commands()
+        waiting = asyncio.create_task(aio.Cache(server.url, name).get_or_load("a", load))
+        await asyncio.to_thread(monitor.until, 2, LOOK.sha)  # it is listed
+        blocked.set()
+        unblock.wait(10)  # as who computes something, and awaits nothing
+        return await waiting
+
+    other = in_thread(asyncio.run, main())
+    assert blocked.wait(10)
+    waiting = in_thread(cache.get_or_load, "a", never)
+    monitor.until(2, LOOK.sha)
+    slow.ends()
+    try:
+        assert (first.result(10), waiting.result(5)) == (1, 1)
+    finally:
+        unblock.set()
+    assert other.result(10) == 1
+
+
 # What goes wrong
 
 

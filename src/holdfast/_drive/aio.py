@@ -101,7 +101,7 @@ class Driver:
             **READ,
             Draw: lambda _: process.token(),
             Delist: self._delist,
-            **tending(self, endpoint),
+            **tending(self, endpoint, id(self)),
         }
         self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Run: self.call,

@@ -51,7 +51,7 @@ class Keeper:
         self.selector = selectors.DefaultSelector()
         self._nodes: dict[Endpoint, Node] = {}
         self._boards: dict[tuple[Endpoint, ...], Board] = {}
-        self._crowds: weakref.WeakValueDictionary[tuple[Endpoint, bytes], Crowd] = weakref.WeakValueDictionary()
+        self._crowds: weakref.WeakValueDictionary[tuple[Endpoint, bytes, int], Crowd] = weakref.WeakValueDictionary()
         self._links: list[Link | ShardLine | ForeignLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
@@ -153,12 +153,12 @@ class Keeper:
         with self.mutex:
             self._node(endpoint).hopes.pop(listener.hope, None)
 
-    def crowd(self, endpoint: Endpoint, key: bytes) -> Crowd:
-        """Those who wait for a key."""
+    def crowd(self, endpoint: Endpoint, key: bytes, loop: int) -> Crowd:
+        """Those who wait for a key, in one event loop, or in threads (0): one that is blocked holds up nobody else."""
         with self.mutex:
-            crowd = self._crowds.get((endpoint, key))
+            crowd = self._crowds.get((endpoint, key, loop))
             if crowd is None:
-                crowd = self._crowds[endpoint, key] = Crowd(self.mutex)
+                crowd = self._crowds[endpoint, key, loop] = Crowd(self.mutex)
             return crowd
 
     def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:

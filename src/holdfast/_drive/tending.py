@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from holdfast._wire.endpoint import Endpoint
 
 
-def tending(driver: sync.Driver | aio.Driver, endpoint: Endpoint) -> dict[type, Callable[[Any], Any]]:
-    """What is left to the keeper. None of it takes time."""
+def tending(driver: sync.Driver | aio.Driver, endpoint: Endpoint, loop: int = 0) -> dict[type, Callable[[Any], Any]]:
+    """What is left to the keeper. None of it takes time. ``loop``: tells event loops apart."""
     process = driver.process
 
     def tend(request: Tend) -> None:
@@ -34,7 +34,7 @@ def tending(driver: sync.Driver | aio.Driver, endpoint: Endpoint) -> dict[type, 
         Tend: tend,
         Leave: leave,
         Send: lambda request: process.keeper.insist(endpoint, request.call, request.until),
-        Meet: lambda request: process.keeper.crowd(endpoint, request.key),
+        Meet: lambda request: process.keeper.crowd(endpoint, request.key, loop),
     }
 
 
