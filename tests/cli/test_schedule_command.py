@@ -265,6 +265,14 @@ def test_a_coroutine_function_is_for_another_schedule(
     assert f"{path}: jobs.x.python: it is a coroutine function: put it in a holdfast.aio.Schedule" in capfd.readouterr().err
 
 
+def test_a_generator_function_is_refused(
+    file: Callable[[str], str], capfd: pytest.CaptureFixture[str], quiet_warnings: None
+) -> None:
+    path = file("[jobs.x]\nevery=1\npython='pkgutil:walk_packages'")
+    assert main(["schedule", "--check", path]) == 64
+    assert f"{path}: jobs.x.python: walk_packages is a generator: called as a job it would do nothing" in capfd.readouterr().err
+
+
 def test_an_option_that_makes_no_sense_is_named_with_its_file(
     file: Callable[[str], str], capfd: pytest.CaptureFixture[str], quiet_warnings: None
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
-import inspect
 import logging
 import os
 import sys
@@ -16,10 +15,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import holdfast
+from holdfast._functions import is_async, refuse_generator
 from holdfast.cli import output, servers
 from holdfast.cli.durations import duration, moment
 from holdfast.errors import ConfigError, HoldfastWarning, ServerError
 from holdfast.schedule.command import Command, JobFailed
+from holdfast.schedule.engine import takes_run
 from holdfast.schedule.run import Cancelled
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def main(args: argparse.Namespace) -> int:
 def _of_file(args: argparse.Namespace) -> threads.Schedule:
     from holdfast.schedule import Schedule
     from holdfast.schedule.file import read
+    from holdfast.schedule.jobs import IDLE
 
     plan = read(args.target)
     url = "redis://nobody.is.asked" if args.check else servers.one(args, quiet=args.quiet)
@@ -83,7 +85,11 @@ def _of_file(args: argparse.Namespace) -> threads.Schedule:
     for job in plan.jobs:
         if isinstance(job.what, Command) and args.verbose:
             job.what.echo = functools.partial(_echo, job.name)
-        if inspect.iscoroutinefunction(job.what):
+        try:
+            refuse_generator(job.what, IDLE)
+        except ConfigError as error:
+            raise ConfigError(f"{args.target}: jobs.{job.name}.python: {error}", parameter="python") from error
+        if is_async(job.what):
             how = "put it in a holdfast.aio.Schedule, and serve that by module:name"
             raise ConfigError(f"{args.target}: jobs.{job.name}.python: it is a coroutine function: {how}", parameter="python")
         schedule.add(job.what if args.quiet else told(job.name, job.what), job.when, name=job.name, **job.options)
@@ -124,7 +130,7 @@ def _echo(name: str, line: str) -> None:
 
 def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function of a job, whose runs are told of on stderr."""
-    given = "run" in inspect.signature(function).parameters
+    given = takes_run(function)
 
     def begin(run: Run) -> float:
         again = f", attempt {run.attempt}" if run.attempt > 1 else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from holdfast._core.orders import Entry, JobFacts
 from holdfast._core.seats import Seat
 from holdfast._drive.process import current, describe
 from holdfast._face import MIN_TTL, seconds
+from holdfast._functions import refuse_generator
 from holdfast.errors import ConfigError
 from holdfast.schedule.definition import parse, write
 from holdfast.schedule.timetable import Cron, Every, Timetable
@@ -27,6 +27,9 @@ ANSWER_WITHIN = 2.0
 
 HISTORY = 1000
 """Runs that can be remembered, at most."""
+
+IDLE = "called as a job it would do nothing; write a function that goes through it"
+"""Why a generator function is refused."""
 
 CHOICES = {"overlap": ("skip", "queue", "allow"), "misfire": ("skip", "once", "all"), "on_crash": ("leave", "again")}
 
@@ -130,11 +133,6 @@ def fit_for(given: Any, parameter: str) -> set[str]:
     return set(found)
 
 
-def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Or an object whose ``__call__`` is one."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-
-
 class BaseSchedule:
     """What the faces share: the jobs, and how they are declared."""
 
@@ -195,6 +193,7 @@ class BaseSchedule:
             raise ConfigError(
                 f"schedule {self.name!r} is being served: declare job {named!r} before that", parameter="function"
             )
+        refuse_generator(function, IDLE)
         self._check(named, function)
         self._keys.job(named)
         self._jobs[named] = job = Job(named, function, when, checked(named, options))

@@ -13,9 +13,10 @@ from holdfast._caller import AioCaller
 from holdfast._core import orders, schedule
 from holdfast._core.seats import Going
 from holdfast._drive.process import current
+from holdfast._functions import is_async
 from holdfast.errors import ServerError
 from holdfast.schedule.engine import PATIENCE, Engine, log
-from holdfast.schedule.jobs import BaseSchedule, JobStatus, Record, is_coroutine_function, status
+from holdfast.schedule.jobs import BaseSchedule, JobStatus, Record, status
 from holdfast.schedule.run import Run
 
 T = TypeVar("T")
@@ -143,7 +144,7 @@ class Service:
         self._what = of._what  # noqa: SLF001
         self._book = of._book(self._caller.timeout)  # noqa: SLF001
         self._engine = Engine(self._book, of._functions(), self._launch)  # noqa: SLF001
-        self._coroutines = {job.name for job in of.jobs if is_coroutine_function(job.function)}
+        self._coroutines = {job.name for job in of.jobs if is_async(job.function)}
         self._tasks: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
 

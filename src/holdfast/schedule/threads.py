@@ -12,9 +12,10 @@ from holdfast._caller import Caller
 from holdfast._core import orders, schedule
 from holdfast._core.seats import Going
 from holdfast._drive.process import current
+from holdfast._functions import is_async
 from holdfast.errors import ConfigError, ServerError
 from holdfast.schedule.engine import PATIENCE, Engine, log
-from holdfast.schedule.jobs import BaseSchedule, JobStatus, Record, is_coroutine_function, status
+from holdfast.schedule.jobs import BaseSchedule, JobStatus, Record, status
 from holdfast.schedule.run import Run
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ class Schedule(BaseSchedule):
         return service is not None and service.process is current() and not service.over.is_set()
 
     def _check(self, name: str, function: Callable[..., Any]) -> None:
-        if is_coroutine_function(function):
+        if is_async(function):
             raise ConfigError(f"job {name!r} is a coroutine function: use holdfast.aio.Schedule", parameter="function")
 
     def run(self, wait: float = 10.0) -> None:
