@@ -54,7 +54,7 @@ FEATURES = {
     "schedule": Feature(
         scripts=("serve", "register", "order", "jobs", "renew"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "ZRANGE"),
-        keys=("hf:schedule:{*", "hf:proc:*"),
+        keys=("<prefix>schedule:{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),

@@ -62,3 +62,21 @@ def test_what_has_to_be_awaited_is_for_asyncio(function: Callable[..., Any]) -> 
 def test_what_only_is_called_suits_both() -> None:
     for face in (holdfast.Schedule, holdfast.aio.Schedule):
         face(URL).add(functools.partial(print, "a"), Every(1), name="job")
+
+
+# Options of the schedule itself
+
+
+@pytest.mark.parametrize("face", [holdfast.Schedule, holdfast.aio.Schedule])
+def test_a_timeout_is_explained(face: Any) -> None:
+    with pytest.raises(TypeError, match=r"Schedule\(\) has no timeout=: say max_runtime= .* ttl= .* wait= "):
+        face(URL, timeout=3)
+    with pytest.raises(TypeError, match=r"Schedule\(\) got an unexpected keyword argument 'prefixes'"):
+        face(URL, prefixes="a")
+
+
+@pytest.mark.parametrize("prefix", ["", "a{", 1])
+def test_a_prefix_that_cannot_be_one_is_refused(prefix: Any) -> None:
+    with pytest.raises(holdfast.ConfigError, match="prefix must") as caught:
+        holdfast.Schedule(URL, prefix=prefix)
+    assert caught.value.parameter == "prefix"

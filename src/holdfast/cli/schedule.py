@@ -48,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     servers.add_options(parser, local=True)
     add("--name", help="of the schedule: those who serve the same one share its jobs (default: the file's, or default)")
+    add("--prefix", help="of all keys on the server (default: the file's, or hf:)")
     add("--label", action="append", default=[], help="this host serves jobs with on = LABEL; several times for several")
     add("--wait", metavar="TIME", type=duration, default=10.0, help="at the end, for jobs that run (default: 10)")
     add("--check", action="store_true", help="say when each job is due next, by this machine's clock, and exit; asks no server")
@@ -80,7 +81,8 @@ def _of_file(args: argparse.Namespace) -> threads.Schedule:
 
     plan = read(args.target)
     url = "redis://nobody.is.asked" if args.check else servers.one(args, quiet=args.quiet)
-    options = {} if plan.limit is None else {"limit": plan.limit}
+    given = {"limit": plan.limit, "prefix": plan.prefix if args.prefix is None else args.prefix}
+    options: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
     schedule = Schedule(url, args.name or plan.name, labels=[*plan.labels, *args.label], **options)
     for job in plan.jobs:
         if isinstance(job.what, Command) and args.verbose:
@@ -100,8 +102,8 @@ def _of_module(args: argparse.Namespace) -> BaseSchedule:
     from holdfast.schedule.file import imported
     from holdfast.schedule.jobs import BaseSchedule
 
-    for option in ("url", "url_file", "local", "name", "label"):
-        if getattr(args, option):
+    for option in ("url", "url_file", "local", "name", "label", "prefix"):
+        if getattr(args, option) not in (None, False, []):
             args.parser.error(f"--{option.replace('_', '-')} is for files: a schedule in a module says so itself")
     found = imported(args.target)
     if not isinstance(found, BaseSchedule):

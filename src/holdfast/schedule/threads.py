@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Never, Self, TypeVar
 
 from holdfast._caller import Caller
 from holdfast._core import orders, schedule
@@ -29,13 +29,23 @@ class Schedule(BaseSchedule):
         name: of the schedule: processes that serve the same one share its jobs.
         labels: what this process is fit for: jobs declared with ``on=`` run only where one of theirs is among these.
         limit: runs at the same time in this process, at most.
+        prefix: start of the keys on the server.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
     """
 
-    def __init__(self, client: object, name: str = "default", *, labels: Iterable[str] = (), limit: int = 32) -> None:
-        super().__init__(name, labels, limit)
+    def __init__(
+        self,
+        client: object,
+        name: str = "default",
+        *,
+        labels: Iterable[str] = (),
+        limit: int = 32,
+        prefix: str = "hf:",
+        **mistaken: Never,
+    ) -> None:
+        super().__init__(name, labels, limit, prefix, mistaken)
         self._caller = Caller(client)
         self._mutex = threading.Lock()
         self._service: Service | None = None
