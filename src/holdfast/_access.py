@@ -55,7 +55,7 @@ FEATURES = {
         scripts=("serve", "register", "order", "jobs", "renew"),
         # EXISTS: a process that ends gives runs back as locks, in whose line nobody ever stands
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "EXISTS", "ZRANGE"),
-        keys=("hf:schedule:{*", "hf:proc:*"),
+        keys=("<prefix>schedule:{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),

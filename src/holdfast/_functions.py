@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ def named(function: Callable[..., Any]) -> str:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """A coroutine function; or an object whose ``__call__`` is one."""
+    """A coroutine function; a `functools.partial` of one; or an object whose ``__call__`` is one."""
     return _is(inspect.iscoroutinefunction, function)
 
 
@@ -26,4 +27,6 @@ def refuse_generator(function: Callable[..., Any], why: str) -> None:
 
 
 def _is(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
+    while isinstance(function, functools.partial):  # perhaps of an object
+        function = function.func
     return kind(function) or kind(type(function).__call__)

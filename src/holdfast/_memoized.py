@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from holdfast._cache_options import How
+from holdfast._functions import is_async, named, refuse_generator
 from holdfast._template import Filled
 from holdfast.errors import ConfigError
 
@@ -22,11 +22,10 @@ class BaseMemoized(Generic[P, T]):
     _is_async: bool
 
     def __init__(self, cache: Any, function: Callable[P, T], templates: tuple[str, ...], how: How) -> None:
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError(f"{function.__qualname__} is a generator: there is no value to keep", parameter="function")
-        if inspect.iscoroutinefunction(function) is not self._is_async:
+        refuse_generator(function, "there is no value to keep")
+        if is_async(function) is not self._is_async:
             what, whose = ("no", "holdfast.Cache") if self._is_async else ("a", "holdfast.aio.Cache")
-            raise ConfigError(f"{function.__qualname__} is {what} coroutine function: use {whose} for it", parameter="function")
+            raise ConfigError(f"{named(function)} is {what} coroutine function: use {whose} for it", parameter="function")
         functools.update_wrapper(self, function)  # type: ignore[arg-type]  # it is callable in both faces
         self._cache, self._function, self._how = cache, function, how
         self._filled = Filled(function, *templates)

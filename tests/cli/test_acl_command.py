@@ -70,6 +70,7 @@ def test_bad_usage(capfd: pytest.CaptureFixture[str], options: tuple[str, ...]) 
 def test_there_is_an_option_for_each_feature(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"lock", "legacy", *acl.FEATURES} == set(_access.FEATURES)
     assert set(printed(capsys, "--schedule")) >= {"~hf:schedule:{*", "+zrange"}
+    assert set(printed(capsys, "--schedule", "--prefix", "shop:")) >= {"~shop:{*", "~shop:schedule:{*"}
 
 
 def test_the_rights_for_timestamp_locks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
 
 import holdfast
 from cli.commands import PROGRAM, Holdfast, error_line, line, running, wait_until
@@ -231,6 +233,7 @@ def test_check_asks_no_server(file: Callable[[str], str], capsys: pytest.Capture
         (["schedule", "os"], 64, "schedule: 'os': write it as module:name"),
         (["schedule", "os:sep"], 64, "schedule: 'os:sep' is a str, not a holdfast.Schedule"),
         (["schedule", "os:sep", "--name", "x"], 64, "--name is for files: a schedule in a module says so itself"),
+        (["schedule", "os:sep", "--prefix", "x"], 64, "--prefix is for files: a schedule in a module says so itself"),
         (["jobs", "pause"], 64, "pause which job?"),
         (["jobs", "--url", "redis://127.0.0.1:1"], 69, "jobs: schedule 'default'"),
         (["jobs", "--url", "redis://a", "--url", "redis://b"], 64, "one server is needed here, several were given"),
@@ -263,6 +266,34 @@ def test_a_coroutine_function_is_for_another_schedule(
     path = file("[jobs.x]\nevery=1\npython='asyncio:sleep'")
     assert main(["schedule", "--check", path]) == 64
     assert f"{path}: jobs.x.python: it is a coroutine function: put it in a holdfast.aio.Schedule" in capfd.readouterr().err
+
+
+def test_a_prefix_is_of_all_keys(
+    server: PrivateServer, hf: Holdfast, file: Callable[[str], str], jobs: Callable[..., Any]
+) -> None:
+    path = file('prefix = "own:"\n[jobs.x]\nevery = "200ms"\ncommand = ["true"]')
+    name = name_in(path)
+
+    def ran(prefix: str) -> bool:
+        return any(job["last"] for job in jobs(name, "--prefix", prefix, "--json"))
+
+    for options, prefix in (([], "own:"), (["--prefix", "shop:"], "shop:")):
+        process = hf.popen([*PROGRAM, "schedule", *options, path])
+        wait_until(functools.partial(ran, prefix))
+        process.terminate()
+        process.communicate(timeout=20)
+    assert jobs(name, "--json") == []
+    with redis.Redis.from_url(server.url) as client:
+        found = set(client.scan_iter(match=f"*schedule:{{{name}}}"))
+    assert found == {f"{prefix}schedule:{{{name}}}".encode() for prefix in ("own:", "shop:")}
+
+
+def test_a_generator_function_is_refused(
+    file: Callable[[str], str], capfd: pytest.CaptureFixture[str], quiet_warnings: None
+) -> None:
+    path = file("[jobs.x]\nevery=1\npython='pkgutil:walk_packages'")
+    assert main(["schedule", "--check", path]) == 64
+    assert f"{path}: jobs.x.python: walk_packages is a generator: called as a job it would do nothing" in capfd.readouterr().err
 
 
 def test_an_option_that_makes_no_sense_is_named_with_its_file(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import math
 import threading
@@ -110,6 +111,24 @@ def test_functions_of_the_other_face_are_refused() -> None:
         for cache in (holdfast.Cache(URL, "shop"), aio.Cache(URL, "shop")):
             with pytest.raises(ConfigError, match="is a generator"):
                 cache.memoize("x")(wrong)  # type: ignore[arg-type]
+
+
+def test_a_partial_is_named_as_well_as_it_can_be() -> None:
+    async def other(sku: str) -> int:
+        return 1
+
+    def generator(sku: str) -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(ConfigError, match=r"functools\.partial.* is a coroutine function: use holdfast.aio.Cache"):
+        holdfast.Cache(URL, "shop").memoize("x")(functools.partial(other, "a"))
+    with pytest.raises(ConfigError, match=r"functools\.partial.* is a generator"):
+        holdfast.Cache(URL, "shop").memoize("x")(functools.partial(generator, "a"))
+
+    def plain(sku: str, count: int) -> int:
+        return count
+
+    assert holdfast.Cache(URL, "shop").memoize("{count}")(functools.partial(plain, "a")).cache_key(7) == "7"
 
 
 @pytest.mark.parametrize("down", ["load", "raise"])

@@ -16,6 +16,7 @@ WHOLE = """
 name = "ops"
 labels = ["gpu", "big"]
 limit = 4
+prefix = "shop:"
 tz = "Europe/Berlin"
 
 [jobs.backup]
@@ -57,7 +58,7 @@ def parsed(directory: Path, text: str) -> Plan:
 
 def test_all_there_is(tmp_path: Path) -> None:
     plan = parsed(tmp_path, WHOLE)
-    assert (plan.name, plan.labels, plan.limit) == ("ops", ["gpu", "big"], 4)
+    assert (plan.name, plan.labels, plan.limit, plan.prefix) == ("ops", ["gpu", "big"], 4, "shop:")
     backup, cleanup, report = plan.jobs
     assert backup.when == Cron("0 3 * * *", "Europe/Berlin")
     assert backup.options == {
@@ -82,6 +83,7 @@ def test_all_there_is(tmp_path: Path) -> None:
         ("[job.x]\nevery=1", "job: there is no such key; there are jobs, schedule"),
         ("[schedule]\nlabel = 'x'", "schedule.label: there is no such key"),
         ("[schedule]\nlabels = 3", "schedule.labels: 3 is neither a text nor a list of them"),
+        ("[schedule]\nprefix = 1", "schedule.prefix: 1 is not text"),
         ("[schedule]\nlimit = true", "schedule.limit: True is not a whole number"),
         ("[jobs]\nx = 3", "jobs.x: 3 is not a table"),
         ("[jobs.x]\nevery=1\ncommand=['a']\ntimeout=3", "jobs.x.timeout: there is no such key; there are command, cron"),

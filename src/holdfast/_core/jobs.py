@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from holdfast._core.attempt import Spec, answer_within, milliseconds
-from holdfast._core.names import encoded, side_key
+from holdfast._core.names import encoded, side_key, start
 from holdfast._lua import Script
 
 BESIDE = 10
@@ -70,9 +70,9 @@ class Keys:
     jobs: bytes
 
     @classmethod
-    def of(cls, schedule: str | bytes) -> Keys:
-        """Raises ConfigError for a name that cannot be one."""
-        base = b"hf:schedule:{" + encoded(schedule, "name") + b"}"
+    def of(cls, schedule: str | bytes, prefix: str = "hf:") -> Keys:
+        """Raises ConfigError for a name or a prefix that cannot be one."""
+        base = start(prefix) + b"schedule:{" + encoded(schedule, "name") + b"}"
         return cls(base, base + b":serving", base + b":jobs")
 
     def job(self, name: str) -> JobKeys:

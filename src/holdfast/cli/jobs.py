@@ -36,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("job", nargs="?", metavar="JOB", help="to which")
     parser.add_argument("--schedule", metavar="NAME", default="default", help="whose jobs (default: default)")
+    parser.add_argument("--prefix", default="hf:", help="of its keys on the server (default: hf:)")
     parser.add_argument("--limit", metavar="N", type=int, default=20, help="history: entries at most (default: 20)")
     servers.add_options(parser, local=True)
     parser.add_argument("--json", action="store_true", help="answer in JSON")
@@ -49,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         from holdfast.schedule.threads import Schedule
 
-        return _act(Schedule(url, args.schedule), args)
+        return _act(Schedule(url, args.schedule, prefix=args.prefix), args)
     except ConfigError as error:
         output.say(f"jobs: {error}")
         return output.EX_USAGE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
-import inspect
 import logging
 import os
 import sys
@@ -16,10 +15,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import holdfast
+from holdfast._functions import is_async, refuse_generator
 from holdfast.cli import output, servers
 from holdfast.cli.durations import duration, moment
 from holdfast.errors import ConfigError, HoldfastWarning, ServerError
 from holdfast.schedule.command import Command, JobFailed
+from holdfast.schedule.engine import takes_run
 from holdfast.schedule.run import Cancelled
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     servers.add_options(parser, local=True)
     add("--name", help="of the schedule: those who serve the same one share its jobs (default: the file's, or default)")
+    add("--prefix", help="of all keys on the server (default: the file's, or hf:)")
     add("--label", action="append", default=[], help="this host serves jobs with on = LABEL; several times for several")
     add("--wait", metavar="TIME", type=duration, default=10.0, help="at the end, for jobs that run (default: 10)")
     add("--check", action="store_true", help="say when each job is due next, by this machine's clock, and exit; asks no server")
@@ -75,15 +77,21 @@ def main(args: argparse.Namespace) -> int:
 def _of_file(args: argparse.Namespace) -> threads.Schedule:
     from holdfast.schedule import Schedule
     from holdfast.schedule.file import read
+    from holdfast.schedule.jobs import IDLE
 
     plan = read(args.target)
     url = "redis://nobody.is.asked" if args.check else servers.one(args, quiet=args.quiet)
-    options = {} if plan.limit is None else {"limit": plan.limit}
+    given = {"limit": plan.limit, "prefix": plan.prefix if args.prefix is None else args.prefix}
+    options: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
     schedule = Schedule(url, args.name or plan.name, labels=[*plan.labels, *args.label], **options)
     for job in plan.jobs:
         if isinstance(job.what, Command) and args.verbose:
             job.what.echo = functools.partial(_echo, job.name)
-        if inspect.iscoroutinefunction(job.what):
+        try:
+            refuse_generator(job.what, IDLE)
+        except ConfigError as error:
+            raise ConfigError(f"{args.target}: jobs.{job.name}.python: {error}", parameter="python") from error
+        if is_async(job.what):
             how = "put it in a holdfast.aio.Schedule, and serve that by module:name"
             raise ConfigError(f"{args.target}: jobs.{job.name}.python: it is a coroutine function: {how}", parameter="python")
         schedule.add(job.what if args.quiet else told(job.name, job.what), job.when, name=job.name, **job.options)
@@ -94,8 +102,8 @@ def _of_module(args: argparse.Namespace) -> BaseSchedule:
     from holdfast.schedule.file import imported
     from holdfast.schedule.jobs import BaseSchedule
 
-    for option in ("url", "url_file", "local", "name", "label"):
-        if getattr(args, option):
+    for option in ("url", "url_file", "local", "name", "label", "prefix"):
+        if getattr(args, option) not in (None, False, []):
             args.parser.error(f"--{option.replace('_', '-')} is for files: a schedule in a module says so itself")
     found = imported(args.target)
     if not isinstance(found, BaseSchedule):
@@ -124,7 +132,7 @@ def _echo(name: str, line: str) -> None:
 
 def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function of a job, whose runs are told of on stderr."""
-    given = "run" in inspect.signature(function).parameters
+    given = takes_run(function)
 
     def begin(run: Run) -> float:
         again = f", attempt {run.attempt}" if run.attempt > 1 else ""

@@ -27,7 +27,7 @@ _TEXTS = {"cron", "tz", "python", "overlap", "misfire", "on_crash", "directory"}
 _OPTIONS = {field.name for field in dataclasses.fields(Options)}
 _OF_COMMANDS = {"shell", "env", "directory", "kill_after", "pass_url"}
 _OF_JOBS = _OPTIONS | _OF_COMMANDS | {"cron", "every", "tz", "jitter", "command", "python"}
-_OF_SCHEDULE = {"name", "labels", "limit", "tz"}
+_OF_SCHEDULE = {"name", "labels", "limit", "tz", "prefix"}
 
 
 @dataclasses.dataclass
@@ -48,6 +48,7 @@ class Plan:
     labels: list[str] = dataclasses.field(default_factory=list)
     limit: int | None = None
     jobs: list[Planned] = dataclasses.field(default_factory=list)
+    prefix: str | None = None
 
 
 def read(path: str) -> Plan:
@@ -60,7 +61,8 @@ def read(path: str) -> Plan:
         raise ConfigError(f"{path}: {error}", parameter="file") from error
     table = _Table(path, "", document, {"schedule", "jobs"})
     about = table.table("schedule", _OF_SCHEDULE)
-    plan = Plan(about.get("name", str, "default"), about.texts("labels"), about.get("limit", int, None), [])
+    limit, prefix = about.get("limit", int, None), about.get("prefix", str, None)
+    plan = Plan(about.get("name", str, "default"), about.texts("labels"), limit, prefix=prefix)
     jobs = table.table("jobs", None)
     for name in jobs.values:
         plan.jobs.append(_job(jobs.table(name, _OF_JOBS), name, about.get("tz", str, "UTC")))

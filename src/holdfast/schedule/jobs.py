@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from holdfast._core.jobs import Keys, Options
 from holdfast._core.orders import Entry, JobFacts
 from holdfast._core.seats import Seat
 from holdfast._drive.process import current, describe
-from holdfast._face import MIN_TTL, seconds
+from holdfast._face import MIN_TTL, refuse_mistaken, seconds
+from holdfast._functions import refuse_generator
 from holdfast.errors import ConfigError
 from holdfast.schedule.definition import parse, write
 from holdfast.schedule.timetable import Cron, Every, Timetable
@@ -27,6 +27,9 @@ ANSWER_WITHIN = 2.0
 
 HISTORY = 1000
 """Runs that can be remembered, at most."""
+
+IDLE = "called as a job it would do nothing; write a function that goes through it"
+"""Why a generator function is refused."""
 
 CHOICES = {"overlap": ("skip", "queue", "allow"), "misfire": ("skip", "once", "all"), "on_crash": ("leave", "again")}
 
@@ -130,19 +133,25 @@ def fit_for(given: Any, parameter: str) -> set[str]:
     return set(found)
 
 
-def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Or an object whose ``__call__`` is one."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+def _refuse_mistaken(mistaken: dict[str, Any]) -> None:
+    """Explain ``timeout=``; refuse any other unknown option."""
+    if "timeout" in mistaken:
+        raise TypeError(
+            "Schedule() has no timeout=: say max_runtime= of a job for how long a run may take, ttl= of a job for how long the "
+            "lease of a run outlives a crashed process, or wait= of run() and stop() for how long runs may go on at the end"
+        )
+    refuse_mistaken(mistaken, "Schedule")
 
 
 class BaseSchedule:
     """What the faces share: the jobs, and how they are declared."""
 
-    def __init__(self, name: str, labels: Iterable[str], limit: int) -> None:
+    def __init__(self, name: str, labels: Iterable[str], limit: int, prefix: str, mistaken: dict[str, Any]) -> None:
+        _refuse_mistaken(mistaken)
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise ConfigError(f"limit must be a whole number from 1, not {limit!r}", parameter="limit")
         self.name = name
-        self._keys = Keys.of(name)
+        self._keys = Keys.of(name, prefix)
         self._labels = fit_for(labels, "labels")
         self._limit = limit
         self._jobs: dict[str, Job] = {}
@@ -195,6 +204,7 @@ class BaseSchedule:
             raise ConfigError(
                 f"schedule {self.name!r} is being served: declare job {named!r} before that", parameter="function"
             )
+        refuse_generator(function, IDLE)
         self._check(named, function)
         self._keys.job(named)
         self._jobs[named] = job = Job(named, function, when, checked(named, options))

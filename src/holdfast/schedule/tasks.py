@@ -7,15 +7,16 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Never, Self, TypeVar
 
 from holdfast._caller import AioCaller
 from holdfast._core import orders, schedule
 from holdfast._core.seats import Going
 from holdfast._drive.process import current
+from holdfast._functions import is_async
 from holdfast.errors import ServerError
 from holdfast.schedule.engine import PATIENCE, Engine, log
-from holdfast.schedule.jobs import BaseSchedule, JobStatus, Record, is_coroutine_function, status
+from holdfast.schedule.jobs import BaseSchedule, JobStatus, Record, status
 from holdfast.schedule.run import Run
 
 T = TypeVar("T")
@@ -30,13 +31,23 @@ class Schedule(BaseSchedule):
         name: of the schedule: processes that serve the same one share its jobs.
         labels: what this process is fit for: jobs declared with ``on=`` run only where one of theirs is among these.
         limit: runs at the same time in this process, at most.
+        prefix: start of the keys on the server.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
     """
 
-    def __init__(self, client: object, name: str = "default", *, labels: Iterable[str] = (), limit: int = 32) -> None:
-        super().__init__(name, labels, limit)
+    def __init__(
+        self,
+        client: object,
+        name: str = "default",
+        *,
+        labels: Iterable[str] = (),
+        limit: int = 32,
+        prefix: str = "hf:",
+        **mistaken: Never,
+    ) -> None:
+        super().__init__(name, labels, limit, prefix, mistaken)
         self._caller = AioCaller(client)
         self._service: Service | None = None
 
@@ -143,7 +154,7 @@ class Service:
         self._what = of._what  # noqa: SLF001
         self._book = of._book(self._caller.timeout)  # noqa: SLF001
         self._engine = Engine(self._book, of._functions(), self._launch)  # noqa: SLF001
-        self._coroutines = {job.name for job in of.jobs if is_coroutine_function(job.function)}
+        self._coroutines = {job.name for job in of.jobs if is_async(job.function)}
         self._tasks: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
 

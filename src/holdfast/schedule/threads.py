@@ -6,15 +6,16 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Never, Self, TypeVar
 
 from holdfast._caller import Caller
 from holdfast._core import orders, schedule
 from holdfast._core.seats import Going
 from holdfast._drive.process import current
+from holdfast._functions import is_async
 from holdfast.errors import ConfigError, ServerError
 from holdfast.schedule.engine import PATIENCE, Engine, log
-from holdfast.schedule.jobs import BaseSchedule, JobStatus, Record, is_coroutine_function, status
+from holdfast.schedule.jobs import BaseSchedule, JobStatus, Record, status
 from holdfast.schedule.run import Run
 
 T = TypeVar("T")
@@ -28,13 +29,23 @@ class Schedule(BaseSchedule):
         name: of the schedule: processes that serve the same one share its jobs.
         labels: what this process is fit for: jobs declared with ``on=`` run only where one of theirs is among these.
         limit: runs at the same time in this process, at most.
+        prefix: start of the keys on the server.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
     """
 
-    def __init__(self, client: object, name: str = "default", *, labels: Iterable[str] = (), limit: int = 32) -> None:
-        super().__init__(name, labels, limit)
+    def __init__(
+        self,
+        client: object,
+        name: str = "default",
+        *,
+        labels: Iterable[str] = (),
+        limit: int = 32,
+        prefix: str = "hf:",
+        **mistaken: Never,
+    ) -> None:
+        super().__init__(name, labels, limit, prefix, mistaken)
         self._caller = Caller(client)
         self._mutex = threading.Lock()
         self._service: Service | None = None
@@ -45,7 +56,7 @@ class Schedule(BaseSchedule):
         return service is not None and service.process is current() and not service.over.is_set()
 
     def _check(self, name: str, function: Callable[..., Any]) -> None:
-        if is_coroutine_function(function):
+        if is_async(function):
             raise ConfigError(f"job {name!r} is a coroutine function: use holdfast.aio.Schedule", parameter="function")
 
     def run(self, wait: float = 10.0) -> None:

@@ -1,0 +1,82 @@
+"""Functions that a schedule cannot run are refused when they are declared, and not recorded as if they had run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import holdfast
+import holdfast.aio
+from holdfast.schedule import Every
+
+URL = "redis://nobody.is.asked"
+
+
+def steps(run: object = None) -> Iterator[int]:
+    yield 1
+
+
+async def stream() -> AsyncIterator[int]:
+    yield 1
+
+
+async def coroutine() -> None: ...
+
+
+class Steps:
+    def __call__(self) -> Iterator[int]:
+        yield 1
+
+
+class Poll:
+    async def __call__(self) -> None: ...
+
+    async def method(self) -> None: ...
+
+
+@pytest.mark.parametrize("face", [holdfast.Schedule, holdfast.aio.Schedule])
+@pytest.mark.parametrize(
+    "function",
+    [steps, stream, Steps(), Steps().__call__, functools.partial(steps, 1), functools.partial(Steps())],
+    ids=["function", "async", "object", "method", "partial", "partial of an object"],
+)
+def test_a_generator_function_is_refused(face: Any, function: Callable[..., Any]) -> None:
+    with pytest.raises(holdfast.ConfigError, match="is a generator: called as a job it would do nothing"):
+        face(URL).add(function, Every(1), name="job")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [coroutine, Poll(), Poll().method, functools.partial(coroutine), functools.partial(functools.partial(Poll()))],
+    ids=["function", "object", "method", "partial", "partial of an object"],
+)
+def test_what_has_to_be_awaited_is_for_asyncio(function: Callable[..., Any]) -> None:
+    with pytest.raises(holdfast.ConfigError, match=r"is a coroutine function: use holdfast\.aio\.Schedule"):
+        holdfast.Schedule(URL).add(function, Every(1), name="job")
+    assert holdfast.aio.Schedule(URL).add(function, Every(1), name="job").function is function
+
+
+def test_what_only_is_called_suits_both() -> None:
+    for face in (holdfast.Schedule, holdfast.aio.Schedule):
+        face(URL).add(functools.partial(print, "a"), Every(1), name="job")
+
+
+# Options of the schedule itself
+
+
+@pytest.mark.parametrize("face", [holdfast.Schedule, holdfast.aio.Schedule])
+def test_a_timeout_is_explained(face: Any) -> None:
+    with pytest.raises(TypeError, match=r"Schedule\(\) has no timeout=: say max_runtime= .* ttl= .* wait= "):
+        face(URL, timeout=3)
+    with pytest.raises(TypeError, match=r"Schedule\(\) got an unexpected keyword argument 'prefixes'"):
+        face(URL, prefixes="a")
+
+
+@pytest.mark.parametrize("prefix", ["", "a{", 1])
+def test_a_prefix_that_cannot_be_one_is_refused(prefix: Any) -> None:
+    with pytest.raises(holdfast.ConfigError, match="prefix must") as caught:
+        holdfast.Schedule(URL, prefix=prefix)
+    assert caught.value.parameter == "prefix"
