@@ -52,8 +52,9 @@ FEATURES = {
         channels=("hf:inbox:*",),
     ),
     "schedule": Feature(
-        scripts=("serve", "register", "order", "jobs", "renew", "release"),
-        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "ZRANGE"),
+        scripts=("serve", "register", "order", "jobs", "renew"),
+        # EXISTS: a process that ends gives runs back as locks, in whose line nobody ever stands
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "EXISTS", "ZRANGE"),
         keys=("hf:schedule:{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, Literal, Never, ParamSpec, Protocol, TypeVar, overload
 
@@ -17,6 +16,7 @@ from holdfast._core.flight import Found, Load, Loading
 from holdfast._core.requests import WireError
 from holdfast._drive.aio import Driver
 from holdfast._drive.clock import clock
+from holdfast._functions import is_async, named
 from holdfast._once import Job, Outcome, Running, lease_lost
 from holdfast.errors import ConfigError
 
@@ -69,7 +69,7 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         ttl: seconds of the lease of the one that runs, renewed meanwhile.
         max_hold: seconds after which the renewal stops, so that a function that hangs does not keep the key for ever.
         remember: types of exceptions that are results: later calls get them raised again.
-        codec: how results are stored: "json", "str", "bytes", "msgpack", or an object with dumps and loads.
+        codec: how results become bytes: as for `Cache`.
         prefix: start of the keys on the server.
 
     Raises:
@@ -110,8 +110,8 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
     def __call__(self, function: Callable[P, Coroutine[Any, Any, T]]) -> Function[P, T]:
         """Decorate a function. Raises ConfigError if the key cannot be filled from its arguments, or it can have no result."""
         filled = self._filled(function)
-        if not inspect.iscoroutinefunction(function):
-            raise ConfigError(f"{function.__qualname__} is no coroutine function: use holdfast.once", parameter="function")
+        if not is_async(function):
+            raise ConfigError(f"{named(function)} is no coroutine function: use holdfast.once", parameter="function")
 
         async def run(*args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
             return await self._run(self._job(filled(args, kwargs)[0]), functools.partial(function, *args, **kwargs))

@@ -101,8 +101,7 @@ class BaseCache:
         self._timeout = min(caller.timeout, ANSWER)
         self._site: Callable[[str | bytes], Site] = functools.lru_cache(1024)(self._find)
         self._about: Callable[[str | bytes], str] = functools.lru_cache(1024)(self._named)
-        self._all = self._find("*")  # refuses a bad name or prefix now
-        """Stands for the whole cache where no key is meant."""
+        self._all = self._find("*")  # stands for the whole cache; refuses a bad name or prefix now
 
     @property
     def name(self) -> str:
@@ -170,8 +169,8 @@ class BaseCache:
         if _running.get():
             self._refuse_own(site, key)
         early = int(-self._beta * math.log(1.0 - random.random())) if self._beta else 0  # noqa: S311 (no secret)
-        answer: Found | Load | Loading | Absent | None
         try:
+            answer: Found | Load | Loading | Absent | None
             for _ in range(2):
                 answer = None if early else await self._glance(site)
                 if answer is None:
@@ -266,7 +265,7 @@ class BaseCache:
         except Exception as error:  # noqa: BLE001 (it goes on, unless there is something instead)
             self._count("load_errors")
             await self._abort(load)
-            return self._instead(load, key, error, how)
+            return self._instead(load, key, error, how.stale - (clock() - started))
         except BaseException:
             await self._abort(load)
             raise
@@ -305,12 +304,13 @@ class BaseCache:
             self._count("refused_writes")
 
     async def _abort(self, load: Load) -> None:
-        await self._do(flight.abort(load), load.site)
+        if load.tenure.token.startswith(current().id):  # not in a child that was forked by the loader
+            await self._do(flight.abort(load), load.site)
 
-    def _instead(self, load: Load, key: str | bytes, error: Exception, how: How) -> Any:
-        """What there is instead of a value that could not be loaded: one that may still be given. Raises the error if none."""
+    def _instead(self, load: Load, key: str | bytes, error: Exception, stale: float) -> Any:
+        """The value there was before loading failed, if it was to be given for ``stale`` seconds. Raises the error if none."""
         record = load.record
-        if record is None or record.kind == codecs.ERROR or record.left < -how.stale:
+        if record is None or record.kind == codecs.ERROR or record.left < -stale:
             raise error
         try:
             value = self._value(record)
@@ -353,16 +353,17 @@ class BaseCache:
     async def _ask(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
         """Ask the server, unless it was away a moment ago. Raises Away if the cache goes on without it, ServerError."""
         outage = self._outage
-        if outage.error is not None:
+        error = outage.error  # once: another thread may find at any time that it is back
+        if error is not None:
             try:
-                outage.keep_off(outage.error)
+                outage.keep_off(error)
             except BaseException:
                 operation.close()
                 raise
         try:
             answer = await self._do(operation, site)
-        except ServerError as error:
-            outage.begins(error)
+        except ServerError as failed:
+            outage.begins(failed)
             raise
         except KeyConflict as conflict:
             raise self._in_the_way(conflict) from conflict
@@ -384,10 +385,9 @@ class BaseCache:
     async def _insist(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
         """Ask the server, whatever is known about it: what is to be void must not be kept."""
         try:
-            answer = await self._do(operation, site)
+            return await self._do(operation, site)
         except KeyConflict as conflict:
             raise self._in_the_way(conflict) from conflict
-        return answer
 
     def _in_the_way(self, conflict: KeyConflict) -> ConfigError:
         return ConfigError(f"cache {self._name!r} cannot be used: {conflict}; nothing was changed", parameter="name")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -16,8 +15,10 @@ from holdfast._core import flight
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, answer_within
 from holdfast._core.flight import Load, Loading, Record, Site, Wish
-from holdfast._core.requests import WireError
+from holdfast._core.names import start
+from holdfast._core.requests import Refused, WireError
 from holdfast._drive.process import Process, describe
+from holdfast._functions import refuse_generator
 from holdfast._template import Filled, fields_of
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, InProgress, LeaseLost, NotHeld
 
@@ -25,6 +26,9 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 MIN_KEEP = 0.001
+
+TRIES = 2
+"""A connection that was idle while the function ran may be dead without a word: what gets no answer is asked on another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class Job(NamedTuple):
     name: str
     """The key as the user knows it: filled in."""
     site: Site
+    server: str
+    """Which one has the key."""
 
     @property
     def what(self) -> str:
@@ -175,7 +181,8 @@ class BaseOnce:
         self._timeout = min(self._caller.timeout, answer_within(self._ttl))
         self._remember = codecs.exception_types(remember, "remember")
         self._codec = codecs.find(codec)
-        self._job(template)  # refuses a bad key, and a bad prefix, now and not at the first call
+        start(prefix)
+        self._job(template)  # refuses a bad key now, and not at the first call
 
     def __repr__(self) -> str:
         return f"<holdfast once {self._template!r} on {self._caller.address}>"
@@ -183,15 +190,12 @@ class BaseOnce:
     def _job(self, name: str) -> Job:
         """What a call with this key is about. Raises ConfigError."""
         prefix = f"{self._prefix}once:"
-        return Job(name, flight.site(prefix, name, lease=self._ttl, timeout=self._timeout, max_load=self._max_hold))
+        site = flight.site(prefix, name, lease=self._ttl, timeout=self._timeout, max_load=self._max_hold, tries=TRIES)
+        return Job(name, site, self._caller.address)
 
     def _filled(self, function: Callable[..., object]) -> Filled:
         """What fills the key from the arguments of a function. Raises ConfigError where that cannot be done."""
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError(
-                f"{function.__qualname__} is a generator: it would run after the call, and has no result to be kept",
-                parameter="function",
-            )
+        refuse_generator(function, "it would run after the call, and has no result to be kept")
         return Filled(function, self._template)
 
     def _named(self, fields: dict[str, object]) -> Job:
@@ -202,7 +206,8 @@ class BaseOnce:
 
     def _refuse_itself(self, me: object, job: Job) -> None:
         """A call inside itself would wait for itself."""
-        if any((running.me, running.job.site.value) == (me, job.site.value) for running in _calls()):
+        ours = (me, job.server, job.site.value)
+        if any((running.me, running.job.server, running.job.site.value) == ours for running in _calls()):
             raise ConfigError(
                 f"{job.what} runs in this very call already: calling it again inside would wait for itself; move what both "
                 "need into a function without the decorator",
@@ -281,9 +286,14 @@ class BaseOnce:
         try:
             kept = await flight.land(load, kind, data, ttl=self._keep)
         except WireError as error:
+            refused = isinstance(error, Refused) and not error.transient
+            what = (
+                "what came of it is not stored: it may"
+                if refused
+                else ("nobody knows whether what came of it is stored: if that does not succeed before its lease ends, it may")
+            )
             warnings.warn(
-                f"{told(error, job.what, **job.facts)}; the function has run, and what came of it could not be stored: when "
-                "its lease has ended, it may run again",
+                f"{told(error, job.what, **job.facts)}; the function has run, and {what} run again",
                 HoldfastWarning,
                 _face.of_the_user(),
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 from collections.abc import Callable
 from typing import Any, Concatenate, Literal, Never, ParamSpec, Protocol, TypeVar, overload
@@ -17,6 +16,7 @@ from holdfast._core.flight import Found, Load, Loading
 from holdfast._core.requests import WireError
 from holdfast._drive.clock import clock
 from holdfast._drive.sync import Driver
+from holdfast._functions import is_async, named
 from holdfast._once import Job, Outcome, Running
 from holdfast.errors import ConfigError
 
@@ -65,7 +65,7 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         ttl: seconds of the lease of the one that runs, renewed meanwhile.
         max_hold: seconds after which the renewal stops, so that a function that hangs does not keep the key for ever.
         remember: types of exceptions that are results: later calls get them raised again.
-        codec: how results are stored: "json", "str", "bytes", "msgpack", or an object with dumps and loads.
+        codec: how results become bytes: as for `Cache`.
         prefix: start of the keys on the server.
 
     Raises:
@@ -105,8 +105,7 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
 
     def __call__(self, function: Callable[P, T]) -> Function[P, T]:
         """Decorate a function. Raises ConfigError if the key cannot be filled from its arguments, or it can have no result."""
-        if inspect.iscoroutinefunction(function):
-            raise ConfigError(f"{function.__qualname__} is a coroutine function: use holdfast.aio.once", parameter="function")
+        _refuse_coroutine(function)
         filled = self._filled(function)
 
         def run(*args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
@@ -126,6 +125,7 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
     def run(self, function: Callable[[], T], /, **fields: object) -> Outcome[T]:
         """Call ``function`` without arguments, unless it ran before; ``fields`` fill the key. Raises InProgress, LeaseLost,
         ServerError."""
+        _refuse_coroutine(function)
         return self._run(self._named(fields), function)
 
     def forget(self, **fields: object) -> bool:
@@ -171,3 +171,9 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
             raise _once.refuse(job, error) from error
         assert not isinstance(found, flight.Absent)
         return driver, found
+
+
+def _refuse_coroutine(function: Callable[..., object]) -> None:
+    """It would only be made, not run; and that would be remembered as a result that cannot be stored."""
+    if is_async(function):
+        raise ConfigError(f"{named(function)} is a coroutine function: use holdfast.aio.once", parameter="function")

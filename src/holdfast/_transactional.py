@@ -9,6 +9,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast import _transaction_input
 from holdfast._core.optimism import TRIES
+from holdfast._functions import is_async, named, refuse_generator
 from holdfast._template import Filled
 from holdfast._transactions import BaseTransaction
 from holdfast.errors import ConfigError
@@ -56,12 +57,9 @@ def transactional(client: object, *templates: str, tries: int = TRIES, wait: flo
     _transaction_input.limits(tries, wait)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError(
-                f"{function.__qualname__} is a generator: it would run after EXEC; use with inside it", parameter="function"
-            )
+        refuse_generator(function, "it would run after EXEC; use with inside it")
         signature, at = _without_tx(function)
-        make = _kind(inspect.iscoroutinefunction(function))
+        make = _kind(is_async(function))
         make(client, *templates)  # refuses no keys, and a client of the other face, now and not at the first call
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -83,14 +81,14 @@ def _without_tx(function: Callable[..., Any]) -> tuple[inspect.Signature, int | 
     signature = inspect.signature(function)
     names, tx = list(signature.parameters), signature.parameters.get("tx")
     if tx is None or tx.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
-        raise ConfigError(f"{function.__qualname__} needs a parameter tx, for the transaction", parameter="function")
+        raise ConfigError(f"{named(function)} needs a parameter tx, for the transaction", parameter="function")
     rest = [parameter for name, parameter in signature.parameters.items() if name != "tx"]
     at = None if tx.kind is inspect.Parameter.KEYWORD_ONLY else names.index("tx")
     return signature.replace(parameters=rest), at
 
 
 def _wrapped(function: Callable[..., Any], begin: Callable[..., Any]) -> Callable[..., Any]:
-    if not inspect.iscoroutinefunction(function):
+    if not is_async(function):
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -105,8 +103,8 @@ def _wrapped(function: Callable[..., Any], begin: Callable[..., Any]) -> Callabl
     return run_async
 
 
-def _kind(is_async: bool) -> Any:
-    if is_async:
+def _kind(awaited: bool) -> Any:
+    if awaited:
         from holdfast._aio_transactions import Transaction
 
         return Transaction

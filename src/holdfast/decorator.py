@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Literal, Never, ParamSpec, TypeVar
 
 from holdfast import _face
+from holdfast._functions import is_async, refuse_generator
 from holdfast._template import Filled
 from holdfast.errors import ConfigError, LockTimeout
 
@@ -59,20 +59,16 @@ def locked(
     }  # fmt: skip
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError(
-                f"{function.__qualname__} is a generator: it would run after the lock is given back; use with inside it",
-                parameter="function",
-            )
+        refuse_generator(function, "it would run after the lock is given back; use with inside it")
         filled = Filled(function, template)
-        is_async = inspect.iscoroutinefunction(function)
-        make = _lock_type(client, is_async)
+        awaited = is_async(function)
+        make = _lock_type(client, awaited)
         make(client, template, **options)  # refuses bad options, and a client of the other face, now and not at the first call
 
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return make(client, filled(args, kwargs)[0], **options)
 
-        return _wrapped_async(function, lock, busy) if is_async else _wrapped(function, lock, busy)
+        return _wrapped_async(function, lock, busy) if awaited else _wrapped(function, lock, busy)
 
     return decorate
 
@@ -111,9 +107,9 @@ def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str
     return run  # type: ignore[return-value]
 
 
-def _lock_type(client: object, is_async: bool) -> Any:
+def _lock_type(client: object, awaited: bool) -> Any:
     several = isinstance(client, list | tuple | Mapping)
-    if is_async:
+    if awaited:
         from holdfast import aio
 
         return aio.Redlock if several else aio.Lock

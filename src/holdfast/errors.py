@@ -9,7 +9,9 @@ HoldfastError
 ├── TransactionConflict               somebody else was quicker: nothing of the transaction was carried out
 ├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
 ├── ServerError                       the server cannot be reached, or refused; the cause is attached
-└── ConfigError (also ValueError)     bad input, refused before anything was sent
+├── ConfigError (also ValueError)     bad input, refused before anything was sent
+├── schedule.JobFailed                the command of a job ended with another exit code than 0, or could not be run
+└── schedule.Cancelled                a job ended early because it was told to
 
 All of them survive pickling with their facts. None carries a token or a password.
 """

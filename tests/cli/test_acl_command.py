@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import redis
 
+from holdfast import _access
 from holdfast._servers.process import PrivateServer
-from holdfast.cli import main
+from holdfast.cli import acl, main
 
 
 def printed(capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
@@ -64,6 +65,11 @@ def test_bad_usage(capfd: pytest.CaptureFixture[str], options: tuple[str, ...]) 
         code = int(str(ended.code))
     assert code == 64
     assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_there_is_an_option_for_each_feature(capsys: pytest.CaptureFixture[str]) -> None:
+    assert {"lock", "legacy", *acl.FEATURES} == set(_access.FEATURES)
+    assert set(printed(capsys, "--schedule")) >= {"~hf:schedule:{*", "+zrange"}
 
 
 def test_the_rights_for_timestamp_locks(capsys: pytest.CaptureFixture[str]) -> None:

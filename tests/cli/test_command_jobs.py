@@ -13,7 +13,7 @@ import pytest
 
 from cli.commands import FAMILY, pids, running, wait_until
 from holdfast.errors import ConfigError, LeaseLost
-from holdfast.schedule.command import Command, CommandFailed
+from holdfast.schedule.command import Command, JobFailed
 from holdfast.schedule.run import Cancelled, Run
 
 
@@ -71,13 +71,13 @@ def test_the_last_lines_are_the_result_and_all_are_passed_on() -> None:
     ],
 )
 def test_another_exit_code_is_an_error(argv: list[str], said: str) -> None:
-    with pytest.raises(CommandFailed) as caught:
+    with pytest.raises(JobFailed) as caught:
         Command(argv)(run())
     assert str(caught.value) == said
 
 
 def test_a_directory_that_is_not_there() -> None:
-    with pytest.raises(CommandFailed, match=r"cannot start it: No such file or directory: .*/nowhere"):
+    with pytest.raises(JobFailed, match=r"cannot start it: No such file or directory: .*/nowhere"):
         Command(["true"], directory="/nowhere")(run())
 
 
@@ -141,7 +141,7 @@ def test_a_command_does_not_go_on_without_its_guardian() -> None:
         if len(heard) == 1:
             os.kill(int(said.split()[1]), signal.SIGKILL)
 
-    with pytest.raises(CommandFailed, match="the guardian process has died: the command was killed"):
+    with pytest.raises(JobFailed, match="the guardian process has died: the command was killed"):
         Command(shell("echo $$ $PPID; exec sleep 60"), echo=echo)(run())
     assert not running(int(heard[0].split()[0]))
 

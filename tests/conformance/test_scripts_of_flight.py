@@ -154,8 +154,57 @@ def test_an_invalidation_makes_void_what_was_begun_before(box: Box, tag: str) ->
     assert look(box, "", lease=0) == [4]
 
 
+@pytest.mark.parametrize("lost", [(FLOOR,), (FLOORS,), (STATE,), (FLOOR, FLOORS), (FLOOR, STATE), (FLOOR, FLOORS, STATE)])
+@pytest.mark.parametrize("then", ["nothing", "another load", "another tag"])
+def test_what_is_void_stays_void_whatever_is_thrown_away(box: Box, lost: tuple[str, ...], then: str) -> None:
+    land(box, C, 0, tags=" t")
+    invalidate(box, "t")
+    box.redis.delete(*lost)  # by a server whose memory is short
+    other = VALUE.replace(":x", ":y")
+    if then == "another load":
+        keys = (other, FRESH + "y", LOAD + "y", STATE, FLOORS, FLOOR, WAITERS + "y")
+        fence = granted(run(box, LOOK, (other, LOAD + "y", STATE, FLOORS, FLOOR, WAITERS + "y"), B, LEASE, "", 0, 0))
+        assert run(box, LAND, keys, B, fence, "release", "v", 1000, 0, 1, " u", b"") == [1, fence]
+    elif then == "another tag":
+        invalidate(box, "u")
+    assert look(box, "", lease=0) == [4]
+    seen = flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR))
+    assert seen is None, "at first glance"
+    box.redis.delete(FLOORS)
+    invalidate(box, "v")
+    assert look(box, "", lease=0) == [4]
+
+
+def test_a_floor_that_was_thrown_away_is_put_back(box: Box) -> None:
+    land(box, C, 0)
+    assert flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR)) is not None
+    box.redis.delete(FLOOR)
+    assert flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR)) is None
+    assert look(box, "", lease=0)[0] == 1
+    assert flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR)) is not None
+    assert 0 < box.redis.pttl(FLOOR) <= box.redis.pttl(STATE)
+
+
+def test_who_lands_without_a_state_ends_his_load(box: Box) -> None:
+    box.listen("b")
+    fence = granted(look(box, A))
+    look(box, B, hope("b"))
+    box.redis.delete(STATE)
+    assert land(box, A, fence) == [0]
+    assert box.heard("b") == [f"3 {hope('b')}"]
+    assert granted(look(box, B)) > fence
+
+
+@pytest.mark.parametrize("end", [lambda box, _: abort(box, A, "bury"), lambda box, fence: land(box, A, fence)])
+def test_of_a_load_whose_lease_has_ended_nothing_is_left(box: Box, end: Callable[[Box, int], Any]) -> None:
+    fence = granted(look(box, A))
+    box.redis.delete(LOAD)
+    end(box, fence)
+    assert "of:" + LOAD not in box.redis.hgetall(STATE)
+
+
 def test_floors_that_nothing_is_below_are_forgotten(box: Box) -> None:
-    land(box, "", 0)
+    land(box, C, 0)
     old = box.now_us() - 3_600_000_000
     box.redis.zadd(FLOORS, {f"old{number}": old for number in range(110)})
     invalidate(box, "t")
@@ -168,18 +217,20 @@ def test_what_is_stored_without_a_load_ends_one(box: Box) -> None:
     box.listen("b")
     fence = granted(look(box, A))
     look(box, B, hope("b"))
-    what, newer = land(box, "", 0, b"set")
+    what, newer = land(box, C, 0, b"set")
     assert (what, newer > fence) == (1, True)
     assert box.heard("b") == [f"3 {hope('b')}"]
     assert land(box, A, fence) == [0]
     assert look(box, B)[1].endswith(b"set")
     invalidate(box, "t")
-    assert land(box, "", 0, b"again")[0] == 1
+    assert land(box, C, 0, b"again")[0] == 1
+    abort(box, C, "bury")
+    assert land(box, C, 0, b"a late copy") == [0]
     assert look(box, B)[0] == 1
 
 
 def test_a_stale_value_does_for_all_but_who_loads(box: Box) -> None:
-    land(box, "", 0, b"old", ttl=1, stale=60_000)
+    land(box, C, 0, b"old", ttl=1, stale=60_000)
     while box.redis.exists(FRESH):
         pass
     assert look(box, "", lease=0) == [4], "who takes none"
@@ -193,7 +244,7 @@ def test_a_stale_value_does_for_all_but_who_loads(box: Box) -> None:
 
 
 def test_who_is_early_loads_and_all_others_find_it_fresh(box: Box) -> None:
-    land(box, "", 0, cost=100_000)  # 100 ms
+    land(box, C, 0, cost=100_000)  # 100 ms
     assert look(box, A, early=500_000)[0] == 1, "50 s of the minute are to be left"
     what, _, value, left = look(box, A, early=700_000)
     assert (what, value[:1], left > 0) == (3, b"1", True)
@@ -217,7 +268,7 @@ def test_something_else_under_a_key_is_left_alone(box: Box) -> None:
         box.redis.rpush(key, "theirs")
         before = box.dump()
         assert look(box, A) == [-2, key.encode(), b"list"]
-        assert land(box, "", 0) == [-2, key.encode(), b"list"]
+        assert land(box, C, 0) == [-2, key.encode(), b"list"]
         if key == STATE:
             assert invalidate(box, "t") == [-2, key.encode(), b"list"]
         assert box.dump() == before
@@ -226,7 +277,7 @@ def test_something_else_under_a_key_is_left_alone(box: Box) -> None:
     assert look(box, A) == [-3, b"2"]
     box.redis.hset(STATE, mapping={"v": "2"})
     box.redis.expire(STATE, 60)
-    assert land(box, "", 0) == [-3, b"2"]
+    assert land(box, C, 0) == [-3, b"2"]
     box.redis.delete(VALUE)
     assert look(box, A) == [-3, b"2"]
 
@@ -259,7 +310,7 @@ def _waited_for(box: Box) -> None:
 
 
 def _stale(box: Box) -> None:
-    land(box, "", 0, ttl=1, stale=60_000)
+    land(box, C, 0, ttl=1, stale=60_000)
     invalidate(box, "other")
     while box.redis.exists(FRESH):
         pass
@@ -271,20 +322,27 @@ def _void(box: Box) -> None:
     box.redis.hset(STATE, "of:" + LOAD, 1)
 
 
+def _thrown_away(box: Box) -> None:
+    _stale(box)
+    box.redis.delete(FLOOR)
+
+
 LOOKING, LANDING = (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), (VALUE, FRESH, LOAD, STATE, FLOORS, FLOOR, WAITERS)
-STORED = ("", 0, "bury", "v", 1000, 1000, 1, " t", b"data")
+STORED = (C, 0, "bury", "v", 1000, 1000, 1, " t", b"data")
 
 FLIGHT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
     ("look", LOOKING, (A, LEASE, "", 0, 0), Box.clear_keys),
     ("look", LOOKING, (A, LEASE, "", 0, 0), lambda box: look(box, A)),
     ("look", LOOKING, (B, LEASE, hope("b"), 0, 0), _waited_for),
     ("look", LOOKING, (B, LEASE, "", 1000, 1000), _stale),
+    ("look", LOOKING, (B, LEASE, "", 1000, 1000), _thrown_away),
     ("look", LOOKING, (B, LEASE, "", 0, 0), lambda box: box.redis.rpush(VALUE, "theirs")),
     ("land", LANDING, STORED, _waited_for),
     ("land", LANDING, (A, 1, *STORED[2:]), _void),
+    ("land", LANDING, (A, 1, *STORED[2:]), _waited_for),
     ("abort", (LOAD, STATE, FLOORS, WAITERS), (A, "bury"), _waited_for),
     ("drop", (VALUE, FRESH, LOAD, STATE, WAITERS), (), _waited_for),
-    ("invalidate", (STATE, FLOORS, FLOOR), ("t", ""), lambda box: land(box, "", 0)),
+    ("invalidate", (STATE, FLOORS, FLOOR), ("t", ""), lambda box: land(box, C, 0)),
     ("invalidate", (STATE, FLOORS, FLOOR), ("t",), lambda box: box.redis.zadd(FLOORS, dict.fromkeys(map(str, range(110)), 1))),
     ("renew", (LOAD, STATE, FLOORS), (A, LEASE, 1), lambda box: (invalidate(box, "t"), look(box, A))),
 ]

@@ -283,6 +283,10 @@ class Proxy:
         for link in links:
             link.cut()
 
+    def drop_client(self, number: int) -> None:
+        """Close the client's side of a connection; what is held of it is delivered all the same."""
+        _shut(next(link for link in self._links if link.number == number).client)
+
     def down(self) -> None:
         """As if the server were away: connections are closed, new ones at once too."""
         with self._mutex:

@@ -14,6 +14,7 @@ import redis
 
 import holdfast
 from holdfast import ConfigError, LockTimeout, ServerError, aio
+from holdfast._core.site import LOOK
 from holdfast._servers.process import PrivateServer
 from live.either_cache import Make, either
 from live.witness import Monitor, in_thread, until
@@ -139,14 +140,17 @@ def test_a_value_that_the_codec_cannot_keep(server: PrivateServer, name: str, ma
 # Who loads, and who waits
 
 
-def test_those_who_wait_get_what_the_first_one_loads(server: PrivateServer, name: str, make: Make) -> None:
+def test_those_who_wait_get_what_the_first_one_loads(
+    server: PrivateServer, name: str, make: Make, monitor: Monitor, look: redis.Redis
+) -> None:
     cache, other = make(server.url, name), make(server.url, name)
     slow = Slow([1])
     first = in_thread(cache.get_or_load, "a", slow)
     assert slow.runs.wait(10)
+    monitor.commands()
     waiting = [in_thread(one.get_or_load, "a", never) for one in (cache, other) * 5]
-    with redis.Redis.from_url(server.url) as look:
-        until(lambda: look.zcard(f"hf:cache:{{{name}}}:waiters:a") == 10)
+    monitor.until(11, LOOK.sha)  # all of them have looked, and once more who is listed for this process
+    assert look.zcard(f"hf:cache:{{{name}}}:waiters:a") == 1
     slow.ends()
     assert [future.result(10) for future in (first, *waiting)] == [[1]] * 11
     assert slow.calls == 1
@@ -247,14 +251,16 @@ class NotFoundError(LookupError):
         self.sku = sku
 
 
-def test_an_error_is_for_its_own_caller_and_the_next_one_loads(server: PrivateServer, name: str, make: Make) -> None:
+def test_an_error_is_for_its_own_caller_and_the_next_one_loads(
+    server: PrivateServer, name: str, make: Make, monitor: Monitor
+) -> None:
     cache = make(server.url, name, lease=60)
     slow = Slow(NotFoundError("a"))
     first = in_thread(cache.get_or_load, "a", slow)
     assert slow.runs.wait(10)
+    monitor.commands()
     waiting = [in_thread(cache.get_or_load, "a", lambda: 1) for _ in range(5)]
-    with redis.Redis.from_url(server.url) as look:
-        until(lambda: look.zcard(f"hf:cache:{{{name}}}:waiters:a") == 5)
+    monitor.until(6, LOOK.sha)
     slow.ends()
     with pytest.raises(NotFoundError):
         first.result(10)
@@ -270,9 +276,9 @@ def test_an_error_that_is_to_be_kept(server: PrivateServer, name: str, make: Mak
     assert slow.runs.wait(10)
     waiting = in_thread(cache.get_or_load, "a", never)
     slow.ends()
-    for future in (first, waiting, in_thread(cache.get_or_load, "a", never), in_thread(cache.get, "a")):
+    for ask in (first.result, waiting.result, lambda _: cache.get_or_load("a", never), lambda _: cache.get("a")):
         with pytest.raises(NotFoundError, match="no article a") as raised:
-            future.result(10)
+            ask(10)
         assert raised.value.sku == "a"
     assert make(server.url, name).get_or_load("a", lambda: 1) == 1, "one that does not keep errors reads none"
     with pytest.raises(ValueError, match="x"):
@@ -297,6 +303,19 @@ def test_the_last_value_if_loading_fails(
         cache.get_or_load("a", _ended(Slow(OSError("database away"))), stale=0)
     figures = cache.statistics()
     assert (figures.misses, figures.load_errors) == (2, 2)
+
+
+def test_the_last_value_is_not_given_after_its_time(server: PrivateServer, name: str, make: Make) -> None:
+    cache = make(server.url, name, ttl=0.02, stale=0.4)
+    cache.set("a", 1)
+    time.sleep(0.03)
+
+    def fails() -> Any:
+        time.sleep(0.5)
+        raise OSError("database away")
+
+    with pytest.raises(OSError, match="database away"):
+        cache.get_or_load("a", fails)
 
 
 @pytest.mark.parametrize(
@@ -443,6 +462,25 @@ def test_a_key_that_is_somebody_elses(server: PrivateServer, name: str, make: Ma
             make(server.url, name).get_or_load("a", never)
     finally:
         look.delete(f"hf:cache:{{{name}}}:value:a")
+
+
+def test_a_forked_child_that_leaves_the_loader_takes_nothing_with_it(server: PrivateServer, name: str) -> None:
+    cache = holdfast.Cache(server.url, name)
+
+    def load() -> int:
+        pid = os.fork()
+        if not pid:
+            raise SystemExit(3)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    parent = os.getpid()
+    try:
+        assert cache.get_or_load("a", load) == 3
+    except SystemExit:
+        if os.getpid() != parent:
+            os._exit(3)
+        raise
+    assert cache.get("a") == 3
 
 
 def test_a_forked_child_has_a_cache_of_its_own(server: PrivateServer, name: str) -> None:

@@ -8,6 +8,7 @@ import inspect
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +18,7 @@ import redis.asyncio
 
 import holdfast
 from faults.peer import Peer
+from faults.proxy import Proxy
 from holdfast import (
     ConfigError,
     HoldfastError,
@@ -446,6 +448,11 @@ def test_the_running_call_sees_its_lease(server: PrivateServer, name: str) -> No
             running.check()
 
 
+def test_the_same_key_on_another_server_is_another_one(server: PrivateServer, new_server: NewServer, name: str) -> None:
+    here, there = (once(url, name, keep=60) for url in (server.url, new_server().url))
+    assert here.run(lambda: there.run(lambda: 7).value).value == 7
+
+
 @pytest.mark.parametrize("busy", ["raise", "skip", "wait"])
 def test_a_call_inside_itself(server: PrivateServer, name: str, busy: Literal["raise", "skip", "wait"]) -> None:
     @once(server.url, name + ":{n}", keep=60, busy=busy)
@@ -482,6 +489,66 @@ def test_a_forked_child_ends_nothing(server: PrivateServer, name: str) -> None:
 
 
 @pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("after", [0, 1])
+def test_what_gets_no_answer_is_asked_once_more(server: PrivateServer, name: str, face: str, after: int) -> None:
+    """As on a connection that was idle while the function ran, and was dropped without a word. The first script is that which
+    looks, the second that which stores."""
+    work = Count()
+    with Proxy(server) as proxy:
+        job = Face(face, proxy.url, name, keep=60, ttl=5)
+        lost = proxy.on("other", action="lose", skip=after)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert job.run(work).how == "ran"
+            assert len(lost.requests) == 1
+            assert job.run(work).how == "replayed"
+        holdfast.close()
+    assert work.runs == 1
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_result_is_stored_when_the_server_is_back_in_time(new_server: NewServer, face: str) -> None:
+    mortal, work = new_server(appendonly=True), Count()
+
+    def cut_off() -> int:
+        mortal.kill()
+        return work()
+
+    job = Face(face, mortal.url, "x", keep=60, busy="wait", wait=20)
+    with pytest.warns(HoldfastWarning, match=r"nobody knows whether what came of it is stored"):
+        assert job.run(cut_off).value == 1
+    mortal.restart()
+    again = job.run(work)
+    assert (again.how, again.value, work.runs) == ("replayed", 1, 1)
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_result_that_is_refused_for_a_moment_is_stored_after_it(new_server: NewServer, face: str) -> None:
+    """As by a primary that is being demoted; one that is refused for good frees the key."""
+    server, work = new_server(), Count()
+    look: Any = redis.Redis.from_url(server.url)
+
+    def demoted() -> int:
+        look.replicaof("127.0.0.1", 1)
+        return work()
+
+    def full() -> int:
+        look.config_set("maxmemory", 1)
+        return work()
+
+    job = Face(face, server.url, "{key}", keep=60, busy="wait", wait=20)
+    with pytest.warns(HoldfastWarning, match="nobody knows whether what came of it is stored"):
+        job.run(demoted, key="a")
+    look.replicaof("NO", "ONE")
+    assert job.run(work, key="a").how == "replayed"
+    with pytest.warns(HoldfastWarning, match="what came of it is not stored: it may run again"):
+        job.run(full, key="b")
+    look.config_set("maxmemory", 0)
+    assert job.run(work, key="b").how == "ran"
+    look.close()
+
+
+@pytest.mark.parametrize("face", FACES)
 def test_a_server_that_is_away_before_and_after(new_server: NewServer, face: str) -> None:
     mortal, work = new_server(), Count()
 
@@ -490,7 +557,7 @@ def test_a_server_that_is_away_before_and_after(new_server: NewServer, face: str
         return work()
 
     job = Face(face, mortal.url, "x", keep=60)
-    with pytest.warns(HoldfastWarning, match=r"once 'x': failed.*what came of it could not be stored"):
+    with pytest.warns(HoldfastWarning, match=r"once 'x': failed.*nobody knows whether what came of it is stored"):
         assert job.run(cut_off).value == 1
     with pytest.raises(ServerError, match="once 'x': failed"):
         job.run(work)

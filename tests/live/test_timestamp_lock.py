@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import redis
 import redis.asyncio
 
 import holdfast
+from faults.proxy import Proxy
 from holdfast import ConfigError, LeaseLost, Lock, LockTimeout, NotHeld, ServerError, legacy
 from holdfast._drive import clock
 from holdfast._servers.process import PrivateServer
@@ -294,6 +296,32 @@ def test_a_cancelled_task_leaves_nothing(server: PrivateServer, look: Any, name:
     assert look.get(name) is None
 
 
+@pytest.mark.parametrize("kind", [TimestampLock, Migrating])
+def test_the_end_of_with_gives_back_what_a_condition_has_taken_again(
+    kind: Any, server: PrivateServer, look: Any, name: str
+) -> None:
+    lock = kind(server.url, name, ttl=20)
+    condition = threading.Condition(lock)
+    with condition:
+        assert not condition.wait(0.01)
+        assert lock.lease is not None
+    assert lock.lease is None
+    assert look.get(name) is None
+
+
+async def _taken_again(lock: Any) -> None:
+    async with lock:
+        await lock.release()
+        assert await lock.acquire()
+    assert lock.lease is None
+
+
+@pytest.mark.parametrize("kind", [legacy.aio.TimestampLock, legacy.aio.Migrating])
+def test_the_end_of_async_with_gives_back_what_was_taken_again(kind: Any, server: PrivateServer, look: Any, name: str) -> None:
+    asyncio.run(_taken_again(kind(server.url, name, ttl=20)))
+    assert look.get(name) is None
+
+
 def test_an_interrupt_in_the_body(server: PrivateServer, look: Any, name: str) -> None:
     with pytest.raises(KeyboardInterrupt), TimestampLock(server.url, name, ttl=20):
         raise KeyboardInterrupt
@@ -312,6 +340,18 @@ def test_a_forked_child_holds_nothing(server: PrivateServer, look: Any, name: st
             os._exit(code)
         assert os.waitpid(pid, 0)[1] == 0
         assert look.get(name) is not None
+
+
+@pytest.mark.parametrize("make", [TimestampLock, Migrating])
+@pytest.mark.parametrize("harm", ["lose", "cut", "refuse"])
+def test_a_look_without_an_answer_is_done_again(make: Any, harm: Any, server: PrivateServer, look: Any, name: str) -> None:
+    look.set(name, int(time.time() * 1000) + 200)
+    with Proxy(server) as proxy:
+        harmed = proxy.on("GET", action=harm)
+        with make(proxy.url, name, ttl=5, unit="ms", wait=5):
+            assert harmed.requests
+        assert look.get(name) is None
+        holdfast.close()
 
 
 def test_a_server_that_is_not_there(name: str) -> None:

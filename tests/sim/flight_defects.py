@@ -31,14 +31,14 @@ LANDING = (
     _lua(
         "land-without-lease",
         "land",
-        "if token ~= '' and (holder ~= token or tonumber(redis.call('HGET', state, 'of:' .. load)) ~= fence) then",
+        "if loaded and (holder ~= token or tonumber(redis.call('HGET', state, 'of:' .. load)) ~= fence) then",
         "if false then",
         "who has lost his lease stores what he has loaded, and ends the load of another",
     ),
     _lua(
         "land-though-void",
         "land",
-        "local stored = token == '' or not void(floors, floor, fence, tags)",
+        "local stored = not loaded or not void(floors, floor, fence, tags)",
         "local stored = true",
         "what was being loaded when its tag was invalidated is stored",
     ),
@@ -83,7 +83,7 @@ LOOKING = (
     _core(
         "glance-finds-the-void",
         "flight",
-        " or (floor is not None and int(floor) >= int(fence))",
+        " or int(floor) >= int(fence)",
         "",
         "the plain command finds a value whose tag was invalidated",
     ),

@@ -33,6 +33,12 @@ CLAIMING = (
         "a claim that is sent again does not find what it was given",
     ),
     _serve(
+        "late-claim-obeyed",
+        " or number <= tonumber(known[1] or 0) then",
+        " then",
+        "a late copy of a request is carried out, and what it is given nobody knows of",
+    ),
+    _serve(
         "run-beside-a-run",
         "  local ready = free and scheduled and",
         "  free = free or 0\n  local ready = scheduled and",

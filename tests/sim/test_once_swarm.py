@@ -46,7 +46,7 @@ def test_a_result_that_is_kept_too_shortly_is_found(monkeypatch: pytest.MonkeyPa
 
 def test_a_lease_that_is_believed_too_long_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Load, "remaining", lambda _load, _now: 1.0)
-    assert "runs x while" in complaints()
+    assert "runs x while" in complaints(200)
 
 
 def test_a_run_that_ends_without_a_word_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

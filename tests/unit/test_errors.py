@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
+import holdfast.schedule
 from holdfast import errors
 from holdfast.errors import (
     CommandFailed,
@@ -23,6 +24,7 @@ from holdfast.errors import (
     ServerError,
     TransactionConflict,
 )
+from holdfast.schedule import Cancelled, JobFailed
 
 FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     HoldfastError: {},
@@ -42,7 +44,11 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     CommandFailed: {"keys": ("a",), "results": [True, None], "failed": {1: "INCRBY 'a': not an integer"}},
     ServerError: {"address": "localhost:6379", "name": "x", "key": "hf:{x}"},
     ConfigError: {"parameter": "ttl"},
+    JobFailed: {},
+    Cancelled: {},
 }
+ELSEWHERE = {JobFailed, Cancelled}
+"""Those of ``holdfast.schedule``."""
 
 BESIDES: dict[type[HoldfastError], type[Exception]] = {
     LockTimeout: TimeoutError,
@@ -54,10 +60,10 @@ BESIDES: dict[type[HoldfastError], type[Exception]] = {
 
 def test_one_tree() -> None:
     found = {thing for thing in vars(errors).values() if isinstance(thing, type) and issubclass(thing, Exception)}
-    assert found - {HoldfastWarning} == set(FACTS)
+    assert found - {HoldfastWarning} == set(FACTS) - ELSEWHERE
     for cls in FACTS:
         assert issubclass(cls, HoldfastError)
-        assert getattr(holdfast, cls.__name__) is cls
+        assert getattr(holdfast.schedule if cls in ELSEWHERE else holdfast, cls.__name__) is cls
     assert issubclass(HoldfastWarning, UserWarning)
     assert not issubclass(HoldfastWarning, HoldfastError)
 
@@ -87,6 +93,12 @@ def test_pickled_with_facts_and_notes(cls: type[HoldfastError], protocol: int) -
         assert type(twin) is cls
         assert (str(twin), twin.args, twin.__dict__) == (str(error), error.args, error.__dict__)
         assert twin.__notes__ == ["and then"]
+
+
+def test_a_job_says_that_it_was_cancelled_with_or_without_words() -> None:
+    for error in (Cancelled(), Cancelled("enough")):
+        twin = pickle.loads(pickle.dumps(error))  # noqa: S301
+        assert (type(twin), str(twin)) == (Cancelled, str(error))
 
 
 def test_a_subclass_with_a_constructor_of_its_own_is_pickled_too() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -25,7 +26,7 @@ BOTH = pytest.mark.parametrize("make", [once, aio.once], ids=["threads", "asynci
         ({"keep": 0}, "keep"), ({"keep": "60"}, "keep"), ({"keep": float("nan")}, "keep"), ({"keep": None}, "keep"),
         ({"busy": "queue"}, "busy"), ({"wait": -1}, "wait"), ({"ttl": 0}, "ttl"), ({"max_hold": 0}, "max_hold"),
         ({"remember": BaseException}, "remember"), ({"remember": "ValueError"}, "remember"), ({"codec": "yaml"}, "codec"),
-        ({"codec": None}, "codec"), ({"prefix": "a{b}"}, "prefix"),
+        ({"codec": None}, "codec"), ({"prefix": "a{b}"}, "prefix"), ({"prefix": ""}, "prefix"), ({"prefix": 7}, "prefix"),
     ],
     ids=repr,
 )  # fmt: skip
@@ -70,6 +71,9 @@ def test_what_cannot_be_decorated(make: Any) -> None:
         with pytest.raises(ConfigError) as caught:
             make(URL, "x", keep=60)(function)
         assert caught.value.parameter == "function"
+    if make is once:
+        with pytest.raises(ConfigError, match=r"is a coroutine function: use holdfast\.aio\.once"):
+            make(URL, "x", keep=60).run(functools.partial(coroutine, 1))
     with pytest.raises(ConfigError, match=r"\{b\} must name a parameter \(a\)"):
         make(URL, "{b}", keep=60)(good)
     decorated = make(URL, "{a}", keep=60)(good)

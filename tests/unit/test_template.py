@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import aio, locked
+from holdfast import aio, locked, once, transactional
 from holdfast.errors import ConfigError, LockTimeout
 from unit.driver import OTHER
 from unit.stage import Stage, stage
@@ -124,6 +124,27 @@ def test_generators_are_refused() -> None:
         with pytest.raises(ConfigError, match=f"{function.__qualname__} is a generator") as caught:
             locked(URL, "x")(function)
         assert caught.value.parameter == "function"
+
+
+class Called:
+    """No function, and awaited like one."""
+
+    async def __call__(self) -> int:
+        return 7
+
+
+async def seven() -> int:
+    return 7
+
+
+@pytest.mark.parametrize("function", [Called(), functools.partial(seven)], ids=["object", "partial"])
+def test_what_is_awaited_is_told_by_more_than_its_name(function: Any) -> None:
+    """Taken for a plain function, it would run when the lock is given back."""
+    assert inspect.iscoroutinefunction(locked(URL, "x")(function))
+    with pytest.raises(ConfigError, match="is a coroutine function"):
+        once(URL, "x", keep=60)(function)
+    with pytest.raises(ConfigError, match="needs a parameter tx"):
+        transactional(URL, "x")(function)
 
 
 def test_clients_of_the_wrong_face_are_refused_at_decoration() -> None:

@@ -115,7 +115,7 @@ class Load:
 # Asking
 
 
-async def _ask(call: Run[Any], began: float, attempt: Attempt | None = None) -> Answer[Any]:
+async def _ask(where: Site, call: Run[Any], began: float, attempt: Attempt | None = None) -> Answer[Any]:
     """Ask for something that does no harm when it is done twice, until there is an answer or the time for one, from local time
     ``began`` on, is over. An absent server is an error at once. ``attempt``: what is in doubt by an answer that got lost.
     Raises WireError and KeyConflict."""
@@ -128,7 +128,7 @@ async def _ask(call: Run[Any], began: float, attempt: Attempt | None = None) -> 
         except WireError as error:
             if attempt is not None:
                 attempt.doubt = doubt or isinstance(error, Unknown)
-            over = await Now() + AGAIN >= began + call.timeout
+            over = await Now() + AGAIN >= began + where.patience
             if over or isinstance(error, NotSent) or (isinstance(error, Refused) and not error.transient):
                 raise
             await Sleep(AGAIN)
@@ -145,8 +145,9 @@ def _abortion(where: Site, token: str, *, bury: bool, timeout: float) -> Run[int
     return Run(ABORT, keys, (token, "bury" if bury else "release"), timeout)
 
 
-async def _give_up(where: Site, attempt: Attempt) -> None:
-    """Leave no lease behind, without waiting for that. If a copy of our request may come later, it is refused."""
+async def abandon(where: Site, attempt: Attempt) -> None:
+    """A look was interrupted, or what it came to has not reached its caller: leave no lease behind, without waiting for that.
+    If a copy of our request may come later, it is refused."""
     if attempt.pending:
         timeout, lease = where.spec.timeout, where.spec.ttl
         await Send(_abortion(where, attempt.token, bury=attempt.doubt, timeout=timeout), await Now() + timeout + lease)
@@ -165,23 +166,18 @@ async def look(where: Site, wish: Wish, attempt: Attempt | None = None) -> Found
         if record is not None:
             return Found(record, stale=False)
     if not wish.load:
-        absent: Found | Absent = (await _ask(_looking(where, wish), began)).value
+        absent: Found | Absent = (await _ask(where, _looking(where, wish), began)).value
         return absent
     attempt = attempt or Attempt(where.spec)
     attempt.until = float("inf") if wish.wait is None else began + wish.wait
     try:
         result = await _look_or_wait(where, wish, attempt, began)
     except BaseException:
-        await _give_up(where, attempt)
+        await abandon(where, attempt)
         raise
     if not isinstance(result, Load):
-        await _give_up(where, attempt)
+        await abandon(where, attempt)
     return result._replace(waited=attempt.waited) if isinstance(result, Found) else result
-
-
-async def abandon(where: Site, attempt: Attempt) -> None:
-    """A look was interrupted, or what it came to has not reached its caller: leave no lease behind."""
-    await _give_up(where, attempt)
 
 
 async def _glance(where: Site, began: float) -> Record | None:
@@ -191,7 +187,7 @@ async def _glance(where: Site, began: float) -> Record | None:
         answer = await call
     except WireError as error:
         lasting = isinstance(error, NotSent) or (isinstance(error, Refused) and not error.transient)
-        if lasting or await Now() + AGAIN >= began + where.spec.timeout:
+        if lasting or await Now() + AGAIN >= began + where.patience:
             raise
         return None
     return fresh(answer.value)
@@ -199,12 +195,12 @@ async def _glance(where: Site, began: float) -> Record | None:
 
 def fresh(values: list[bytes | None]) -> Record | None:
     """The value that `Site.reading` has shown, if it is fresh for sure."""
-    raw, mark, floor = values
+    raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # a group of one key has none
     if raw is None or not raw.startswith(b"1 "):
         return None
     head, _, data = raw.partition(b"\n")
     _, kind, fence, _, kept, _ = head.split(b" ", 5)
-    if (mark is None and kept != b"0") or (floor is not None and int(floor) >= int(fence)):
+    if (mark is None and kept != b"0") or floor is None or int(floor) >= int(fence):
         return None
     return Record(kind.decode(), data, int(fence), float("inf"))
 
@@ -218,6 +214,7 @@ async def _look_or_wait(where: Site, wish: Wish, attempt: Attempt, now: float) -
                 await _listen(me, min(attempt.until, now + SPAN))
             result, came = await _look_for_all(where, wish, attempt, now, me)
             if isinstance(result, Loading) and came < attempt.until:
+                attempt.waited = True
                 me.crowd = me.crowd or await Meet(where.value)
                 told = await _wait_with(me.crowd, me, result, came, attempt.until)
                 if told is not None:
@@ -240,7 +237,7 @@ async def _look_for_all(
     crowd = me.crowd
     others = crowd.members if crowd is not None and me.leads else ()
     try:
-        answer = await _ask(_looking(where, wish, attempt.token, me.hope), now, attempt)
+        answer = await _ask(where, _looking(where, wish, attempt.token, me.hope), now, attempt)
     except WireError as error:
         if crowd is not None:
             crowd.tell(others, error)  # or each of them would wait for as long, one after the other
@@ -292,7 +289,7 @@ async def _made_of(where: Site, attempt: Attempt, answer: Answer[Seen]) -> Found
         # Nothing of ours is there, unless an earlier copy of the request is still under way.
         attempt.pending = attempt.doubt
         return seen
-    await _give_up(where, attempt)  # the answer took so long that the lease is over
+    await abandon(where, attempt)  # the answer took so long that the lease is over
     attempt.token, attempt.doubt = "", False
     return None
 
@@ -305,17 +302,21 @@ async def land(
 ) -> bool:
     """Store what was loaded, and tell all who wait. ``ttl``: seconds for which it is fresh; ``stale``: for which it is kept
     beyond that; ``cost``: that the load took. False if it may not be stored: the lease is lost, or the key, or one of the tags,
-    was invalidated meanwhile. Raises WireError, and then nobody knows. The load is over, whatever comes of it."""
+    was invalidated meanwhile. Raises WireError, and then nobody knows, and the keeper goes on. The load is over anyhow."""
     tenure = load.tenure
+    how = "bury" if tenure.doubt else "release"
+    landing = _landing(load.site, (tenure.token, load.fence, how), _Cargo(kind, data, ttl, stale, tags, cost))
     try:
         now = await Now()
         if tenure.remaining(now) > 0:
-            token = (tenure.token, load.fence, "bury" if tenure.doubt else "release")
-            answer = await _ask(_landing(load.site, token, _Cargo(kind, data, ttl, stale, tags, cost)), now)
+            answer = await _ask(load.site, landing, now)
             await _over(load)
             return bool(answer.value)
-    except BaseException:
-        await _over(load, leave=True)
+    except BaseException as error:
+        hope = isinstance(error, NotSent | Unknown) or (isinstance(error, Refused) and error.transient)
+        await _over(load, leave=not hope)
+        if hope:  # it has been loaded, and may be stored yet
+            await Send(landing, tenure.deadline)
         raise
     await _over(load, leave=True)
     return False
@@ -370,15 +371,23 @@ def _landing(where: Site, token: tuple[str, int, str], cargo: _Cargo) -> Run[int
 
 async def store(where: Site, kind: str, data: bytes, *, ttl: float, stale: float = 0.0, tags: Iterable[str] = ()) -> int:
     """Store a value, whatever there is; what is being loaded cannot land any more. The fence of the value. Raises WireError."""
-    call = _landing(where, ("", 0, "release"), _Cargo(kind, data, ttl, stale, tags))
-    return int((await _ask(call, await Now())).value)
+    attempt = Attempt(where.spec, await Draw())
+    call = _landing(where, (attempt.token, 0, "release"), _Cargo(kind, data, ttl, stale, tags))
+    try:
+        answer = await _ask(where, call, await Now(), attempt)
+        if attempt.doubt:  # a copy of the request may come later, and would store it again over something newer
+            await _ask(where, _abortion(where, attempt.token, bury=True, timeout=where.spec.timeout), await Now())
+    except BaseException:
+        await abandon(where, attempt)
+        raise
+    return int(answer.value)
 
 
 async def drop(where: Site) -> bool:
     """Delete the value; a load that is under way cannot land any more. True if there was a value. Raises WireError."""
     load, state, _ = where.spec.keys
     call = Run(DROP, (where.value, where.fresh, load, state, where.waiters), (), where.spec.timeout)
-    return bool((await _ask(call, await Now())).value)
+    return bool((await _ask(where, call, await Now())).value)
 
 
 async def invalidate(where: Site, tags: Iterable[str] | None = None) -> None:
@@ -387,4 +396,4 @@ async def invalidate(where: Site, tags: Iterable[str] | None = None) -> None:
     _, state, floors = where.spec.keys
     which = (b"",) if tags is None else tuple(marks(tags))
     if which:
-        await _ask(Run(INVALIDATE, (state, floors, where.floor), which, where.spec.timeout), await Now())
+        await _ask(where, Run(INVALIDATE, (state, floors, where.floor), which, where.spec.timeout), await Now())

@@ -25,11 +25,19 @@ class Site:
     floor: bytes
     waiters: bytes
     """Further keys on the server, see `_lua/_flight.lua`."""
+    tries: int = 1
+    """So often is asked, at least, before a server that gives no answer counts as away."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds within which there has to be an answer."""
+        return self.tries * self.spec.timeout
 
     @functools.cached_property
     def reading(self) -> Command:
         """What a fresh value is seen by, nearly always: `_core.flight.fresh`."""
-        return Command(("MGET", self.value, self.fresh, self.floor), self.spec.timeout)
+        keys = (self.value, self.fresh) if self.value.endswith(b"}:value") else (self.value, self.fresh, self.floor)
+        return Command(("MGET", *keys), self.spec.timeout)
 
 
 class Record(NamedTuple):
@@ -166,10 +174,11 @@ def site(
     lease: float,
     timeout: float | None = None,
     max_load: float | None = None,
+    tries: int = 1,
 ) -> Site:
     """The key ``key`` of a group, such as a cache; without: a group of its own. ``prefix``: such as "hf:cache:". All keys of a
     group are in one slot of a Cluster. ``lease``: seconds until a load counts as crashed; ``max_load``: until it is renewed no
-    more. Raises ConfigError."""
+    more; ``tries``: see `Site`. Raises ConfigError."""
     base = start(prefix) + b"{" + encoded(group, "name") + b"}:"
     own = b":" + encoded(key, "key") if key else b""
     spec = Spec(
@@ -180,7 +189,7 @@ def site(
         max_hold=max_load,
         timeout=answer_within(lease) if timeout is None else timeout,
     )
-    return Site(spec, base + b"value" + own, base + b"fresh" + own, base + b"floor", base + b"waiters" + own)
+    return Site(spec, base + b"value" + own, base + b"fresh" + own, base + b"floor", base + b"waiters" + own, tries)
 
 
 def marks(tags: Iterable[str]) -> list[bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Request, Run
@@ -38,5 +38,5 @@ class Leave(Request[None]):
 class Send(Request[None]):
     """Send this until it is answered, or local time ``until``."""
 
-    call: Run[int]
+    call: Run[Any]
     until: float

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast._core.attempt import margin
+from holdfast._core.insist import insist
 from holdfast._core.requests import Command, Draw, Now, Refused, Run, Sleep, Unknown, Wall, WireError
 from holdfast._lua import Script, whole_number
 
@@ -163,7 +164,7 @@ async def attempt(stamp: Stamp, hold: Hold) -> Theirs | None:
 
 async def _look(stamp: Stamp) -> bytes | None:
     try:
-        found: bytes | None = (await Command(("GET", stamp.key), stamp.timeout)).value
+        found: bytes | None = (await insist(Command(("GET", stamp.key), stamp.timeout))).value
     except Refused as error:
         if error.code == "WRONGTYPE":
             raise Strange("it holds a list, a hash, or the like, and no time") from error

@@ -1,4 +1,5 @@
--- Shared by the scripts of a schedule. Stands behind _state and _queue.
+-- Shared by the scripts of a schedule. Stands behind _state and _inbox.
+-- MODEL           models/schedule.pml
 --
 -- base (hash):     v = format version, changes = another number whenever something was changed by hand, seq:<hope> = number of the last
 --                  request of that process
@@ -32,9 +33,11 @@ end
 
 -- Forgets processes that serve no more: the next to begin does, or a schedule that is never changed would keep them all.
 local function forget(base, serving, now_ms)
-  for _, hope in ipairs(redis.call('ZRANGEBYSCORE', serving, '-inf', '(' .. integer(now_ms - FORGET), 'LIMIT', 0, 100)) do
-    redis.call('ZREM', serving, hope)
-    redis.call('HDEL', base, 'seq:' .. hope)
+  local line = redis.call('ZRANGE', serving, 0, 99, 'WITHSCORES')
+  for i = 1, #line, 2 do
+    if tonumber(line[i + 1]) + FORGET >= now_ms then break end
+    redis.call('ZREM', serving, line[i])
+    redis.call('HDEL', base, 'seq:' .. line[i])
   end
 end
 

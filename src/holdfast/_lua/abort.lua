@@ -11,11 +11,14 @@
 -- INCLUDE  _tell
 -- INCLUDE  _flight
 local load, state, floors, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local ours = redis.pcall('GET', load) == ARGV[1]
+local holder = redis.pcall('GET', load)
+local ours = holder == ARGV[1]
 if ours then
   redis.call('DEL', load)
   redis.pcall('HDEL', state, 'of:' .. load)
   tell(waiters)
+elseif not holder then
+  redis.pcall('HDEL', state, 'of:' .. load)  -- its lease has ended: nobody else would
 end
 if ARGV[2] == 'bury' then
   local fields = read_state(state, ARGV[1])

@@ -16,8 +16,11 @@ if type(count) == 'table' then return refused(floors, count) end
 local life = math.max(KEEP, tonumber(redis.call('HGET', state, 'life') or 0))
 local now = now_us()
 local mark = math.max(now, tonumber(fields[1]) or 0)  -- at least the last fence that was issued: what comes later is above it
-redis.call('HSET', state, 'fence', mark)
+-- What is known of tags is not there yet, or was thrown away: all that may have been invalidated before is void.
+local before = count == 0 and (redis.call('HGET', state, 'floor') or mark)
+redis.call('HSET', state, 'fence', mark, 'floor', mark)
 keep_alive(state, floors, fields[4], life, now)
+if before then redis.call('ZADD', floors, before, '') end
 for _, tag in ipairs(ARGV) do redis.call('ZADD', floors, mark, tag) end
 if count > FEW then
   -- Nothing is there any more that was loaded so long ago. A load that began then is not stored: perhaps it would be void.

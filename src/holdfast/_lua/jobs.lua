@@ -5,7 +5,7 @@
 --          {what it is, last tick (us), 1 if paused, queued, {run, lease in ms, ...}, {entry, ...}}: the newest entry first, runs and
 --          entries as in the keys, without token
 -- SINCE    Redis 5
--- MODEL    none: it only reads
+-- MODEL    models/schedule.pml
 -- INCLUDE  _state
 local now = now_us()
 local slots, wanted = tonumber(ARGV[1]), tonumber(ARGV[2])

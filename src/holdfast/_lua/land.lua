@@ -1,10 +1,11 @@
 -- Store a value, end its load, and tell who waits.
 -- KEYS     value, fresh, load, state, floors, floor, waiters
--- ARGV     token of the load, or '': whatever there is; its fence; 'release' | 'bury': refuse this token from now on; kind; ms
---          for which it is fresh; ms for which it is kept beyond that; us that the load took; tags, with a space before each; data
+-- ARGV     token; fence of its load, or '0': there is none, store it whatever there is; 'release' | 'bury': refuse this token
+--          from now on; kind; ms for which it is fresh; ms for which it is kept beyond that; us that the load took; tags, with
+--          a space before each; data
 -- RETURNS  {1, fence} stored, or was already | {0} the load has lost its lease: by time, or because the value was stored or
---          deleted meanwhile | {-1} it has begun before something with one of the tags was
---          invalidated | {-2, key, type} and {-3, version} as in look
+--          deleted meanwhile; or the token was declared dead | {-1} it has begun before one of the tags was invalidated |
+--          {-2, key, type} and {-3, version} as in look
 -- SINCE    Redis 5
 -- MODEL    models/flight.pml
 -- INCLUDE  _grant
@@ -14,6 +15,7 @@
 local value, fresh, load, state, floors, floor, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local token, fence, kind, tags = ARGV[1], tonumber(ARGV[2]), ARGV[4], ARGV[8]
 local ttl, stale = tonumber(ARGV[5]), tonumber(ARGV[6])
+local loaded = fence > 0
 
 local holder = redis.pcall('GET', load)
 if type(holder) == 'table' then return refused(load, holder) end
@@ -21,17 +23,27 @@ local found = redis.pcall('GET', value)
 if type(found) == 'table' then return refused(value, found) end
 local fields, refusal = read_state(state, token)
 if not fields then return refusal end
-if token ~= '' and (holder ~= token or tonumber(redis.call('HGET', state, 'of:' .. load)) ~= fence) then
+if loaded and (holder ~= token or tonumber(redis.call('HGET', state, 'of:' .. load)) ~= fence) then
+  if not holder or holder == token then redis.call('HDEL', state, 'of:' .. load) end
+  if holder == token then  -- the state was thrown away, or a late copy was granted: nobody else would end that
+    redis.call('DEL', load)
+    tell(waiters)
+  end
   local _, stored = parts(found or '')
   return tonumber(stored) == fence and {1, fence} or {0}  -- the same request once more
 end
+if fields[2] and string.find(fields[2], token, 1, true) then return {0} end
 local now, last = now_us(), tonumber(fields[1]) or 0
 local now_ms = math.floor(now / 1000)
-if token == '' then fence = math.max(last + 1, now) end
-local stored = token == '' or not void(floors, floor, fence, tags)
+if not loaded then fence = math.max(last + 1, now) end
+local highest = highest_floor(value, state, floor)
+if not highest then
+  highest = fence - 1
+  redis.call('HSET', state, 'floor', highest)
+end
+local stored = not loaded or not void(floors, floor, fence, tags)
 if stored then
-  -- Nothing of a group of one key is invalidated by tags: its state need not outlive the value.
-  local alone = string.sub(value, -7) == '}:value'
+  local alone = is_alone(value)
   local life = alone and 0 or math.max(0, math.ceil((now - fence) / 1000)) + ttl + stale
   local head = '1 ' .. kind .. ' ' .. integer(fence) .. ' ' .. integer(now_ms + ttl) .. ' ' .. ARGV[6] .. ' ' .. ARGV[7] .. tags
   redis.call('SET', value, head .. '\n' .. ARGV[9], 'PX', ttl + stale)
@@ -39,6 +51,7 @@ if stored then
   if life > tonumber(redis.call('HGET', state, 'life') or 0) then redis.call('HSET', state, 'life', life) end
   if fence > last then redis.call('HSET', state, 'fence', fence) end
   keep_alive(state, floors, fields[4], life, now)
+  if not alone then redis.call('SET', floor, highest, 'PX', math.max(KEEP, 2 * life), 'NX') end
 end
 redis.call('DEL', load)
 redis.call('HDEL', state, 'of:' .. load)

@@ -31,7 +31,8 @@ local usable, left = false, 0
 if found then
   local kind, fence, fresh, cost, tags = parts(found)
   if not kind then return {-3, string.match(found, '^%w*')} end
-  local highest = tonumber(redis.call('GET', floor) or 0)
+  local highest = highest_floor(value, state, floor)
+  if not highest then highest, fence = 0, 0 end  -- nobody knows what was invalidated: older than anything
   if highest < tonumber(fence) or not void(floors, floor, tonumber(fence), tags) then
     left = fresh - now_ms
     local hurry = ARGV[5] ~= '0' and cost * ARGV[5] / 1000000 >= left
@@ -66,5 +67,6 @@ if fence then
 else
   fence = take(load, state, token, lease, now, fields[1])
   redis.call('HSET', state, 'of:' .. load, fence)
+  if not is_alone(value) and not redis.call('HGET', state, 'floor') then redis.call('HSET', state, 'floor', fence - 1) end
 end
 return {3, tonumber(fence), usable and found or '', left}

@@ -3,10 +3,10 @@
 -- ARGV     'pause' | 'resume' | 'run': once, now | 'cancel': the runs that go on | 'remove'; id of this request; name of the job
 -- RETURNS  {1, number of runs that are to be ended} | {0}: there is no such job | {2}: too many wait already | {-2, key, type} {-3, version}: not ours
 -- SINCE    Redis 5
--- MODEL    none: the simulator runs it
+-- MODEL    models/schedule.pml
 -- INCLUDE  _grant
 -- INCLUDE  _state
--- INCLUDE  _queue
+-- INCLUDE  _inbox
 -- INCLUDE  _job
 local base, serving, jobs, job, log = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local what, id = ARGV[1], ARGV[2]

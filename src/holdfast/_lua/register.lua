@@ -4,10 +4,10 @@
 -- RETURNS  {now (us), answer, ...}; an answer is {1, revision, last tick (us), what it was before if that was something else, or ''}
 --          {-2, key, type} {-3, version} {-4, message}: not ours, nothing was done to it
 -- SINCE    Redis 5
--- MODEL    none: the simulator runs it
+-- MODEL    models/schedule.pml
 -- INCLUDE  _grant
 -- INCLUDE  _state
--- INCLUDE  _queue
+-- INCLUDE  _inbox
 -- INCLUDE  _job
 local base, serving, jobs = KEYS[1], KEYS[2], KEYS[3]
 local now = now_us()

@@ -14,10 +14,10 @@
 --          {2, revision, what the job is, last tick}: it was changed; an end was taken down all the same
 --          {-1}: there is no such job | {-2, key, type} {-3, version} {-4, message}: not a schedule of ours, nothing was done to it
 -- SINCE    Redis 5
--- MODEL    none: the simulator runs it
+-- MODEL    models/schedule.pml
 -- INCLUDE  _grant
 -- INCLUDE  _state
--- INCLUDE  _queue
+-- INCLUDE  _inbox
 -- INCLUDE  _job
 local base, serving = KEYS[1], KEYS[2]
 local hope, number, host = ARGV[1], tonumber(ARGV[2]), ARGV[5]

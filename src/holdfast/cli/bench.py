@@ -60,7 +60,7 @@ def main(args: argparse.Namespace) -> int:
         output.say(str(error))
         return output.EX_USAGE if args.url else output.EX_UNAVAILABLE
     except (ServerError, ConnectionError) as error:
-        output.say(f"bench: {' | '.join(str(error).splitlines())}")
+        output.say(f"bench: {output.one_line(str(error))}")
         return output.EX_UNAVAILABLE
 
 

@@ -1,4 +1,4 @@
-"""Durations as the command line takes them: ``30`` (seconds), ``0.5``, ``500ms``, ``5m``, ``2h``, ``1d``."""
+"""Durations and moments, as the command line takes and shows them: ``30`` (seconds), ``500ms``, ``5m``, ``2h``, ``1d``."""
 
 from __future__ import annotations
 
@@ -25,3 +25,11 @@ def positive_duration(text: str) -> float:
     if not seconds:
         raise argparse.ArgumentTypeError(f"{text!r}: a duration of more than zero is needed here")
     return seconds
+
+
+def moment(t: float) -> str:
+    """A Unix time, as the clock shows it in UTC; milliseconds only where there are some."""
+    from datetime import UTC, datetime  # here: most commands show none
+
+    shown = datetime.fromtimestamp(t, UTC)
+    return f"{shown:%Y-%m-%d %H:%M:%S}" + (f".{shown.microsecond // 1000:03d}" if shown.microsecond >= 1000 else "")

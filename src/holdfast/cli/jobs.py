@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import output, servers
+from holdfast.cli.durations import moment
 from holdfast.errors import ConfigError, ServerError
 
 if TYPE_CHECKING:
@@ -87,22 +87,17 @@ def _facts(job: JobStatus) -> dict[str, Any]:
 
 
 def _row(job: JobStatus) -> tuple[str, ...]:
-    now = [f"since {_moment(run.started)} on {run.host}" for run in job.running]
+    now = [f"since {moment(run.started)} on {run.host}" for run in job.running]
     now += [f"{job.queued} waiting"] * bool(job.queued) + ["paused"] * job.paused
     last = job.last
-    about = (_moment(last.scheduled), _took(last), _short(last), last.host or "-") if last else ("-",) * 4
-    return (job.name, job.when, "-" if job.next is None else _moment(job.next), *about, ", ".join(now) or "-")
+    about = (moment(last.scheduled), _took(last), _short(last), last.host or "-") if last else ("-",) * 4
+    return (job.name, job.when, "-" if job.next is None else moment(job.next), *about, ", ".join(now) or "-")
 
 
 def _entry(record: Record) -> tuple[str, ...]:
-    tick = _moment(record.scheduled) + (f" and {record.count - 1} more" if record.count > 1 else "")
+    tick = moment(record.scheduled) + (f" and {record.count - 1} more" if record.count > 1 else "")
     text = _line(record.error or record.result)
     return (tick, record.status, _took(record), record.host or "-", str(record.attempt), str(record.fence or "-"), text)
-
-
-def _moment(t: float) -> str:
-    shown = datetime.fromtimestamp(t, UTC)
-    return f"{shown:%Y-%m-%d %H:%M:%S}" + (f".{shown.microsecond // 1000:03d}" if shown.microsecond >= 1000 else "")
 
 
 def _took(record: Record) -> str:
@@ -115,5 +110,5 @@ def _short(record: Record) -> str:
 
 
 def _line(text: str, longest: int = 60) -> str:
-    line = " | ".join(part.strip() for part in text.splitlines() if part.strip())
+    line = output.one_line(text)
     return line if len(line) <= longest else line[: longest - 1] + "…"

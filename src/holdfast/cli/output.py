@@ -32,6 +32,11 @@ def say_raw(text: str) -> None:
     _write(clean(text) + "\n")
 
 
+def one_line(text: str) -> str:
+    """A text of several lines as one."""
+    return " | ".join(part.strip() for part in text.splitlines() if part.strip())
+
+
 def table(rows: Sequence[Sequence[str]]) -> None:
     """Columns, on stdout."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]

@@ -13,14 +13,13 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import holdfast
 from holdfast.cli import output, servers
-from holdfast.cli.durations import duration
+from holdfast.cli.durations import duration, moment
 from holdfast.errors import ConfigError, HoldfastWarning, ServerError
-from holdfast.schedule.command import Command, CommandFailed
+from holdfast.schedule.command import Command, JobFailed
 from holdfast.schedule.run import Cancelled
 
 if TYPE_CHECKING:
@@ -115,12 +114,8 @@ def _moments(when: Timetable, t: float, count: int = 3) -> str:
     found = []
     for _ in range(count):
         t = when.after(t)
-        found.append(_moment(t) if t < float("inf") else "never")
+        found.append(moment(t) if t < float("inf") else "never")
     return ", ".join(found)
-
-
-def _moment(t: float) -> str:
-    return datetime.fromtimestamp(t, UTC).isoformat(" ", "milliseconds" if t % 1 else "seconds").removesuffix("+00:00")
 
 
 def _echo(name: str, line: str) -> None:
@@ -133,14 +128,14 @@ def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
     def begin(run: Run) -> float:
         again = f", attempt {run.attempt}" if run.attempt > 1 else ""
-        output.say(f"{name}: started, tick {_moment(run.scheduled)}{again}, fence {run.fence}")
+        output.say(f"{name}: started, tick {moment(run.scheduled)}{again}, fence {run.fence}")
         return time.monotonic()
 
     def end(started: float, error: BaseException | None = None) -> None:
         how = "done"
         if error is not None:
-            said = str(error) if isinstance(error, CommandFailed | Cancelled) else f"{type(error).__name__}: {error}"
-            how = " | ".join(said.splitlines())
+            said = str(error) if isinstance(error, JobFailed | Cancelled) else f"{type(error).__name__}: {error}"
+            how = output.one_line(said)
         output.say(f"{name}: {how}, after {time.monotonic() - started:.1f} s")
 
     def told_function(run: Run) -> Any:
@@ -176,7 +171,7 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, CommandFailed):
+        if isinstance(error, JobFailed):
             return  # `told` has said so
         output.say(record.getMessage())
         if error is not None:

@@ -9,7 +9,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.output import EX_UNAVAILABLE, EX_USAGE, say, say_raw
+from holdfast.cli.output import EX_UNAVAILABLE, EX_USAGE, one_line, say, say_raw
 from holdfast.errors import ConfigError, ServerError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
     except ConfigError as error:
         return _usage(str(error))
     except (ServerError, OSError) as error:
-        say(" | ".join(str(error).splitlines()))
+        say(one_line(str(error)))
         return EX_UNAVAILABLE
 
 

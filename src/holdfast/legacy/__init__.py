@@ -79,7 +79,7 @@ class Base(BaseLock[L]):
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
         try:
-            self._current = self._take(acquire_wait(self._wait, blocking, timeout))
+            self._taken(threading.get_ident(), self._take(acquire_wait(self._wait, blocking, timeout)))
         except LockTimeout:
             return False
         return True

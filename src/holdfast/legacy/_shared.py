@@ -96,6 +96,10 @@ class BaseLock(Generic[L]):
     def _not_held(self) -> NotHeld:
         return NotHeld(f"lock {self._text!r} is not held by this object", name=self._text, key=self._text)
 
+    def _taken(self, owner: int, lease: L) -> None:
+        lease._owner = owner  # noqa: SLF001
+        self._current = lease
+
     def _enter(self, owner: int, lease: L) -> L:
         self._current = lease
         self._entered.push(owner, lease)
@@ -105,7 +109,9 @@ class BaseLock(Generic[L]):
         """The lease of the ``with`` that ends."""
         lease = self._entered.innermost(owner)
         self._entered.remove(lease)
-        return lease
+        again = self.lease
+        # Given back and taken again inside the body, as a Condition does: that is given back.
+        return again if lease._is_over() and again is not None and again._owner == lease._owner else lease  # noqa: SLF001
 
 
 class BaseStampLease:

@@ -68,9 +68,10 @@ class Base(BaseLock[L]):
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
         try:
-            self._current = await self._take(acquire_wait(self._wait, blocking, timeout))
+            lease = await self._take(acquire_wait(self._wait, blocking, timeout))
         except LockTimeout:
             return False
+        self._taken(id(asyncio.current_task()), lease)
         return True
 
     async def release(self) -> None:

@@ -4,7 +4,7 @@
 `threads` and `tasks` are the faces. What is claimed, and when, `_core.schedule` decides.
 """
 
-from holdfast.schedule.command import Command, CommandFailed
+from holdfast.schedule.command import Command, JobFailed
 from holdfast.schedule.jobs import Job, JobStatus, Record
 from holdfast.schedule.run import Cancelled, Run, current
 from holdfast.schedule.threads import Schedule
@@ -13,10 +13,10 @@ from holdfast.schedule.timetable import Cron, Every, Timetable
 __all__ = [
     "Cancelled",
     "Command",
-    "CommandFailed",
     "Cron",
     "Every",
     "Job",
+    "JobFailed",
     "JobStatus",
     "Record",
     "Run",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import _guard, _guardian
 from holdfast._face import seconds
-from holdfast.errors import ConfigError, LeaseLost
+from holdfast.errors import ConfigError, HoldfastError, LeaseLost
 from holdfast.schedule.run import Cancelled
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _SAFE = str.maketrans({c: "?" for c in map(chr, (*range(32), *range(127, 160))) 
 """What a terminal that shows the history might obey."""
 
 
-class CommandFailed(Exception):
+class JobFailed(HoldfastError):
     """The command of a job ended with another exit code than 0, or could not be run. The message has its last lines."""
 
 
@@ -69,7 +69,7 @@ class Command:
         self.echo = echo
 
     def __call__(self, run: Run) -> str:
-        """Run it to its end; returns its last lines. Raises CommandFailed, LeaseLost, or `Cancelled`."""
+        """Run it to its end; returns its last lines. Raises JobFailed, LeaseLost, or `Cancelled`."""
         environment = {
             **_guard.scrubbed(os.environ, self.pass_url),
             **self.env,
@@ -82,7 +82,7 @@ class Command:
             try:
                 guard = _guard.spawn(self.argv, environment, output=write, directory=self.directory)
             except OSError as error:
-                raise CommandFailed(f"cannot start it: {error.strerror}: {error.filename}") from error
+                raise JobFailed(f"cannot start it: {error.strerror}: {error.filename}") from error
             finally:
                 os.close(write)
             try:
@@ -193,9 +193,9 @@ class _Execution:
         if self.run.cancelled.is_set() and self.ending:
             raise Cancelled(self.run.reason)
         if self.errno:
-            raise CommandFailed(f"cannot run {self.command.argv[0]!r}: {os.strerror(self.errno)}")
+            raise JobFailed(f"cannot run {self.command.argv[0]!r}: {os.strerror(self.errno)}")
         code = -signal.SIGKILL if self.status is None else os.waitstatus_to_exitcode(self.status)
         if code == 0:
             return said
         how = f"exit code {code}" if code > 0 else f"ended by {signal.Signals(-code).name}"
-        raise CommandFailed(f"{how}: {said}" if said else how)
+        raise JobFailed(f"{how}: {said}" if said else how)

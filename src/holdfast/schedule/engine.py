@@ -10,7 +10,7 @@ from holdfast._core.book import Book
 from holdfast._core.seats import Adopt, Closed, Going, Halt, Over, Say, Seat, Start, Todo
 from holdfast._lease import Home
 from holdfast._log import logger
-from holdfast.schedule.command import CommandFailed
+from holdfast.schedule.command import JobFailed
 from holdfast.schedule.definition import read
 from holdfast.schedule.run import Cancelled, Run, RunLease, enter
 
@@ -130,7 +130,7 @@ class Engine:
             self.book.end(going, "cancelled", _told(error))
         else:
             log.error("job %r failed", going.seat.name, exc_info=error)
-            kind = "" if isinstance(error, CommandFailed) else f"{type(error).__name__}: "
+            kind = "" if isinstance(error, JobFailed) else f"{type(error).__name__}: "
             self.book.end(going, "error", (kind + _told(error))[:TEXT])
 
 

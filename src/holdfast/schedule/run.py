@@ -10,10 +10,14 @@ from typing import Any
 
 from holdfast._core.seats import Going
 from holdfast._lease import BaseLease, Home
+from holdfast.errors import HoldfastError
 
 
-class Cancelled(Exception):
+class Cancelled(HoldfastError):
     """Raised by a job that ends early because it was told to (`Run.cancelled`): its run is recorded as cancelled."""
+
+    def __init__(self, message: str = "", **facts: Any) -> None:
+        super().__init__(message, **facts)
 
 
 class RunLease(BaseLease):

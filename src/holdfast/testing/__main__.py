@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def _swarm(args: argparse.Namespace) -> int:
-    from holdfast.testing.campaign import LEAST, Tally, campaign
+    from holdfast.testing.campaign import Tally, campaign, enough
 
     if args.seconds is None and args.histories is None:
         args.seconds = 10.0
@@ -95,7 +95,7 @@ def _swarm(args: argparse.Namespace) -> int:
         print(f"seed {seed}: {what}\n  python -m holdfast.testing replay {prefix}{seed}")
     if tally.failed:
         _show(f"{prefix}{tally.failed[0][0]}", requests=False)
-    missing = tally.missing(LEAST[args.of])
+    missing = tally.missing(enough(args.of))
     if missing:
         print(f"INVALID, too little has happened: {', '.join(missing)}")
     return VIOLATED if tally.failed else INVALID if missing else OK

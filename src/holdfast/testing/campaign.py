@@ -10,15 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast.testing import quorum, schedules, stampede, swarm
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.runs import Run
 
 BATCH = 100
 """Seeds that one process does before it reports."""
 
-SWARMS: dict[str, Callable[..., swarm.Run | quorum.Run | stampede.Run | schedules.Run]] = {
+SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "lock": swarm.simulate,
     "quorum": quorum.simulate,
     "flight": stampede.simulate,
@@ -74,7 +76,10 @@ ENOUGH_OF_FLIGHTS = {
 }
 """The same, for single flight: see `stampede.Case.counts`."""
 
-LEAST = {"lock": ENOUGH, "quorum": ENOUGH_OF_SEVERAL, "flight": ENOUGH_OF_FLIGHTS, "schedule": ENOUGH_OF_SCHEDULES}
+
+def enough(of: str) -> Mapping[str, int]:
+    """What has to happen in a swarm."""
+    return {"lock": ENOUGH, "quorum": ENOUGH_OF_SEVERAL, "flight": ENOUGH_OF_FLIGHTS, "schedule": ENOUGH_OF_SCHEDULES}[of]
 
 
 @dataclass(slots=True)
@@ -122,8 +127,7 @@ def batch(first: int, count: int, of: str = "lock") -> Tally:
             tally.calls += server.calls
             tally.counts.update({f"script {name}": count for name, count in server.asked_for.items()})
         tally.steps += run.world.steps
-        if isinstance(run, stampede.Run | schedules.Run):
-            tally.counts += run.counts
+        tally.counts += run.counts
         if run.violations:
             tally.failed.append((seed, str(run.violations[0])))
     tally.histories = count

@@ -8,9 +8,9 @@ from functools import partial
 
 from holdfast._core.requests import Sleep
 from holdfast.testing import checkers
-from holdfast.testing.history import Event
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.rules import Limits, Violation
+from holdfast.testing.runs import Run
 from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import QUORUM_FAULTS, mishaps
 from holdfast.testing.sim.process import Face, Process
@@ -123,20 +123,6 @@ def _draw_faults(rng: random.Random, profile: Profile) -> None:
             profile.faults.append((int(300 * uniform() ** 2), kind, lasts))
 
 
-@dataclass(slots=True)
-class Run:
-    """What came of one seed."""
-
-    seed: int
-    profile: Profile
-    world: World
-    violations: list[Violation]
-
-    @property
-    def history(self) -> list[Event]:
-        return self.world.history
-
-
 def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Company]:
     """The world of a seed, before anything has happened in it."""
     rng = random.Random(seed)
@@ -179,7 +165,7 @@ def _lock(worker: Worker, company: Company, profile: Profile, name: str, *, fair
     return QuorumLock(worker, company, spec, fair=fair)
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
     """One history, judged. What happened in it is added to ``coverage``."""
     world, profile, company = build(seed, trace=trace)
     found: list[Violation] = []

@@ -15,10 +15,10 @@ from holdfast._core.jobs import BESIDE, JOBS, Keys, Options, When
 from holdfast._core.orders import JobFacts, facts, order
 from holdfast._core.requests import Sleep, WireError
 from holdfast.schedule.timetable import Every
-from holdfast.testing.history import Event
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.rules import Violation
 from holdfast.testing.judge.ticks import Served, judge
+from holdfast.testing.runs import Run
 from holdfast.testing.sim.ending import leftovers
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.process import Process
@@ -113,22 +113,6 @@ def draw(rng: random.Random) -> Profile:
     if uniform() < 0.3:
         profile.stops.append((profile.lasts * uniform(), rng.randrange(len(profile.arrivals))))
     return profile
-
-
-@dataclass(slots=True)
-class Run:
-    """What came of one seed."""
-
-    seed: int
-    profile: Profile
-    world: World
-    violations: list[Violation]
-    counts: Counter[str] = field(default_factory=Counter)
-    """What has happened to how many ticks."""
-
-    @property
-    def history(self) -> list[Event]:
-        return self.world.history
 
 
 class Play:
@@ -254,7 +238,7 @@ def _between(low: float, high: float, rng: random.Random) -> float:
     return low + (high - low) * rng.random()
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
     """One history, judged."""
     play = Play(seed, trace=trace)
     world, found, counts = play.world, [], Counter[str]()
@@ -266,6 +250,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
             play.profile.jobs,
             now=world.now,
             shown=lambda at: play.server.wall() - (world.now - at) * play.server.rate,
+            steady=not play.profile.slow_share,
             calm=play.profile.calm,
             roomy=play.profile.limit > 1,
             prompt=0.1 + 20 * play.profile.latency if play.profile.limit > 1 else float("inf"),

@@ -14,6 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from holdfast._core.flight import Wish, site
 from holdfast._core.requests import Sleep
@@ -21,6 +22,7 @@ from holdfast.testing.history import Event, process_of
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.evidence import Evidence
 from holdfast.testing.judge.rules import Violation
+from holdfast.testing.runs import Run
 from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.process import Face, Process
@@ -40,6 +42,9 @@ KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "foreign", "stale"})
 
 QUIET = {"cut", "crash", "close", "cancel", "deaf", "unplug"}
 """After these, a server that waiters ask answers."""
+
+LATE = {"cut", "silence", "hang", "duplicate", "slow", "lost-reply"}
+"""By these, a request may be carried out long after who has sent it went on."""
 
 RATE = 0.005
 """By how much clocks differ in speed, at most, and a little."""
@@ -108,29 +113,12 @@ def draw(rng: random.Random) -> Profile:
             profile.workers.append((process, rounds))
     kinds, times = rng.sample(KINDS, choice((0, 1, 1, 2))), (1, 1, 2)
     if uniform() < 0.1:  # nothing else is excused where clean-up is all there is
-        kinds, times = ["cancel"], (4, 6, 8)
-        profile.mishaps = profile.slow_share = 0.0
+        kinds, times, profile.mishaps, profile.slow_share = ["cancel"], (4, 6, 8), 0.0, 0.0
     for kind in kinds:
         for _ in range(choice(times)):
-            lasts = choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, profile.lease)
-            profile.faults.append((int(120 * uniform() ** 2), kind, lasts))
+            lasts, at = choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, profile.lease), int(120 * uniform() ** 2)
+            profile.faults.append((at, kind, lasts))
     return profile
-
-
-@dataclass(slots=True)
-class Run:
-    """What came of one seed."""
-
-    seed: int
-    profile: Profile
-    world: World
-    violations: list[Violation]
-    counts: Counter[str]
-    """What happened in it, and how often."""
-
-    @property
-    def history(self) -> list[Event]:
-        return self.world.history
 
 
 async def work(reader: Reader, rounds: list[Round]) -> None:
@@ -145,8 +133,7 @@ async def work(reader: Reader, rounds: list[Round]) -> None:
 
 def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
     """The world of a seed, before anything has happened in it."""
-    rng = random.Random(seed)
-    profile = draw(rng)
+    profile = draw(rng := random.Random(seed))
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
     if profile.mishaps:
         world.mishap = mishaps(world, profile.mishaps)
@@ -162,11 +149,11 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
         worker = Worker(world.processes[of], str(number + 1))
         worker.start(work(Reader(worker, source), rounds))
     for step, kind, lasts in profile.faults:
-        world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
+        world.plan(1 + step, partial(FAULTS[kind], world, rng, lasts))
     return world, profile
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
     """One history, judged. Its faults are added to ``coverage``."""
     world, profile = build(seed, trace=trace)
     found: list[Violation] = []
@@ -219,10 +206,6 @@ class Void:
     begin: Event
     done: float = float("inf")
 
-    def between(self, since: float, until: float) -> bool:
-        """May have happened then."""
-        return self.begin.at <= until and self.done >= since
-
 
 class Case:
     """A history, by what it is about."""
@@ -256,8 +239,7 @@ class Case:
                 self.lands[event.fence] = event
             case "landed":
                 self.lookups[event.attempt].over = event.at
-                if not event.note:
-                    self.landed[event.fence] = event
+                self.landed |= {} if event.note else {event.fence: event}
             case "aborted":
                 self.lookups[event.attempt].over = event.at
             case "void":
@@ -277,15 +259,18 @@ class Case:
                 yield lookup, lookup.end
 
     def invalidated(self, since: float, until: float) -> bool:
-        """Something may have been invalidated then; or the server's clock was set, and time is not what it was."""
-        return "clock" in self.profile.kinds or any(void.between(since, until) for void in self.voids.values())
+        """Something may have been invalidated then: a copy of the request may come late, and deletes a value once more. Or the
+        server's clock was set, and time is not what it was."""
+        late = self.profile.mishaps or self.profile.kinds & LATE
+        voids = [void for void in self.voids.values() if void.begin.at <= until]
+        return "clock" in self.profile.kinds or any(late or void.done >= since for void in voids)
 
     def dropped(self, loading: Lookup) -> float:
         """When its lease was taken away."""
-        assert loading.end is not None
-        at = loading.end.at
-        voids = self.voids.values()
-        return min((v.done for v in voids if v.begin.note in {"drop", "store"} and v.begin.at > at), default=float("inf"))
+        at = loading.end.at if loading.end is not None else loading.over
+        return min(
+            (v.done for v in self.voids.values() if v.begin.note in {"drop", "store"} and v.begin.at > at), default=float("inf")
+        )
 
     def had_stale(self, lookup: Lookup) -> bool:
         """There was something stale that would do, when this began and for a while after that."""
@@ -301,7 +286,7 @@ class Case:
         """What happened, and how often."""
         counts = Counter(event.kind for event in self.history if event.attempt or event.kind == "voided")
         counts["stale"] = sum(end.note == "stale" for _, end in self.ends("found"))
-        counts["refused land"] = sum(event.kind == "landed" and event.note == "refused" for event in self.history)
+        counts["refused land"] = counts["landed"] - len(self.landed)
         counts["waited"] = sum(
             end.at - lookup.want.at > 3 * self.profile.latency + 0.5 * self.profile.lease for lookup, end in self.ends("found")
         )

@@ -15,10 +15,10 @@ from holdfast._core.attempt import Spec
 from holdfast._core.mutex import CLAIM
 from holdfast._core.requests import Sleep
 from holdfast.testing import checkers
-from holdfast.testing.history import Event
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.evidence import UNSETTLING
 from holdfast.testing.judge.rules import Limits, Violation
+from holdfast.testing.runs import Run
 from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.lock import Lease, Lock, spec
@@ -150,20 +150,6 @@ def _draw_sharing(rng: random.Random, profile: Profile) -> None:
         profile.odd = rng.randrange(len(profile.workers))
 
 
-@dataclass(slots=True)
-class Run:
-    """What came of one seed."""
-
-    seed: int
-    profile: Profile
-    world: World
-    violations: list[Violation]
-
-    @property
-    def history(self) -> list[Event]:
-        return self.world.history
-
-
 async def work(rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
     """What a worker does: takes a lock, writes to what it protects, now and then, and gives the lock back."""
     for planned in rounds:
@@ -238,7 +224,7 @@ def _lock(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> L
     return Lock(worker, specs[name], fair=fair)
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
     """One history, judged. What happened in it is added to ``coverage``."""
     world, profile = build(seed, trace=trace)
     found: list[Violation] = []

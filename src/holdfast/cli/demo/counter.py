@@ -5,8 +5,6 @@ The processes are this module, run with ``python -m``: see `count`.
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import holdfast
 from holdfast._core.optimism import TRIES
 from holdfast._servers import private
+from holdfast.cli.demo.actors import act, hear, say
 from holdfast.cli.demo.screen import Check, Screen
 from holdfast.cli.demo.show import Facts, perform
-from holdfast.cli.demo.stage import Actor, Stage
+from holdfast.cli.demo.stage import Actor, Stage, client
 
 if TYPE_CHECKING:
     import redis
@@ -102,9 +101,6 @@ def judge(facts: Facts) -> list[Check]:
 
 def count(url: str, times: str) -> None:
     """Add 1, ``times`` times. Told how, to which key, and when to begin."""
-    from holdfast.cli.demo.actors import hear, say
-    from holdfast.cli.demo.stage import client
-
     redis = client(url)
     redis.ping()  # connects
     say(ready=True)
@@ -188,4 +184,4 @@ HOW: dict[str, Callable[[Any, str, str], Callable[[], Any]]] = {
 
 
 if __name__ == "__main__":
-    count(os.environ["HOLDFAST_URL"], *sys.argv[2:])
+    act({"count": count})

@@ -18,7 +18,7 @@ import redis
 import holdfast
 from holdfast._servers import private
 from holdfast._servers.process import PrivateServer
-from holdfast.cli.demo import members
+from holdfast.cli.demo import members, show
 from holdfast.cli.demo.members import MAX_TTL, PATIENCE, SLACK, TTL, WITHIN
 from holdfast.cli.demo.screen import Check, Screen
 from holdfast.cli.demo.show import Facts, ShowError, perform
@@ -38,13 +38,8 @@ def main(*, as_json: bool) -> int:
             cast = Cast(stack, screen)
             screen.line(f"holdfast demo quorum: {SERVERS} times {cast.about}, {PROCESSES} processes, leases of {TTL:g} s")
             facts: Facts = {"servers": SERVERS, "server": cast.about, "ttl": TTL, "max_ttl": MAX_TTL, "answer_within": WITHIN}
-            checks: list[Check] = []
-            for scene, judge in SCENES:
-                facts[scene.__name__] = seen = scene(cast)
-                for check in judge(seen):
-                    screen.check(check)
-                    checks.append(check)
-            return facts, checks
+            seen, checks = show.play(screen, SCENES, cast)
+            return {**facts, **seen}, checks
 
     return perform("demo quorum", play, as_json=as_json)
 

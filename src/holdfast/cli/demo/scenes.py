@@ -26,19 +26,6 @@ ROUNDS = 9
 """Hand-overs of each kind."""
 
 
-def play(stage: Stage, screen: Screen) -> tuple[Facts, list[Check]]:
-    """All scenes, one after the other."""
-    facts: Facts = {}
-    checks: list[Check] = []
-    for scene, judge in SCENES:
-        facts[scene.__name__] = seen = scene(stage, screen)
-        found = judge(seen)
-        for check in found:
-            screen.check(check)
-        checks += found
-    return facts, checks
-
-
 def counter(stage: Stage, screen: Screen) -> Facts:
     """Several processes read a number, add 1 and write it back."""
     screen.title(f"1. {PROCESSES} processes count together, {EACH} times each: read a number, add 1, write")

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from holdfast._servers import private
-from holdfast.cli.demo import crew
+from holdfast.cli.demo import crew, show
 from holdfast.cli.demo.screen import Check, Screen
 from holdfast.cli.demo.show import Facts, ShowError, perform
 from holdfast.cli.demo.stage import Stage
@@ -38,13 +38,8 @@ def main(*, as_json: bool) -> int:
             screen.line(f"holdfast demo schedule: {len(SKEWS)} processes on {stage.server}, a server of its own")
             staff = Crew(stage, screen)
             facts: Facts = {"server": stage.server, "skews": SKEWS}
-            checks: list[Check] = []
-            for scene, judge in SCENES:
-                facts[scene.__name__] = seen = scene(staff)
-                for check in judge(seen):
-                    screen.check(check)
-                    checks.append(check)
-            return facts, checks
+            seen, checks = show.play(screen, SCENES, staff)
+            return {**facts, **seen}, checks
 
     return perform("demo schedule", play, as_json=as_json)
 

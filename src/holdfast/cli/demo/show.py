@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.cli import output
@@ -43,6 +43,21 @@ def perform(name: str, play: Callable[[Screen], tuple[Facts, list[Check]]], *, a
     return HELD if held else FAILED
 
 
+def play(
+    screen: Screen, scenes: Iterable[tuple[Callable[..., Facts], Callable[[Facts], list[Check]]]], *cast: object
+) -> tuple[Facts, list[Check]]:
+    """Scenes, one after the other: each gives facts, its judge says what has to hold."""
+    facts: Facts = {}
+    checks: list[Check] = []
+    for scene, judge in scenes:
+        facts[scene.__name__] = seen = scene(*cast)
+        found = judge(seen)
+        for check in found:
+            screen.check(check)
+        checks += found
+    return facts, checks
+
+
 def _stop(name: str, error: Exception, code: int) -> int:
-    output.say(f"{name}: {' | '.join(str(error).splitlines())}")
+    output.say(f"{name}: {output.one_line(str(error))}")
     return code

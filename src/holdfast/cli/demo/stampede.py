@@ -6,10 +6,8 @@ which adds 1 to what it reads. The processes are this module, run with ``python 
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
-import sys
 import tempfile
 import threading
 import time
@@ -20,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import holdfast
 from holdfast._servers import private
+from holdfast.cli.demo import show
+from holdfast.cli.demo.actors import act, hear, say
 from holdfast.cli.demo.screen import Check, Screen
 from holdfast.cli.demo.show import Facts, ShowError, perform
-from holdfast.cli.demo.stage import Actor, Stage
+from holdfast.cli.demo.stage import Actor, Stage, client
 
 if TYPE_CHECKING:
     import redis
@@ -54,14 +54,8 @@ def main(*, as_json: bool) -> int:
             screen.line(f"holdfast demo stampede: {PROCESSES * CALLERS} callers in {PROCESSES} processes on {stage.server},")
             screen.line(f"and a database in which a query takes {QUERY:g} s")
             facts: Facts = {"server": stage.server, "processes": PROCESSES, "callers": PROCESSES * CALLERS, "query": QUERY}
-            checks: list[Check] = []
-            for title, scene, judge in SCENES:
-                screen.title(title)
-                facts[scene.__name__] = seen = scene(cast)
-                for check in judge(seen):
-                    screen.check(check)
-                    checks.append(check)
-            return facts, checks
+            seen, checks = show.play(screen, SCENES, cast)
+            return {**facts, **seen}, checks
 
     return perform("demo stampede", play, as_json=as_json)
 
@@ -157,6 +151,7 @@ class Cast:
 
 def without(cast: Cast) -> Facts:
     """GET; if there is nothing, ask the database, and SET."""
+    cast.screen.title("1. GET; if there is nothing, ask the database, and SET")
     return cast.crowd("naive", "naive")
 
 
@@ -167,6 +162,7 @@ def judge_without(facts: Facts) -> list[Check]:
 
 def together(cast: Cast) -> Facts:
     """The same crowd, and a cache."""
+    cast.screen.title("2. holdfast.Cache: one asks, the others are told")
     cast.expired(cast.cache("together"))
     return cast.crowd("cache", "together")
 
@@ -181,6 +177,7 @@ def judge_together(facts: Facts) -> list[Check]:
 
 def stale(cast: Cast) -> Facts:
     """The old value is good enough while a new one is loaded."""
+    cast.screen.title("3. stale=60: the others take the old price meanwhile")
     cache = cast.cache("stale", stale=60)
     cast.expired(cache)
     return cast.crowd("stale", "stale")
@@ -196,6 +193,7 @@ def judge_stale(facts: Facts) -> list[Check]:
 
 def killed(cast: Cast) -> Facts:
     """Who asks the database is killed."""
+    cast.screen.title("4. Who asks is killed (kill -9)")
     first = cast.start()
     first.hear()
     before = cast.database.asked()
@@ -228,6 +226,7 @@ def judge_killed(facts: Facts) -> list[Check]:
 
 def changed(cast: Cast) -> Facts:
     """The price changes while it is asked for; what was asked for before is put into the cache, or not."""
+    cast.screen.title("5. The price changes while it is asked for")
     process = cast.processes[0]
     kept: dict[str, int | None] = {}
     cache = cast.cache("cache")
@@ -260,12 +259,12 @@ def judge_changed(facts: Facts) -> list[Check]:
     ]
 
 
-SCENES: list[tuple[str, Callable[[Cast], Facts], Callable[[Facts], list[Check]]]] = [
-    ("1. GET; if there is nothing, ask the database, and SET", without, judge_without),
-    ("2. holdfast.Cache: one asks, the others are told", together, judge_together),
-    ("3. stale=60: the others take the old price meanwhile", stale, judge_stale),
-    ("4. Who asks is killed (kill -9)", killed, judge_killed),
-    ("5. The price changes while it is asked for", changed, judge_changed),
+SCENES = [
+    (without, judge_without),
+    (together, judge_together),
+    (stale, judge_stale),
+    (killed, judge_killed),
+    (changed, judge_changed),
 ]
 
 
@@ -274,9 +273,6 @@ SCENES: list[tuple[str, Callable[[Cast], Facts], Callable[[Facts], list[Check]]]
 
 def shop(url: str, path: str) -> None:
     """So many threads want the price; told how, under which name, and when to begin."""
-    from holdfast.cli.demo.actors import hear, say
-    from holdfast.cli.demo.stage import client
-
     database, plain = Database(path), client(url)
     plain.ping()  # connects
     say(ready=True)
@@ -318,4 +314,4 @@ def _cached(cache: holdfast.Cache, database: Database) -> Callable[[], int]:
 
 
 if __name__ == "__main__":
-    shop(os.environ["HOLDFAST_URL"], *sys.argv[2:])
+    act({"shop": shop})

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from holdfast._servers import private
 from holdfast._wire.url import from_url
 from holdfast.cli import output
-from holdfast.cli.demo import scenes
+from holdfast.cli.demo import scenes, show
 from holdfast.cli.demo.screen import Check, Screen
 from holdfast.cli.demo.show import Facts, perform
 from holdfast.cli.demo.stage import Stage
@@ -30,7 +30,7 @@ def main(*, as_json: bool) -> int:
             stage = stack.enter_context(Stage(url or stack.enter_context(private()).url))
             where = "the server of HOLDFAST_URL" if url else "a server of its own"
             screen.line(f"holdfast demo: real processes on {stage.server}, {where}")
-            facts, checks = scenes.play(stage, screen)
+            facts, checks = show.play(screen, scenes.SCENES, stage, screen)
             return {"server": stage.server, **facts}, checks
 
     return perform("demo", play, as_json=as_json)

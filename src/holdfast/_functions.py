@@ -1,0 +1,29 @@
+"""What is known of a function before it is wrapped: its name for messages, and its kind. It may be anything that is called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.errors import ConfigError
+
+
+def named(function: Callable[..., Any]) -> str:
+    """For messages: a `functools.partial`, or an object with ``__call__``, has no name of its own."""
+    return str(getattr(function, "__qualname__", None) or repr(function))
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """A coroutine function; or an object whose ``__call__`` is one."""
+    return _is(inspect.iscoroutinefunction, function)
+
+
+def refuse_generator(function: Callable[..., Any], why: str) -> None:
+    """Raises ConfigError for a generator function, of either kind, which says ``why`` not."""
+    if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
+        raise ConfigError(f"{named(function)} is a generator: {why}", parameter="function")
+
+
+def _is(kind: Callable[[Any], bool], function: Callable[..., Any]) -> bool:
+    return kind(function) or kind(type(function).__call__)
