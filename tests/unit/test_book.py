@@ -1,0 +1,56 @@
+"""What a process that serves a schedule keeps in mind, where no server is needed to see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast._core import schedule
+from holdfast._core.book import HERE, LOOK_AGAIN, Book
+from holdfast._core.jobs import Keys, Options, Registered
+from holdfast._core.seats import Seat
+from holdfast.schedule import Every
+
+KEYS = Keys.of("s")
+
+
+@pytest.fixture
+def book() -> Book:
+    seat = Seat("job", KEYS.job("job"), Every(1), Options(), b"d", b"w")
+    made = Book(KEYS, [seat], host="here", timeout=1.0, limit=1)
+    made.learn(0, 0.0)
+    made.registered([seat], [Registered(1, 0, b"")])
+    return made
+
+
+def test_once_a_day_all_jobs_are_registered_again(book: Book) -> None:
+    book.look_around(LOOK_AGAIN - 1)
+    assert not book.unregistered()
+    book.look_around(LOOK_AGAIN)
+    assert [seat.name for seat in book.unregistered()] == ["job"], "or the server forgets the list of them in a hundred days"
+
+
+class Hints(set[Any]):
+    """One more comes as soon as somebody looks."""
+
+    late = ["from the server"]  # noqa: RUF012
+
+    def __sub__(self, other: Any) -> Any:
+        found = set(self) - other
+        self.update(self.late)
+        return found
+
+    def pop(self) -> Any:
+        found = super().pop()
+        while self.late:
+            self.add(self.late.pop())
+        return found
+
+
+def test_a_hint_that_comes_while_they_are_read_is_not_lost(book: Book) -> None:
+    book.listener.hints = Hints([HERE])
+    book.beat_at = 99.0
+    with pytest.raises(StopIteration):
+        schedule._wait(book).send(None)
+    assert book.beat_at == 0.0, "asks the server what it was about"
