@@ -44,7 +44,7 @@ def pack(call: Call, *, whole: bool = False) -> bytes:
     assert type(call) is Run
     if whole:
         return command(*in_full(call).args)
-    if len(call.keys) == 3 and type(token := call.args[0]) is str:
+    if len(call.keys) == 3 and call.args and type(token := call.args[0]) is str:
         before, after = _frame(call.script, call.keys, call.args[1:], len(token))
         return before + token.encode() + after
     return command("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.args)

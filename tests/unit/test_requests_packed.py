@@ -1,0 +1,16 @@
+"""The bytes of a request, by its shortest way and by the plain one."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast._core.mutex import RELEASE
+from holdfast._core.requests import Run
+from holdfast._wire.resp import command, pack
+
+
+@pytest.mark.parametrize("args", [(), ("token",), ("token", "release"), (7, "x"), (b"raw", 1)])
+@pytest.mark.parametrize("keys", [(), (b"a",), (b"a", b"b", b"c"), (b"a", b"b", b"c", b"d")])
+def test_a_script_is_sent_by_its_digest(keys: tuple[bytes, ...], args: tuple[bytes | str | int, ...]) -> None:
+    packed = pack(Run(RELEASE, keys, args, 1.0))
+    assert packed == command("EVALSHA", RELEASE.sha, len(keys), *keys, *args)
