@@ -41,7 +41,7 @@ def run(lease: Lease | None = None) -> Run:
 def test_a_command_knows_its_run_but_no_password(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setenv("HOLDFAST_URL", "redis://user:secret@localhost")
     monkeypatch.setenv("REDIS_URL", "redis://localhost")
-    script = "cat; env | grep -E 'HOLDFAST|REDIS|LEVEL' | sort; pwd"
+    script = "cat; env | grep -E '^(HOLDFAST|REDIS_|LEVEL)' | sort; pwd"
     said = Command(shell(script), env={"LEVEL": "9"}, directory=str(tmp_path))(run())
     assert said.splitlines()[-5:] == [
         "HOLDFAST_JOB=nightly", "HOLDFAST_SCHEDULED=1790000000.5", "LEVEL=9", "REDIS_URL=redis://localhost", str(tmp_path),
