@@ -29,7 +29,7 @@ from holdfast._cache_options import (
 from holdfast._core import flight
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.flight import Absent, Found, Load, Loading, Record, Site, Wish
-from holdfast._core.requests import Command, WireError
+from holdfast._core.requests import WireError
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current, describe
 from holdfast._log import logger
@@ -98,7 +98,7 @@ class BaseCache:
         self._prefix = prefix
         self._lease = _face.seconds(lease, "lease", _face.MIN_TTL)
         self._max_load = None if max_load is None else _face.seconds(max_load, "max_load", _face.MIN_TTL)
-        self._timeout = min(caller.timeout, ANSWER)
+        self._timeout = min(caller.timeout, ANSWER, self._lease / 3)  # or a lease would be over before its answer is missed
         self._site: Callable[[str | bytes], Site] = functools.lru_cache(1024)(self._find)
         self._about: Callable[[str | bytes], str] = functools.lru_cache(1024)(self._named)
         self._all = self._find("*")  # stands for the whole cache; refuses a bad name or prefix now
@@ -326,9 +326,8 @@ class BaseCache:
             return how.default
         if how.busy == "load":
             return await self._load_unstored(site, key, loader)
-        process = loading.process[: len(current().id)]
         try:
-            record = (await self._do(_record(process), site)) if process else None
+            record = await self._do(_face.record_of(loading.process), site)
         except ServerError:
             record = None
         who = describe(record, loading.process) or "somebody else"
@@ -391,10 +390,3 @@ class BaseCache:
 
     def _in_the_way(self, conflict: KeyConflict) -> ConfigError:
         return ConfigError(f"cache {self._name!r} cannot be used: {conflict}; nothing was changed", parameter="name")
-
-
-async def _record(process: str) -> bytes | None:
-    try:
-        return (await Command(("GET", f"hf:proc:{process}"), 0.25)).value  # type: ignore[no-any-return]
-    except WireError:
-        return None
