@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Never
 
 from holdfast import _face, _lease
+from holdfast._aio_lease import Lease
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.attempt import Attempt
 from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.requests import WireError
@@ -60,72 +60,6 @@ _LATER = {
 
 if not TYPE_CHECKING:
     __getattr__ = later(globals(), _LATER)
-
-
-class _Lost(asyncio.Event):
-    """Set when the lease is lost; asking notices an end that nobody has had time to notice yet."""
-
-    def __init__(self, lease: Lease) -> None:
-        super().__init__()
-        self._expired = lease._expired  # noqa: SLF001
-
-    def is_set(self) -> bool:
-        return super().is_set() or self._expired()
-
-
-class Lease(_lease.BaseLease):
-    """One acquisition of a lock: what ``async with`` gives."""
-
-    def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
-        # All of ours before: a lease that is lost already is told so while it is made.
-        self._driver = driver
-        self._event: asyncio.Event | None = None
-        self._body: asyncio.Task[Any] | None = None
-        """The task inside ``async with``, to be cancelled if the lease is lost."""
-        self._cancelled_body = False
-        self._telling: asyncio.Future[object] | None = None
-        """What ``on_lost`` has begun."""
-        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
-
-    @property
-    def lost(self) -> asyncio.Event:
-        """An Event: set when the lease is lost."""
-        if self._event is None:
-            event = self._event = _Lost(self)
-            if self._tenure.lost:
-                event.set()
-        return self._event
-
-    async def renew(self, ttl: float | None = None) -> None:
-        """Set the lease to ``ttl`` seconds from now (default: as long as it was last); never adds to it.
-
-        Raises LeaseLost, NotHeld or ServerError.
-        """
-        await self._driver.run(self._renew(ttl))
-
-    async def release(self) -> None:
-        """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
-        cannot be reached (the lock then ends with its lease)."""
-        if not self._hand_on():
-            await self._driver.run(self._release())
-
-    def notice_loss(self) -> None:
-        if not self._first_to_tell():
-            return
-        try:
-            self._driver.loop.call_soon_threadsafe(self._on_loss)
-        except RuntimeError:
-            pass  # the loop is closed: nobody is left to be told
-
-    def _on_loss(self) -> None:
-        if self._event is not None:
-            self._event.set()
-        if self._body is not None and not self._body.done():
-            self._cancelled_body = self._body.cancel(f"lease of {self.name!r} lost")
-        if self._on_lost is not None:
-            result = self._on_lost(self)
-            if inspect.isawaitable(result):
-                self._telling = asyncio.ensure_future(result)  # kept: a task that nobody refers to may be collected
 
 
 class Lock(_face.BaseLock):

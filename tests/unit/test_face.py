@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import aio, locks
+from holdfast import _sync_lease, aio, locks
 from holdfast._core.attempt import Grant, margin
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import NotSent, Refused, Unknown
@@ -164,10 +164,10 @@ def test_an_end_that_nobody_has_noticed_is_noticed_by_asking(stage: Stage) -> No
 
 def test_threads_that_ask_for_the_event_at_the_same_moment_get_the_same(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or one of them would wait for an event that nobody sets."""
-    original = locks._Lost
+    original = _sync_lease._Lost
     theirs: list[threading.Event] = []
 
-    def slowly(lease: locks.Lease) -> locks._Lost:
+    def slowly(lease: locks.Lease) -> _sync_lease._Lost:
         if not theirs:
             other = threading.Thread(target=lambda: theirs.append(lease.lost))
             theirs.append(threading.Event())
@@ -175,7 +175,7 @@ def test_threads_that_ask_for_the_event_at_the_same_moment_get_the_same(stage: S
             other.join(0.05)
         return original(lease)
 
-    monkeypatch.setattr(locks, "_Lost", slowly)
+    monkeypatch.setattr(_sync_lease, "_Lost", slowly)
     with Lock(URL, "x") as lease:
         mine = lease.lost
         assert theirs[1:] in ([], [mine]), "the other has to wait, or gets the same"

@@ -1,0 +1,84 @@
+"""The lease of a lock for threads; `holdfast._aio_lease` has the same for asyncio."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from holdfast import _lease
+from holdfast._core.attempt import Grant
+from holdfast._drive.sync import Driver
+from holdfast._log import logger
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.locks import Lock
+
+log = logger("holdfast")
+
+
+class _Lost(threading.Event):
+    """Set when the lease is lost; asking notices an end that nobody has had time to notice yet."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__()
+        self._expired = lease._expired  # noqa: SLF001
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._expired()
+
+
+_events = threading.Lock()
+"""So that threads which ask for a lease's event at the same moment get the same."""
+
+
+class Lease(_lease.BaseLease):
+    """One acquisition of a lock: what ``with`` gives."""
+
+    def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
+        # All of ours before: a lease that is lost already is told so while it is made.
+        self._driver = driver
+        self._event: threading.Event | None = None
+        super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
+
+    @property
+    def lost(self) -> threading.Event:
+        """An Event: set when the lease is lost."""
+        if self._event is None:
+            with _events:
+                self._event = self._event or _Lost(self)
+            if self._tenure.lost:
+                self._event.set()
+        return self._event
+
+    def renew(self, ttl: float | None = None) -> None:
+        """Set the lease to ``ttl`` seconds from now (default: as long as it was last); never adds to it.
+
+        Raises LeaseLost, NotHeld or ServerError.
+        """
+        self._driver.run(self._renew(ttl))
+
+    def release(self) -> None:
+        """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
+        cannot be reached (the lock then ends with its lease)."""
+        try:
+            if not self._hand_on():
+                self._driver.run(self._release())
+        except HoldfastError:
+            raise
+        except BaseException:
+            # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
+            self._driver.run(self._abandoned())
+            raise
+
+    def notice_loss(self) -> None:
+        if not self._first_to_tell():
+            return
+        if self._event is not None:
+            self._event.set()
+        if self._on_lost is not None:
+            # In a thread of its own: the keeper has other leases to look after.
+            try:
+                threading.Thread(target=self._on_lost, args=(self,), name="holdfast-on-lost", daemon=True).start()
+            except RuntimeError as error:  # no more threads; or the interpreter is shutting down
+                log.warning("on_lost of %r cannot be called: %s", self.name, error)
