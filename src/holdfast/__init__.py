@@ -35,12 +35,14 @@ from holdfast.errors import (
 if TYPE_CHECKING:
     from holdfast import guard, legacy
     from holdfast._drive.process import close
+    from holdfast._statistics import LockStatistics
     from holdfast._sync_once import once
     from holdfast._transactional import transactional
     from holdfast.cache import Cache
     from holdfast.decorator import locked
     from holdfast.locks import FairLock, Lease, Lock
     from holdfast.redlock import Redlock, declare_new
+    from holdfast.reentrant import RLock
     from holdfast.schedule import Schedule
     from holdfast.transactions import Transaction, transaction
 
@@ -57,9 +59,11 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "Lock",
+    "LockStatistics",
     "LockTimeout",
     "NotHeld",
     "QuorumError",
+    "RLock",
     "Redlock",
     "Schedule",
     "ServerError",
@@ -80,6 +84,8 @@ _LATER = {
     "FairLock": "holdfast.locks",
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
+    "LockStatistics": "holdfast._statistics",
+    "RLock": "holdfast.reentrant",
     "Redlock": "holdfast.redlock",
     "Schedule": "holdfast.schedule",
     "Transaction": "holdfast.transactions",

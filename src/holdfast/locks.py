@@ -226,11 +226,15 @@ class Lock(_face.BaseLock):
             except (WireError, KeyConflict, TooFew, Disagreement) as error:
                 raise self._user_error(error) from error
         if isinstance(result, Busy):
+            self._tally.stayed_busy(attempt)
             return result
         self._current = lease = self._lease_type(self, driver, result)
+        if result.queued or attempt.waited:
+            self._tally.waited(result)
         return lease
 
     def _undo(self, attempt: Attempt) -> None:
+        self._tally.gave_up(attempt)
         _lease.disown(attempt, self._current)
         self._driver().run(self._abandon(attempt))
 
