@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from holdfast._core import mutex, renewing
-from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.attempt import Attempt, Grant, Tally
+from holdfast._core.gate import Gate
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import WireError
 from holdfast._face import MAX_TTL, MIN_TTL, seconds, server_error
@@ -76,7 +77,7 @@ class BaseLease:
             if attempt.gate is not None:
                 attempt.gate.had(attempt, tenure)
         # Called if a lease is collected while the tenure refers to it: nobody has given it back then.
-        tenure.dropped = functools.partial(_dropped, tenure, attempt, process, self._parts)
+        tenure.dropped = functools.partial(_dropped, tenure, attempt.gate, attempt.tally, process, self._parts)
         tenure.owner = weakref.ref(self, tenure.dropped)
         if attempt.tally is not None:
             attempt.tally.acquisitions += 1
@@ -274,14 +275,19 @@ class BaseLease:
 
 
 def _dropped(
-    tenure: Tenure, attempt: Attempt, process: Home, parts: tuple[tuple[Endpoint, Tenure], ...], _lease: object
+    tenure: Tenure,
+    gate: Gate | None,
+    tally: Tally | None,
+    process: Home,
+    parts: tuple[tuple[Endpoint, Tenure], ...],
+    _lease: object,
 ) -> None:
     """A lease was collected that nobody has given back."""
     if tenure.over or not process.here:
         return
     lost, tenure.over = tenure.lost, True
-    if attempt.tally is not None and not lost:
-        attempt.tally.ended += 1
+    if tally is not None and not lost:
+        tally.ended += 1
     keeper = process.running_keeper
     if keeper is None:
         return  # all was given back when the process ended, and a thread that was started now would never run
@@ -289,8 +295,8 @@ def _dropped(
     def forget() -> None:
         for where, part in parts:
             keeper.forget(where, part)
-        if attempt.gate is not None:
-            attempt.gate.dropped(tenure)
+        if gate is not None:
+            gate.dropped(tenure)
 
     # Without the keeper's mutex: garbage may be collected anywhere, also while this very thread holds it.
     keeper.call(forget)
