@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 import holdfast
-from holdfast import _aio_cache, aio, cache, locks, redlock, transactions
+from holdfast import _aio_cache, aio, cache, locks, redlock, reentrant, transactions
 from holdfast._core import mutex, names, waiting
 from holdfast._lua import source
 
@@ -205,10 +205,12 @@ PUBLIC = {
         Lease
         LeaseLost
         Lock
+        LockStatistics
         LockTimeout
         NotHeld
         QuorumError
         RWLock
+        RLock
         Redlock
         ReleasedTooOften
         Schedule
@@ -232,6 +234,7 @@ PUBLIC = {
         Lease
         Lock
         RWLock
+        RLock
         Redlock
         Schedule
         Semaphore
@@ -258,7 +261,7 @@ PUBLIC = {
         ReleasedTooOften ServerError TransactionConflict
     """,
 }
-LOCK = "acquire key lease locked name release"
+LOCK = "acquire key lease locked name release statistics"
 LEASE = "check fence key lost name notice_loss release remaining renew"
 
 
@@ -318,8 +321,8 @@ def test_public_members_of_once(cls: type) -> None:
     assert members(cls) == {"current", "forget", "run"}
 
 
-@pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock], ids=["sync", "asyncio"])
-def test_a_redlock_has_what_a_lock_has(cls: type) -> None:
+@pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock, reentrant.RLock, aio.RLock])
+def test_every_other_lock_has_what_a_lock_has(cls: type) -> None:
     assert members(cls) == set(LOCK.split())
 
 
@@ -354,6 +357,7 @@ STATED_DIFFERENCES = {
     "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
     "Schedule": (" Coroutines run in the event loop, functions in threads.",),
     "Lock.__exit__": (" or was cancelled because of it",),
+    "RLock.__exit__": (" or was cancelled because of it",),
     "Transaction.run": ("a coroutine function, ",),
 }
 ON_LOST = {
@@ -389,6 +393,7 @@ SYNC = {
     "RWLock": holdfast.RWLock,
     "Redlock": redlock.Redlock,
     "Semaphore": holdfast.Semaphore,
+    "RLock": reentrant.RLock,
     "Schedule": holdfast.Schedule,
     "Transaction": transactions.Transaction,
 }

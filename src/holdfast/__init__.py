@@ -36,12 +36,14 @@ from holdfast.errors import (
 if TYPE_CHECKING:
     from holdfast import guard, legacy
     from holdfast._drive.process import close
+    from holdfast._statistics import LockStatistics
     from holdfast._sync_once import once
     from holdfast._transactional import transactional
     from holdfast.cache import Cache
     from holdfast.decorator import locked
     from holdfast.locks import FairLock, Lease, Lock
     from holdfast.redlock import Redlock, declare_new
+    from holdfast.reentrant import RLock
     from holdfast.rwlock import RWLock
     from holdfast.schedule import Schedule
     from holdfast.semaphore import BoundedSemaphore, Semaphore
@@ -61,9 +63,11 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "Lock",
+    "LockStatistics",
     "LockTimeout",
     "NotHeld",
     "QuorumError",
+    "RLock",
     "RWLock",
     "Redlock",
     "ReleasedTooOften",
@@ -89,6 +93,8 @@ _LATER = {
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
     "RWLock": "holdfast.rwlock",
+    "LockStatistics": "holdfast._statistics",
+    "RLock": "holdfast.reentrant",
     "Redlock": "holdfast.redlock",
     "Schedule": "holdfast.schedule",
     "Semaphore": "holdfast.semaphore",

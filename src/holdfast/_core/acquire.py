@@ -148,6 +148,7 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
     """Join the queue and wait for the hand-over; a place that was inherited is there already. An Answer, never Busy, is for the
     caller to look at again. ``patient``: as in `ask`, until there was an answer."""
     until = attempt.until
+    attempt.waits()
     try:
         outcome = await (Enlist(waiter, until) if waiter.told is None else Wait(waiter, None, until))
         while outcome is None:
