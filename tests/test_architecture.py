@@ -201,10 +201,12 @@ PUBLIC = {
         HoldfastError
         HoldfastWarning
         InProgress
+        Leader
         Lease
         LeaseLost
         Lock
         LockTimeout
+        NoCandidate
         NotHeld
         QuorumError
         Redlock
@@ -224,6 +226,7 @@ PUBLIC = {
     "holdfast.aio": """
         Cache
         FairLock
+        Leader
         Lease
         Lock
         Redlock
@@ -236,6 +239,7 @@ PUBLIC = {
         transactional
     """,
     "holdfast.cache": "Cache Memoized Statistics",
+    "holdfast.leader": "Elected Leader",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.schedule": "Cancelled Command Cron Every Job JobFailed JobStatus Record Run Schedule Timetable current",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
@@ -247,7 +251,8 @@ PUBLIC = {
     "holdfast.testing.recording": "AsyncHolding Holding Recorder Register process",
     "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
     "holdfast.errors": """
-        CommandFailed ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld QuorumError
+        CommandFailed ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NoCandidate
+        NotHeld QuorumError
         ServerError TransactionConflict
     """,
 }
@@ -311,6 +316,12 @@ def test_public_members_of_once(cls: type) -> None:
     assert members(cls) == {"current", "forget", "run"}
 
 
+@pytest.mark.parametrize("cls", [holdfast.Leader, aio.Leader], ids=["sync", "asyncio"])
+def test_public_members_of_leader(cls: type) -> None:
+    whom = "candidate is_leader key lease name term value"
+    assert members(cls) == set(f"campaign hand_over leader observe proclaim resign {whom}".split())
+
+
 @pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock], ids=["sync", "asyncio"])
 def test_a_redlock_has_what_a_lock_has(cls: type) -> None:
     assert members(cls) == set(LOCK.split())
@@ -328,6 +339,7 @@ OF_ASYNCIO = {
     "asyncio.Event": "threading.Event",
     "an asyncio.Lock": "a threading.Lock",
     "``async with``": "``with``",
+    "AsyncIterator": "Iterator",
     "Coroutine[Any, Any, T]": "T",
     "Awaitable[T]": "T",
     "any task may": "any thread may",
@@ -342,6 +354,7 @@ STATED_DIFFERENCES = {
         "A lock belongs to an event loop while it is held or awaited, and is free to move when idle. ",
         ", by a thread, so a blocked event loop loses nothing",
     ),
+    "Leader": ("If leadership is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
     "Schedule": (" Coroutines run in the event loop, functions in threads.",),
     "Lock.__exit__": (" or was cancelled because of it",),
@@ -375,6 +388,7 @@ SYNC = {
     "Cache": cache.Cache,
     "Lock": locks.Lock,
     "FairLock": locks.FairLock,
+    "Leader": holdfast.Leader,
     "Lease": locks.Lease,
     "once": holdfast.once,
     "Redlock": redlock.Redlock,

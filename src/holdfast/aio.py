@@ -25,6 +25,7 @@ from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, Se
 
 if TYPE_CHECKING:
     from holdfast._aio_cache import Cache
+    from holdfast._aio_leader import Leader
     from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
     from holdfast._aio_transactions import Transaction, transaction
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Cache",
     "FairLock",
+    "Leader",
     "Lease",
     "Lock",
     "Redlock",
@@ -49,6 +51,7 @@ __all__ = [
 
 _LATER = {
     "Cache": "holdfast._aio_cache",
+    "Leader": "holdfast._aio_leader",
     "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
     "Transaction": "holdfast._aio_transactions",

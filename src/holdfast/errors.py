@@ -5,6 +5,7 @@ HoldfastError
 │   └── InProgress                    the same call is running already
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
+├── NoCandidate (also LookupError)     nobody of that name is campaigning; the leader goes on leading
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
 ├── TransactionConflict               somebody else was quicker: nothing of the transaction was carried out
 ├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
@@ -73,6 +74,17 @@ class NotHeld(HoldfastError, RuntimeError):
 
     name: str
     key: str
+
+
+class NoCandidate(HoldfastError, LookupError):
+    """Leadership was to be handed over to somebody who is not campaigning. Nothing has changed."""
+
+    name: str
+    key: str
+    candidate: str
+    """Who was named."""
+    candidates: tuple[str, ...]
+    """Who is campaigning, in the order of the line."""
 
 
 class QuorumError(HoldfastError):
