@@ -202,15 +202,17 @@ PUBLIC = {
         HoldfastError
         HoldfastWarning
         InProgress
+        Leader
         Lease
         LeaseLost
         Lock
         LockStatistics
         LockTimeout
+        NoCandidate
         NotHeld
         QuorumError
-        RWLock
         RLock
+        RWLock
         Redlock
         ReleasedTooOften
         Schedule
@@ -231,10 +233,11 @@ PUBLIC = {
         BoundedSemaphore
         Cache
         FairLock
+        Leader
         Lease
         Lock
-        RWLock
         RLock
+        RWLock
         Redlock
         Schedule
         Semaphore
@@ -246,6 +249,7 @@ PUBLIC = {
         transactional
     """,
     "holdfast.cache": "Cache Memoized Statistics",
+    "holdfast.leader": "Elected Leader",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.schedule": "Cancelled Command Cron Every Job JobFailed JobStatus Record Run Schedule Timetable current",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
@@ -257,8 +261,19 @@ PUBLIC = {
     "holdfast.testing.recording": "AsyncHolding Holding Recorder Register process",
     "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
     "holdfast.errors": """
-        CommandFailed ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld QuorumError
-        ReleasedTooOften ServerError TransactionConflict
+        CommandFailed
+        ConfigError
+        HoldfastError
+        HoldfastWarning
+        InProgress
+        LeaseLost
+        LockTimeout
+        NoCandidate
+        NotHeld
+        QuorumError
+        ReleasedTooOften
+        ServerError
+        TransactionConflict
     """,
 }
 LOCK = "acquire key lease locked name release statistics"
@@ -326,6 +341,12 @@ def test_every_other_lock_has_what_a_lock_has(cls: type) -> None:
     assert members(cls) == set(LOCK.split())
 
 
+@pytest.mark.parametrize("cls", [holdfast.Leader, aio.Leader], ids=["sync", "asyncio"])
+def test_public_members_of_leader(cls: type) -> None:
+    whom = "candidate is_leader key lease name term value"
+    assert members(cls) == set(f"campaign hand_over leader observe proclaim resign {whom}".split())
+
+
 def test_the_version_is_written_once() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", holdfast.__version__)
 
@@ -340,6 +361,7 @@ OF_ASYNCIO = {
     "asyncio.BoundedSemaphore": "threading.BoundedSemaphore",
     "``async with": "``with",
     "aio.Lock": "locks.Lock",
+    "AsyncIterator": "Iterator",
     "Coroutine[Any, Any, T]": "T",
     "Awaitable[T]": "T",
     "any task may": "any thread may",
@@ -354,6 +376,7 @@ STATED_DIFFERENCES = {
         "A lock belongs to an event loop while it is held or awaited, and is free to move when idle. ",
         ", by a thread, so a blocked event loop loses nothing",
     ),
+    "Leader": ("If leadership is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
     "Schedule": (" Coroutines run in the event loop, functions in threads.",),
     "Lock.__exit__": (" or was cancelled because of it",),
@@ -388,6 +411,7 @@ SYNC = {
     "Cache": cache.Cache,
     "Lock": locks.Lock,
     "FairLock": locks.FairLock,
+    "Leader": holdfast.Leader,
     "Lease": locks.Lease,
     "once": holdfast.once,
     "RWLock": holdfast.RWLock,

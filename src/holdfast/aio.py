@@ -25,6 +25,7 @@ from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, Se
 
 if TYPE_CHECKING:
     from holdfast._aio_cache import Cache
+    from holdfast._aio_leader import Leader
     from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
     from holdfast._aio_reentrant import RLock
@@ -39,6 +40,7 @@ __all__ = [
     "BoundedSemaphore",
     "Cache",
     "FairLock",
+    "Leader",
     "Lease",
     "Lock",
     "RLock",
@@ -59,6 +61,7 @@ _LATER = {
     "Cache": "holdfast._aio_cache",
     "RWLock": "holdfast._aio_rwlock",
     "RLock": "holdfast._aio_reentrant",
+    "Leader": "holdfast._aio_leader",
     "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
     "Semaphore": "holdfast._aio_semaphore",

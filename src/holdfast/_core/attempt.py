@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from holdfast._core.requests import Outcome
+from holdfast._core.requests import Outcome, Run
 
 if TYPE_CHECKING:
     from holdfast._core.gate import Gate, Given
@@ -181,6 +181,11 @@ class Attempt:
     def patience(self) -> float:
         """Seconds for which a server that is away is ridden out."""
         return float("inf") if self.until is not None else max(self.spec.ttl, 30.0)
+
+    @property
+    def introduction(self) -> Run[int] | None:
+        """What it tells the server when it has a place in line: under which name, for `_core.leading`."""
+        return None
 
 
 @dataclass(slots=True)
