@@ -9,8 +9,8 @@ algorithms are in `_core`, each written once as an ``async def`` that does no in
 carries out what they ask: on the calling thread (`sync`), in the calling task (`aio`), and in the one thread per process that
 renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run on
 the server are in `_lua`. `decorator` and `guard` stand beside the faces, and so do `cache` and `_sync_once`, by single flight,
-`schedule`, and `transactions`, which needs no lock; `legacy` is the timestamp lock, for those who come from there. `errors`
-holds what they raise, `_guardian` ends commands with their owner. `_servers` starts servers: private ones for tests and the
+`schedule`, `events`, `barrier`, and `transactions`, which needs no lock; `legacy` is the timestamp lock, for those who come from
+there. `errors` holds what they raise, `_guardian` ends commands with their owner. `_servers` starts servers: private ones for tests and the
 demo, and this machine's own for ``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures. `testing` is for
 tests, yours and ours: the simulator, the judge, a server in memory.
 """
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._later import later
 from holdfast.errors import (
+    BrokenBarrier,
     CommandFailed,
     ConfigError,
     HoldfastError,
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
     from holdfast._drive.process import close
     from holdfast._sync_once import once
     from holdfast._transactional import transactional
+    from holdfast.barrier import Barrier
     from holdfast.cache import Cache
     from holdfast.decorator import locked
+    from holdfast.events import CountDownLatch, Event
     from holdfast.locks import FairLock, Lease, Lock
     from holdfast.redlock import Redlock, declare_new
     from holdfast.schedule import Schedule
@@ -47,9 +50,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Barrier",
+    "BrokenBarrier",
     "Cache",
     "CommandFailed",
     "ConfigError",
+    "CountDownLatch",
+    "Event",
     "FairLock",
     "HoldfastError",
     "HoldfastWarning",
@@ -76,7 +83,10 @@ __all__ = [
 ]
 
 _LATER = {
+    "Barrier": "holdfast.barrier",
     "Cache": "holdfast.cache",
+    "CountDownLatch": "holdfast.events",
+    "Event": "holdfast.events",
     "FairLock": "holdfast.locks",
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",

@@ -24,7 +24,9 @@ from holdfast.decorator import locked
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._aio_barrier import Barrier
     from holdfast._aio_cache import Cache
+    from holdfast._aio_events import CountDownLatch, Event
     from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
     from holdfast._aio_transactions import Transaction, transaction
@@ -33,7 +35,10 @@ if TYPE_CHECKING:
     from holdfast.schedule.tasks import Schedule
 
 __all__ = [
+    "Barrier",
     "Cache",
+    "CountDownLatch",
+    "Event",
     "FairLock",
     "Lease",
     "Lock",
@@ -48,7 +53,10 @@ __all__ = [
 ]
 
 _LATER = {
+    "Barrier": "holdfast._aio_barrier",
     "Cache": "holdfast._aio_cache",
+    "CountDownLatch": "holdfast._aio_events",
+    "Event": "holdfast._aio_events",
     "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
     "Transaction": "holdfast._aio_transactions",
