@@ -194,7 +194,7 @@ async def meet(meeting: Meeting, me: Participant, wait: float | None, *, acts: b
         me.hints.clear()
         return await _meet(meeting, me, until, acts=acts)
     except BaseException as error:
-        me.pending = me.pending and not isinstance(error, KeyConflict | Disagreement)
+        me.pending = me.pending and not isinstance(error, KeyConflict)
         await leave(meeting, me)
         raise
     finally:

@@ -111,6 +111,8 @@ end
 local function go_on()
   if what == 'break' or (what == 'leave' and token == actor) then
     destroy(more or 'action', token)
+  elseif what == 'leave' and actor then
+    redis.call('ZADD', places, EVER, token)  -- all had come already: as if it went on, and nobody has to look for it
   elseif what == 'leave' then
     redis.call('ZREM', places, token)
     remember(token, 'left ')
@@ -127,7 +129,7 @@ end
 local function begin()
   if what == 'come' then
     if broken then
-      mine = broken
+      remember(token, broken)  -- or a late copy of this would come when it is reset
     elseif not actor then
       come()
     end
