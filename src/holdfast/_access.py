@@ -51,6 +51,12 @@ FEATURES = {
         keys=("<prefix>once:{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
+    "events": Feature(
+        scripts=("latch", "barrier", "renew"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GET", "SET", "DEL"),
+        keys=("<prefix>{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
     "schedule": Feature(
         scripts=("serve", "register", "order", "jobs", "renew"),
         # EXISTS: a process that ends gives runs back as locks, in whose line nobody ever stands

@@ -24,7 +24,9 @@ from holdfast.decorator import locked
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._aio_barrier import Barrier
     from holdfast._aio_cache import Cache
+    from holdfast._aio_events import CountDownLatch, Event
     from holdfast._aio_leader import Leader
     from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
@@ -37,8 +39,11 @@ if TYPE_CHECKING:
     from holdfast.schedule.tasks import Schedule
 
 __all__ = [
+    "Barrier",
     "BoundedSemaphore",
     "Cache",
+    "CountDownLatch",
+    "Event",
     "FairLock",
     "Leader",
     "Lease",
@@ -62,6 +67,9 @@ _LATER = {
     "RWLock": "holdfast._aio_rwlock",
     "RLock": "holdfast._aio_reentrant",
     "Leader": "holdfast._aio_leader",
+    "Barrier": "holdfast._aio_barrier",
+    "CountDownLatch": "holdfast._aio_events",
+    "Event": "holdfast._aio_events",
     "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
     "Semaphore": "holdfast._aio_semaphore",
