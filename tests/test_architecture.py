@@ -210,6 +210,8 @@ PUBLIC = {
         Redlock
         Schedule
         ServerError
+        Ticket
+        TicketRefused
         Transaction
         TransactionConflict
         close
@@ -218,6 +220,7 @@ PUBLIC = {
         legacy
         locked
         once
+        redeem
         transaction
         transactional
     """,
@@ -232,6 +235,7 @@ PUBLIC = {
         close
         locked
         once
+        redeem
         transaction
         transactional
     """,
@@ -248,11 +252,11 @@ PUBLIC = {
     "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
     "holdfast.errors": """
         CommandFailed ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld QuorumError
-        ServerError TransactionConflict
+        ServerError TicketRefused TransactionConflict
     """,
 }
-LOCK = "acquire key lease locked name release"
-LEASE = "check fence key lost name notice_loss release remaining renew"
+LOCK = "acquire key lease locked name release ticket"
+LEASE = "check fence key lost name notice_loss release remaining renew ticket"
 
 
 def public(module: ModuleType) -> set[str]:
@@ -378,6 +382,7 @@ SYNC = {
     "Lease": locks.Lease,
     "once": holdfast.once,
     "Redlock": redlock.Redlock,
+    "redeem": holdfast.redeem,
     "Schedule": holdfast.Schedule,
     "Transaction": transactions.Transaction,
 }

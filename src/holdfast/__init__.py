@@ -29,6 +29,7 @@ from holdfast.errors import (
     NotHeld,
     QuorumError,
     ServerError,
+    TicketRefused,
     TransactionConflict,
 )
 
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
     from holdfast import guard, legacy
     from holdfast._drive.process import close
     from holdfast._sync_once import once
+    from holdfast._tickets import Ticket
     from holdfast._transactional import transactional
     from holdfast.cache import Cache
     from holdfast.decorator import locked
     from holdfast.locks import FairLock, Lease, Lock
     from holdfast.redlock import Redlock, declare_new
     from holdfast.schedule import Schedule
+    from holdfast.tickets import redeem
     from holdfast.transactions import Transaction, transaction
 
 __version__ = "0.1.0"
@@ -63,6 +66,8 @@ __all__ = [
     "Redlock",
     "Schedule",
     "ServerError",
+    "Ticket",
+    "TicketRefused",
     "Transaction",
     "TransactionConflict",
     "close",
@@ -71,6 +76,7 @@ __all__ = [
     "legacy",
     "locked",
     "once",
+    "redeem",
     "transaction",
     "transactional",
 ]
@@ -82,6 +88,7 @@ _LATER = {
     "Lock": "holdfast.locks",
     "Redlock": "holdfast.redlock",
     "Schedule": "holdfast.schedule",
+    "Ticket": "holdfast._tickets",
     "Transaction": "holdfast.transactions",
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",
@@ -89,6 +96,7 @@ _LATER = {
     "legacy": "holdfast.legacy",
     "locked": "holdfast.decorator",
     "once": "holdfast._sync_once",
+    "redeem": "holdfast.tickets",
     "transaction": "holdfast.transactions",
     "transactional": "holdfast._transactional",
 }

@@ -5,6 +5,7 @@ HoldfastError
 │   └── InProgress                    the same call is running already
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
+├── TicketRefused                     a ticket that is not good any more: used, expired, or the lock was taken away
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
 ├── TransactionConflict               somebody else was quicker: nothing of the transaction was carried out
 ├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
@@ -73,6 +74,15 @@ class NotHeld(HoldfastError, RuntimeError):
 
     name: str
     key: str
+
+
+class TicketRefused(HoldfastError):
+    """A ticket that cannot be redeemed any more."""
+
+    name: str
+    key: str
+    reason: str
+    """``used``; ``expired``; ``gone``: the lock was taken away from it before its time; ``late``: the answer came too late."""
 
 
 class QuorumError(HoldfastError):
