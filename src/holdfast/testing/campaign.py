@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.testing import quorum, schedules, stampede, swarm
+from holdfast.testing import handovers, quorum, schedules, stampede, swarm
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
@@ -25,6 +25,7 @@ SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "quorum": quorum.simulate,
     "flight": stampede.simulate,
     "schedule": schedules.simulate,
+    "ticket": handovers.simulate,
 }
 """What makes a history of a seed: with a lock on one server, or on several; of single flight; or with a schedule."""
 
