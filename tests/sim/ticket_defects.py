@@ -59,12 +59,6 @@ TICKETS = (
         "the lease of who redeems a ticket counts from when the answer came",
     ),
     _core(
-        "ticket-abandoned",
-        "    except BaseException:\n        await give_up(attempt)\n        raise\n    assert",
-        "    except WireError:\n        await give_up(attempt)\n        raise\n    assert",
-        "who is cancelled while he redeems a ticket leaves the lock behind",
-    ),
-    _core(
         "ticket-of-nobody",
         "        ticket.doubt = True\n        await take_back(ticket, token)\n        raise\n",
         "        ticket.doubt = True\n        raise\n",
