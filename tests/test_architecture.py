@@ -222,6 +222,8 @@ PUBLIC = {
         Schedule
         Semaphore
         ServerError
+        Ticket
+        TicketRefused
         Transaction
         TransactionConflict
         close
@@ -230,6 +232,7 @@ PUBLIC = {
         legacy
         locked
         once
+        redeem
         transaction
         transactional
     """,
@@ -252,6 +255,7 @@ PUBLIC = {
         close
         locked
         once
+        redeem
         transaction
         transactional
     """,
@@ -281,11 +285,12 @@ PUBLIC = {
         QuorumError
         ReleasedTooOften
         ServerError
+        TicketRefused
         TransactionConflict
     """,
 }
-LOCK = "acquire key lease locked name release statistics"
-LEASE = "check fence key lost name notice_loss release remaining renew"
+LOCK = "acquire key lease locked name release statistics ticket"
+LEASE = "check fence key lost name notice_loss release remaining renew ticket"
 
 
 def public(module: ModuleType) -> set[str]:
@@ -426,6 +431,7 @@ SYNC = {
     "Redlock": redlock.Redlock,
     "Semaphore": holdfast.Semaphore,
     "RLock": reentrant.RLock,
+    "redeem": holdfast.redeem,
     "Schedule": holdfast.Schedule,
     "Transaction": transactions.Transaction,
 }

@@ -33,6 +33,7 @@ from holdfast.errors import (
     QuorumError,
     ReleasedTooOften,
     ServerError,
+    TicketRefused,
     TransactionConflict,
 )
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from holdfast._drive.process import close
     from holdfast._statistics import LockStatistics
     from holdfast._sync_once import once
+    from holdfast._tickets import Ticket
     from holdfast._transactional import transactional
     from holdfast.barrier import Barrier
     from holdfast.cache import Cache
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from holdfast.rwlock import RWLock
     from holdfast.schedule import Schedule
     from holdfast.semaphore import BoundedSemaphore, Semaphore
+    from holdfast.tickets import redeem
     from holdfast.transactions import Transaction, transaction
 
 __version__ = "0.1.0"
@@ -86,6 +89,8 @@ __all__ = [
     "Schedule",
     "Semaphore",
     "ServerError",
+    "Ticket",
+    "TicketRefused",
     "Transaction",
     "TransactionConflict",
     "close",
@@ -94,6 +99,7 @@ __all__ = [
     "legacy",
     "locked",
     "once",
+    "redeem",
     "transaction",
     "transactional",
 ]
@@ -114,6 +120,7 @@ _LATER = {
     "Redlock": "holdfast.redlock",
     "Schedule": "holdfast.schedule",
     "Semaphore": "holdfast.semaphore",
+    "Ticket": "holdfast._tickets",
     "Transaction": "holdfast.transactions",
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",
@@ -121,6 +128,7 @@ _LATER = {
     "legacy": "holdfast.legacy",
     "locked": "holdfast.decorator",
     "once": "holdfast._sync_once",
+    "redeem": "holdfast.tickets",
     "transaction": "holdfast.transactions",
     "transactional": "holdfast._transactional",
 }

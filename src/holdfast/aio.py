@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from holdfast._aio_reentrant import RLock
     from holdfast._aio_rwlock import RWLock
     from holdfast._aio_semaphore import BoundedSemaphore, Semaphore
+    from holdfast._aio_tickets import redeem
     from holdfast._aio_transactions import Transaction, transaction
+    from holdfast._tickets import Ticket
     from holdfast._transactional import transactional
     from holdfast._wire.cluster import Cluster
     from holdfast.schedule.tasks import Schedule
@@ -57,6 +59,7 @@ __all__ = [
     "close",
     "locked",
     "once",
+    "redeem",
     "transaction",
     "transactional",
 ]
@@ -75,6 +78,7 @@ _LATER = {
     "Semaphore": "holdfast._aio_semaphore",
     "Transaction": "holdfast._aio_transactions",
     "once": "holdfast._aio_once",
+    "redeem": "holdfast._aio_tickets",
     "transaction": "holdfast._aio_transactions",
     "transactional": "holdfast._transactional",
 }
@@ -205,6 +209,13 @@ class Lock(_face.BaseLock):
         if lease is None:
             raise self._not_held()
         await lease.release()
+
+    async def ticket(self, expires: float = 60.0) -> Ticket:
+        """Hand the lock over to another process, see `Lease.ticket`. Raises NotHeld if this object does not hold it."""
+        lease = self.lease
+        if lease is None:
+            raise self._not_held()
+        return await lease.ticket(expires)
 
     async def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""

@@ -7,6 +7,7 @@ HoldfastError
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
 │   └── ReleasedTooOften              (also ValueError) more permits of a semaphore than this object holds
 ├── NoCandidate (also LookupError)     nobody of that name is campaigning; the leader goes on leading
+├── TicketRefused                     a ticket that is not good any more: used, expired, or the lock was taken away
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
 ├── TransactionConflict               somebody else was quicker: nothing of the transaction was carried out
 ├── BrokenBarrier                     a barrier that not all will come to (also threading.BrokenBarrierError)
@@ -92,6 +93,13 @@ class NoCandidate(HoldfastError, LookupError):
     """Who was named."""
     candidates: tuple[str, ...]
     """Who is campaigning, in the order of the line."""
+
+
+class TicketRefused(HoldfastError):
+    """A ticket that cannot be redeemed any more."""
+
+    reason: str
+    """``used``; ``expired``; ``gone``: the lock was taken away from it before its time; ``late``: the answer came too late."""
 
 
 class QuorumError(HoldfastError):

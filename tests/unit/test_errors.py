@@ -26,6 +26,7 @@ from holdfast.errors import (
     QuorumError,
     ReleasedTooOften,
     ServerError,
+    TicketRefused,
     TransactionConflict,
 )
 from holdfast.schedule import Cancelled, JobFailed
@@ -43,9 +44,10 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     },
     LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
     NoCandidate: {"name": "x", "key": "hf:{x}", "candidate": "b", "candidates": ("c",)},
-    BrokenBarrier: {"name": "x", "key": "hf:{x}"},
+    BrokenBarrier: {"name": "x", "key": "hf:{x}", "reason": "died", "by": "host:7 (me)"},
     NotHeld: {"name": "x", "key": "hf:{x}"},
     ReleasedTooOften: {"name": "x", "key": "hf:{x}"},
+    TicketRefused: {"name": "x", "key": "hf:{x}", "reason": "used"},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
     TransactionConflict: {"keys": ("a", "b"), "tries": 16, "waited": 1.5},
     CommandFailed: {"keys": ("a",), "results": [True, None], "failed": {1: "INCRBY 'a': not an integer"}},

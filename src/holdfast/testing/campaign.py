@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.testing import meetings, quorum, reigns, schedules, stampede, swarm
+from holdfast.testing import handovers, meetings, quorum, reigns, schedules, stampede, swarm
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
@@ -27,6 +27,7 @@ SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "schedule": schedules.simulate,
     "election": reigns.simulate,
     "meetings": meetings.simulate,
+    "ticket": handovers.simulate,
 }
 """What makes a history of a seed."""
 
