@@ -86,6 +86,11 @@ class Mandate(Tenure):
     def renewed(self, made: float, sent: float, ttl: float) -> None:
         """Its votes are, each by its own answer."""
 
+    def progressed(self, now: float) -> None:
+        super().progressed(now)
+        for vote in self.votes.values():
+            vote.progressed(now)
+
     def end(self) -> None:
         super().end()
         for vote in self.votes.values():
@@ -101,5 +106,8 @@ class Mandate(Tenure):
         """True if the lease is lost, and nobody has noticed before: too few of the votes are left."""
         if sum(vote.counts for vote in self.votes.values()) >= self.majority:
             return False
-        why = "; ".join(f"{vote.server}: {vote.lost}" for vote in self.votes.values() if vote.lost)
+        lost = [vote for vote in self.votes.values() if vote.lost]
+        if all(vote.stalled for vote in lost):
+            return self.lose(self.why_stalled)
+        why = "; ".join(f"{vote.server}: {vote.lost}" for vote in lost)
         return self.lose(f"no majority of its servers has it any more: {why}")

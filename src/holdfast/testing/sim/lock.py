@@ -13,6 +13,7 @@ from holdfast._core.names import lock_keys
 from holdfast._core.requests import WireError
 from holdfast._core.sharing import ON_ONE_SERVER, abandon
 from holdfast._core.sharing import acquire as acquire_shared
+from holdfast._core.renewing import Tenure
 from holdfast._lease import BaseLease, disown
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError
@@ -44,7 +45,7 @@ class Lease(BaseLease):
         self._sim = process
         tenure = grant.tenure
         self.lease = self._world.lease(tenure.token if tenure else grant.attempt.token, self._acquisition)
-        process.leases[self] = deadline = tenure.deadline if tenure else grant.deadline
+        process.leases[self] = deadline = (tenure or Tenure(grant)).good_until
         self._key = grant.attempt.spec.key
         lost = tenure.lost if tenure else ""
         self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
@@ -55,7 +56,7 @@ class Lease(BaseLease):
 
     def tell(self) -> None:
         """Write down a new deadline."""
-        deadline = self._tenure.deadline
+        deadline = self._tenure.good_until
         if deadline != self._sim.leases[self]:
             self._sim.leases[self] = deadline
             self._note("renewed", until=self._sim.true(deadline))
@@ -149,6 +150,15 @@ class Lock:
         finally:
             if lease in self.worker.process.leases:
                 lease.tell()
+
+    def progress(self, lease: Lease) -> None:
+        """Check in."""
+        try:
+            lease.progress()
+        except HoldfastError:
+            pass
+        if lease in self.worker.process.leases:
+            lease.tell()
 
     async def release(self, lease: Lease) -> None:
         """Give the lock back. A cancellation meanwhile does what the end of ``with`` does."""
