@@ -21,6 +21,9 @@ CLAIM_AFTER = 0.05
 
 INFINITY = float("inf")
 
+BOUNDED = "max_hold has passed"
+"""Why a lease is lost that nobody may hold for longer."""
+
 BATCH = 100
 """Renewals in one script: a run is kept short, so that the server serves others in between."""
 
@@ -124,7 +127,7 @@ class Tenure:
         if self.stalled_at < min(self.deadline, self.ends_at):
             return self.why_stalled
         bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
-        return "max_hold has passed" if bounded else "its time ran out before a renewal was confirmed"
+        return BOUNDED if bounded else "its time ran out before a renewal was confirmed"
 
     def suits(self, spec: Spec) -> bool:
         """It can be passed on to somebody who asked for such a lock."""

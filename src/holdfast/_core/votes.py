@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast._core.attempt import Grant, margin
 from holdfast._core.ballot import YIELD
-from holdfast._core.renewing import Tenure
+from holdfast._core.renewing import BOUNDED, Tenure
 from holdfast._core.requests import Run
 
 
@@ -107,7 +107,7 @@ class Mandate(Tenure):
         if sum(vote.counts for vote in self.votes.values()) >= self.majority:
             return False
         lost = [vote for vote in self.votes.values() if vote.lost]
-        if all(vote.stalled for vote in lost):
-            return self.lose(self.why_stalled)
+        if {vote.lost for vote in lost} <= {self.why_stalled, BOUNDED}:
+            return self.lose(lost[-1].lost)  # which has nothing to do with the servers
         why = "; ".join(f"{vote.server}: {vote.lost}" for vote in lost)
         return self.lose(f"no majority of its servers has it any more: {why}")

@@ -10,10 +10,10 @@ from holdfast._core.attempt import Attempt, Grant, Spec, answer_within, millisec
 from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
+from holdfast._core.renewing import Tenure
 from holdfast._core.requests import WireError
 from holdfast._core.sharing import ON_ONE_SERVER, abandon
 from holdfast._core.sharing import acquire as acquire_shared
-from holdfast._core.renewing import Tenure
 from holdfast._lease import BaseLease, disown
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError
