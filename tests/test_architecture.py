@@ -251,8 +251,8 @@ PUBLIC = {
         ServerError TransactionConflict
     """,
 }
-LOCK = "acquire key lease locked name release"
-LEASE = "check fence key lost name notice_loss release remaining renew"
+LOCK = "acquire key lease locked name progress release"
+LEASE = "check fence key lost name notice_loss progress release remaining renew"
 
 
 def public(module: ModuleType) -> set[str]:

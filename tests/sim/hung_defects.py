@@ -15,7 +15,7 @@ HUNG = (
         "_core/renewing.py",
         "        return min(self.renew_at, self.good_until)",
         "        return min(self.renew_at, self.deadline, self.ends_at)",
-        "who hangs is told when his lease is to be renewed the next time, which may be much later",
+        "who hangs is told when his lease is to be renewed, which may be much later",
     ),
     _hung(
         "hung-and-renewed",

@@ -10,7 +10,7 @@ from holdfast._core.attempt import Attempt, Grant, Spec, answer_within, millisec
 from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
-from holdfast._core.renewing import Tenure
+from holdfast._core.renewing import INFINITY, Tenure
 from holdfast._core.requests import WireError
 from holdfast._core.sharing import ON_ONE_SERVER, abandon
 from holdfast._core.sharing import acquire as acquire_shared
@@ -45,7 +45,9 @@ class Lease(BaseLease):
         self._sim = process
         tenure = grant.tenure
         self.lease = self._world.lease(tenure.token if tenure else grant.attempt.token, self._acquisition)
-        process.leases[self] = deadline = (tenure or Tenure(grant)).good_until
+        self._within = grant.attempt.spec.progress_within or INFINITY
+        self.checked_in = grant.taken
+        process.leases[self] = deadline = self._good_until(tenure or Tenure(grant))
         self._key = grant.attempt.spec.key
         lost = tenure.lost if tenure else ""
         self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
@@ -54,9 +56,13 @@ class Lease(BaseLease):
     def _note(self, kind: str, **facts: Any) -> None:
         self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
 
+    def _good_until(self, tenure: Tenure) -> float:
+        """As the docs have it, whatever production thinks of who hangs."""
+        return min(tenure.deadline, tenure.ends_at, self.checked_in + self._within)
+
     def tell(self) -> None:
         """Write down a new deadline."""
-        deadline = self._tenure.good_until
+        deadline = self._good_until(self._tenure)
         if deadline != self._sim.leases[self]:
             self._sim.leases[self] = deadline
             self._note("renewed", until=self._sim.true(deadline))
@@ -156,7 +162,8 @@ class Lock:
         try:
             lease.progress()
         except HoldfastError:
-            pass
+            return
+        lease.checked_in = self.worker.process.clock()
         if lease in self.worker.process.leases:
             lease.tell()
 
