@@ -238,6 +238,8 @@ PUBLIC = {
     "holdfast.cache": "Cache Memoized Statistics",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.schedule": "Cancelled Command Cron Every Job JobFailed JobStatus Record Run Schedule Timetable current",
+    "holdfast.django": "hold locked_atomic release_after",
+    "holdfast.sqlalchemy": "hold release_after",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.legacy": "Migrating MigratingLease TimestampLease TimestampLock",
     "holdfast.legacy.aio": "Migrating MigratingLease TimestampLease TimestampLock",

@@ -39,13 +39,6 @@ HUNG = (
         "who checks in too late has his lost lease back",
     ),
     _hung(
-        "progress-hides-others",
-        "_core/renewing.py",
-        "                        self.watch(tenure)  # its holder",
-        "                        pass  # its holder",
-        "a lease whose holder has checked in is looked at later, and with it all others that were due then",
-    ),
-    _hung(
         "hung-and-kept",
         "_lease.py",
         "not tenure.lost or tenure.stalled or",
