@@ -28,6 +28,7 @@ from holdfast.errors import (
     LockTimeout,
     NotHeld,
     QuorumError,
+    ReleasedTooOften,
     ServerError,
     TransactionConflict,
 )
@@ -41,12 +42,15 @@ if TYPE_CHECKING:
     from holdfast.decorator import locked
     from holdfast.locks import FairLock, Lease, Lock
     from holdfast.redlock import Redlock, declare_new
+    from holdfast.rwlock import RWLock
     from holdfast.schedule import Schedule
+    from holdfast.semaphore import BoundedSemaphore, Semaphore
     from holdfast.transactions import Transaction, transaction
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BoundedSemaphore",
     "Cache",
     "CommandFailed",
     "ConfigError",
@@ -60,8 +64,11 @@ __all__ = [
     "LockTimeout",
     "NotHeld",
     "QuorumError",
+    "RWLock",
     "Redlock",
+    "ReleasedTooOften",
     "Schedule",
+    "Semaphore",
     "ServerError",
     "Transaction",
     "TransactionConflict",
@@ -76,12 +83,15 @@ __all__ = [
 ]
 
 _LATER = {
+    "BoundedSemaphore": "holdfast.semaphore",
     "Cache": "holdfast.cache",
     "FairLock": "holdfast.locks",
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
+    "RWLock": "holdfast.rwlock",
     "Redlock": "holdfast.redlock",
     "Schedule": "holdfast.schedule",
+    "Semaphore": "holdfast.semaphore",
     "Transaction": "holdfast.transactions",
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",

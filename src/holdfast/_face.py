@@ -194,7 +194,7 @@ class BaseLock:
         renew: bool,
         on_lost: Callable[..., object] | None,
         max_hold: float | None,
-        progress_within: float | None,
+        progress_within: float | None = None,
         label: str | None,
         prefix: str,
         key: str | bytes | None,

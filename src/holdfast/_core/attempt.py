@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from holdfast._core.requests import Outcome
 
 if TYPE_CHECKING:
     from holdfast._core.gate import Gate, Given
     from holdfast._core.renewing import Tenure
+    from holdfast._lua import Script
 
 GUARD = b"hf:guard"
 """The key with which a server remembers, for locks that have ``guard=``, that it has not forgotten (`_lua/_marker.lua`)."""
@@ -25,6 +26,26 @@ GRID = 16
 def margin(ttl: float) -> float:
     """What is taken off a lease for clocks that run at different speed: one percent and two milliseconds (as Redlock)."""
     return ttl * 0.01 + 0.002
+
+
+class Scripts(NamedTuple):
+    """What the server runs for a lock: to take it, to give it back, to keep a place in its line, to renew its lease."""
+
+    acquire: Script[Any]
+    release: Script[int]
+    refresh: Script[Any]
+    renew: Script[list[int]]
+
+
+class Permits(NamedTuple):
+    """What is held of something that there are several of."""
+
+    scripts: Scripts
+    kind: str
+    """Of the format on the server: 'semaphore 1' or 'rwlock 1'."""
+    wanted: int
+    limit: int | None
+    """How many there are; None: as many as others have said."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +70,8 @@ class Spec:
     """The longest lease: for so long a server that may have forgotten grants none. 0: it grants at once."""
     progress_within: float | None = None
     """A holder that has not checked in for so long is held to be hung."""
+    permits: Permits | None = None
+    """None: there is one, and one holder."""
 
     @property
     def key(self) -> str:
@@ -69,6 +92,18 @@ class Spec:
     def lasts(self) -> bool:
         """It may be held for as long as one likes: only such a lease is passed on."""
         return self.renew and self.max_hold is None and self.progress_within is None
+
+    @functools.cached_property
+    def mark(self) -> str:
+        """What its tokens end in, for the server: that the holder may keep the lock after use, or how many he wants."""
+        return f"*{self.permits.wanted}" if self.permits else "~" if self.linger else ""
+
+    @functools.cached_property
+    def terms(self) -> tuple[str | int, ...]:
+        """What goes with a request to take it, behind its own arguments."""
+        if self.permits is None:
+            return ()
+        return (self.permits.kind, "" if self.permits.limit is None else self.permits.limit)
 
     @functools.cached_property
     def first_ttl(self) -> float:
