@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 import holdfast
-from holdfast import _aio_cache, aio, cache, locks, redlock, transactions
+from holdfast import _aio_cache, aio, cache, locks, redlock, reentrant, transactions
 from holdfast._core import mutex, names, waiting
 from holdfast._lua import source
 
@@ -202,12 +202,16 @@ PUBLIC = {
         HoldfastError
         HoldfastWarning
         InProgress
+        Leader
         Lease
         LeaseLost
         Lock
+        LockStatistics
         LockTimeout
+        NoCandidate
         NotHeld
         QuorumError
+        RLock
         RWLock
         Redlock
         ReleasedTooOften
@@ -229,8 +233,10 @@ PUBLIC = {
         BoundedSemaphore
         Cache
         FairLock
+        Leader
         Lease
         Lock
+        RLock
         RWLock
         Redlock
         Schedule
@@ -243,6 +249,7 @@ PUBLIC = {
         transactional
     """,
     "holdfast.cache": "Cache Memoized Statistics",
+    "holdfast.leader": "Elected Leader",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.schedule": "Cancelled Command Cron Every Job JobFailed JobStatus Record Run Schedule Timetable current",
     "holdfast.django": "hold locked_atomic release_after",
@@ -256,11 +263,22 @@ PUBLIC = {
     "holdfast.testing.recording": "AsyncHolding Holding Recorder Register process",
     "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
     "holdfast.errors": """
-        CommandFailed ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld QuorumError
-        ReleasedTooOften ServerError TransactionConflict
+        CommandFailed
+        ConfigError
+        HoldfastError
+        HoldfastWarning
+        InProgress
+        LeaseLost
+        LockTimeout
+        NoCandidate
+        NotHeld
+        QuorumError
+        ReleasedTooOften
+        ServerError
+        TransactionConflict
     """,
 }
-LOCK = "acquire key lease locked name progress release"
+LOCK = "acquire key lease locked name progress release statistics"
 LEASE = "check fence key lost name notice_loss progress release remaining renew"
 
 
@@ -320,9 +338,15 @@ def test_public_members_of_once(cls: type) -> None:
     assert members(cls) == {"current", "forget", "run"}
 
 
-@pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock], ids=["sync", "asyncio"])
-def test_a_redlock_has_what_a_lock_has(cls: type) -> None:
+@pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock, reentrant.RLock, aio.RLock])
+def test_every_other_lock_has_what_a_lock_has(cls: type) -> None:
     assert members(cls) == set(LOCK.split())
+
+
+@pytest.mark.parametrize("cls", [holdfast.Leader, aio.Leader], ids=["sync", "asyncio"])
+def test_public_members_of_leader(cls: type) -> None:
+    whom = "candidate is_leader key lease name term value"
+    assert members(cls) == set(f"campaign hand_over leader observe proclaim resign {whom}".split())
 
 
 def test_the_version_is_written_once() -> None:
@@ -339,6 +363,7 @@ OF_ASYNCIO = {
     "asyncio.BoundedSemaphore": "threading.BoundedSemaphore",
     "``async with": "``with",
     "aio.Lock": "locks.Lock",
+    "AsyncIterator": "Iterator",
     "Coroutine[Any, Any, T]": "T",
     "Awaitable[T]": "T",
     "any task may": "any thread may",
@@ -353,9 +378,11 @@ STATED_DIFFERENCES = {
         "A lock belongs to an event loop while it is held or awaited, and is free to move when idle. ",
         ", by a thread, so a blocked event loop loses nothing",
     ),
+    "Leader": ("If leadership is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
     "Schedule": (" Coroutines run in the event loop, functions in threads.",),
     "Lock.__exit__": (" or was cancelled because of it",),
+    "RLock.__exit__": (" or was cancelled because of it",),
     "Transaction.run": ("a coroutine function, ",),
 }
 ON_LOST = {
@@ -386,11 +413,13 @@ SYNC = {
     "Cache": cache.Cache,
     "Lock": locks.Lock,
     "FairLock": locks.FairLock,
+    "Leader": holdfast.Leader,
     "Lease": locks.Lease,
     "once": holdfast.once,
     "RWLock": holdfast.RWLock,
     "Redlock": redlock.Redlock,
     "Semaphore": holdfast.Semaphore,
+    "RLock": reentrant.RLock,
     "Schedule": holdfast.Schedule,
     "Transaction": transactions.Transaction,
 }

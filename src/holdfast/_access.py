@@ -64,6 +64,12 @@ FEATURES = {
         keys=("<prefix>{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
+    "leader": Feature(
+        scripts=("acquire", "release", "renew", "refresh", "introduce", "proclaim", "observe", "transfer", "vacate"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
+        keys=("<prefix>{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
     "legacy": Feature(scripts=("stamp", "clock"), commands=("EVAL", "EVALSHA", "SETNX", "GET")),
     "sentinel": Feature(scripts=(), commands=("ROLE",)),

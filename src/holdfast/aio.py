@@ -25,8 +25,10 @@ from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, Se
 
 if TYPE_CHECKING:
     from holdfast._aio_cache import Cache
+    from holdfast._aio_leader import Leader
     from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
+    from holdfast._aio_reentrant import RLock
     from holdfast._aio_rwlock import RWLock
     from holdfast._aio_semaphore import BoundedSemaphore, Semaphore
     from holdfast._aio_transactions import Transaction, transaction
@@ -38,8 +40,10 @@ __all__ = [
     "BoundedSemaphore",
     "Cache",
     "FairLock",
+    "Leader",
     "Lease",
     "Lock",
+    "RLock",
     "RWLock",
     "Redlock",
     "Schedule",
@@ -56,6 +60,8 @@ _LATER = {
     "BoundedSemaphore": "holdfast._aio_semaphore",
     "Cache": "holdfast._aio_cache",
     "RWLock": "holdfast._aio_rwlock",
+    "RLock": "holdfast._aio_reentrant",
+    "Leader": "holdfast._aio_leader",
     "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
     "Semaphore": "holdfast._aio_semaphore",
@@ -230,16 +236,10 @@ class Lock(_face.BaseLock):
     ) -> None:
         """Give back the lease of this ``async with``, and no other. LeaseLost is raised if the body succeeded or was
         cancelled because of it, else noted on its exception; a server that cannot be reached is a warning."""
-        task = asyncio.current_task()
-        lease = self._entered.innermost(id(task))
+        lease = self._entered.innermost(id(asyncio.current_task()))
         self._entered.remove(lease)
         lease._body = None  # noqa: SLF001
-        if lease._cancelled_body and task is not None:  # noqa: SLF001
-            # Our own cancellation ends here. If somebody else cancelled the task too, that one goes on (as asyncio.timeout).
-            outside = task.uncancel()
-            if isinstance(error, asyncio.CancelledError) and not outside:
-                error = None
-        await self._leave(lease, error)
+        await self._leave(lease, lease._end_of_body(error))  # noqa: SLF001
 
     async def _leave(self, lease: Lease, error: BaseException | None) -> None:
         try:
@@ -300,9 +300,12 @@ class Lock(_face.BaseLock):
             finally:
                 self._users -= 1
         if isinstance(result, Busy):
+            self._tally.stayed_busy(attempt)
             return result
         lease = self._lease_type(self, driver, result)
         self._keep(lease)
+        if result.queued or attempt.waited:
+            self._tally.waited(result)
         return lease
 
     def _keep(self, lease: Lease) -> None:
@@ -313,6 +316,7 @@ class Lock(_face.BaseLock):
         return self._current
 
     async def _undo(self, attempt: Attempt) -> None:
+        self._tally.gave_up(attempt)
         _lease.disown(attempt, self._kept(attempt))
         await self._driver().run(self._abandon(attempt))
 

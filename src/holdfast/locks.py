@@ -238,9 +238,12 @@ class Lock(_face.BaseLock):
             except (WireError, KeyConflict, TooFew, Disagreement) as error:
                 raise self._user_error(error) from error
         if isinstance(result, Busy):
+            self._tally.stayed_busy(attempt)
             return result
         lease = self._lease_type(self, driver, result)
         self._keep(lease)
+        if result.queued or attempt.waited:
+            self._tally.waited(result)
         return lease
 
     def _keep(self, lease: Lease) -> None:
@@ -251,6 +254,7 @@ class Lock(_face.BaseLock):
         return self._current
 
     def _undo(self, attempt: Attempt) -> None:
+        self._tally.gave_up(attempt)
         _lease.disown(attempt, self._kept(attempt))
         self._driver().run(self._abandon(attempt))
 

@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from holdfast._core.requests import Outcome
+from holdfast._core.requests import Outcome, Run
 
 if TYPE_CHECKING:
     from holdfast._core.gate import Gate, Given
@@ -144,6 +144,20 @@ class Slot(Protocol):
         """Nobody is there any more: its event loop was closed without ending it."""
 
 
+class Tally(Protocol):
+    """Counts for the lock object that an attempt is made by."""
+
+    acquisitions: int
+    losses: int
+    ended: int
+
+    def waits(self, attempt: Attempt, /) -> None:
+        """It has begun to wait for another holder; said again each time that it goes on."""
+
+    def held(self, seconds: float, /) -> None:
+        """A lease has ended that was held for so long."""
+
+
 @dataclass(slots=True, eq=False)
 class Attempt:
     """One try to get a lock, under one token. A token is never used for a second attempt."""
@@ -163,11 +177,22 @@ class Attempt:
     """Where all who want this lock in this process come together; None: it stands in nobody's line but the server's."""
     given: Given | None = None
     """What it was given in line there."""
+    tally: Tally | None = None
+
+    def waits(self) -> None:
+        """It has to wait for another holder."""
+        if self.tally is not None:
+            self.tally.waits(self)
 
     @property
     def patience(self) -> float:
         """Seconds for which a server that is away is ridden out."""
         return float("inf") if self.until is not None else max(self.spec.ttl, 30.0)
+
+    @property
+    def introduction(self) -> Run[int] | None:
+        """What it tells the server when it has a place in line: under which name, for `_core.leading`."""
+        return None
 
 
 @dataclass(slots=True)

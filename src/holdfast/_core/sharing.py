@@ -52,6 +52,7 @@ async def acquire(attempt: Attempt, wait: float | None, ways: Ways = ON_ONE_SERV
     try:
         given = _enter(attempt, wait == 0, now)
         if given is None:
+            attempt.waits()
             while attempt.given is None and (attempt.until is None or now < attempt.until):
                 await Park(attempt)
                 now = await Now()
