@@ -9,10 +9,8 @@ from collections.abc import Coroutine
 from contextlib import ExitStack
 from typing import Any
 
-from holdfast._log import logger
+from holdfast._reentrant import Reentrant
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
-
-log = logger("holdfast")
 
 _tasks: set[asyncio.Future[Any]] = set()
 """What is being given back: a task that nobody refers to may be collected."""
@@ -20,16 +18,26 @@ _tasks: set[asyncio.Future[Any]] = set()
 
 def enter(lock: Any) -> Any:
     """Take it as ``with`` does, and answer the lease, which no ``with`` will give back."""
+    _check(lock)
     lease = lock.__enter__()
     lock._entered.remove(lease)  # noqa: SLF001
     return lease
 
 
 async def enter_in_loop(lock: Any) -> Any:
+    _check(lock)
     lease = await lock.__aenter__()
     lock._entered.remove(lease)  # noqa: SLF001
     lease._body = None  # noqa: SLF001 - no task is inside: the transaction finds out when it is to be committed
     return lease
+
+
+def _check(lock: Any) -> None:
+    if isinstance(lock, Reentrant):
+        raise TypeError(
+            f"{lock!r} belongs to the thread or task that takes it, and others may end the transaction: use a Lock, or take it "
+            "outside of the transaction"
+        )
 
 
 class Holding:

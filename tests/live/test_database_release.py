@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from holdfast import HoldfastWarning, LeaseLost, Lock, LockTimeout, NotHeld, aio
+from holdfast import HoldfastWarning, LeaseLost, Lock, LockTimeout, NotHeld, RLock, aio
 from holdfast._servers.process import PrivateServer
 from holdfast.sqlalchemy import hold, release_after
 from live.bank import Account, Bank, bank
@@ -416,6 +416,8 @@ def test_what_does_not_go_together(file: Bank, server: PrivateServer, name: str)
     with Session(file.engine) as session:
         with pytest.raises(TypeError, match=r"Session is not an asyncio one, so it goes with a holdfast\.Lock"):
             hold(session, wrong)
+        with pytest.raises(TypeError, match="belongs to the thread or task that takes it"):
+            hold(session, RLock(server.url, name))
         with pytest.raises(TypeError, match="for a session or a connection"):
             hold(file.engine, Lock(server.url, name))  # type: ignore[call-overload]
     engine = create_async_engine(file.url.replace("sqlite:", "sqlite+blocking:"), poolclass=NullPool)

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from faults.faces import Aio, Sync
-from holdfast import ConfigError, FairLock, LeaseLost, Lock, NotHeld, Redlock, aio, declare_new, testing
+from holdfast import ConfigError, FairLock, LeaseLost, Lock, NotHeld, Redlock, RLock, aio, declare_new, testing
 from holdfast._servers import private
 from holdfast._servers.process import PrivateServer
 from holdfast.testing import clock
@@ -158,6 +158,19 @@ def test_progress_of_what_is_not_held(server: PrivateServer, face: Face, kind: s
     face.call(lock.release)
     with pytest.raises(NotHeld):
         lock.progress()
+
+
+def test_who_has_a_reentrant_lock_checks_in_for_all_of_it(server: PrivateServer, name: str) -> None:
+    async def main() -> None:
+        lock = aio.RLock(server.url, name, progress_within=20)
+        async with lock as outer, lock as inner:
+            before = inner._tenure.stalled_at
+            lock.progress()
+            assert outer._tenure.stalled_at > before
+
+    asyncio.run(main())
+    with RLock(server.url, name, progress_within=20) as lease:
+        lease.progress()
 
 
 def test_progress_asks_no_server_and_needs_no_option(new_server: Callable[[], PrivateServer], name: str) -> None:
