@@ -263,6 +263,8 @@ PUBLIC = {
     "holdfast.leader": "Elected Leader",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.schedule": "Cancelled Command Cron Every Job JobFailed JobStatus Record Run Schedule Timetable current",
+    "holdfast.django": "hold locked_atomic release_after",
+    "holdfast.sqlalchemy": "hold release_after",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.legacy": "Migrating MigratingLease TimestampLease TimestampLock",
     "holdfast.legacy.aio": "Migrating MigratingLease TimestampLease TimestampLock",
@@ -289,8 +291,8 @@ PUBLIC = {
         TransactionConflict
     """,
 }
-LOCK = "acquire key lease locked name release statistics ticket"
-LEASE = "check fence key lost name notice_loss release remaining renew ticket"
+LOCK = "acquire key lease locked name progress release statistics ticket"
+LEASE = "check fence key lost name notice_loss progress release remaining renew ticket"
 
 
 def public(module: ModuleType) -> set[str]:

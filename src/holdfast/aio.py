@@ -110,6 +110,8 @@ class Lock(_face.BaseLock):
         renew: False leaves renewal to you (`Lease.renew`).
         on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
         max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
+        progress_within: seconds within which the holder has to call ``progress()``, again and again, or it is held to be hung:
+            the lease is lost.
         label: who you are, shown to those who wait.
         prefix: start of the keys on the server.
         key: the key itself, where a peer of another make ("SET key token NX PX") is to be excluded too.
@@ -139,6 +141,7 @@ class Lock(_face.BaseLock):
         renew: bool = True,
         on_lost: Callable[[Lease], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
@@ -158,6 +161,7 @@ class Lock(_face.BaseLock):
             renew=renew,
             on_lost=on_lost,
             max_hold=max_hold,
+            progress_within=progress_within,
             label=label,
             prefix=prefix,
             key=key,
@@ -355,6 +359,7 @@ class FairLock(Lock):
         renew: bool = True,
         on_lost: Callable[[Lease], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
@@ -371,6 +376,7 @@ class FairLock(Lock):
             renew=renew,
             on_lost=on_lost,
             max_hold=max_hold,
+            progress_within=progress_within,
             label=label,
             prefix=prefix,
             key=key,
