@@ -205,6 +205,8 @@ PUBLIC = {
         LeaseLost
         Lock
         LockTimeout
+        MultiLease
+        MultiLock
         NotHeld
         QuorumError
         Redlock
@@ -226,6 +228,8 @@ PUBLIC = {
         FairLock
         Lease
         Lock
+        MultiLease
+        MultiLock
         Redlock
         Schedule
         Transaction
@@ -343,6 +347,7 @@ STATED_DIFFERENCES = {
         ", by a thread, so a blocked event loop loses nothing",
     ),
     "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
+    "MultiLock": ("If a lease is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "Schedule": (" Coroutines run in the event loop, functions in threads.",),
     "Lock.__exit__": (" or was cancelled because of it",),
     "Transaction.run": ("a coroutine function, ",),
@@ -377,6 +382,8 @@ SYNC = {
     "FairLock": locks.FairLock,
     "Lease": locks.Lease,
     "once": holdfast.once,
+    "MultiLease": holdfast.MultiLease,
+    "MultiLock": holdfast.MultiLock,
     "Redlock": redlock.Redlock,
     "Schedule": holdfast.Schedule,
     "Transaction": transactions.Transaction,

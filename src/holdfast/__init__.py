@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.cache import Cache
     from holdfast.decorator import locked
     from holdfast.locks import FairLock, Lease, Lock
+    from holdfast.multilock import MultiLease, MultiLock
     from holdfast.redlock import Redlock, declare_new
     from holdfast.schedule import Schedule
     from holdfast.transactions import Transaction, transaction
@@ -58,6 +59,8 @@ __all__ = [
     "LeaseLost",
     "Lock",
     "LockTimeout",
+    "MultiLease",
+    "MultiLock",
     "NotHeld",
     "QuorumError",
     "Redlock",
@@ -80,6 +83,8 @@ _LATER = {
     "FairLock": "holdfast.locks",
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
+    "MultiLease": "holdfast.multilock",
+    "MultiLock": "holdfast.multilock",
     "Redlock": "holdfast.redlock",
     "Schedule": "holdfast.schedule",
     "Transaction": "holdfast.transactions",

@@ -25,6 +25,7 @@ from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, Se
 
 if TYPE_CHECKING:
     from holdfast._aio_cache import Cache
+    from holdfast._aio_multilock import MultiLease, MultiLock
     from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
     from holdfast._aio_transactions import Transaction, transaction
@@ -37,6 +38,8 @@ __all__ = [
     "FairLock",
     "Lease",
     "Lock",
+    "MultiLease",
+    "MultiLock",
     "Redlock",
     "Schedule",
     "Transaction",
@@ -49,6 +52,8 @@ __all__ = [
 
 _LATER = {
     "Cache": "holdfast._aio_cache",
+    "MultiLease": "holdfast._aio_multilock",
+    "MultiLock": "holdfast._aio_multilock",
     "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
     "Transaction": "holdfast._aio_transactions",

@@ -15,10 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.attempt import Attempt
 from holdfast._core.board import Board
 from holdfast._core.crowd import Crowd
 from holdfast._core.gate import Gate
 from holdfast._core.hearing import Hopeful
+from holdfast._core.interrupting import end_wait
 from holdfast._core.node import RECORD_AFTER, Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, NotSent, Run
@@ -113,6 +115,11 @@ class Keeper:
     def delist(self, endpoint: Endpoint, waiter: Waiter) -> None:
         with self.mutex:
             self._node(endpoint).waiting.delist(waiter)
+
+    def end_wait(self, endpoint: Endpoint | tuple[Endpoint, ...], attempt: Attempt, error: Exception) -> None:
+        """Have an error raised where an attempt waits, if it does."""
+        with self.mutex:
+            end_wait(self._node(endpoint).waiting if isinstance(endpoint, Endpoint) else None, attempt, error)
 
     def lend(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
         """The inbox's socket, for the only one who waits, to look at. None: the keeper needs it itself."""
