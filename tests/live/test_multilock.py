@@ -84,8 +84,9 @@ def test_none_if_one_is_busy(server: PrivateServer, look: redis.Redis, names: li
     with Lock(server.url, names[1]):
         assert MultiLock(server.url, names).acquire(blocking=False) is False
         assert MultiLock(server.url, names).acquire(timeout=0.05) is False
-        with pytest.raises(LockTimeout, match=f"lock '{names[1]}' is busy: held by") as caught, MultiLock(
-            server.url, names, wait=0.05
+        with (
+            pytest.raises(LockTimeout, match=f"lock '{names[1]}' is busy: held by") as caught,
+            MultiLock(server.url, names, wait=0.05),
         ):
             pass
         assert caught.value.name == names[1]
