@@ -89,6 +89,7 @@ PURE = {
     "re",
     "hashlib",
     "_sha1",
+    "json",
     "weakref",
 }
 """All that the core may use of the standard library: no clock, no randomness, no threads, no input or output but the
@@ -216,6 +217,7 @@ PUBLIC = {
         TransactionConflict
         close
         declare_new
+        find_deadlocks
         guard
         legacy
         locked
@@ -234,6 +236,7 @@ PUBLIC = {
         Schedule
         Transaction
         close
+        find_deadlocks
         locked
         once
         transaction

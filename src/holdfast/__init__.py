@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast._sync_once import once
     from holdfast._transactional import transactional
     from holdfast.cache import Cache
+    from holdfast.deadlocks import find_deadlocks
     from holdfast.decorator import locked
     from holdfast.locks import FairLock, Lease, Lock
     from holdfast.multilock import MultiLease, MultiLock
@@ -70,6 +71,7 @@ __all__ = [
     "TransactionConflict",
     "close",
     "declare_new",
+    "find_deadlocks",
     "guard",
     "legacy",
     "locked",
@@ -90,6 +92,7 @@ _LATER = {
     "Transaction": "holdfast.transactions",
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",
+    "find_deadlocks": "holdfast.deadlocks",
     "guard": "holdfast.guard",
     "legacy": "holdfast.legacy",
     "locked": "holdfast.decorator",

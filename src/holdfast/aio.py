@@ -25,6 +25,7 @@ from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, Se
 
 if TYPE_CHECKING:
     from holdfast._aio_cache import Cache
+    from holdfast._aio_deadlocks import find_deadlocks
     from holdfast._aio_multilock import MultiLease, MultiLock
     from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
@@ -44,6 +45,7 @@ __all__ = [
     "Schedule",
     "Transaction",
     "close",
+    "find_deadlocks",
     "locked",
     "once",
     "transaction",
@@ -57,6 +59,7 @@ _LATER = {
     "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
     "Transaction": "holdfast._aio_transactions",
+    "find_deadlocks": "holdfast._aio_deadlocks",
     "once": "holdfast._aio_once",
     "transaction": "holdfast._aio_transactions",
     "transactional": "holdfast._transactional",

@@ -47,6 +47,8 @@ class Spec:
     """How many replicas must have it before it counts as taken."""
     guard: float = 0.0
     """The longest lease: for so long a server that may have forgotten grants none. 0: it grants at once."""
+    yields: bool = False
+    """A wait for it may be ended with Deadlock, to end a circle of waiters."""
 
     @property
     def key(self) -> str:

@@ -12,7 +12,7 @@ import socket
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt
@@ -32,6 +32,7 @@ from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
 
 if TYPE_CHECKING:
+    from holdfast._core.tangles import Wait
     from holdfast._drive.shards import ShardLine
     from holdfast._wire.foreign import ForeignLine
 
@@ -205,7 +206,12 @@ class Keeper:
                 from holdfast._drive.shards import place_of
 
                 place = place_of(endpoint, self.process_id)
-            node = self._nodes[endpoint] = Node(self, endpoint.address, functools.partial(self._link, endpoint), place)
+            node = Node(self, endpoint.address, functools.partial(self._link, endpoint), place)
+            for other in self._nodes if endpoint.cluster is not None else ():
+                if other.cluster is endpoint.cluster:
+                    node.tangles = node.tangles.join(self._nodes[other].tangles)
+                    break
+            self._nodes[endpoint] = node
         return node
 
     def line_to(self, endpoint: Endpoint) -> Line:
@@ -257,10 +263,15 @@ class Keeper:
         except OSError:
             pass  # full: it will wake; or closed: it has ended
 
-    def record(self) -> str:
+    def record(self, waits: Sequence[Wait]) -> str:
         import json  # here: most commands are over before the first record is written
 
-        return json.dumps(self.facts())
+        facts = self.facts()
+        if waits:
+            from holdfast._drive.owners import told  # here: hardly anybody waits so
+
+            facts["waits"] = [told(wait) for wait in waits]
+        return json.dumps(facts)
 
     def report(self, tenure: Tenure) -> None:
         """Tell the owner that his lease is lost; the mutex is not held."""
