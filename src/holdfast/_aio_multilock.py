@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Never
 
 from holdfast import _face, _multilock, aio
-from holdfast._aio_lease import _Lost
+from holdfast._aio_lease import Lease, _Lost
 from holdfast._core import multilock
 from holdfast._core.waiting import Astray
 from holdfast._drive.aio import Driver
@@ -30,7 +30,7 @@ class MultiLease(_multilock.BaseMultiLease):
         self._cancelled_body = False
         self._telling: asyncio.Future[object] | None = None
         """What ``on_lost`` has begun."""
-        self._start()
+        self._start(lock._tally)
 
     @property
     def lost(self) -> asyncio.Event:
@@ -56,6 +56,8 @@ class MultiLease(_multilock.BaseMultiLease):
             self._driver.loop.call_soon_threadsafe(self._on_loss)
         except RuntimeError:
             pass  # the loop is closed: nobody is left to be told
+
+    _end_of_body: Any = Lease._end_of_body
 
     def _on_loss(self) -> None:
         self._event.set()
@@ -134,6 +136,7 @@ class MultiLock(_multilock.BaseMultiLock, aio.Lock):
 
     async def _take(self, driver: Driver, attempt: Any, wait: float | None) -> Any:
         until = None if wait is None else clock() + wait
+        self._tally.waits(attempt)
         while True:
             for lock in self._locks:
                 if lock._cluster is not None:
@@ -144,10 +147,12 @@ class MultiLock(_multilock.BaseMultiLock, aio.Lock):
             except Astray:
                 wait = None if until is None else max(0.0, until - clock())
                 continue
-            if blocked is None:
-                self._current = lease = MultiLease(self, driver, attempt)  # type: ignore[assignment]
-                return lease
-            return blocked
+            if blocked is not None:
+                self._tally.stayed_busy(attempt)
+                return blocked
+            self._current = lease = MultiLease(self, driver, attempt)  # type: ignore[assignment]
+            return lease
 
     async def _undo(self, attempt: Any) -> None:
+        self._tally.gave_up(attempt)
         await self._driver().run(attempt.leave())

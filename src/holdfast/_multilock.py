@@ -18,8 +18,11 @@ from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.requests import WireError
 from holdfast._core.waiting import Astray
+from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast._lease import BaseLease
+from holdfast._reentrant import Reentrant
+from holdfast._statistics import Tally
 from holdfast.errors import ConfigError, HoldfastError, LockTimeout, NotHeld
 
 K = TypeVar("K", bound=_face.BaseLock)
@@ -35,6 +38,8 @@ def find(client: object, locks: object, kind: type[K], options: dict[str, Any]) 
     if not found:
         raise _bad("name at least one lock")
     for lock in found:
+        if isinstance(lock, Reentrant):
+            raise _bad(f"{lock!r} counts how often it is taken: several locks are held once, so name a Lock of this name")
         if not isinstance(lock, kind) or isinstance(lock, BaseMultiLock):
             raise _bad(f"{lock!r} is of another kind: a {kind.__module__}.Lock, FairLock or Redlock can be one of several")
     mine = [lock for lock in found if isinstance(lock, kind)]
@@ -83,17 +88,24 @@ class Part:
     async def take(self, wait: float | None) -> Grant | Busy:
         self._whole.wants = self
         try:
-            return await self.lock._try(self.attempt, wait)  # type: ignore[no-any-return]
+            result: Grant | Busy = await self.lock._try(self.attempt, wait)
         except Astray:
             raise
         except (WireError, KeyConflict, TooFew, Disagreement) as error:
             raise self.lock._user_error(error) from error
         finally:
             self._whole.wants = None
+        if isinstance(result, Busy):
+            self.lock._tally.stayed_busy(self.attempt)
+        elif result.queued or self.attempt.waited:
+            self.lock._tally.waited(result)
+            self._whole.waited = True
+        return result
 
     def hold(self, grant: Grant) -> None:
         lock = self.lock
-        self.lease = lock._current = lease = lock._lease_type(lock, self._driver, grant)
+        self.lease = lease = lock._lease_type(lock, self._driver, grant)
+        lock._keep(lease)
         lease._owner = self._whole.owner
         lease._whole = self._whole.on_loss
 
@@ -102,6 +114,7 @@ class Part:
         return self.lease is not None and self.lease._expired()
 
     async def undo(self) -> None:
+        self.lock._tally.gave_up(self.attempt)
         if self.lease is None:
             await self.lock._abandon(self.attempt)
         else:
@@ -141,6 +154,8 @@ class Whole:
         self.parts: list[Part] = []
         self.wants: Part | None = None
         """The one that is being taken."""
+        self.waited = False
+        """For one of them, at least."""
         self.lease: BaseMultiLease | None = None
 
     def begin(self, locks: Sequence[Any], drivers: Sequence[Any]) -> Any:
@@ -237,11 +252,21 @@ class BaseMultiLease:
         }
         """The fence of each lock, by its name (followed by its server, where the name alone is not clear)."""
 
-    def _start(self) -> None:
-        """It is there: from now on it is told of losses."""
+    def _start(self, tally: Tally) -> None:
+        """It is there: from now on it is told of losses, and counted."""
+        tally.acquisitions += 1
+        tally.took(self._whole, self._whole.waited)
+        self._tally: Tally | None = tally
+        self._since = clock()
         self._whole.lease = self
         if self._expired():
             self.notice_loss()
+
+    def _count(self) -> None:
+        """It has ended."""
+        tally, self._tally = self._tally, None
+        if tally is not None:
+            tally.held(clock() - self._since)
 
     def __repr__(self) -> str:
         state = "lost" if self._expired() else "given back" if self._is_over() else f"{self.remaining():.1f} s left"
@@ -276,6 +301,9 @@ class BaseMultiLease:
 
     def _first_to_tell(self) -> bool:
         told, self._told_loss = self._told_loss, True
+        if not told and self._tally is not None:
+            self._tally.losses += 1
+            self._count()
         return not told
 
     def _expired(self) -> bool:
@@ -304,8 +332,10 @@ class BaseMultiLease:
         """Operation behind `release`."""
         if self._is_over():
             raise self._not_held()
+        self._count()
         await multilock.release(self._whole.parts)
 
     def _abandoned(self) -> Coroutine[Any, Any, None]:
         """What to drive when the end was interrupted, and nobody knows how far it had come."""
+        self._count()
         return self._whole.leave()

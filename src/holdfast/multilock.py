@@ -28,7 +28,7 @@ class MultiLease(_multilock.BaseMultiLease):
         super().__init__(whole, lock.name, lock._on_lost)
         self._driver = driver
         self._event = _Lost(self)
-        self._start()
+        self._start(lock._tally)
 
     @property
     def lost(self) -> threading.Event:
@@ -126,6 +126,7 @@ class MultiLock(_multilock.BaseMultiLock, locks.Lock):
 
     def _take(self, driver: Driver, attempt: Any, wait: float | None) -> Any:
         until = None if wait is None else clock() + wait
+        self._tally.waits(attempt)
         while True:
             for lock in self._locks:
                 if lock._cluster is not None:
@@ -136,12 +137,14 @@ class MultiLock(_multilock.BaseMultiLock, locks.Lock):
             except Astray:
                 wait = None if until is None else max(0.0, until - clock())
                 continue
-            if blocked is None:
-                self._current = lease = MultiLease(self, driver, attempt)  # type: ignore[assignment]
-                return lease
-            return blocked
+            if blocked is not None:
+                self._tally.stayed_busy(attempt)
+                return blocked
+            self._current = lease = MultiLease(self, driver, attempt)  # type: ignore[assignment]
+            return lease
 
     def _undo(self, attempt: Any) -> None:
+        self._tally.gave_up(attempt)
         self._driver().run(attempt.leave())
 
 

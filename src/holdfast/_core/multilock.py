@@ -11,7 +11,6 @@ from collections.abc import Coroutine, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from holdfast._core.acquire import marked
 from holdfast._core.attempt import Attempt, Grant, margin
 from holdfast._core.mutex import GRACE, Busy, give_up
 from holdfast._core.requests import Answer, Draw, Now, Refused, Request, Run, Sleep, Unknown, WireError
@@ -159,7 +158,7 @@ async def gather(parts: Sequence[Part], until: float | None) -> int | None:
         return 0
     doubts = [attempt.doubt for attempt in attempts]
     for attempt in attempts:
-        attempt.token = attempt.token or marked(await Draw(), attempt.spec)
+        attempt.token = attempt.token or await Draw() + attempt.spec.mark
         attempt.pending = attempt.doubt = True
     now = await Now()
     timeout = min(attempt.spec.timeout for attempt in attempts)
