@@ -89,6 +89,7 @@ PURE = {
     "re",
     "hashlib",
     "_sha1",
+    "json",
     "weakref",
 }
 """All that the core may use of the standard library: no clock, no randomness, no threads, no input or output but the
@@ -212,6 +213,8 @@ PUBLIC = {
         Lock
         LockStatistics
         LockTimeout
+        MultiLease
+        MultiLock
         NoCandidate
         NotHeld
         QuorumError
@@ -228,6 +231,7 @@ PUBLIC = {
         TransactionConflict
         close
         declare_new
+        find_deadlocks
         guard
         legacy
         locked
@@ -246,6 +250,8 @@ PUBLIC = {
         Leader
         Lease
         Lock
+        MultiLease
+        MultiLock
         RLock
         RWLock
         Redlock
@@ -253,6 +259,7 @@ PUBLIC = {
         Semaphore
         Transaction
         close
+        find_deadlocks
         locked
         once
         redeem
@@ -393,6 +400,7 @@ STATED_DIFFERENCES = {
     ),
     "Leader": ("If leadership is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
+    "MultiLock": ("If a lease is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "Schedule": (" Coroutines run in the event loop, functions in threads.",),
     "Lock.__exit__": (" or was cancelled because of it",),
     "RLock.__exit__": (" or was cancelled because of it",),
@@ -429,6 +437,8 @@ SYNC = {
     "Leader": holdfast.Leader,
     "Lease": locks.Lease,
     "once": holdfast.once,
+    "MultiLease": holdfast.MultiLease,
+    "MultiLock": holdfast.MultiLock,
     "RWLock": holdfast.RWLock,
     "Redlock": redlock.Redlock,
     "Semaphore": holdfast.Semaphore,

@@ -26,8 +26,10 @@ from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, Se
 if TYPE_CHECKING:
     from holdfast._aio_barrier import Barrier
     from holdfast._aio_cache import Cache
+    from holdfast._aio_deadlocks import find_deadlocks
     from holdfast._aio_events import CountDownLatch, Event
     from holdfast._aio_leader import Leader
+    from holdfast._aio_multilock import MultiLease, MultiLock
     from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
     from holdfast._aio_reentrant import RLock
@@ -50,6 +52,8 @@ __all__ = [
     "Leader",
     "Lease",
     "Lock",
+    "MultiLease",
+    "MultiLock",
     "RLock",
     "RWLock",
     "Redlock",
@@ -57,6 +61,7 @@ __all__ = [
     "Semaphore",
     "Transaction",
     "close",
+    "find_deadlocks",
     "locked",
     "once",
     "redeem",
@@ -67,6 +72,8 @@ __all__ = [
 _LATER = {
     "BoundedSemaphore": "holdfast._aio_semaphore",
     "Cache": "holdfast._aio_cache",
+    "MultiLease": "holdfast._aio_multilock",
+    "MultiLock": "holdfast._aio_multilock",
     "RWLock": "holdfast._aio_rwlock",
     "RLock": "holdfast._aio_reentrant",
     "Leader": "holdfast._aio_leader",
@@ -77,6 +84,7 @@ _LATER = {
     "Schedule": "holdfast.schedule.tasks",
     "Semaphore": "holdfast._aio_semaphore",
     "Transaction": "holdfast._aio_transactions",
+    "find_deadlocks": "holdfast._aio_deadlocks",
     "once": "holdfast._aio_once",
     "redeem": "holdfast._aio_tickets",
     "transaction": "holdfast._aio_transactions",
