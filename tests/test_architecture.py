@@ -215,6 +215,7 @@ PUBLIC = {
         close
         declare_new
         guard
+        inspect
         legacy
         locked
         once
@@ -230,6 +231,7 @@ PUBLIC = {
         Schedule
         Transaction
         close
+        inspect
         locked
         once
         transaction
@@ -330,6 +332,7 @@ OF_ASYNCIO = {
     "``async with``": "``with``",
     "Coroutine[Any, Any, T]": "T",
     "Awaitable[T]": "T",
+    "AsyncIterator": "Iterator",
     "any task may": "any thread may",
     "redis.asyncio.Redis": "redis.Redis",
     "valkey.asyncio.Valkey": "valkey.Valkey",
@@ -376,6 +379,7 @@ SYNC = {
     "Lock": locks.Lock,
     "FairLock": locks.FairLock,
     "Lease": locks.Lease,
+    "inspect": holdfast.inspect,
     "once": holdfast.once,
     "Redlock": redlock.Redlock,
     "Schedule": holdfast.Schedule,

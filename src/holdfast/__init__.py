@@ -35,6 +35,7 @@ from holdfast.errors import (
 if TYPE_CHECKING:
     from holdfast import guard, legacy
     from holdfast._drive.process import close
+    from holdfast._sync_inspect import inspect
     from holdfast._sync_once import once
     from holdfast._transactional import transactional
     from holdfast.cache import Cache
@@ -68,6 +69,7 @@ __all__ = [
     "close",
     "declare_new",
     "guard",
+    "inspect",
     "legacy",
     "locked",
     "once",
@@ -86,6 +88,7 @@ _LATER = {
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",
     "guard": "holdfast.guard",
+    "inspect": "holdfast._sync_inspect",
     "legacy": "holdfast.legacy",
     "locked": "holdfast.decorator",
     "once": "holdfast._sync_once",

@@ -58,6 +58,9 @@ FEATURES = {
         keys=("<prefix>schedule:{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
+    "inspect": Feature(
+        scripts=("inspect",), commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"), keys=("<prefix>{*", "hf:proc:*")
+    ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
     "legacy": Feature(scripts=("stamp", "clock"), commands=("EVAL", "EVALSHA", "SETNX", "GET")),
     "sentinel": Feature(scripts=(), commands=("ROLE",)),

@@ -25,6 +25,7 @@ from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, Se
 
 if TYPE_CHECKING:
     from holdfast._aio_cache import Cache
+    from holdfast._aio_inspect import inspect
     from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
     from holdfast._aio_transactions import Transaction, transaction
@@ -41,6 +42,7 @@ __all__ = [
     "Schedule",
     "Transaction",
     "close",
+    "inspect",
     "locked",
     "once",
     "transaction",
@@ -52,6 +54,7 @@ _LATER = {
     "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
     "Transaction": "holdfast._aio_transactions",
+    "inspect": "holdfast._aio_inspect",
     "once": "holdfast._aio_once",
     "transaction": "holdfast._aio_transactions",
     "transactional": "holdfast._transactional",

@@ -111,6 +111,16 @@ REDLOCK_CASES = [
     Case("yield", KEYS, (B, "bury", HOPE), told),
     Case("renew", KEYS, (A, 30_000, 1), lambda box: vote(box, A)),
 ]
+SEEN = (*KEYS, "hf:{x}:hopefuls", "hf:{x}:leader")
+INSPECT_CASES = [
+    Case("inspect", SEEN, (10,), prepare)
+    for prepare in (
+        lambda box: (box.acquire(A), box.acquire(B, join=True)),
+        lambda box: (box.redis.zadd(LOCK, {A: 2**50}), box.redis.hset(STATE, mapping={"v": "semaphore 1", f"f:{A}": 2**40})),
+        lambda box: box.redis.hset(LOCK, "v", "event 1"),
+        lambda box: box.redis.rpush(LOCK, "data"),
+    )
+]
 SCHEDULE_CASES = [Case(script.name, keys, args, prepare) for script, keys, args, prepare in OF_A_SCHEDULE]
 GUARDED = (*KEYS, "hf:guard")
 GUARDED_CASES = [
@@ -155,13 +165,14 @@ def plain_commands() -> dict[str, Callable[[Any], object]]:
         "EVAL": lambda client: client.eval("return 1", 0),
         "EVALSHA": lambda client: client.evalsha("e0e1f9fabfc9d4800c877a703b823ac0578ff8db", 0),
         "PING": lambda client: client.ping(),
-        "MGET": lambda client: client.mget("hf:cache:{c}:value:x"),
+        "MGET": lambda client: client.mget(record),
         "SUBSCRIBE": subscribe,
         "EXISTS": lambda client: client.exists(record),
         "GET": lambda client: client.get(record),
         "SET": lambda client: client.set(record, "facts", px=1000),
         "DEL": lambda client: client.delete(record),
         "SETNX": lambda client: client.setnx(LOCK, "stamp"),
+        "SCAN": lambda client: client.scan(0),
         "ZRANGE": lambda client: client.zrange("hf:schedule:{s}:jobs", 0, -1),
         "ROLE": lambda client: client.role(),
         "WAIT": lambda client: client.wait(0, 1),
@@ -191,6 +202,7 @@ def subscribe(client: Any, command: str = "SUBSCRIBE") -> None:
         (("schedule",), SCHEDULE_CASES),
         (("sentinel", "replicas"), []),
         (("legacy",), LEGACY_CASES),
+        (("inspect",), INSPECT_CASES),
     ],
 )
 def test_the_rights_are_enough_and_none_is_too_much(

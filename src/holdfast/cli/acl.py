@@ -14,7 +14,7 @@ from holdfast._wire.url import from_url
 from holdfast.cli import output
 from holdfast.errors import ConfigError
 
-FEATURES = ("redlock", "cluster", "sentinel", "replicas", "guarded", "guard", "cache", "once", "schedule")
+FEATURES = ("redlock", "cluster", "sentinel", "replicas", "guarded", "guard", "cache", "once", "schedule", "inspect")
 """Those of `_access` that are options: all but locks, and what `--timestamp` names."""
 
 
@@ -32,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--guarded", action="store_true", help="locks have guard=: what the server may have forgotten is waited out")
     add("--cache", action="store_true", help="there are caches, too")
     add("--once", action="store_true", help="there is once, too")
+    add("--inspect", action="store_true", help="a user who only sees locks, and writes nothing: ls, show, wait, watch")
     add("--schedule", action="store_true", help="there are schedules, too")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--redlock", action="store_true", help="the server is one of several that hold a lock together")
@@ -58,7 +59,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         words = _access.rule(
             [
-                "lock",
+                *([] if args.inspect else ["lock"]),
                 *(name for name in FEATURES if getattr(args, name)),
                 *(["legacy"] if args.timestamp else []),
             ],
