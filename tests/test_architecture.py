@@ -198,6 +198,7 @@ PUBLIC = {
         CommandFailed
         ConfigError
         FairLock
+        HolderChanged
         HoldfastError
         HoldfastWarning
         InProgress
@@ -249,8 +250,8 @@ PUBLIC = {
     "holdfast.testing.recording": "AsyncHolding Holding Recorder Register process",
     "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
     "holdfast.errors": """
-        CommandFailed ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld QuorumError
-        ServerError TransactionConflict
+        CommandFailed ConfigError HolderChanged HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld
+        QuorumError ServerError TransactionConflict
     """,
 }
 LOCK = "acquire key lease locked name release"
@@ -489,7 +490,8 @@ def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
     assert re.findall(r"'(\d+) ' \.\. (\w+)", text) == [("1", "token"), ("2", "holder")], "the format of messages"
     assert "format 1" in inspect.getsource(mutex)
     node = (ROOT / "_core" / "node.py").read_text()
-    assert re.findall(r'(?:fields\[0\]|what) [!=]= b"(\d)"', node) == ["1", "2", "3"]
+    assert re.findall(r'what == "(\d)"', node) == ["1", "4", "2", "3"]
+    assert "'4 ' .. holder" in source("break")
     assert re.findall(r"'(\d+) ' \.\.", source("yield")) == re.findall(r"'(\d+) ' \.\. hope", source("abort")) == ["3"]
     assert names.MAX_NAME == 512
 

@@ -21,6 +21,7 @@ from holdfast._later import later
 from holdfast.errors import (
     CommandFailed,
     ConfigError,
+    HolderChanged,
     HoldfastError,
     HoldfastWarning,
     InProgress,
@@ -52,6 +53,7 @@ __all__ = [
     "CommandFailed",
     "ConfigError",
     "FairLock",
+    "HolderChanged",
     "HoldfastError",
     "HoldfastWarning",
     "InProgress",

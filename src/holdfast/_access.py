@@ -61,6 +61,12 @@ FEATURES = {
     "inspect": Feature(
         scripts=("inspect",), commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"), keys=("<prefix>{*", "hf:proc:*")
     ),
+    "break": Feature(
+        scripts=("inspect", "break"),
+        commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"),
+        keys=("<prefix>{*", "hf:proc:*", "hf:guard"),
+        channels=("hf:inbox:*",),
+    ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
     "legacy": Feature(scripts=("stamp", "clock"), commands=("EVAL", "EVALSHA", "SETNX", "GET")),
     "sentinel": Feature(scripts=(), commands=("ROLE",)),

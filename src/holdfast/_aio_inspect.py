@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._caller import AioCaller
-from holdfast._core import inspecting
+from holdfast._core import breaking, inspecting
 from holdfast._core.inspecting import LINE, Ask
 from holdfast._core.requests import Answer, Call, WireError
 from holdfast._drive.aio import Driver, driver_for
 from holdfast._drive.process import current
-from holdfast._inspect import BaseInspector, LockInfo, describe, parts_of
+from holdfast._inspect import BaseInspector, Broken, LockInfo, by_whom, describe, parts_of
 
 T = TypeVar("T")
 
@@ -45,6 +45,34 @@ class inspect(BaseInspector[AioCaller]):  # noqa: N801 (it reads as a function, 
         operation = inspecting.look(self._field(await self._parts()), [lock], LINE)
         (seen,) = await self._run(operation, f"lock {called!r}", lock)
         return describe(seen, self._prefix, name=called, line=True)
+
+    async def wait(self, name: str | bytes | LockInfo, timeout: float | None = None, *, key: str | bytes | None = None) -> bool:
+        """Wait until nobody has the lock, for ``timeout`` seconds; False: somebody has it still.
+
+        It takes nothing, and stands in no line: somebody else may have the lock again when this returns. Nobody tells it, so it
+        looks once a second, and when the lease ends. Raises ServerError.
+        """
+        called, lock = self._key(name, key)
+        return await self._run(breaking.wait(self._field(await self._parts()), lock, timeout), f"lock {called!r}", lock)
+
+    async def break_lock(
+        self, lock: str | bytes | LockInfo, *, key: str | bytes | None = None, by: str | None = None
+    ) -> Broken | None:
+        """Take the lock away from who has it; None: nobody has.
+
+        Give it what `show` or `locks` has found: if somebody else has the lock by now, he keeps it, and HolderChanged is
+        raised. With a name alone, whoever has it now. The next in line has it at once; who had it is told, loses his lease,
+        and his fences are below the one that is returned. ``by``: who does this, for him and his log.
+
+        Raises HolderChanged, ServerError, QuorumError.
+        """
+        seen = lock if isinstance(lock, LockInfo) else await self.show(lock, key=key)
+        if seen.holder is None:
+            self._enough(seen, seen.answered)
+            return None
+        where, mark = self._field(await self._parts()), seen.holder.mark
+        operation = breaking.break_lock(where, seen.key, mark, by_whom(by))
+        return self._broken(seen, await self._run(operation, f"lock {seen.name!r}", seen.key))
 
     async def _parts(self) -> list[Any]:
         try:

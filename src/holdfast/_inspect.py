@@ -11,12 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from holdfast._core import inspecting, names
+from holdfast._core import breaking, inspecting, names
 from holdfast._core.inspecting import PROCESS, Field, Hold, Seen, Sight, Standing, Survey
-from holdfast._core.requests import WireError
+from holdfast._core.requests import Conflict, WireError
+from holdfast._drive.process import current
+from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.slots import slot_of
-from holdfast.errors import ServerError
+from holdfast.errors import HolderChanged, QuorumError, ServerError
+
+log = logger("holdfast.inspect")
 
 KINDS = {"semaphore": "semaphore", "rwlock": "rwlock", "event": "event", "latch": "latch", "barrier": "barrier"}
 """By the first word of what is written there as its format."""
@@ -92,6 +96,8 @@ class LockInfo:
     votes: int
     servers: int
     """So many servers, of so many, know it to be held by that holder."""
+    answered: int
+    """So many could be asked."""
 
     @property
     def held(self) -> bool:
@@ -120,6 +126,18 @@ _FACTS = {kind: [field.name for field in dataclasses.fields(kind)] for kind in (
 """Names; `dataclasses.asdict` takes ten times as long, and there may be a hundred thousand locks."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A lock was taken away from its holder."""
+
+    fence: int
+    """Above all fences of who had it, below all to come: what accepts it (`holdfast.guard`) is closed to him at once."""
+    told: bool
+    """His process was listening, and knows. If not, it finds out at its next renewal."""
+    handed_over: bool
+    """The next in line has it."""
+
+
 # From what the servers say
 
 
@@ -145,6 +163,7 @@ def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool =
         limit=first.limit or 1,
         votes=len(agreed) if holders else 0,
         servers=len(seen.sights),
+        answered=len(sights),
     )
 
 
@@ -265,10 +284,43 @@ class BaseInspector(Generic[C]):
         lock = names.lock_keys(name, self._prefix.decode(), key)[0]
         return name if isinstance(name, str) else text(name), lock
 
+    def _enough(self, lock: LockInfo, answered: int) -> None:
+        """Raises QuorumError where fewer than a majority could be asked."""
+        if answered <= lock.servers // 2:
+            why = f"it takes {lock.servers // 2 + 1} of its {lock.servers} servers, and {answered} can be asked"
+            nodes = {endpoint.address: "one of the servers of the lock" for endpoint in self._endpoints}
+            raise QuorumError(f"lock {lock.name!r} cannot be taken away: {why}", name=lock.name, nodes=nodes)
+
+    def _broken(self, lock: LockInfo, answers: list[breaking.Answer | WireError]) -> Broken | None:
+        """What came of it, of what each server answered."""
+        for conflict in (answer for answer in answers if isinstance(answer, Conflict)):
+            raise ServerError(f"lock {lock.name!r}: {conflict.why}", address=self._address, key=text(lock.key))
+        self._enough(lock, sum(not isinstance(answer, WireError) for answer in answers))
+        done = [answer for answer in answers if isinstance(answer, breaking.Broken)]
+        if done:
+            log.info("lock %r was taken away from %s", lock.name, lock.holder)
+            return Broken(
+                fence=max(answer.fence for answer in done),
+                told=any(answer.told for answer in done),
+                handed_over=any(answer.heir for answer in done),
+            )
+        if any(isinstance(answer, breaking.Changed) for answer in answers):
+            why = "somebody else has it now, and keeps it: look again"
+            raise HolderChanged(f"lock {lock.name!r} was not taken away: {why}", name=lock.name, key=text(lock.key))
+        return None
+
     def _error(self, error: WireError, what: str, key: bytes = b"") -> ServerError:
         from holdfast._caller import told
 
         return told(error, what, text(key))
+
+
+def by_whom(by: str | None) -> str:
+    """Who takes a lock away, as a word that travels in a message."""
+    if by is None:
+        facts = current().facts()
+        by = f"{facts['host']}:{facts['pid']}"
+    return re.sub(r"[^!-~]", "_", by)[:80] or "nobody"
 
 
 def parts_of(endpoints: Sequence[Endpoint]) -> list[Endpoint]:

@@ -125,3 +125,65 @@ def test_who_has_seen_enough_closes_the_pipe(client: redis.Redis, hf: Holdfast, 
     assert process.stderr is not None
     assert (process.stderr.read(), process.wait(20)) == ("", 0)
     client.delete(*client.scan_iter(f"{name}:*", count=5000))
+
+
+# wait and break
+
+
+def test_waiting_until_it_is_free(server: PrivateServer, ask: Callable[..., tuple[int, str, str]], name: str) -> None:
+    assert ask("wait", name) == (0, "", "")
+    with holdfast.Lock(server.url, name):
+        assert ask("wait", name, "--timeout", "0.1") == (75, "", "")
+    assert ask("wait", name, "--timeout", "-1")[0] == 64
+
+
+def test_breaking_without_a_terminal_wants_a_yes(
+    server: PrivateServer, ask: Callable[..., tuple[int, str, str]], name: str
+) -> None:
+    lease = holdfast.Lock(server.url, name, ttl=60, renew=False).__enter__()
+    code, _, err = ask("break", name)
+    assert (code, err) == (64, "holdfast: there is no terminal to ask at: say --yes (see holdfast break --help)\n")
+    code, out, _ = ask("break", name, "--yes")
+    assert code == 0
+    assert out.startswith(f"{name}: taken away from {socket.gethostname()}:{os.getpid()}")
+    assert int(out.rpartition(" ")[2]) > lease.fence
+    assert ask("break", name, "--yes") == (0, "", f"holdfast: {name}: nobody has it\n")
+    assert json.loads(ask("break", name, "--yes", "--json")[1]) == {"name": name, "broken": False, "holder": None}
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"n\n", 1), (b"\n", 1), (b"\x04", 1)])
+def test_at_a_terminal_it_asks(server: PrivateServer, hf: Holdfast, name: str, answer: bytes, code: int) -> None:
+    lock = holdfast.Lock(server.url, name, ttl=60, renew=False)
+    lock.acquire()
+    mine, theirs = os.openpty()
+    process = hf.popen([*PROGRAM, "break", name], stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    while not said.endswith(b"[y/N] "):
+        said += os.read(mine, 1000)
+    os.write(mine, answer)
+    assert process.wait(20) == code
+    os.close(mine)
+    assert f"{name}: lock".encode() in said
+    assert holdfast.inspect(server.url).show(name).held == (code == 1)
+    if code:
+        lock.release()
+
+
+def test_who_changes_while_it_asks_keeps_it(server: PrivateServer, hf: Holdfast, name: str) -> None:
+    lock = holdfast.Lock(server.url, name)
+    lock.acquire()
+    mine, theirs = os.openpty()
+    process = hf.popen([*PROGRAM, "break", name], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE)
+    assert process.wait(20) == 64, "its question would be lost: stderr is no terminal"
+    process = hf.popen([*PROGRAM, "break", name], stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    while not said.endswith(b"[y/N] "):
+        said += os.read(mine, 1000)
+    lock.release()
+    with lock:
+        os.write(mine, b"y\n")
+        assert process.wait(20) == 75
+    assert b"somebody else has it now" in os.read(mine, 1000)
+    os.close(mine)

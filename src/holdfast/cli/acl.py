@@ -14,7 +14,7 @@ from holdfast._wire.url import from_url
 from holdfast.cli import output
 from holdfast.errors import ConfigError
 
-FEATURES = ("redlock", "cluster", "sentinel", "replicas", "guarded", "guard", "cache", "once", "schedule", "inspect")
+FEATURES = ("redlock", "cluster", "sentinel", "replicas", "guarded", "guard", "cache", "once", "schedule", "inspect", "break")
 """Those of `_access` that are options: all but locks, and what `--timestamp` names."""
 
 
@@ -33,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--cache", action="store_true", help="there are caches, too")
     add("--once", action="store_true", help="there is once, too")
     add("--inspect", action="store_true", help="a user who only sees locks, and writes nothing: ls, show, wait, watch")
+    add("--break", action="store_true", help="a user who sees locks, and can take them away: break")
     add("--schedule", action="store_true", help="there are schedules, too")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--redlock", action="store_true", help="the server is one of several that hold a lock together")
@@ -59,7 +60,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         words = _access.rule(
             [
-                *([] if args.inspect else ["lock"]),
+                *([] if args.inspect or getattr(args, "break") else ["lock"]),
                 *(name for name in FEATURES if getattr(args, name)),
                 *(["legacy"] if args.timestamp else []),
             ],

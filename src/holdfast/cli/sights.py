@@ -16,18 +16,19 @@ if TYPE_CHECKING:
 COLUMNS = ("name", "kind", "holder", "for", "left", "waiting", "fence")
 
 
-def add_options(parser: argparse.ArgumentParser, *, key: bool = True) -> None:
-    """Declare the options that `inspector` reads."""
+def add_options(parser: argparse.ArgumentParser, *, key: bool = True, answers: bool = True) -> None:
+    """Declare the options that `inspector` reads. ``key``: it is about one lock; ``answers``: it has something to say."""
     servers.add_options(parser, local=True)
     parser.add_argument("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
     if key:
         parser.add_argument("--key", help="the lock's key, where it has key=")
-    parser.add_argument("--json", action="store_true", help="answer in JSON")
+    if answers:
+        parser.add_argument("--json", action="store_true", help="answer in JSON")
 
 
 def inspector(args: argparse.Namespace) -> inspect:
     """On the servers that are meant. Raises ConfigError."""
-    urls = servers.settled(args, quiet=args.json)
+    urls = servers.settled(args, quiet=getattr(args, "json", False))
     from holdfast._sync_inspect import inspect
 
     return inspect(urls if len(urls) > 1 else urls[0], prefix=args.prefix)
