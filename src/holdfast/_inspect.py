@@ -90,9 +90,11 @@ class LockInfo:
     """In order; None: not asked for (see `show`)."""
     fence: int
     """The last one issued; 0: none that is remembered."""
+    leader: str | None
+    """The name under which the holder was elected."""
     used: int
     limit: int
-    """Of what several may share; else 1."""
+    """Permits of a semaphore; of a read-write lock, which a writer takes all of; else 1."""
     votes: int
     servers: int
     """So many servers, of so many, know it to be held by that holder."""
@@ -159,7 +161,8 @@ def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool =
         waiters=waiting.waiters,
         line=tuple(_waiter(one, waiting.now, seen.records) for one in waiting.line) if line else None,
         fence=max(sight.fence for sight in sights),
-        used=first.used or len(holders),
+        leader=first.leader or None,
+        used=sum(holder.weight for holder in holders) if line else first.used or len(holders),
         limit=first.limit or 1,
         votes=len(agreed) if holders else 0,
         servers=len(seen.sights),
@@ -180,10 +183,10 @@ def text(raw: bytes) -> str:
 def _kind(sight: Sight) -> str:
     if sight.type == "string":
         foreign = not sight.holds[0].process
-        return "foreign" if foreign else "leader" if sight.elects else "lock"
+        return "foreign" if foreign else "leader" if sight.leader else "lock"
     kind = KINDS.get(sight.format.split(" ")[0])
     if sight.type == "none":
-        return kind or ("leader" if sight.elects else "lock")
+        return kind or "lock"
     return kind or "other"
 
 

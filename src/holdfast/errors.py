@@ -6,6 +6,8 @@ HoldfastError
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
 ├── HolderChanged                     somebody else has the lock than was seen to: it was not taken away
+│   └── ReleasedTooOften              (also ValueError) more permits of a semaphore than this object holds
+├── NoCandidate (also LookupError)     nobody of that name is campaigning; the leader goes on leading
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
 ├── TransactionConflict               somebody else was quicker: nothing of the transaction was carried out
 ├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
@@ -81,6 +83,21 @@ class HolderChanged(HoldfastError):
 
     name: str
     key: str
+
+
+class ReleasedTooOften(NotHeld, ValueError):
+    """More permits were given back than are held here. A ValueError, as threading.BoundedSemaphore's."""
+
+
+class NoCandidate(HoldfastError, LookupError):
+    """Leadership was to be handed over to somebody who is not campaigning. Nothing has changed."""
+
+    name: str
+    key: str
+    candidate: str
+    """Who was named."""
+    candidates: tuple[str, ...]
+    """Who is campaigning, in the order of the line."""
 
 
 class QuorumError(HoldfastError):

@@ -112,12 +112,15 @@ REDLOCK_CASES = [
     Case("yield", KEYS, (B, "bury", HOPE), told),
     Case("renew", KEYS, (A, 30_000, 1), lambda box: vote(box, A)),
 ]
-SEEN = (*KEYS, "hf:{x}:hopefuls", "hf:{x}:leader")
+SEEN = (*KEYS, "hf:{x}:hopefuls")
 INSPECT_CASES = [
     Case("inspect", SEEN, (10,), prepare)
     for prepare in (
         lambda box: (box.acquire(A), box.acquire(B, join=True)),
-        lambda box: (box.redis.zadd(LOCK, {A: 2**50}), box.redis.hset(STATE, mapping={"v": "semaphore 1", f"f:{A}": 2**40})),
+        lambda box: (
+            box.redis.zadd(LOCK, {A: 2**50}),
+            box.redis.hset(STATE, mapping={"v": "semaphore 1", f"h:{A}": f"{2**40} 1 0"}),
+        ),
         lambda box: box.redis.hset(LOCK, "v", "event 1"),
         lambda box: box.redis.rpush(LOCK, "data"),
     )

@@ -270,3 +270,23 @@ def test_what_cannot_be_asked(new_server: NewServer, face: str) -> None:
         see.show("x")
     with pytest.raises(ServerError, match=r"locks '\*': failed"):
         see.locks()
+
+
+def test_what_several_share(server: PrivateServer, name: str, face: str) -> None:
+    prefix = f"{name}:"
+    see = Seeing(face, server.url, prefix=prefix)
+    with ExitStack() as stack:
+        fences = [stack.enter_context(holdfast.Semaphore(server.url, "slots", 5, prefix=prefix)).fence for _ in range(3)]
+        room = holdfast.RWLock(server.url, "room", prefix=prefix)
+        stack.enter_context(room.read)
+        term = stack.enter_context(holdfast.Leader(server.url, "chief", candidate="node-1", prefix=prefix))
+        found = {lock.name: lock for lock in see.locks()}
+        slots, reading, chief = found["slots"], see.show("room"), see.show("chief")
+        shown = see.show("slots")
+    assert (slots.kind, slots.used, slots.limit, slots.held) == ("semaphore", 3, 5, True)
+    assert sorted(holder.fence for holder in shown.holders) == fences
+    assert {holder.pid for holder in shown.holders} <= {os.getpid(), None}
+    assert (reading.kind, reading.used, len(reading.holders)) == ("rwlock", 1, 1)
+    assert (chief.kind, chief.leader, term.fence <= chief.fence) == ("leader", "node-1", True)
+    with holdfast.RWLock(server.url, "room", prefix=prefix).write:
+        assert see.show("room").used == see.show("room").limit

@@ -20,8 +20,10 @@ from holdfast.errors import (
     InProgress,
     LeaseLost,
     LockTimeout,
+    NoCandidate,
     NotHeld,
     QuorumError,
+    ReleasedTooOften,
     ServerError,
     TransactionConflict,
 )
@@ -41,6 +43,8 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
     NotHeld: {"name": "x", "key": "hf:{x}"},
     HolderChanged: {"name": "x", "key": "hf:{x}"},
+    NoCandidate: {"name": "x", "key": "hf:{x}", "candidate": "b", "candidates": ("a",)},
+    ReleasedTooOften: {"name": "x", "key": "hf:{x}"},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
     TransactionConflict: {"keys": ("a", "b"), "tries": 16, "waited": 1.5},
     CommandFailed: {"keys": ("a",), "results": [True, None], "failed": {1: "INCRBY 'a': not an integer"}},
@@ -56,6 +60,8 @@ BESIDES: dict[type[HoldfastError], type[Exception]] = {
     LockTimeout: TimeoutError,
     InProgress: TimeoutError,
     NotHeld: RuntimeError,
+    NoCandidate: LookupError,
+    ReleasedTooOften: ValueError,
     ConfigError: ValueError,
 }
 

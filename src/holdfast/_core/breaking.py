@@ -59,7 +59,7 @@ BREAK: Script[Answer] = Script("break", _read)
 
 async def break_lock(where: Field, key: bytes, mark: str, by: str) -> list[Answer | WireError]:
     """What each server answers. Raises WireError if none does."""
-    keys = keys_of(key)[:4]
+    keys = keys_of(key)
     if where.slot_of is None:  # in a Cluster no lock is guarded
         keys += (GUARD,)
     answers: list[Answer | WireError] = []

@@ -75,7 +75,8 @@ class Sight(NamedTuple):
     line: tuple[Standing, ...]
     used: int
     limit: int
-    elects: bool
+    leader: str
+    """Under which name the holder leads, if he does."""
 
 
 def _hold(raw: Any) -> Hold:
@@ -101,9 +102,9 @@ def _sights(raw: Any) -> list[Sight]:
             tuple(map(_standing, line)),
             used,
             limit,
-            elects == 1,
+            leader.decode(errors="backslashreplace"),
         )
-        for kind, form, fence, waiters, holds, line, used, limit, elects in answers
+        for kind, form, fence, waiters, holds, line, used, limit, leader in answers
     ]
 
 
@@ -147,7 +148,7 @@ class Seen(NamedTuple):
 
 def keys_of(lock: bytes) -> tuple[bytes, ...]:
     """Those that the script reads."""
-    return (lock, *(side_key(lock, what) for what in (b"state", b"queue", b"hopefuls", b"leader")))
+    return (lock, *(side_key(lock, what) for what in (b"state", b"queue", b"hopefuls")))
 
 
 async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:

@@ -43,7 +43,7 @@ def tell(lock: LockInfo) -> None:
     if lock.servers > 1:
         print(f"  {lock.votes} of {lock.servers} servers say so")
     for holder in lock.holders:
-        print(output.clean(f"  held by {_holding(holder)}"))
+        print(output.clean(f"  held by {_holding(holder, lock.limit)}"))
     for number, waiter in enumerate(lock.line or (), 1):
         print(output.clean(f"  {number:4}. {_waiting(waiter)}"))
     if lock.waiters > len(lock.line or ()):
@@ -59,16 +59,17 @@ def _what(lock: LockInfo) -> str:
         return "no lock: its key holds something else"
     if not lock.holders:
         return "free" + (f", and {lock.waiters} wait" if lock.waiters else "")
-    shared = f", {lock.used} of {lock.limit} in use" if lock.limit > 1 else ""
+    shared = f", {sights.sharing(lock)}" if lock.limit > 1 else ""
+    shared += f", {lock.leader} leads" if lock.leader else ""
     return f"{lock.kind}{shared}" + ("" if lock.held else ", on fewer servers than a majority: not held")
 
 
-def _holding(holder: Holder) -> str:
+def _holding(holder: Holder, limit: int) -> str:
     since = f" since {moment(holder.since)} UTC ({span(holder.held_for or 0)})" if holder.since is not None else ""
     left = ", for ever: its key has no expiry" if holder.remaining is None else f", {span(holder.remaining)} left"
-    return f"{holder}{since}{left}" + (f", weight {holder.weight}" if holder.weight > 1 else "")
+    return f"{holder}{since}{left}" + (f", {holder.weight} of them" if 1 < holder.weight < limit else "")
 
 
 def _waiting(waiter: Waiter) -> str:
     dead = ", gives no sign of life" if waiter.alive is False else ""
-    return f"{waiter} waits for {span(waiter.waited)}{dead}" + (f", weight {waiter.weight}" if waiter.weight > 1 else "")
+    return f"{waiter} waits for {span(waiter.waited)}{dead}" + (f", for {waiter.weight} of them" if waiter.weight > 1 else "")

@@ -55,11 +55,19 @@ def who(lock: LockInfo) -> str:
     if not lock.holders:
         return "-"
     text = str(lock.holder)
-    if lock.limit > 1 or lock.used > 1:
-        text = f"{lock.used} of {lock.limit}: {text}" + (" ..." if lock.used > 1 else "")
+    text = f"{lock.leader}: {text}" if lock.leader else text
+    if lock.limit > 1:
+        text = f"{sharing(lock)}: {text}"
     if lock.servers > 1:
         text += f": {lock.votes} of {lock.servers} servers" + ("" if lock.held else ", not held")
     return text
+
+
+def sharing(lock: LockInfo) -> str:
+    """How many have it, where several may."""
+    if lock.kind == "rwlock":
+        return "writer" if lock.used == lock.limit else f"{lock.used} reader{'s' * (lock.used > 1)}"
+    return f"{lock.used} of {lock.limit}"
 
 
 class Table:
