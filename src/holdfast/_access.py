@@ -27,12 +27,12 @@ class Feature:
 
 FEATURES = {
     "lock": Feature(
-        scripts=("acquire", "release", "renew", "refresh"),
+        scripts=("acquire", "release", "renew", "refresh", "rotate"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
         keys=("<prefix>{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
-    "guarded": Feature(scripts=("acquire", "release", "refresh", "declare"), commands=(), keys=("hf:guard",)),
+    "guarded": Feature(scripts=("acquire", "release", "refresh", "rotate", "declare"), commands=(), keys=("hf:guard",)),
     "redlock": Feature(
         scripts=("declare", "vote", "confirm", "yield", "renew"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
@@ -49,6 +49,12 @@ FEATURES = {
         scripts=("look", "land", "abort", "drop", "renew"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GET", "SET", "DEL", "MGET"),
         keys=("<prefix>once:{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
+    "events": Feature(
+        scripts=("latch", "barrier", "renew"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GET", "SET", "DEL"),
+        keys=("<prefix>{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
     "schedule": Feature(

@@ -24,7 +24,9 @@ from holdfast.decorator import locked
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._aio_barrier import Barrier
     from holdfast._aio_cache import Cache
+    from holdfast._aio_events import CountDownLatch, Event
     from holdfast._aio_inspect import inspect
     from holdfast._aio_leader import Leader
     from holdfast._aio_once import once
@@ -32,14 +34,19 @@ if TYPE_CHECKING:
     from holdfast._aio_reentrant import RLock
     from holdfast._aio_rwlock import RWLock
     from holdfast._aio_semaphore import BoundedSemaphore, Semaphore
+    from holdfast._aio_tickets import redeem
     from holdfast._aio_transactions import Transaction, transaction
+    from holdfast._tickets import Ticket
     from holdfast._transactional import transactional
     from holdfast._wire.cluster import Cluster
     from holdfast.schedule.tasks import Schedule
 
 __all__ = [
+    "Barrier",
     "BoundedSemaphore",
     "Cache",
+    "CountDownLatch",
+    "Event",
     "FairLock",
     "Leader",
     "Lease",
@@ -54,6 +61,7 @@ __all__ = [
     "inspect",
     "locked",
     "once",
+    "redeem",
     "transaction",
     "transactional",
 ]
@@ -64,12 +72,16 @@ _LATER = {
     "RWLock": "holdfast._aio_rwlock",
     "RLock": "holdfast._aio_reentrant",
     "Leader": "holdfast._aio_leader",
+    "Barrier": "holdfast._aio_barrier",
+    "CountDownLatch": "holdfast._aio_events",
+    "Event": "holdfast._aio_events",
     "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
     "Semaphore": "holdfast._aio_semaphore",
     "Transaction": "holdfast._aio_transactions",
     "inspect": "holdfast._aio_inspect",
     "once": "holdfast._aio_once",
+    "redeem": "holdfast._aio_tickets",
     "transaction": "holdfast._aio_transactions",
     "transactional": "holdfast._transactional",
 }
@@ -200,6 +212,13 @@ class Lock(_face.BaseLock):
         if lease is None:
             raise self._not_held()
         await lease.release()
+
+    async def ticket(self, expires: float = 60.0) -> Ticket:
+        """Hand the lock over to another process, see `Lease.ticket`. Raises NotHeld if this object does not hold it."""
+        lease = self.lease
+        if lease is None:
+            raise self._not_held()
+        return await lease.ticket(expires)
 
     async def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""

@@ -74,6 +74,8 @@ class Node:
         self._asked_early: dict[str, None] = {}
         self.hopes: dict[str, Hopeful] = {}
         """Who waits to be told something, under the name that the servers know."""
+        self._meets = False
+        """Others may ask which process it is that listens."""
         self._hear = False
         """The inbox is to be open even if nobody waits at the server."""
         self._inbox_at = self._deaf_until = 0.0
@@ -83,7 +85,7 @@ class Node:
     # What is to do now
 
     def active(self) -> bool:
-        return bool(len(self.waiting) or len(self.renewing))
+        return bool(len(self.waiting) or len(self.renewing) or (self._meets and self.hopes))
 
     def _wants_inbox(self) -> bool:
         return len(self.waiting) > 0 or self._hear or bool(self.hopes)
@@ -376,8 +378,9 @@ class Node:
         )
         self.commands.call(record, lambda _answer, _sent: None)
 
-    def want_record(self, now: float) -> None:
+    def want_record(self, now: float, *, meets: bool = False) -> None:
         """Called with the keeper's mutex held, by any thread."""
+        self._meets = self._meets or meets
         if self._record_at == float("inf"):
             self._record_at = now + RECORD_AFTER
 

@@ -28,6 +28,7 @@ FEATURES = (
     "leader",
     "inspect",
     "break",
+    "events",
 )
 """Those of `_access` that are options: all but locks, and what `--timestamp` names."""
 
@@ -49,6 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--inspect", action="store_true", help="a user who only sees locks, and writes nothing: ls, show, wait, watch")
     add("--break", action="store_true", help="a user who sees locks, and can take them away: break")
     add("--leader", action="store_true", help="there are elections, too")
+    add("--events", action="store_true", help="there are events, latches or barriers, too")
     add("--schedule", action="store_true", help="there are schedules, too")
     add("--permits", action="store_true", help="there are semaphores or read-write locks, too")
     kind = parser.add_mutually_exclusive_group()
