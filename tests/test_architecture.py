@@ -204,6 +204,7 @@ PUBLIC = {
         CountDownLatch
         Event
         FairLock
+        HolderChanged
         HoldfastError
         HoldfastWarning
         InProgress
@@ -233,6 +234,7 @@ PUBLIC = {
         declare_new
         find_deadlocks
         guard
+        inspect
         legacy
         locked
         once
@@ -260,6 +262,7 @@ PUBLIC = {
         Transaction
         close
         find_deadlocks
+        inspect
         locked
         once
         redeem
@@ -284,6 +287,7 @@ PUBLIC = {
         BrokenBarrier
         CommandFailed
         ConfigError
+        HolderChanged
         HoldfastError
         HoldfastWarning
         InProgress
@@ -436,6 +440,7 @@ SYNC = {
     "FairLock": locks.FairLock,
     "Leader": holdfast.Leader,
     "Lease": locks.Lease,
+    "inspect": holdfast.inspect,
     "once": holdfast.once,
     "MultiLease": holdfast.MultiLease,
     "MultiLock": holdfast.MultiLock,
@@ -551,7 +556,8 @@ def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
     assert re.findall(r"'(\d+) ' \.\. (\w+)", text) == [("1", "token"), ("2", "holder")], "the format of messages"
     assert "format 1" in inspect.getsource(mutex)
     node = (ROOT / "_core" / "node.py").read_text()
-    assert re.findall(r'(?:fields\[0\]|what) [!=]= b"(\d)"', node) == ["1", "2", "3"]
+    assert re.findall(r'what == "(\d)"', node) == ["1", "4", "2", "3"]
+    assert "'4 ' .. holder" in source("break")
     assert re.findall(r"'(\d+) ' \.\.", source("yield")) == re.findall(r"'(\d+) ' \.\. hope", source("abort")) == ["3"]
     assert names.MAX_NAME == 512
 

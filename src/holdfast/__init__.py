@@ -23,6 +23,7 @@ from holdfast.errors import (
     BrokenBarrier,
     CommandFailed,
     ConfigError,
+    HolderChanged,
     HoldfastError,
     HoldfastWarning,
     InProgress,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from holdfast import guard, legacy
     from holdfast._drive.process import close
     from holdfast._statistics import LockStatistics
+    from holdfast._sync_inspect import inspect
     from holdfast._sync_once import once
     from holdfast._tickets import Ticket
     from holdfast._transactional import transactional
@@ -72,6 +74,7 @@ __all__ = [
     "CountDownLatch",
     "Event",
     "FairLock",
+    "HolderChanged",
     "HoldfastError",
     "HoldfastWarning",
     "InProgress",
@@ -101,6 +104,7 @@ __all__ = [
     "declare_new",
     "find_deadlocks",
     "guard",
+    "inspect",
     "legacy",
     "locked",
     "once",
@@ -133,6 +137,7 @@ _LATER = {
     "declare_new": "holdfast.redlock",
     "find_deadlocks": "holdfast.deadlocks",
     "guard": "holdfast.guard",
+    "inspect": "holdfast._sync_inspect",
     "legacy": "holdfast.legacy",
     "locked": "holdfast.decorator",
     "once": "holdfast._sync_once",

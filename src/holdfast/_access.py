@@ -64,6 +64,15 @@ FEATURES = {
         keys=("<prefix>schedule:{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
+    "inspect": Feature(
+        scripts=("inspect",), commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"), keys=("<prefix>{*", "hf:proc:*")
+    ),
+    "break": Feature(
+        scripts=("inspect", "break"),
+        commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"),
+        keys=("<prefix>{*", "hf:proc:*", "hf:guard"),
+        channels=("hf:inbox:*",),
+    ),
     "permits": Feature(
         scripts=("permit_acquire", "permit_release", "permit_refresh", "permit_renew", "permit_change", "permit_limit"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GET", "SET", "DEL"),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast._aio_cache import Cache
     from holdfast._aio_deadlocks import find_deadlocks
     from holdfast._aio_events import CountDownLatch, Event
+    from holdfast._aio_inspect import inspect
     from holdfast._aio_leader import Leader
     from holdfast._aio_multilock import MultiLease, MultiLock
     from holdfast._aio_once import once
@@ -62,6 +63,7 @@ __all__ = [
     "Transaction",
     "close",
     "find_deadlocks",
+    "inspect",
     "locked",
     "once",
     "redeem",
@@ -85,6 +87,7 @@ _LATER = {
     "Semaphore": "holdfast._aio_semaphore",
     "Transaction": "holdfast._aio_transactions",
     "find_deadlocks": "holdfast._aio_deadlocks",
+    "inspect": "holdfast._aio_inspect",
     "once": "holdfast._aio_once",
     "redeem": "holdfast._aio_tickets",
     "transaction": "holdfast._aio_transactions",

@@ -5,6 +5,7 @@ HoldfastError
 │   └── InProgress                    the same call is running already
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
+├── HolderChanged                     somebody else has the lock than was seen to: it was not taken away
 │   └── ReleasedTooOften              (also ValueError) more permits of a semaphore than this object holds
 ├── NoCandidate (also LookupError)     nobody of that name is campaigning; the leader goes on leading
 ├── TicketRefused                     a ticket that is not good any more: used, expired, or the lock was taken away
@@ -75,6 +76,13 @@ class LeaseLost(HoldfastError):
 
 class NotHeld(HoldfastError, RuntimeError):
     """Release or renewal of a lock that is not held here: never taken, given back already, or taken before a fork."""
+
+    name: str
+    key: str
+
+
+class HolderChanged(HoldfastError):
+    """A lock was to be taken away from somebody who does not have it any more: somebody else does, and keeps it."""
 
     name: str
     key: str
