@@ -22,6 +22,7 @@ from holdfast._sync_lease import Lease
 from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._tickets import Ticket
     from holdfast._wire.cluster import Cluster
 
 __all__ = ["FairLock", "Lease", "Lock"]
@@ -144,6 +145,13 @@ class Lock(_face.BaseLock):
         if lease is None:
             raise self._not_held()
         lease.release()
+
+    def ticket(self, expires: float = 60.0) -> Ticket:
+        """Hand the lock over to another process, see `Lease.ticket`. Raises NotHeld if this object does not hold it."""
+        lease = self.lease
+        if lease is None:
+            raise self._not_held()
+        return lease.ticket(expires)
 
     def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast._core.attempt import GRID, Attempt, Grant, margin
 from holdfast._core.mutex import CLAIM
-from holdfast._core.renewing import BATCH, CLAIM_AFTER, Renew, Renewing, Tenure, renewals
+from holdfast._core.renewing import BATCH, CLAIM_AFTER, EARLY, Renew, Renewing, Tenure, renewals
 from unit.driver import spec
 
 INFINITY = float("inf")
@@ -497,3 +497,34 @@ def test_an_answer_lengthens_nothing_while_a_shorter_lease_is_asked_for() -> Non
     assert this.deadline == pytest.approx(103 - margin(1.0))
     this.renewed(102.0, 103.0, 1.0)
     assert this.deadline == pytest.approx(104 - margin(1.0))
+
+
+# Taken away by others
+
+
+def test_what_is_taken_away_is_lost_at_once() -> None:
+    this = tenure()
+    renewing = watched(this)
+    assert renewing.break_off("p.1", "ops@host") is this
+    assert (this.lost, this.remaining(101.0), len(renewing)) == ("it was broken by ops@host", 0.0, 0)
+    assert renewing.break_off("p.1", "ops@host") is None, "told once"
+    other = tenure(token="p.2")
+    assert watched(other).break_off("p.2", "") is other
+    assert other.lost == "it was taken away"
+
+
+def test_who_is_told_so_before_it_is_known_that_he_has_it() -> None:
+    renewing = Renewing()
+    assert renewing.break_off("p.1", "ops@host") is None
+    this, other = tenure(), tenure(token="p.2")
+    renewing.watch(other)
+    assert renewing.watch(this) < 100
+    assert renewing.due(100.1) == ([], [this])
+    assert (this.lost, other.lost) == ("it was broken by ops@host", "")
+
+
+def test_what_was_told_too_early_is_not_remembered_without_end() -> None:
+    renewing = Renewing()
+    for n in range(10 * EARLY):
+        renewing.break_off(f"p.{n}", "")
+    assert len(renewing._broken) == EARLY

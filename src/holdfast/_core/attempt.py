@@ -70,6 +70,8 @@ class Spec:
     """The longest lease: for so long a server that may have forgotten grants none. 0: it grants at once."""
     progress_within: float | None = None
     """A holder that has not checked in for so long is held to be hung."""
+    yields: bool = False
+    """A wait for it may be ended with Deadlock, to end a circle of waiters."""
     permits: Permits | None = None
     """None: there is one, and one holder."""
 

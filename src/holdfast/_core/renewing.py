@@ -24,6 +24,9 @@ INFINITY = float("inf")
 BOUNDED = "max_hold has passed"
 """Why a lease is lost that nobody may hold for longer."""
 
+EARLY = 100
+"""Tokens remembered of which we were told something before we knew what they hold."""
+
 BATCH = 100
 """Renewals in one script: a run is kept short, so that the server serves others in between."""
 
@@ -46,6 +49,7 @@ class Tenure:
 
     __slots__ = (
         "asked_at",
+        "broken",
         "deadline",
         "doubt",
         "dropped",
@@ -80,6 +84,8 @@ class Tenure:
             self.renew_at = self.due_at(grant.taken + (grant.deadline - grant.taken) * spec.renew_part)
         self.gate: Gate | None = None
         """Where those of this process wait for it, if that is not the gate of the key on one server."""
+        self.broken = ""
+        """How it was taken away, if that was told before it was known here."""
         self.lost = ""
         self.over = False
         """Given back, or not to be watched any more."""
@@ -124,6 +130,8 @@ class Tenure:
     @property
     def why_over(self) -> str:
         """Why the lease is over when it may be believed no more."""
+        if self.broken:
+            return self.broken
         if self.stalled_at < min(self.deadline, self.ends_at):
             return self.why_stalled
         bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
@@ -221,6 +229,8 @@ class Renewing:
         self._first: dict[int, float] = {}
         """For each slot, when the first in it wants attention, or earlier."""
         self._where: dict[str, int] = {}
+        self._broken: dict[str, str] = {}
+        """Tokens from which something was taken away before it was known here that they have it, and how."""
 
     def __len__(self) -> int:
         return len(self._where)
@@ -234,7 +244,10 @@ class Renewing:
 
     def watch(self, tenure: Tenure) -> float:
         """Look after a lease, or look at it anew; answers when it wants attention (local seconds)."""
-        token, at = tenure.token, tenure.wants_at
+        token = tenure.token
+        if self._broken and token in self._broken:
+            tenure.broken, tenure.deadline = self._broken.pop(token), 0.0
+        at = tenure.wants_at
         number = int(at * GRID)
         slot = self._slots.get(number)
         before = self._where.get(token)
@@ -253,6 +266,17 @@ class Renewing:
         self._where[token] = number
         slot[token] = tenure
         return at
+
+    def break_off(self, token: str, by: str) -> Tenure | None:
+        """What a token holds was taken away at the server, by whom is said; answers the lease, if that was news to us."""
+        tenure, reason = self.get(token), f"it was broken by {by}" if by else "it was taken away"
+        if tenure is None:
+            self._broken[token] = reason
+            if len(self._broken) > EARLY:
+                del self._broken[next(iter(self._broken))]
+            return None
+        self.forget(token)
+        return tenure if tenure.lose(reason) else None
 
     def forget(self, token: str) -> None:
         number = self._where.pop(token, None)

@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.testing import quorum, reigns, schedules, stampede, swarm
+from holdfast.testing import handovers, meetings, quorum, reigns, schedules, stampede, swarm
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
@@ -26,8 +26,10 @@ SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "flight": stampede.simulate,
     "schedule": schedules.simulate,
     "election": reigns.simulate,
+    "meetings": meetings.simulate,
+    "ticket": handovers.simulate,
 }
-"""What makes a history of a seed: with a lock on one server, or on several; of single flight, a schedule, an election."""
+"""What makes a history of a seed."""
 
 ENOUGH = {
     "contended": 100,
@@ -90,10 +92,31 @@ ENOUGH_OF_ELECTIONS = {
 """The same, for elections."""
 
 
+ENOUGH_OF_MEETINGS = {
+    "script barrier": 15_000,
+    "script latch": 5_000,
+    **{f"meeting {kind}": 500 for kind in ("through", "acted", "released", "unreleased", "counted", "opened", "closed")},
+    **{f"meeting {why}": 50 for why in ("timeout", "abort", "reset", "action", "died", "away")},
+    "meeting crashed": 100,
+    "meeting cancelled": 20,
+    "meeting uncounted": 20,
+}
+"""The same, for barriers, latches and events: see `sim.visitor`."""
+
+
+_ENOUGH = {
+    "lock": ENOUGH,
+    "quorum": ENOUGH_OF_SEVERAL,
+    "flight": ENOUGH_OF_FLIGHTS,
+    "schedule": ENOUGH_OF_SCHEDULES,
+    "election": ENOUGH_OF_ELECTIONS,
+    "meetings": ENOUGH_OF_MEETINGS,
+}
+
+
 def enough(of: str) -> Mapping[str, int]:
     """What has to happen in a swarm."""
-    others = {"flight": ENOUGH_OF_FLIGHTS, "schedule": ENOUGH_OF_SCHEDULES, "election": ENOUGH_OF_ELECTIONS}
-    return others.get(of, ENOUGH_OF_SEVERAL if of == "quorum" else ENOUGH)
+    return _ENOUGH[of]
 
 
 @dataclass(slots=True)
