@@ -9,10 +9,10 @@ algorithms are in `_core`, each written once as an ``async def`` that does no in
 carries out what they ask: on the calling thread (`sync`), in the calling task (`aio`), and in the one thread per process that
 renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run on
 the server are in `_lua`. `decorator` and `guard` stand beside the faces, and so do `cache` and `_sync_once`, by single flight,
-`schedule`, and `transactions`, which needs no lock; `legacy` is the timestamp lock, for those who come from there. `errors`
-holds what they raise, `_guardian` ends commands with their owner. `_servers` starts servers: private ones for tests and the
-demo, and this machine's own for ``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures. `testing` is for
-tests, yours and ours: the simulator, the judge, a server in memory.
+`schedule`, `leader`, which is a lock and who holds it, and `transactions`, which needs none; `legacy` is the timestamp lock,
+for those who come from there. `errors` holds what they raise, `_guardian` ends commands with their owner. `_servers` starts
+servers: private ones for tests and the demo, and this machine's own for ``local://``. `cli` is the command, `bench` what
+``holdfast bench`` measures. `testing` is for tests, yours and ours: the simulator, the judge, a server in memory.
 """
 
 from typing import TYPE_CHECKING
@@ -26,8 +26,10 @@ from holdfast.errors import (
     InProgress,
     LeaseLost,
     LockTimeout,
+    NoCandidate,
     NotHeld,
     QuorumError,
+    ReleasedTooOften,
     ServerError,
     TicketRefused,
     TransactionConflict,
@@ -36,20 +38,26 @@ from holdfast.errors import (
 if TYPE_CHECKING:
     from holdfast import guard, legacy
     from holdfast._drive.process import close
+    from holdfast._statistics import LockStatistics
     from holdfast._sync_once import once
     from holdfast._tickets import Ticket
     from holdfast._transactional import transactional
     from holdfast.cache import Cache
     from holdfast.decorator import locked
+    from holdfast.leader import Leader
     from holdfast.locks import FairLock, Lease, Lock
     from holdfast.redlock import Redlock, declare_new
+    from holdfast.reentrant import RLock
+    from holdfast.rwlock import RWLock
     from holdfast.schedule import Schedule
+    from holdfast.semaphore import BoundedSemaphore, Semaphore
     from holdfast.tickets import redeem
     from holdfast.transactions import Transaction, transaction
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BoundedSemaphore",
     "Cache",
     "CommandFailed",
     "ConfigError",
@@ -57,14 +65,21 @@ __all__ = [
     "HoldfastError",
     "HoldfastWarning",
     "InProgress",
+    "Leader",
     "Lease",
     "LeaseLost",
     "Lock",
+    "LockStatistics",
     "LockTimeout",
+    "NoCandidate",
     "NotHeld",
     "QuorumError",
+    "RLock",
+    "RWLock",
     "Redlock",
+    "ReleasedTooOften",
     "Schedule",
+    "Semaphore",
     "ServerError",
     "Ticket",
     "TicketRefused",
@@ -82,12 +97,18 @@ __all__ = [
 ]
 
 _LATER = {
+    "BoundedSemaphore": "holdfast.semaphore",
     "Cache": "holdfast.cache",
     "FairLock": "holdfast.locks",
+    "Leader": "holdfast.leader",
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
+    "RWLock": "holdfast.rwlock",
+    "LockStatistics": "holdfast._statistics",
+    "RLock": "holdfast.reentrant",
     "Redlock": "holdfast.redlock",
     "Schedule": "holdfast.schedule",
+    "Semaphore": "holdfast.semaphore",
     "Ticket": "holdfast._tickets",
     "Transaction": "holdfast.transactions",
     "close": "holdfast._drive.process",

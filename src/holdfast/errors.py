@@ -5,6 +5,8 @@ HoldfastError
 │   └── InProgress                    the same call is running already
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
+│   └── ReleasedTooOften              (also ValueError) more permits of a semaphore than this object holds
+├── NoCandidate (also LookupError)     nobody of that name is campaigning; the leader goes on leading
 ├── TicketRefused                     a ticket that is not good any more: used, expired, or the lock was taken away
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
 ├── TransactionConflict               somebody else was quicker: nothing of the transaction was carried out
@@ -74,6 +76,21 @@ class NotHeld(HoldfastError, RuntimeError):
 
     name: str
     key: str
+
+
+class ReleasedTooOften(NotHeld, ValueError):
+    """More permits were given back than are held here. A ValueError, as threading.BoundedSemaphore's."""
+
+
+class NoCandidate(HoldfastError, LookupError):
+    """Leadership was to be handed over to somebody who is not campaigning. Nothing has changed."""
+
+    name: str
+    key: str
+    candidate: str
+    """Who was named."""
+    candidates: tuple[str, ...]
+    """Who is campaigning, in the order of the line."""
 
 
 class TicketRefused(HoldfastError):

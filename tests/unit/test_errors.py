@@ -21,6 +21,7 @@ from holdfast.errors import (
     LockTimeout,
     NotHeld,
     QuorumError,
+    ReleasedTooOften,
     ServerError,
     TicketRefused,
     TransactionConflict,
@@ -40,6 +41,7 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     },
     LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
     NotHeld: {"name": "x", "key": "hf:{x}"},
+    ReleasedTooOften: {"name": "x", "key": "hf:{x}"},
     TicketRefused: {"name": "x", "key": "hf:{x}", "reason": "used"},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
     TransactionConflict: {"keys": ("a", "b"), "tries": 16, "waited": 1.5},
@@ -56,6 +58,7 @@ BESIDES: dict[type[HoldfastError], type[Exception]] = {
     LockTimeout: TimeoutError,
     InProgress: TimeoutError,
     NotHeld: RuntimeError,
+    ReleasedTooOften: ValueError,
     ConfigError: ValueError,
 }
 

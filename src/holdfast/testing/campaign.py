@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.testing import handovers, quorum, schedules, stampede, swarm
+from holdfast.testing import handovers, quorum, reigns, schedules, stampede, swarm
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
@@ -25,9 +25,10 @@ SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "quorum": quorum.simulate,
     "flight": stampede.simulate,
     "schedule": schedules.simulate,
+    "election": reigns.simulate,
     "ticket": handovers.simulate,
 }
-"""What makes a history of a seed: with a lock on one server, or on several; of single flight; or with a schedule."""
+"""What makes a history of a seed: with a lock on one server, or on several; of single flight, a schedule, an election."""
 
 ENOUGH = {
     "contended": 100,
@@ -77,10 +78,23 @@ ENOUGH_OF_FLIGHTS = {
 }
 """The same, for single flight: see `stampede.Case.counts`."""
 
+ENOUGH_OF_ELECTIONS = {
+    "seen": 6000,
+    "seen nobody": 2000,
+    "elected": 3000,
+    "not elected": 500,
+    "handed": 200,
+    "kept": 500,
+    "cancelled": 5,
+    **{f"script {name}": 200 for name in ("introduce", "proclaim", "observe", "transfer", "vacate")},
+}
+"""The same, for elections."""
+
 
 def enough(of: str) -> Mapping[str, int]:
     """What has to happen in a swarm."""
-    return {"lock": ENOUGH, "quorum": ENOUGH_OF_SEVERAL, "flight": ENOUGH_OF_FLIGHTS, "schedule": ENOUGH_OF_SCHEDULES}[of]
+    others = {"flight": ENOUGH_OF_FLIGHTS, "schedule": ENOUGH_OF_SCHEDULES, "election": ENOUGH_OF_ELECTIONS}
+    return others.get(of, ENOUGH_OF_SEVERAL if of == "quorum" else ENOUGH)
 
 
 @dataclass(slots=True)
