@@ -161,6 +161,8 @@ class Reentrant(BaseLock, Generic[L]):
     def _took(self, lease: L | None) -> None:
         if lease is not None:
             holdings()[self._mark] = Holding(lease)
+            in_task = self._face == "asyncio"
+            lease._owner = id(sys.modules["asyncio"].current_task()) if in_task else threading.get_ident()  # noqa: SLF001
 
     def _held(self) -> Holding[L]:
         """What this thread or task has. Raises NotHeld."""

@@ -14,7 +14,9 @@ MANY = 50_000
 
 def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
-        print(f"\n  {tally.histories} histories, {tally.calls} script calls, {tally.counts['ticket redeemed']} tickets redeemed")
+        print(
+            f"\n  {tally.histories} histories, {tally.calls} script calls, {tally.counts['ticket redeemed']} tickets redeemed"
+        )
     seeds = "; ".join(f"{what}: python -m holdfast.testing replay ticket:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
     assert tally.missing(ENOUGH_OF_TICKETS) == [], "too little has happened (R11)"

@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.testing import handovers, quorum, reigns, schedules, stampede, swarm
+from holdfast.testing import handovers, meetings, quorum, reigns, schedules, stampede, swarm
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
@@ -26,9 +26,10 @@ SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "flight": stampede.simulate,
     "schedule": schedules.simulate,
     "election": reigns.simulate,
+    "meetings": meetings.simulate,
     "ticket": handovers.simulate,
 }
-"""What makes a history of a seed: with a lock on one server, or on several; of single flight, a schedule, an election."""
+"""What makes a history of a seed."""
 
 ENOUGH = {
     "contended": 100,
@@ -91,10 +92,46 @@ ENOUGH_OF_ELECTIONS = {
 """The same, for elections."""
 
 
+ENOUGH_OF_MEETINGS = {
+    "script barrier": 15_000,
+    "script latch": 5_000,
+    **{f"meeting {kind}": 500 for kind in ("through", "acted", "released", "unreleased", "counted", "opened", "closed")},
+    **{f"meeting {why}": 50 for why in ("timeout", "abort", "reset", "action", "died", "away")},
+    "meeting crashed": 100,
+    "meeting cancelled": 20,
+    "meeting uncounted": 20,
+}
+"""The same, for barriers, latches and events: see `sim.visitor`."""
+
+
+ENOUGH_OF_TICKETS = {
+    "contended": 100,
+    "renewed": 100,
+    "lost": 20,
+    "died_holding": 10,
+    "ticket issued": 2000,
+    "ticket redeemed": 1500,
+    "ticket used": 500,
+    "ticket lost": 300,
+    "ticket expired": 100,
+    "script rotate": 5000,
+}
+"""The same, for locks that are handed over by tickets: see `handovers.counts`."""
+
+_ENOUGH = {
+    "lock": ENOUGH,
+    "quorum": ENOUGH_OF_SEVERAL,
+    "flight": ENOUGH_OF_FLIGHTS,
+    "schedule": ENOUGH_OF_SCHEDULES,
+    "election": ENOUGH_OF_ELECTIONS,
+    "meetings": ENOUGH_OF_MEETINGS,
+    "ticket": ENOUGH_OF_TICKETS,
+}
+
+
 def enough(of: str) -> Mapping[str, int]:
     """What has to happen in a swarm."""
-    others = {"flight": ENOUGH_OF_FLIGHTS, "schedule": ENOUGH_OF_SCHEDULES, "election": ENOUGH_OF_ELECTIONS}
-    return others.get(of, ENOUGH_OF_SEVERAL if of == "quorum" else ENOUGH)
+    return _ENOUGH[of]
 
 
 @dataclass(slots=True)
