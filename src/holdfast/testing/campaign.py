@@ -121,6 +121,20 @@ ENOUGH_OF_PERMITS = {
 }
 """The same, for semaphores and read-write locks."""
 
+ENOUGH_OF_TICKETS = {
+    "contended": 100,
+    "renewed": 100,
+    "lost": 20,
+    "died_holding": 10,
+    "ticket issued": 2000,
+    "ticket redeemed": 1500,
+    "ticket used": 500,
+    "ticket lost": 300,
+    "ticket expired": 100,
+    "script rotate": 5000,
+}
+"""The same, for locks that are handed over by tickets: see `handovers.counts`."""
+
 _ENOUGH = {
     "lock": ENOUGH,
     "quorum": ENOUGH_OF_SEVERAL,
@@ -129,6 +143,7 @@ _ENOUGH = {
     "election": ENOUGH_OF_ELECTIONS,
     "meetings": ENOUGH_OF_MEETINGS,
     "permits": ENOUGH_OF_PERMITS,
+    "ticket": ENOUGH_OF_TICKETS,
 }
 
 

@@ -9,7 +9,8 @@ client   ``ask`` (until: when its wait ends; note: "2 of 5", where there are sev
          for it was sent; note: why, if the process knew by then that the lease was lost), ``busy``, ``failed``,
          ``cancelled``, ``renewed`` (until), ``lost``, ``downgraded`` (a writer has become a reader), ``release`` (asked
          for), ``released`` (note: "", "passed" if its process keeps the lock, "lost" or an error), ``write`` (fence; note:
-         "accepted" or "refused", in the order of the register)
+         "accepted" or "refused", in the order of the register), ``ticket`` (the lock was handed over; attempt: what the
+         lease of the ticket is called)
 process  ``crashed``, ``paused``, ``resumed``
 server   ``granted`` (fence, last; until: when the key expires), ``extended`` (the same; note: "more" if more fences were
          asked for), ``freed``, ``asked`` (the holder's process was told that somebody waits), ``limit`` (last: how many
