@@ -27,7 +27,7 @@ SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "schedule": schedules.simulate,
     "election": reigns.simulate,
 }
-"""What makes a history of a seed: with a lock on one server, or on several; of single flight; with a schedule; or of an election."""
+"""What makes a history of a seed: with a lock on one server or several, a schedule; of single flight, an election."""
 
 ENOUGH = {
     "contended": 100,

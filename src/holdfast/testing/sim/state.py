@@ -20,6 +20,8 @@ from holdfast._core.ballot import Ballot, Candidate, Count, Heard, Horizon, Pane
 from holdfast._core.crowd import Crowd, Member
 from holdfast._core.flight import Charter, Load, Site
 from holdfast._core.gate import KEEPER, Gate, Lead
+from holdfast._core.hearing import Listener
+from holdfast._core.leading import Candidacy, Office
 from holdfast._core.node import GiveBack, Node
 from holdfast._core.renewing import Tenure, nobody
 from holdfast._core.requests import Answer
@@ -27,6 +29,7 @@ from holdfast._core.votes import Mandate, Vote
 from holdfast._core.waiting import Waiter
 from holdfast._lua import Script
 from holdfast.testing.keyspace import Status
+from holdfast.testing.sim import candidate
 from holdfast.testing.sim.lock import Lease, Lock
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.quorum import Company, QuorumLease, QuorumLock
@@ -275,6 +278,11 @@ class Fingerprint:
         self.add(member.found)
         self.add(member.slot)
 
+    def _listener(self, listener: Listener) -> None:
+        self._text(listener.hope)
+        self._put(bool(listener.hints))
+        self.add(listener.slot)
+
     def _crowd(self, crowd: Crowd) -> None:
         self._put(*(member.slot.whose if isinstance(member.slot, Slot) else "" for member in crowd.members))
 
@@ -361,6 +369,10 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Load: Fingerprint._load,  # noqa: SLF001
     Member: Fingerprint._member,  # noqa: SLF001
     Crowd: Fingerprint._crowd,  # noqa: SLF001
+    Listener: Fingerprint._listener,  # noqa: SLF001
+    Candidacy: Fingerprint._attempt,  # noqa: SLF001
+    candidate.Term: Fingerprint._lease,  # noqa: SLF001
+    candidate.Observer: lambda fingerprint, observer: fingerprint.add(observer.watch),
     Source: lambda fingerprint, source: fingerprint._put(source.version),  # noqa: SLF001
     Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
     Status: Fingerprint._bytes,  # noqa: SLF001
@@ -377,3 +389,4 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
 }
 same_in_all_states(type, FunctionType, Lock, QuorumLock, Company, Spec, Site, Reader, Panel, Process, Worker, Voter, End, Gate)
+same_in_all_states(Office, candidate.Candidate, candidate.Election)
