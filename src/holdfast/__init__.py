@@ -29,6 +29,7 @@ from holdfast.errors import (
     NoCandidate,
     NotHeld,
     QuorumError,
+    ReleasedTooOften,
     ServerError,
     TransactionConflict,
 )
@@ -36,6 +37,7 @@ from holdfast.errors import (
 if TYPE_CHECKING:
     from holdfast import guard, legacy
     from holdfast._drive.process import close
+    from holdfast._statistics import LockStatistics
     from holdfast._sync_once import once
     from holdfast._transactional import transactional
     from holdfast.cache import Cache
@@ -43,12 +45,16 @@ if TYPE_CHECKING:
     from holdfast.leader import Leader
     from holdfast.locks import FairLock, Lease, Lock
     from holdfast.redlock import Redlock, declare_new
+    from holdfast.reentrant import RLock
+    from holdfast.rwlock import RWLock
     from holdfast.schedule import Schedule
+    from holdfast.semaphore import BoundedSemaphore, Semaphore
     from holdfast.transactions import Transaction, transaction
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BoundedSemaphore",
     "Cache",
     "CommandFailed",
     "ConfigError",
@@ -60,12 +66,17 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "Lock",
+    "LockStatistics",
     "LockTimeout",
     "NoCandidate",
     "NotHeld",
     "QuorumError",
+    "RLock",
+    "RWLock",
     "Redlock",
+    "ReleasedTooOften",
     "Schedule",
+    "Semaphore",
     "ServerError",
     "Transaction",
     "TransactionConflict",
@@ -80,13 +91,18 @@ __all__ = [
 ]
 
 _LATER = {
+    "BoundedSemaphore": "holdfast.semaphore",
     "Cache": "holdfast.cache",
     "FairLock": "holdfast.locks",
     "Leader": "holdfast.leader",
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
+    "RWLock": "holdfast.rwlock",
+    "LockStatistics": "holdfast._statistics",
+    "RLock": "holdfast.reentrant",
     "Redlock": "holdfast.redlock",
     "Schedule": "holdfast.schedule",
+    "Semaphore": "holdfast.semaphore",
     "Transaction": "holdfast.transactions",
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",

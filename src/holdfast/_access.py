@@ -64,6 +64,12 @@ FEATURES = {
         keys=("<prefix>{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
+    "permits": Feature(
+        scripts=("permit_acquire", "permit_release", "permit_refresh", "permit_renew", "permit_change", "permit_limit"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GET", "SET", "DEL"),
+        keys=("<prefix>{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
     "legacy": Feature(scripts=("stamp", "clock"), commands=("EVAL", "EVALSHA", "SETNX", "GET")),
     "sentinel": Feature(scripts=(), commands=("ROLE",)),

@@ -69,6 +69,17 @@ class Lease(_lease.BaseLease):
         except RuntimeError:
             pass  # the loop is closed: nobody is left to be told
 
+    def _end_of_body(self, error: BaseException | None) -> BaseException | None:
+        """What the body of ``async with`` has raised, but for our own cancellation, which ends here. If somebody else cancelled
+        the task too, that one goes on (as asyncio.timeout)."""
+        task = asyncio.current_task()
+        ours, self._cancelled_body = self._cancelled_body, False
+        if ours and task is not None:
+            outside = task.uncancel()
+            if isinstance(error, asyncio.CancelledError) and not outside:
+                return None
+        return error
+
     def _on_loss(self) -> None:
         if self._event is not None:
             self._event.set()

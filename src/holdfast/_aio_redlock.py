@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast import aio
+from holdfast import _aio_reentrant, aio
 from holdfast._drive.aio_several import Driver
 from holdfast._drive.process import current
 from holdfast._redlock import BaseQuorumLease, BaseRedlock
@@ -36,3 +36,9 @@ class Redlock(BaseRedlock[Lease], aio.Lock):
 
     def _new_driver(self) -> Driver:
         return Driver(current(), self._endpoint)
+
+
+class RLock(_aio_reentrant.RLock, Redlock):
+    """What `aio.RLock` is on several servers."""
+
+    _several = True

@@ -21,6 +21,7 @@ from holdfast._core.names import lock_keys
 from holdfast._core.requests import Command, WireError
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
+from holdfast._statistics import LockStatistics, Tally
 from holdfast._wire.client import resolve
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTimeout, NotHeld, ServerError
 
@@ -224,6 +225,7 @@ class BaseLock:
         self._wait = checked_wait(wait)
         self._keeper: Keeper | None = None
         self._gate: Gate | None = None
+        self._tally = Tally()
         if on_lost is not None and not callable(on_lost):
             raise ConfigError("on_lost must be callable", parameter="on_lost")
         self._on_lost = on_lost
@@ -246,6 +248,10 @@ class BaseLock:
     def key(self) -> str:
         """Key of the lock on the server."""
         return self._spec.key
+
+    def statistics(self) -> LockStatistics:
+        """How often this object was taken, had to wait, was lost; how long it waited, and was held. Asks no server."""
+        return self._tally.now()
 
     def __repr__(self) -> str:
         face = "aio." if self._face == "asyncio" else ""
@@ -298,7 +304,7 @@ class BaseLock:
             self._endpoint, self._keeper, self._home = shard, None, None  # the gate is another one, too
 
     def _new_attempt(self, process: Process) -> Attempt:
-        return self._with_gate(Attempt(self._spec), process)
+        return self._with_gate(Attempt(self._spec, tally=self._tally), process)
 
     def _moved(self, attempt: Attempt, process: Process, wait: float | None) -> float | None:
         """An attempt that went astray begins again: how long it may wait."""

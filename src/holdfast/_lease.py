@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from holdfast._core import mutex, renewing
-from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.attempt import Attempt, Grant, Tally
 from holdfast._core.gate import Gate
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import WireError
@@ -64,6 +64,8 @@ class BaseLease:
         """Its owner knows that it is lost."""
         self._tenure = tenure = grant.tenure or grant.whole or Tenure(grant)
         self._parts = self._looked_after()
+        self._taken: float | None = grant.taken
+        """Until its end is counted."""
         self._owner = 0
         """Thread or task that took it."""
         self._on_lost = on_lost
@@ -74,9 +76,11 @@ class BaseLease:
                 keeper.watch(where, part, hurry=not grant.claim)
             if attempt.gate is not None:
                 attempt.gate.had(attempt, tenure)
-            # Called if a lease is collected while the tenure refers to it: nobody has given it back then.
-            tenure.dropped = functools.partial(_dropped, tenure, attempt.gate, process, self._parts)
+        # Called if a lease is collected while the tenure refers to it: nobody has given it back then.
+        tenure.dropped = functools.partial(_dropped, tenure, attempt.gate, attempt.tally, process, self._parts)
         tenure.owner = weakref.ref(self, tenure.dropped)
+        if attempt.tally is not None:
+            attempt.tally.acquisitions += 1
         if tenure.lost:
             self.notice_loss()  # while it was passed on, when there was nobody to be told
 
@@ -183,6 +187,7 @@ class BaseLease:
         now = self._process.clock()
         if now >= tenure.deadline:
             self._expired()
+        self._count(now)
         gate = self._attempt.gate
         if gate is None:
             return False
@@ -210,6 +215,7 @@ class BaseLease:
             if gate is not None:
                 gate.left(attempt)
         if tenure.lost:
+            self._count_loss()
             raise self._lease_lost()
 
     async def _abandoned(self) -> None:
@@ -218,6 +224,7 @@ class BaseLease:
         self._passed = True
         if not self._process.here:
             return
+        self._count(self._process.clock())
         if attempt.gate is None:
             tenure.end()
         else:
@@ -230,10 +237,25 @@ class BaseLease:
         """Leave nothing of it at the server, whatever is there."""
         await mutex.give_up(Attempt(self._tenure.spec, self._tenure.token, pending=True, doubt=True))
 
+    def _count(self, now: float) -> None:
+        """It was held until now (local seconds)."""
+        taken, tally = self._taken, self._attempt.tally
+        if taken is not None and tally is not None:
+            self._taken = None
+            tally.held(now - taken)
+
+    def _count_loss(self) -> None:
+        """Before anybody is told of it."""
+        tally = self._attempt.tally
+        if tally is not None and not self._told_loss:
+            tally.losses += 1
+
     def _first_to_tell(self) -> bool:
         """The lease is lost: who waits in this process need not wait for its holder to notice. False: it was told before."""
         if self._attempt.gate is not None:
             self._attempt.gate.left(self._attempt)
+        self._count_loss()
+        self._count(self._process.clock())
         told, self._told_loss = self._told_loss, True
         return not told
 
@@ -253,12 +275,19 @@ class BaseLease:
 
 
 def _dropped(
-    tenure: Tenure, gate: Gate | None, process: Home, parts: tuple[tuple[Endpoint, Tenure], ...], _lease: object
+    tenure: Tenure,
+    gate: Gate | None,
+    tally: Tally | None,
+    process: Home,
+    parts: tuple[tuple[Endpoint, Tenure], ...],
+    _lease: object,
 ) -> None:
     """A lease was collected that nobody has given back."""
     if tenure.over or not process.here:
         return
     lost, tenure.over = tenure.lost, True
+    if tally is not None and not lost:
+        tally.ended += 1
     keeper = process.running_keeper
     if keeper is None:
         return  # all was given back when the process ended, and a thread that was started now would never run
@@ -283,6 +312,7 @@ def disown(attempt: Attempt, lease: BaseLease | None) -> None:
     """An acquisition was interrupted before its lease reached the caller: what it has got is `_core.sharing.abandon`'s."""
     if lease is not None and lease._attempt is attempt:  # noqa: SLF001
         lease._passed = True  # noqa: SLF001
+        lease._count(lease._taken or 0.0)  # noqa: SLF001
         if attempt.gate is None or not attempt.gate.has_lease(attempt):
             lease._tenure.end()  # noqa: SLF001
             lease._forget()  # noqa: SLF001

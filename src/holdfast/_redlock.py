@@ -142,7 +142,7 @@ class BaseRedlock(_face.BaseLock, Generic[L]):
         if keeper is not self._keeper:
             self._keeper, self._gate = keeper, keeper.board(self._endpoint, self._spec.keys[0])
         horizon = process.fleets(self._endpoint).horizon
-        return Candidate(self._spec, gate=self._gate, since=clock(), panel=self._panel, horizon=horizon)
+        return Candidate(self._spec, gate=self._gate, since=clock(), panel=self._panel, horizon=horizon, tally=self._tally)
 
     def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
         return sharing.acquire(attempt, wait, quorum.ON_SEVERAL_SERVERS)
@@ -242,6 +242,7 @@ class BaseQuorumLease(_lease.BaseLease):
             if self._attempt.gate is not None:
                 self._attempt.gate.left(self._attempt)
         if mandate.lost:
+            self._count_loss()
             raise self._lease_lost()
 
     async def _give_up(self) -> None:

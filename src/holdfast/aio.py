@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from holdfast import _face, _lease
 from holdfast._aio_lease import Lease
@@ -28,19 +28,26 @@ if TYPE_CHECKING:
     from holdfast._aio_leader import Leader
     from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
+    from holdfast._aio_reentrant import RLock
+    from holdfast._aio_rwlock import RWLock
+    from holdfast._aio_semaphore import BoundedSemaphore, Semaphore
     from holdfast._aio_transactions import Transaction, transaction
     from holdfast._transactional import transactional
     from holdfast._wire.cluster import Cluster
     from holdfast.schedule.tasks import Schedule
 
 __all__ = [
+    "BoundedSemaphore",
     "Cache",
     "FairLock",
     "Leader",
     "Lease",
     "Lock",
+    "RLock",
+    "RWLock",
     "Redlock",
     "Schedule",
+    "Semaphore",
     "Transaction",
     "close",
     "locked",
@@ -50,10 +57,14 @@ __all__ = [
 ]
 
 _LATER = {
+    "BoundedSemaphore": "holdfast._aio_semaphore",
     "Cache": "holdfast._aio_cache",
     "Leader": "holdfast._aio_leader",
+    "RWLock": "holdfast._aio_rwlock",
+    "RLock": "holdfast._aio_reentrant",
     "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
+    "Semaphore": "holdfast._aio_semaphore",
     "Transaction": "holdfast._aio_transactions",
     "once": "holdfast._aio_once",
     "transaction": "holdfast._aio_transactions",
@@ -63,6 +74,9 @@ _LATER = {
 
 if not TYPE_CHECKING:
     __getattr__ = later(globals(), _LATER)
+
+
+T = TypeVar("T")
 
 
 class Lock(_face.BaseLock):
@@ -158,6 +172,9 @@ class Lock(_face.BaseLock):
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
         wait = self._wait if blocking and timeout == -1 else _face.acquire_wait(self._wait, blocking, timeout)
+        return await self._acquire(wait)
+
+    async def _acquire(self, wait: float | None) -> bool:
         if self._cluster is not None:
             await self._locate(self._cluster)
         driver = self._driver()
@@ -183,9 +200,12 @@ class Lock(_face.BaseLock):
 
     async def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
+        return await self._ask(self._is_locked)
+
+    async def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._cluster is not None:
             await self._locate(self._cluster)
-        return await self._driver().run(self._is_locked())
+        return await self._driver().run(operation())
 
     async def __aenter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
@@ -212,16 +232,10 @@ class Lock(_face.BaseLock):
     ) -> None:
         """Give back the lease of this ``async with``, and no other. LeaseLost is raised if the body succeeded or was
         cancelled because of it, else noted on its exception; a server that cannot be reached is a warning."""
-        task = asyncio.current_task()
-        lease = self._entered.innermost(id(task))
+        lease = self._entered.innermost(id(asyncio.current_task()))
         self._entered.remove(lease)
         lease._body = None  # noqa: SLF001
-        if lease._cancelled_body and task is not None:  # noqa: SLF001
-            # Our own cancellation ends here. If somebody else cancelled the task too, that one goes on (as asyncio.timeout).
-            outside = task.uncancel()
-            if isinstance(error, asyncio.CancelledError) and not outside:
-                error = None
-        await self._leave(lease, error)
+        await self._leave(lease, lease._end_of_body(error))  # noqa: SLF001
 
     async def _leave(self, lease: Lease, error: BaseException | None) -> None:
         try:
@@ -282,12 +296,24 @@ class Lock(_face.BaseLock):
             finally:
                 self._users -= 1
         if isinstance(result, Busy):
+            self._tally.stayed_busy(attempt)
             return result
-        self._current = lease = self._lease_type(self, driver, result)
+        lease = self._lease_type(self, driver, result)
+        self._keep(lease)
+        if result.queued or attempt.waited:
+            self._tally.waited(result)
         return lease
 
+    def _keep(self, lease: Lease) -> None:
+        self._current = lease
+
+    def _kept(self, _attempt: Attempt) -> Lease | None:
+        """The lease that came of an attempt, if any did: it is the last."""
+        return self._current
+
     async def _undo(self, attempt: Attempt) -> None:
-        _lease.disown(attempt, self._current)
+        self._tally.gave_up(attempt)
+        _lease.disown(attempt, self._kept(attempt))
         await self._driver().run(self._abandon(attempt))
 
 

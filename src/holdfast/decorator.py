@@ -32,6 +32,7 @@ def locked(
     on_lost: Callable[..., object] | None = None,
     label: str | None = None,
     prefix: str = "hf:",
+    reentrant: bool = False,
     **mistaken: Never,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Run a function, or a coroutine function, under the lock whose name ``template`` gives.
@@ -44,10 +45,11 @@ def locked(
         busy: what to do when the lock is busy after ``wait``: "wait" and "raise" raise LockTimeout, "skip" returns None
             without running. "raise" and "skip" do not wait unless ``wait`` says so; "wait" waits for ever unless it does.
         wait, ttl, renew, max_hold, on_lost, label, prefix: as for Lock.
+        reentrant: the function may call itself, or others under the same lock: it runs under an `RLock`.
 
     Raises:
         ConfigError: at decoration for bad options and templates; at the call if the name is empty or too long, or if the
-            same call stack holds this lock already, which would wait for itself.
+            same call stack holds this lock already and may not take it again, which would wait for itself.
     """
     _face.refuse_mistaken(mistaken, "locked")
     if busy not in {"wait", "raise", "skip"}:
@@ -62,7 +64,7 @@ def locked(
         refuse_generator(function, "it would run after the lock is given back; use with inside it")
         filled = Filled(function, template)
         awaited = is_async(function)
-        make = _lock_type(client, awaited)
+        make = _lock_type(client, awaited, reentrant)
         make(client, template, **options)  # refuses bad options, and a client of the other face, now and not at the first call
 
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -77,12 +79,16 @@ def _wrapped(function: Callable[P, T], lock: Callable[..., Any], busy: str) -> C
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> Any:
         own = lock(args, kwargs)
-        marked = _mark((threading.get_ident(), own._endpoint, own.key), own.name)  # noqa: SLF001
+        marked = _mark(own, threading.get_ident())
+        entered = False
         try:
             with own:
+                entered = True
                 return function(*args, **kwargs)
-        except LockTimeout as error:
-            return _skipped(error, own, busy)
+        except LockTimeout:
+            if busy != "skip" or entered:
+                raise  # "skip" is about our own lock, not about what the function raises
+            return None
         finally:
             _held.set(marked)
 
@@ -95,24 +101,34 @@ def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str
     @functools.wraps(function)
     async def run(*args: P.args, **kwargs: P.kwargs) -> Any:
         own = lock(args, kwargs)
-        marked = _mark((asyncio.current_task(), own._endpoint, own.key), own.name)  # noqa: SLF001
+        marked = _mark(own, asyncio.current_task())
+        entered = False
         try:
             async with own:
+                entered = True
                 return await function(*args, **kwargs)  # type: ignore[misc]
-        except LockTimeout as error:
-            return _skipped(error, own, busy)
+        except LockTimeout:
+            if busy != "skip" or entered:
+                raise  # "skip" is about our own lock, not about what the function raises
+            return None
         finally:
             _held.set(marked)
 
     return run  # type: ignore[return-value]
 
 
-def _lock_type(client: object, awaited: bool) -> Any:
+def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:
     several = isinstance(client, list | tuple | Mapping)
     if awaited:
         from holdfast import aio
 
+        if reentrant:
+            return aio.RLock
         return aio.Redlock if several else aio.Lock
+    if reentrant:
+        from holdfast.reentrant import RLock
+
+        return RLock
     if several:
         from holdfast.redlock import Redlock
 
@@ -122,20 +138,14 @@ def _lock_type(client: object, awaited: bool) -> Any:
     return Lock
 
 
-def _mark(entry: tuple[object, ...], name: str) -> frozenset[tuple[object, ...]]:
+def _mark(own: Any, owner: object) -> frozenset[tuple[object, ...]]:
     """Note that this call stack is about to hold a lock; answers what it held before."""
-    before = _held.get()
-    if entry in before:
+    before, entry = _held.get(), (owner, own._endpoint, own.key)  # noqa: SLF001
+    if entry in before and own.lease is None:  # an RLock that it has may be taken again
         raise ConfigError(
-            f"lock {name!r} is held by this very call already: calling it again inside would wait for itself; "
-            "move what both need into a function without the decorator",
+            f"lock {own.name!r} is held by this very call already: calling it again inside would wait for itself; "
+            "say reentrant=True, or move what both need into a function without the decorator",
             parameter="template",
         )
     _held.set(before | {entry})
     return before
-
-
-def _skipped(error: LockTimeout, own: Any, busy: str) -> None:
-    """Swallow the time-out of our own lock if busy="skip"; one that the function itself raised goes on."""
-    if busy != "skip" or error.key != own.key or own._current is not None:  # noqa: SLF001
-        raise error

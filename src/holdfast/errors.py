@@ -5,6 +5,7 @@ HoldfastError
 │   └── InProgress                    the same call is running already
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
+│   └── ReleasedTooOften              (also ValueError) more permits of a semaphore than this object holds
 ├── NoCandidate (also LookupError)     nobody of that name is campaigning; the leader goes on leading
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
 ├── TransactionConflict               somebody else was quicker: nothing of the transaction was carried out
@@ -74,6 +75,10 @@ class NotHeld(HoldfastError, RuntimeError):
 
     name: str
     key: str
+
+
+class ReleasedTooOften(NotHeld, ValueError):
+    """More permits were given back than are held here. A ValueError, as threading.BoundedSemaphore's."""
 
 
 class NoCandidate(HoldfastError, LookupError):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from holdfast._wire.cluster import Cluster
 
 __all__ = ["FairLock", "Lease", "Lock"]
+
+T = TypeVar("T")
 
 
 class Lock(_face.BaseLock):
@@ -115,6 +117,9 @@ class Lock(_face.BaseLock):
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
         wait = self._wait if blocking and timeout == -1 else _face.acquire_wait(self._wait, blocking, timeout)
+        return self._acquire(wait)
+
+    def _acquire(self, wait: float | None) -> bool:
         if self._cluster is not None:
             self._locate(self._cluster)
         driver = self._driver()
@@ -138,9 +143,12 @@ class Lock(_face.BaseLock):
 
     def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
+        return self._ask(self._is_locked)
+
+    def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._cluster is not None:
             self._locate(self._cluster)
-        return self._driver().run(self._is_locked())
+        return self._driver().run(operation())
 
     def __enter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
@@ -226,12 +234,24 @@ class Lock(_face.BaseLock):
             except (WireError, KeyConflict, TooFew, Disagreement) as error:
                 raise self._user_error(error) from error
         if isinstance(result, Busy):
+            self._tally.stayed_busy(attempt)
             return result
-        self._current = lease = self._lease_type(self, driver, result)
+        lease = self._lease_type(self, driver, result)
+        self._keep(lease)
+        if result.queued or attempt.waited:
+            self._tally.waited(result)
         return lease
 
+    def _keep(self, lease: Lease) -> None:
+        self._current = lease
+
+    def _kept(self, _attempt: Attempt) -> Lease | None:
+        """The lease that came of an attempt, if any did: it is the last."""
+        return self._current
+
     def _undo(self, attempt: Attempt) -> None:
-        _lease.disown(attempt, self._current)
+        self._tally.gave_up(attempt)
+        _lease.disown(attempt, self._kept(attempt))
         self._driver().run(self._abandon(attempt))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast import _face, _redlock, locks
+from holdfast import _face, _redlock, locks, reentrant
 from holdfast._drive.process import current
 from holdfast._drive.several import Driver
 from holdfast._redlock import BaseQuorumLease, BaseRedlock
@@ -36,6 +36,12 @@ class Redlock(BaseRedlock[Lease], locks.Lock):
 
     def _new_driver(self) -> Driver:
         return Driver(current(), self._endpoint)
+
+
+class RLock(reentrant.RLock, Redlock):
+    """What `reentrant.RLock` is on several servers."""
+
+    _several = True
 
 
 def declare_new(

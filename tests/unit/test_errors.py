@@ -21,6 +21,7 @@ from holdfast.errors import (
     LockTimeout,
     NotHeld,
     QuorumError,
+    ReleasedTooOften,
     ServerError,
     TransactionConflict,
 )
@@ -39,6 +40,7 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     },
     LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
     NotHeld: {"name": "x", "key": "hf:{x}"},
+    ReleasedTooOften: {"name": "x", "key": "hf:{x}"},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
     TransactionConflict: {"keys": ("a", "b"), "tries": 16, "waited": 1.5},
     CommandFailed: {"keys": ("a",), "results": [True, None], "failed": {1: "INCRBY 'a': not an integer"}},
@@ -54,6 +56,7 @@ BESIDES: dict[type[HoldfastError], type[Exception]] = {
     LockTimeout: TimeoutError,
     InProgress: TimeoutError,
     NotHeld: RuntimeError,
+    ReleasedTooOften: ValueError,
     ConfigError: ValueError,
 }
 

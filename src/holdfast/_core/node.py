@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from holdfast._core.attempt import milliseconds
 from holdfast._core.gate import Gate
 from holdfast._core.hearing import Hopeful
-from holdfast._core.mutex import RELEASE
+from holdfast._core.mutex import scripts
 from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
 from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, WireError
 from holdfast._core.surroundings import Keeper, Lines, Place
@@ -127,7 +127,8 @@ class Node:
         if gate is not None and gate.bequeath(attempt, waiter):
             return
         self.waiting.delist(waiter)
-        leave = Run(RELEASE, attempt.spec.granting, (attempt.token, "bury", *attempt.spec.guarded), attempt.spec.timeout)
+        spec = attempt.spec
+        leave = Run(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)
         self.keeper.call(lambda: self.commands.call(leave, lambda _answer, _sent: None))
         attempt.pending = False
         if gate is not None:
@@ -232,7 +233,7 @@ class Node:
             if self._place.strays(key):
                 with self.mutex:
                     self._ask(key)  # somebody outside may want it: he cannot say so
-        for batch in self._place.together(due, lambda renew: renew.tenure.spec.keys[0]):
+        for batch in self._place.together(due, lambda renew: renew.tenure.spec):
             if not self.keeper.safely(self._renew, batch):
                 with self.mutex:
                     for renew in batch:
@@ -268,7 +269,7 @@ class Node:
             with self.mutex:
                 self.waiting.close(Astray("its slot was moved", self.address), strays)
             due = [waiter for waiter in due if waiter not in strays]
-        for batch in self._place.together(due, lambda waiter: waiter.attempt.spec.keys[0]):
+        for batch in self._place.together(due, lambda waiter: waiter.attempt.spec):
             if not self.keeper.safely(self._refresh, batch, timeout):
                 with self.mutex:
                     self.waiting.on_failed(batch, NotSent("the keeper stumbled", self.address), now)

@@ -89,6 +89,7 @@ async def campaign(candidate: Attempt, at_once: bool, started: float, crowded: W
         if voters >= panel.majority:
             if over:
                 return ballot.busy()
+            candidate.waits()
             splits = 0 if ballot.holder()[1] >= panel.majority else splits + 1
             contact, pause = now, _until_it_is_free(candidate, ballot, splits)
         else:

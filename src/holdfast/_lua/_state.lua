@@ -35,12 +35,12 @@ local function read_state(state, token)
 end
 
 -- Keeps state and queue alive for KEEP, or twice the lease, from now. Sets the expiry for twice as long and writes that
--- down, so that most runs need not set it again.
-local function keep_alive(state, queue, kept, ttl, now)
+-- down, so that most runs need not set it again. `version`: of the format, where it is not a lock's.
+local function keep_alive(state, queue, kept, ttl, now, version)
   local ms = math.max(KEEP, 2 * ttl)
   local now_ms = math.floor(now / 1000)
   if (tonumber(kept) or 0) < now_ms + ms then
-    redis.call('HSET', state, 'v', '1', 'keep', now_ms + 2 * ms)
+    redis.call('HSET', state, 'v', version or '1', 'keep', now_ms + 2 * ms)
     redis.call('PEXPIRE', state, 2 * ms)
     if redis.call('TYPE', queue).ok == 'zset' then redis.call('PEXPIRE', queue, 2 * ms) end  -- or it is not ours
   end

@@ -1,0 +1,120 @@
+"""A lock for asyncio that its owner may take again, as `holdfast.reentrant` has it for threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Never, Self
+
+from holdfast import _face
+from holdfast._aio_lease import Lease
+from holdfast._reentrant import Reentrant, holdings
+from holdfast.aio import Lock
+
+__all__ = ["RLock"]
+
+
+class RLock(Reentrant[Lease], Lock):
+    """A `Lock` that who has it may take again, and gives back as often: for functions that call each other.
+
+    Taking it again costs no trip and gives the same lease, with the same fence; only the last release gives it back. It belongs
+    to the asyncio task that took it, or to the thread where no task runs, and nobody else can release it. It goes by the name:
+    all RLock objects of one name and server are one lock for who has it. After a loss, taking it again raises LeaseLost.
+
+    Args:
+        client: as for `Lock`; or a list or dictionary of several servers, as for `Redlock`.
+        max_ttl, answer_within: as for `Redlock`, and for several servers only; the others are as for `Lock`. ``linger``,
+            ``replicas`` and ``guard`` are for one server only.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent.
+    """
+
+    def __new__(cls, client: object, *_args: Any, **_options: Any) -> Self:
+        if cls is RLock and isinstance(client, list | tuple | Mapping):
+            from holdfast._aio_redlock import RLock as Several
+
+            return object.__new__(Several)  # type: ignore[return-value]
+        return object.__new__(cls)
+
+    def __init__(
+        self,
+        client: object,
+        name: str | bytes,
+        *,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[Lease], object] | None = None,
+        max_hold: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        key: str | bytes | None = None,
+        linger: float = 0.0,
+        max_passes: int = 32,
+        max_pass_time: float = 0.01,
+        replicas: int = 0,
+        guard: bool | float = False,
+        max_ttl: float | None = None,
+        answer_within: float | None = None,
+        **mistaken: Never,
+    ) -> None:
+        _face.refuse_mistaken(mistaken, type(self).__name__)
+        options = {
+            "ttl": ttl, "wait": wait, "renew": renew, "on_lost": on_lost, "max_hold": max_hold, "label": label, "key": key,
+            "prefix": prefix, "linger": linger, "max_passes": max_passes, "max_pass_time": max_pass_time, "guard": guard,
+            "replicas": replicas, "max_ttl": max_ttl, "answer_within": answer_within,
+        }  # fmt: skip
+        super().__init__(client, name, **self._fitting(options))
+
+    async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take the lock; False if it stayed busy. At once for who has it. As threading.RLock's, except that without arguments
+        it waits as long as this object's ``wait`` says. Raises LeaseLost if it was held and lost, ServerError."""
+        mine = holdings().mine(self._mark)
+        if mine is None:
+            return await super().acquire(blocking, timeout)
+        _face.acquire_wait(self._wait, blocking, timeout)
+        return mine.again() is not None
+
+    async def release(self) -> None:
+        """Give the lock back, if it was taken no more than once; only who has it may. Raises NotHeld (a RuntimeError) if this
+        thread or task does not have it, LeaseLost, ServerError."""
+        mine = holdings()
+        holding = self._leaving(mine)
+        if holding is not None:
+            try:
+                await holding.lease.release()
+            except BaseException:
+                mine.tidy(self._mark)
+                raise
+            del mine[self._mark]
+
+    async def __aenter__(self) -> Lease:
+        """Take the lock within ``wait``, at once for who has it. Raises LockTimeout, LeaseLost if it was held and lost,
+        ServerError."""
+        mine = holdings().mine(self._mark)
+        if mine is None:
+            return await super().__aenter__()
+        lease: Lease = mine.again()
+        if lease._body is None:  # noqa: SLF001
+            lease._body, mine.guarded = asyncio.current_task(), mine.count  # noqa: SLF001
+        return lease
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give back what this ``async with`` has taken. LeaseLost is raised if the body succeeded or was cancelled because of
+        it, else noted on its exception; a server that cannot be reached is a warning."""
+        holding = self._inside()
+        lease = holding.lease
+        if holding.count == holding.guarded:
+            lease._body, holding.guarded = None, 0  # noqa: SLF001
+        error = lease._end_of_body(error)  # noqa: SLF001
+        try:
+            if holding.count > 1:
+                self._step_out(error)
+            else:
+                await self._leave(lease, error)
+        finally:
+            holdings().tidy(self._mark)

@@ -1,0 +1,195 @@
+"""What the RLock of both faces shares: who owns it, and how often. Kept in the process: no server is asked for it.
+
+An owner is a thread, or an asyncio task where one runs. What it holds is kept with it, so that it is dropped with it: a lock of
+a thread that has died is renewed no more, as one of a lock object that is collected.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from collections.abc import MutableMapping
+from typing import Any, Generic, TypeVar
+
+from holdfast._face import BaseLock
+from holdfast._lease import BaseLease, Entered
+from holdfast.errors import ConfigError, LeaseLost, NotHeld
+
+L = TypeVar("L", bound=BaseLease)
+
+Mark = tuple[object, ...]
+"""Of all lock objects of a face that mean the same lock."""
+
+ONE_SERVER = {"linger": 0.0, "replicas": 0, "guard": False}
+SEVERAL = {"max_ttl": None, "answer_within": None}
+"""Options for one server only, and for several only; with what they are when they are not given."""
+
+
+class Holding(Generic[L]):
+    """A lock that somebody has, and how often he has taken it."""
+
+    __slots__ = ("count", "guarded", "lease")
+
+    def __init__(self, lease: L, count: int = 1) -> None:
+        self.lease = lease
+        self.count = count
+        self.guarded = 1
+        """At which count the body was entered that is cancelled if the lease is lost."""
+
+    def again(self) -> L:
+        """Once more. Survives an interrupt at each line."""
+        before = self.count
+        try:
+            self.count = before + 1
+            return self.lease
+        except BaseException:
+            self.count = before
+            raise
+
+    @property
+    def over(self) -> bool:
+        """The lease was given back by hand, or is that of the process which forked this one."""
+        return self.lease._is_over()  # noqa: SLF001
+
+
+class Holdings(dict[Mark, Holding[Any]]):
+    """What one owner has."""
+
+    __slots__ = ("__weakref__",)
+
+    def mine(self, mark: Mark) -> Holding[Any] | None:
+        """To be taken again; None: it has to be taken. Raises LeaseLost if it was lost: it is not taken anew behind the back
+        of who believes to have it."""
+        holding = self.get(mark)
+        if holding is None or holding.over:
+            return None
+        holding.lease.check()
+        return holding
+
+    def leave(self, mark: Mark) -> Holding[Any] | None:
+        """Once less. The holding, if this is the last time: then its lease is to be given back. Raises KeyError if there is
+        none, LeaseLost if it was lost before, NotHeld if it was given back by hand."""
+        holding = self[mark]
+        if holding.count == 1:
+            return holding
+        holding.count -= 1
+        holding.lease.check()
+        return None
+
+    def tidy(self, mark: Mark) -> None:
+        """Forget a lease that was given back, but for those ends of ``with`` that are still to come."""
+        holding = self.get(mark)
+        if holding is not None and holding.count == 1 and holding.over:
+            del self[mark]
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.holdings = Holdings()
+
+
+_thread = _Thread()
+_tasks: MutableMapping[Any, Holdings] = weakref.WeakKeyDictionary()
+
+
+def holdings() -> Holdings:
+    """Those of the task that runs in this thread, or of the thread."""
+    asyncio = sys.modules.get("asyncio")  # it is not imported for this
+    if asyncio is not None:
+        loop = asyncio._get_running_loop()  # noqa: SLF001 - documented, and cheaper than an exception
+        task = None if loop is None else asyncio.current_task(loop)
+        if task is not None:
+            found = _tasks.get(task)
+            if found is None:
+                found = _tasks[task] = Holdings()
+            return found
+    return _thread.holdings
+
+
+class Unlisted(Entered[L]):
+    """An RLock knows by itself whose ``with`` it is in, and does not keep leases alive whose thread has died."""
+
+    __slots__ = ()
+
+    def push(self, owner: int, lease: L) -> None:
+        pass
+
+
+class Reentrant(BaseLock, Generic[L]):
+    """What makes a lock an RLock, in both faces."""
+
+    _several = False
+    _current: Any = property(lambda self: self.lease, lambda self, lease: self._took(lease))
+    """What is taken belongs to who takes it, and not to this object."""
+
+    def _start(self) -> None:
+        super()._start()
+        self._entered: Any = Unlisted[L]()
+        self._mark: Mark = (self._face, self._cluster or self._endpoint, self._spec.keys[0])
+
+    def _fitting(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Of the options those that there are for one server, or for several. Raises ConfigError."""
+        for name, default in (ONE_SERVER if self._several else SEVERAL).items():
+            if options.pop(name) != default:
+                only = "one server" if self._several else "several servers"
+                raise ConfigError(f"{name} is for an RLock on {only}", parameter=name)
+        return {name: value for name, value in options.items() if not (name in SEVERAL and value is None)}
+
+    @property
+    def lease(self) -> L | None:
+        """The lease that this thread or task has, until it is given back."""
+        holding = holdings().get(self._mark)
+        return None if holding is None or holding.over else holding.lease
+
+    def _took(self, lease: L | None) -> None:
+        if lease is not None:
+            holdings()[self._mark] = Holding(lease)
+
+    def _held(self) -> Holding[L]:
+        """What this thread or task has. Raises NotHeld."""
+        holding = holdings().get(self._mark)
+        if holding is None or holding.over:
+            raise self._not_held()
+        return holding
+
+    def _leaving(self, mine: Holdings) -> Holding[L] | None:
+        """As `Holdings.leave`, but raises NotHeld."""
+        try:
+            return mine.leave(self._mark)
+        except KeyError:
+            raise self._not_held() from None
+
+    def _inside(self) -> Holding[L]:
+        """The same at the end of a ``with``, where the lease may have been given back in the body."""
+        holding = holdings().get(self._mark)
+        if holding is None:
+            raise self._not_held()
+        return holding
+
+    def _not_held(self) -> NotHeld:
+        return NotHeld(
+            f"cannot release un-acquired lock {self.name!r}: this thread or task does not hold it",
+            name=self.name,
+            key=self.key,
+        )
+
+    def _step_out(self, error: BaseException | None) -> None:
+        """The end of a ``with`` that is not the outermost: nothing is given back."""
+        try:
+            holdings().leave(self._mark)
+        except NotHeld:
+            pass  # given back inside the body
+        except LeaseLost as lost:
+            if error is None:
+                raise
+            error.add_note(str(lost))
+
+    def _is_owned(self) -> bool:
+        """As threading.RLock's, for threading.Condition."""
+        return self.lease is not None
+
+    def _recursion_count(self) -> int:
+        """As threading.RLock's: how often this thread or task has taken it."""
+        holding = holdings().get(self._mark)
+        return 0 if holding is None or holding.over else holding.count
