@@ -37,8 +37,11 @@ PAGE = TESTS.parent / "docs" / "design" / "mutations.md"
 SEEDS = 10_000
 """Histories of the swarm in which a defect has to be caught."""
 
-SWARM = {"lock": "swarm", "quorum": "quorum", "flight": "flight", "schedule": "schedule"}
+SWARM = {"lock": "swarm", "quorum": "quorum", "flight": "flight", "schedule": "schedule", "election": "election"}
 """What the record calls each of the swarms."""
+
+FEWER = {"election": 300}
+"""Where histories take longer: the rest is for the scenarios to find."""
 
 SCHEDULES = 5000
 """Schedules of each scenario that are searched where the swarm has found nothing."""
@@ -123,11 +126,16 @@ def search(copy: Copy, mutation: Mutation) -> Caught | None:
     """Histories with this defect, until a rule is violated."""
     with copy.mutated(mutation):
         simulate = copy.part("campaign").SWARMS[mutation.of]
-        for seed in range(SEEDS):
+        seeds = FEWER.get(mutation.of, SEEDS)
+        for seed in range(seeds):
             for violation in simulate(seed).violations:
                 return Caught(mutation.name, violation.rule, SWARM[mutation.of], seed, [], seed + 1, str(violation))
-        searched = SEEDS
-        scenarios = {"lock": ("scenarios", "QUICK"), "quorum": ("elections", "ELECTIONS")}.get(mutation.of)
+        searched = seeds
+        scenarios = {
+            "lock": ("scenarios", "QUICK"),
+            "quorum": ("elections", "ELECTIONS"),
+            "election": ("contests", "CONTESTS"),
+        }.get(mutation.of)
         for scenario in getattr(copy.part(scenarios[0]), scenarios[1]).values() if scenarios else ():
             report = scenario.explore(most=SCHEDULES)
             searched += report.schedules
