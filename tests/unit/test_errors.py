@@ -19,6 +19,7 @@ from holdfast.errors import (
     InProgress,
     LeaseLost,
     LockTimeout,
+    NoCandidate,
     NotHeld,
     QuorumError,
     ReleasedTooOften,
@@ -41,6 +42,7 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
     NotHeld: {"name": "x", "key": "hf:{x}"},
     ReleasedTooOften: {"name": "x", "key": "hf:{x}"},
+    NoCandidate: {"name": "x", "key": "hf:{x}", "candidate": "a", "candidates": ("b", "c")},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
     TransactionConflict: {"keys": ("a", "b"), "tries": 16, "waited": 1.5},
     CommandFailed: {"keys": ("a",), "results": [True, None], "failed": {1: "INCRBY 'a': not an integer"}},
@@ -57,6 +59,7 @@ BESIDES: dict[type[HoldfastError], type[Exception]] = {
     InProgress: TimeoutError,
     NotHeld: RuntimeError,
     ReleasedTooOften: ValueError,
+    NoCandidate: LookupError,
     ConfigError: ValueError,
 }
 
