@@ -20,6 +20,9 @@ KEEP = 86400.0
 
 PLACE = 30.0
 
+ANSWER_WITHIN = 1.0
+"""Seconds: what gets no answer by then is asked again, which does no harm."""
+
 MOST = 10_000
 """Parties of a barrier: all of them are told in one run of a script."""
 
@@ -92,7 +95,7 @@ class BaseLatch(Named):
         super().__init__(name, prefix, (b"waiters", b"done"))
         keep_ms = milliseconds(_face.seconds(keep, "keep", 1.0))
         state, waiters, done = self._keys
-        self._latch = Latch((state, waiters, done), kind, at_least_one(count, "count"), keep_ms, timeout)
+        self._latch = Latch((state, waiters, done), kind, at_least_one(count, "count"), keep_ms, min(timeout, ANSWER_WITHIN))
 
 
 class BaseBarrier(Named):
@@ -108,7 +111,7 @@ class BaseBarrier(Named):
         ttl = _face.seconds(ttl, "ttl", _face.MIN_TTL)
         action = self._keys[-1]
         keys = (action, action + b":state", action + b":queue")
-        spec = Spec(self._name, keys, ttl, renew=True, max_hold=None, timeout=min(timeout, answer_within(ttl)))
+        spec = Spec(self._name, keys, ttl, renew=True, max_hold=None, timeout=min(timeout, ANSWER_WITHIN, answer_within(ttl)))
         self._meeting = Meeting(self._keys[:-1], spec, number, milliseconds(_face.seconds(keep, "keep", 1.0)))
 
     @property
