@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 import holdfast
-from holdfast import _aio_cache, aio, cache, locks, redlock, transactions
+from holdfast import _aio_cache, aio, barrier, cache, events, locks, redlock, transactions
 from holdfast._core import mutex, names, waiting
 from holdfast._lua import source
 
@@ -194,9 +194,13 @@ def test_each_file_says_first_what_it_holds(path: Path) -> None:
 
 PUBLIC = {
     "holdfast": """
+        Barrier
+        BrokenBarrier
         Cache
         CommandFailed
         ConfigError
+        CountDownLatch
+        Event
         FairLock
         HoldfastError
         HoldfastWarning
@@ -222,7 +226,10 @@ PUBLIC = {
         transactional
     """,
     "holdfast.aio": """
+        Barrier
         Cache
+        CountDownLatch
+        Event
         FairLock
         Lease
         Lock
@@ -235,6 +242,8 @@ PUBLIC = {
         transaction
         transactional
     """,
+    "holdfast.barrier": "Barrier BrokenBarrier",
+    "holdfast.events": "CountDownLatch Event",
     "holdfast.cache": "Cache Memoized Statistics",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.schedule": "Cancelled Command Cron Every Job JobFailed JobStatus Record Run Schedule Timetable current",
@@ -247,8 +256,8 @@ PUBLIC = {
     "holdfast.testing.recording": "AsyncHolding Holding Recorder Register process",
     "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
     "holdfast.errors": """
-        CommandFailed ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld QuorumError
-        ServerError TransactionConflict
+        CommandFailed ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld
+        QuorumError ServerError TransactionConflict
     """,
 }
 LOCK = "acquire key lease locked name release"
@@ -344,6 +353,7 @@ STATED_DIFFERENCES = {
     ),
     "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
     "Schedule": (" Coroutines run in the event loop, functions in threads.",),
+    "Barrier": (" It may be a coroutine function.",),
     "Lock.__exit__": (" or was cancelled because of it",),
     "Transaction.run": ("a coroutine function, ",),
 }
@@ -372,7 +382,10 @@ def described(cls: type) -> dict[str, str]:
 
 
 SYNC = {
+    "Barrier": barrier.Barrier,
     "Cache": cache.Cache,
+    "CountDownLatch": events.CountDownLatch,
+    "Event": events.Event,
     "Lock": locks.Lock,
     "FairLock": locks.FairLock,
     "Lease": locks.Lease,

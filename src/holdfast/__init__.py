@@ -9,17 +9,16 @@ algorithms are in `_core`, each written once as an ``async def`` that does no in
 carries out what they ask: on the calling thread (`sync`), in the calling task (`aio`), and in the one thread per process that
 renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run on
 the server are in `_lua`. `decorator` and `guard` stand beside the faces, and so do `cache` and `_sync_once`, by single flight,
-`schedule`, `events`, `barrier`, and `transactions`, which needs no lock; `legacy` is the timestamp lock, for those who come from
-there. `errors` holds what they raise, `_guardian` ends commands with their owner. `_servers` starts servers: private ones for tests and the
-demo, and this machine's own for ``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures. `testing` is for
-tests, yours and ours: the simulator, the judge, a server in memory.
+`schedule`, `events`, `barrier`, and `transactions`, which needs no lock; `legacy` is the timestamp lock, for those who come
+from there. `errors` holds what they raise, `_guardian` ends commands with their owner. `_servers` starts servers: private ones
+for tests and the demo, and this machine's own for ``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures.
+`testing` is for tests, yours and ours: the simulator, the judge, a server in memory.
 """
 
 from typing import TYPE_CHECKING
 
 from holdfast._later import later
 from holdfast.errors import (
-    BrokenBarrier,
     CommandFailed,
     ConfigError,
     HoldfastError,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast._drive.process import close
     from holdfast._sync_once import once
     from holdfast._transactional import transactional
-    from holdfast.barrier import Barrier
+    from holdfast.barrier import Barrier, BrokenBarrier
     from holdfast.cache import Cache
     from holdfast.decorator import locked
     from holdfast.events import CountDownLatch, Event
@@ -84,6 +83,7 @@ __all__ = [
 
 _LATER = {
     "Barrier": "holdfast.barrier",
+    "BrokenBarrier": "holdfast.barrier",
     "Cache": "holdfast.cache",
     "CountDownLatch": "holdfast.events",
     "Event": "holdfast.events",

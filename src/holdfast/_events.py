@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Never
@@ -13,7 +14,7 @@ from holdfast._core.barrier import Broken, Meeting
 from holdfast._core.latch import Disagreement, Forgotten, Latch
 from holdfast._core.names import encoded, start
 from holdfast._drive.process import describe
-from holdfast.errors import BrokenBarrier, ConfigError, ServerError
+from holdfast.errors import ConfigError, HoldfastError, ServerError
 
 KEEP = 86400.0
 """Seconds, a day: none of these is meant to be left alone for so long and then to be relied on."""
@@ -33,6 +34,17 @@ BROKEN_BY = {
     "action": "the action failed in {who}",
     "lost": "the server has lost who was waiting",
 }
+
+
+class BrokenBarrier(HoldfastError, threading.BrokenBarrierError):
+    """A barrier is broken, or was while this one waited at it. The others are told so, too."""
+
+    name: str
+    key: str
+    reason: str
+    """What broke it: "died", "timeout", "abort", "action", "reset", or "lost": the server has lost who waited."""
+    by: str | None
+    """Who broke it, as ``host:pid (label)``; None when unknown."""
 
 
 class Named:

@@ -1,11 +1,9 @@
-"""Events, latches and barriers of either face, for tests that are the same for both: each call is made by a thread of its own."""
+"""Events, latches and barriers of either face, for tests that are the same for both."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -44,12 +42,3 @@ class Either:
         """Called by so many threads; what they get, an error too."""
         futures = [self.later(method, *args) for _ in range(count)]
         return [future.exception(20) or future.result() for future in futures]
-
-
-def many(count: int, what: Callable[[], object]) -> None:
-    """Do it in so many threads, to the end."""
-    threads = [threading.Thread(target=what) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()

@@ -127,7 +127,11 @@ def search(copy: Copy, mutation: Mutation) -> Caught | None:
             for violation in simulate(seed).violations:
                 return Caught(mutation.name, violation.rule, SWARM[mutation.of], seed, [], seed + 1, str(violation))
         searched = SEEDS
-        scenarios = {"lock": ("scenarios", "QUICK"), "quorum": ("elections", "ELECTIONS"), "meetings": ("gatherings", "GATHERINGS")}.get(mutation.of)
+        scenarios = {
+            "lock": ("scenarios", "QUICK"),
+            "quorum": ("elections", "ELECTIONS"),
+            "meetings": ("gatherings", "GATHERINGS"),
+        }.get(mutation.of)
         for scenario in getattr(copy.part(scenarios[0]), scenarios[1]).values() if scenarios else ():
             report = scenario.explore(most=SCHEDULES)
             searched += report.schedules

@@ -159,7 +159,9 @@ GATHERINGS: dict[str, Gathering] = {
         Gathering("latch", "two count, one waits", "latch", (count(), count(), wait()), ("lost-reply", "duplicate", "deaf")),
         Gathering("event", "one sets and clears, two wait for a while", "event", (count(clears=True), wait(5.0), wait(5.0))),
         *(
-            Gathering(f"event-{f}", f"one sets and clears, one waits for a while; {f}", "event", (count(clears=True), wait(5.0)), (f,))
+            Gathering(
+                f"event-{f}", f"one sets and clears, one waits for a while; {f}", "event", (count(clears=True), wait(5.0)), (f,)
+            )
             for f in FAULTS
         ),
     )
