@@ -1,7 +1,7 @@
 """Deliberate defects in our scripts and operations, each one that a tired programmer could write. `mutate` puts them in, one
 at a time, and the simulator has to catch each. Those in the scripts are in `script_defects`, those of the gate of a process in
-`gate_defects`, those of a lock over several servers in `quorum_defects`, those of schedules in `schedule_defects`, the
-others here.
+`gate_defects`, those of a lock over several servers in `quorum_defects`, those of schedules in `schedule_defects`, those of an
+RLock in `reentrant_defects`, the others here.
 
 A text that is replaced stands exactly once in its file; when it changes, the defect has to be written anew.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from sim.flight_defects import FLIGHT
 from sim.gate_defects import GATES
 from sim.quorum_defects import QUORUM
+from sim.reentrant_defects import REENTRANT
 from sim.schedule_defects import SCHEDULES
 from sim.script_defects import SCRIPTS, Mutation, _lua
 
@@ -241,4 +242,4 @@ MORE = (
     ),
 )
 
-MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING + MORE + GATES + QUORUM + FLIGHT + SCHEDULES
+MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING + MORE + GATES + QUORUM + FLIGHT + SCHEDULES + REENTRANT

@@ -62,10 +62,11 @@ RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violatio
     "R14": ("who gave up gets nothing", rules.r14_given_up),
     "R15": ("a release tells the truth", rules.r15_released),
     "R16": ("what is kept is used, or given back", deadlines.r16_kept_for_somebody),
+    "R17": ("who has it may take it again", rules.r17_taken_again),
 }
 """By number. R10 is `capacity`; R11, that enough has happened, is `Coverage.missing`."""
 
-OF_SEVERAL: Final = frozenset(("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12", "R14"))
+OF_SEVERAL: Final = frozenset(("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12", "R14", "R17"))
 """Those that can be judged where no single server knows who has the lock."""
 
 EXPECTED: Final = {"taken": 2, "contended": 1}
