@@ -265,7 +265,7 @@ class BaseLock:
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             f"a lock cannot be pickled: another process makes its own, with the same name ({self.name!r}); to hand over one "
-            "that is held, let the receiver wait for it"
+            "that is held, pass on what its ticket() gives"
         )
 
     def _busy(self, busy: Busy, holder: bytes | None, waited: float) -> LockTimeout:

@@ -62,6 +62,8 @@ class BaseLease:
         """Given back to others of this process."""
         self._told_loss = False
         """Its owner knows that it is lost."""
+        self._handed_over = False
+        """A ticket was made of it."""
         self._tenure = tenure = grant.tenure or grant.whole or Tenure(grant)
         self._parts = self._looked_after()
         self._taken: float | None = grant.taken
@@ -101,11 +103,15 @@ class BaseLease:
     def __repr__(self) -> str:
         tenure = self._tenure
         over = self._passed or tenure.over
-        state = f"lost: {tenure.lost}" if self._expired() else "given back" if over else f"{self.remaining():.1f} s left"
+        ended = "handed over" if self._handed_over else "given back"
+        state = f"lost: {tenure.lost}" if self._expired() else ended if over else f"{self.remaining():.1f} s left"
         return f"<holdfast lease of {self.name!r}, fence {self.fence}, {state}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a lease cannot be pickled: it belongs to the process that took the lock {self.name!r}")
+        raise TypeError(
+            f"a lease cannot be pickled: it belongs to the process that took the lock {self.name!r}; to hand it over, pass on "
+            "what its ticket() gives"
+        )
 
     def remaining(self) -> float:
         """Seconds for which the lease may still be relied on; 0.0 when it is lost or given back. Asks no server."""
@@ -120,6 +126,9 @@ class BaseLease:
 
     def notice_loss(self) -> None:
         raise NotImplementedError
+
+    def _may_hand_over(self) -> None:
+        """Raise where no ticket can be made of it."""
 
     def _is_over(self) -> bool:
         """Given back; or held by the process that forked this one."""
@@ -260,7 +269,8 @@ class BaseLease:
         return not told
 
     def _not_held(self) -> NotHeld:
-        why = "belongs to the process that forked this one" if not self._process.here else "was given back already"
+        why = "was handed over by a ticket" if self._handed_over else "was given back already"
+        why = why if self._process.here else "belongs to the process that forked this one"
         return NotHeld(f"lease of {self.name!r} (fence {self.fence}) {why}", name=self.name, key=self.key)
 
     def _lease_lost(self) -> LeaseLost:

@@ -207,6 +207,13 @@ class BaseQuorumLease(_lease.BaseLease):
     def _looked_after(self) -> tuple[tuple[Endpoint, Tenure], ...]:
         return tuple((self._endpoint[number], vote) for number, vote in self._tenure.votes.items())
 
+    def _may_hand_over(self) -> None:
+        raise ConfigError(
+            f"a lock over several servers ({self.name!r}) gives no tickets: of two who redeem one at the same time each could "
+            "get some of the servers, and neither the lock; give it back, and let the other one take it",
+            parameter="ticket",
+        )
+
     async def _renew(self, ttl: float | None) -> None:
         self.check()
         mandate, candidate = self._tenure, self._attempt

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from holdfast import _face, _lease
 from holdfast._aio_lease import Lease
@@ -24,38 +24,61 @@ from holdfast.decorator import locked
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._aio_barrier import Barrier
     from holdfast._aio_cache import Cache
+    from holdfast._aio_events import CountDownLatch, Event
+    from holdfast._aio_leader import Leader
     from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
     from holdfast._aio_reentrant import RLock
+    from holdfast._aio_rwlock import RWLock
+    from holdfast._aio_semaphore import BoundedSemaphore, Semaphore
+    from holdfast._aio_tickets import redeem
     from holdfast._aio_transactions import Transaction, transaction
+    from holdfast._tickets import Ticket
     from holdfast._transactional import transactional
     from holdfast._wire.cluster import Cluster
     from holdfast.schedule.tasks import Schedule
 
 __all__ = [
+    "Barrier",
+    "BoundedSemaphore",
     "Cache",
+    "CountDownLatch",
+    "Event",
     "FairLock",
+    "Leader",
     "Lease",
     "Lock",
     "RLock",
+    "RWLock",
     "Redlock",
     "Schedule",
+    "Semaphore",
     "Transaction",
     "close",
     "locked",
     "once",
+    "redeem",
     "transaction",
     "transactional",
 ]
 
 _LATER = {
+    "BoundedSemaphore": "holdfast._aio_semaphore",
     "Cache": "holdfast._aio_cache",
+    "RWLock": "holdfast._aio_rwlock",
     "RLock": "holdfast._aio_reentrant",
+    "Leader": "holdfast._aio_leader",
+    "Barrier": "holdfast._aio_barrier",
+    "CountDownLatch": "holdfast._aio_events",
+    "Event": "holdfast._aio_events",
     "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
+    "Semaphore": "holdfast._aio_semaphore",
     "Transaction": "holdfast._aio_transactions",
     "once": "holdfast._aio_once",
+    "redeem": "holdfast._aio_tickets",
     "transaction": "holdfast._aio_transactions",
     "transactional": "holdfast._transactional",
 }
@@ -63,6 +86,9 @@ _LATER = {
 
 if not TYPE_CHECKING:
     __getattr__ = later(globals(), _LATER)
+
+
+T = TypeVar("T")
 
 
 class Lock(_face.BaseLock):
@@ -158,6 +184,9 @@ class Lock(_face.BaseLock):
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
         wait = self._wait if blocking and timeout == -1 else _face.acquire_wait(self._wait, blocking, timeout)
+        return await self._acquire(wait)
+
+    async def _acquire(self, wait: float | None) -> bool:
         if self._cluster is not None:
             await self._locate(self._cluster)
         driver = self._driver()
@@ -181,11 +210,21 @@ class Lock(_face.BaseLock):
             raise self._not_held()
         await lease.release()
 
+    async def ticket(self, expires: float = 60.0) -> Ticket:
+        """Hand the lock over to another process, see `Lease.ticket`. Raises NotHeld if this object does not hold it."""
+        lease = self.lease
+        if lease is None:
+            raise self._not_held()
+        return await lease.ticket(expires)
+
     async def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
+        return await self._ask(self._is_locked)
+
+    async def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._cluster is not None:
             await self._locate(self._cluster)
-        return await self._driver().run(self._is_locked())
+        return await self._driver().run(operation())
 
     async def __aenter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
@@ -278,14 +317,22 @@ class Lock(_face.BaseLock):
         if isinstance(result, Busy):
             self._tally.stayed_busy(attempt)
             return result
-        self._current = lease = self._lease_type(self, driver, result)
+        lease = self._lease_type(self, driver, result)
+        self._keep(lease)
         if result.queued or attempt.waited:
             self._tally.waited(result)
         return lease
 
+    def _keep(self, lease: Lease) -> None:
+        self._current = lease
+
+    def _kept(self, _attempt: Attempt) -> Lease | None:
+        """The lease that came of an attempt, if any did: it is the last."""
+        return self._current
+
     async def _undo(self, attempt: Attempt) -> None:
         self._tally.gave_up(attempt)
-        _lease.disown(attempt, self._current)
+        _lease.disown(attempt, self._kept(attempt))
         await self._driver().run(self._abandon(attempt))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
@@ -22,9 +22,12 @@ from holdfast._sync_lease import Lease
 from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._tickets import Ticket
     from holdfast._wire.cluster import Cluster
 
 __all__ = ["FairLock", "Lease", "Lock"]
+
+T = TypeVar("T")
 
 
 class Lock(_face.BaseLock):
@@ -115,6 +118,9 @@ class Lock(_face.BaseLock):
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
         wait = self._wait if blocking and timeout == -1 else _face.acquire_wait(self._wait, blocking, timeout)
+        return self._acquire(wait)
+
+    def _acquire(self, wait: float | None) -> bool:
         if self._cluster is not None:
             self._locate(self._cluster)
         driver = self._driver()
@@ -136,11 +142,21 @@ class Lock(_face.BaseLock):
             raise self._not_held()
         lease.release()
 
+    def ticket(self, expires: float = 60.0) -> Ticket:
+        """Hand the lock over to another process, see `Lease.ticket`. Raises NotHeld if this object does not hold it."""
+        lease = self.lease
+        if lease is None:
+            raise self._not_held()
+        return lease.ticket(expires)
+
     def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
+        return self._ask(self._is_locked)
+
+    def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._cluster is not None:
             self._locate(self._cluster)
-        return self._driver().run(self._is_locked())
+        return self._driver().run(operation())
 
     def __enter__(self) -> Lease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
@@ -228,14 +244,22 @@ class Lock(_face.BaseLock):
         if isinstance(result, Busy):
             self._tally.stayed_busy(attempt)
             return result
-        self._current = lease = self._lease_type(self, driver, result)
+        lease = self._lease_type(self, driver, result)
+        self._keep(lease)
         if result.queued or attempt.waited:
             self._tally.waited(result)
         return lease
 
+    def _keep(self, lease: Lease) -> None:
+        self._current = lease
+
+    def _kept(self, _attempt: Attempt) -> Lease | None:
+        """The lease that came of an attempt, if any did: it is the last."""
+        return self._current
+
     def _undo(self, attempt: Attempt) -> None:
         self._tally.gave_up(attempt)
-        _lease.disown(attempt, self._current)
+        _lease.disown(attempt, self._kept(attempt))
         self._driver().run(self._abandon(attempt))
 
 

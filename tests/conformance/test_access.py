@@ -117,6 +117,7 @@ GUARDED_CASES = [
     *(case for case in LOCK_CASES if case.script != "guard"),
     Case("declare", GUARDED[3:], (30_000, "", 0), Box.clear_keys),
     Case("acquire", GUARDED, (B, 30_000, 1, 0, 30_000), Box.clear_keys),
+    Case("rotate", GUARDED, (A, B, 30_000, 0, 30_000), lambda box: box.acquire(A)),
     Case("refresh", GUARDED, (Box.channel("b"), B, 30_000, 30_000), lambda box: box.acquire(B)),
     Case("release", GUARDED, (A, "leave", 30_000), lambda box: (box.acquire(A), box.acquire(B, join=True))),
 ]

@@ -6,8 +6,9 @@ no hand-over can be missed; then nothing is sent but the refresh that `_core.wai
 
 from __future__ import annotations
 
-from holdfast._core.attempt import Attempt, Grant, Spec, margin
-from holdfast._core.mutex import ACQUIRE, BLOCK, GRACE, Busy, Dead, Held, Reply, give_up
+from holdfast._core.attempt import Attempt, Grant, margin
+from holdfast._core.insist import insist
+from holdfast._core.mutex import BLOCK, GRACE, Busy, Dead, Held, Reply, give_up, scripts
 from holdfast._core.replicas import acknowledged
 from holdfast._core.requests import (
     Answer,
@@ -63,7 +64,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
     is free, or there already, where another one has left his place."""
     busy = Busy(0.0, 0, "", lingers=False)
     if place is None:
-        attempt.token = attempt.token or marked(await Draw(), attempt.spec)
+        attempt.token = attempt.token or await Draw() + attempt.spec.mark
         result: Answer[Reply] | Grant | Busy = await ask(attempt, now, patient=attempt.waited)
     else:
         result = await _stand_in_line(attempt, place, patient=attempt.waited)
@@ -95,16 +96,11 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
     return result
 
 
-def marked(token: str, spec: Spec) -> str:
-    """A token that ends so may keep the lock for a while after use, which the server tells those who find it busy."""
-    return token + "~" if spec.linger else token
-
-
 async def start_over(attempt: Attempt) -> None:
     """Under a new token; what the old one may have left behind is given up first."""
     if attempt.doubt:
         await give_up(attempt)
-    attempt.token = marked(await Draw(), attempt.spec)
+    attempt.token = await Draw() + attempt.spec.mark
     attempt.pending = attempt.doubt = False
 
 
@@ -117,7 +113,8 @@ async def ask(attempt: Attempt, now: float, *, join: bool = False, patient: bool
     spec = attempt.spec
     give_up_at = attempt.until
     silent_until = float("inf") if attempt.until is None else attempt.until + GRACE
-    extra = (more, *spec.guarded) if more or spec.guard else ()
+    extra = (more, *spec.guarded) if more or spec.guard else spec.terms
+    script = scripts(spec).acquire
     pause = 0.02
     failures = 0
     while True:
@@ -125,7 +122,7 @@ async def ask(attempt: Attempt, now: float, *, join: bool = False, patient: bool
         doubt, attempt.doubt, attempt.pending = attempt.doubt, True, True
         timeout = max(0.05, min(spec.timeout, silent_until - now))
         try:
-            answer = await Run(ACQUIRE, spec.granting, (attempt.token, spec.first_ms, int(join), *extra), timeout)
+            answer = await Run(script, spec.granting, (attempt.token, spec.first_ms, int(join), *extra), timeout)
         except WireError as error:
             attempt.doubt = doubt or isinstance(error, Unknown)
             failures += 1
@@ -148,6 +145,16 @@ async def ask(attempt: Attempt, now: float, *, join: bool = False, patient: bool
             return answer
 
 
+async def _introduce(attempt: Attempt) -> None:
+    """It has a place in line: say what the server may want to know about it, and may do without."""
+    call = attempt.introduction
+    if call is not None:
+        try:
+            await insist(call)
+        except WireError:
+            pass
+
+
 async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = True) -> Grant | Busy | Answer[Reply]:
     """Join the queue and wait for the hand-over; a place that was inherited is there already. An Answer, never Busy, is for the
     caller to look at again. ``patient``: as in `ask`, until there was an answer."""
@@ -159,6 +166,7 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
             answer = await ask(attempt, await Now(), join=True, patient=patient or waiter.told is not None)
             if not isinstance(answer.value, Busy):
                 return answer
+            await _introduce(attempt)
             outcome = await Wait(waiter, answer, until)
     finally:
         if attempt.gate is None or not attempt.gate.bequeath(attempt, waiter):

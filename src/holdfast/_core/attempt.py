@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from holdfast._core.requests import Outcome
+from holdfast._core.requests import Outcome, Run
 
 if TYPE_CHECKING:
     from holdfast._core.gate import Gate, Given
     from holdfast._core.renewing import Tenure
+    from holdfast._lua import Script
 
 GUARD = b"hf:guard"
 """The key with which a server remembers, for locks that have ``guard=``, that it has not forgotten (`_lua/_marker.lua`)."""
@@ -25,6 +26,26 @@ GRID = 16
 def margin(ttl: float) -> float:
     """What is taken off a lease for clocks that run at different speed: one percent and two milliseconds (as Redlock)."""
     return ttl * 0.01 + 0.002
+
+
+class Scripts(NamedTuple):
+    """What the server runs for a lock: to take it, to give it back, to keep a place in its line, to renew its lease."""
+
+    acquire: Script[Any]
+    release: Script[int]
+    refresh: Script[Any]
+    renew: Script[list[int]]
+
+
+class Permits(NamedTuple):
+    """What is held of something that there are several of."""
+
+    scripts: Scripts
+    kind: str
+    """Of the format on the server: 'semaphore 1' or 'rwlock 1'."""
+    wanted: int
+    limit: int | None
+    """How many there are; None: as many as others have said."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +68,8 @@ class Spec:
     """How many replicas must have it before it counts as taken."""
     guard: float = 0.0
     """The longest lease: for so long a server that may have forgotten grants none. 0: it grants at once."""
+    permits: Permits | None = None
+    """None: there is one, and one holder."""
 
     @property
     def key(self) -> str:
@@ -62,6 +85,18 @@ class Spec:
     def guarded(self) -> tuple[int, ...]:
         """What goes with them, behind all other arguments."""
         return (milliseconds(self.guard),) if self.guard else ()
+
+    @functools.cached_property
+    def mark(self) -> str:
+        """What its tokens end in, for the server: that the holder may keep the lock after use, or how many he wants."""
+        return f"*{self.permits.wanted}" if self.permits else "~" if self.linger else ""
+
+    @functools.cached_property
+    def terms(self) -> tuple[str | int, ...]:
+        """What goes with a request to take it, behind its own arguments."""
+        if self.permits is None:
+            return ()
+        return (self.permits.kind, "" if self.permits.limit is None else self.permits.limit)
 
     @functools.cached_property
     def first_ttl(self) -> float:
@@ -146,6 +181,11 @@ class Attempt:
     def patience(self) -> float:
         """Seconds for which a server that is away is ridden out."""
         return float("inf") if self.until is not None else max(self.spec.ttl, 30.0)
+
+    @property
+    def introduction(self) -> Run[int] | None:
+        """What it tells the server when it has a place in line: under which name, for `_core.leading`."""
+        return None
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast._core.attempt import Attempt, Spec
+from holdfast._core.attempt import Attempt, Scripts, Spec
 from holdfast._core.requests import Conflict, Gone, NotSent, Refused, Run, Sleep, Unknown, WireError
 from holdfast._lua import Script, whole_number
 
@@ -62,34 +62,42 @@ def read_reply(raw: object) -> Reply:
         case [-2, bytes(key), bytes(kind)]:
             return Conflict(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}, not a lock")
         case [-3, bytes(version)]:
-            return Conflict(f"its state has format {version.decode(errors='replace')!r}, this release knows format 1")
+            return Conflict(f"it is something else, or of another release: {version.decode(errors='replace')!r}, not format 1")
         case [-4, bytes(message)]:
             return Conflict(message.decode(errors="replace"))
         case _:
             return Gone() if raw == [-1] else Conflict(f"unexpected answer {raw!r}")
 
 
-def _read_acquire(raw: object) -> Reply:
+def read_acquire(raw: object) -> Reply:
     if isinstance(raw, list) and raw[0] == 1:
         return Held(raw[1], raw[2])  # the usual answer, and a pattern match costs as much as the rest of an acquire
     reply = read_reply(raw)
     return Dead() if isinstance(reply, Gone) else reply
 
 
-def _read_refresh(raw: object) -> tuple[bool, list[Reply]]:
+def read_refresh(raw: object) -> tuple[bool, list[Reply]]:
     assert isinstance(raw, list)
     return raw[0] == 1, [read_reply(answer) for answer in raw[1:]]
 
 
-def _read_renew(raw: object) -> list[int]:
+def read_list(raw: object) -> list[int]:
     assert isinstance(raw, list)
     return raw
 
 
-ACQUIRE: Script[Reply] = Script("acquire", _read_acquire)
+ACQUIRE: Script[Reply] = Script("acquire", read_acquire)
 RELEASE: Script[int] = Script("release", whole_number)
-RENEW: Script[list[int]] = Script("renew", _read_renew)
-REFRESH: Script[tuple[bool, list[Reply]]] = Script("refresh", _read_refresh)
+RENEW: Script[list[int]] = Script("renew", read_list)
+REFRESH: Script[tuple[bool, list[Reply]]] = Script("refresh", read_refresh)
+
+
+MUTEX = Scripts(ACQUIRE, RELEASE, REFRESH, RENEW)
+
+
+def scripts(spec: Spec) -> Scripts:
+    """What the server runs for such a lock."""
+    return MUTEX if spec.permits is None else spec.permits.scripts
 
 
 async def give_up(attempt: Attempt) -> None:
@@ -102,7 +110,7 @@ async def give_up(attempt: Attempt) -> None:
     spec, mode = attempt.spec, "bury" if attempt.doubt else "leave"
     for limit in (0.2, 0.1):  # with `GRACE`, an attempt ends well within a second after its time
         try:
-            await Run(RELEASE, spec.granting, (attempt.token, mode, *spec.guarded), min(spec.timeout, limit))
+            await Run(scripts(spec).release, spec.granting, (attempt.token, mode, *spec.guarded), min(spec.timeout, limit))
         except (NotSent, Unknown):
             mode = "bury"
         except Refused as error:
@@ -126,7 +134,8 @@ async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:
         while True:
             try:
                 timeout = spec.timeout if not failures else min(spec.timeout, 0.5)
-                answer = await Run(RELEASE, spec.granting, (token, "bury" if doubt else "release", *spec.guarded), timeout)
+                how = "bury" if doubt else "release"
+                answer = await Run(scripts(spec).release, spec.granting, (token, how, *spec.guarded), timeout)
             except WireError as error:
                 resent = resent or isinstance(error, Unknown)
                 failures += 1

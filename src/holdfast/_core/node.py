@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from holdfast._core.attempt import milliseconds
 from holdfast._core.gate import Gate
 from holdfast._core.hearing import Hopeful
-from holdfast._core.mutex import RELEASE
+from holdfast._core.mutex import scripts
 from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
 from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, WireError
 from holdfast._core.surroundings import Keeper, Lines, Place
@@ -77,6 +77,8 @@ class Node:
         self._asked_early: dict[str, None] = {}
         self.hopes: dict[str, Hopeful] = {}
         """Who waits to be told something, under the name that the servers know."""
+        self._meets = False
+        """Others may ask which process it is that listens."""
         self._hear = False
         """The inbox is to be open even if nobody waits at the server."""
         self._inbox_at = self._deaf_until = 0.0
@@ -86,7 +88,7 @@ class Node:
     # What is to do now
 
     def active(self) -> bool:
-        return bool(len(self.waiting) or len(self.renewing))
+        return bool(len(self.waiting) or len(self.renewing) or (self._meets and self.hopes))
 
     def _wants_inbox(self) -> bool:
         return len(self.waiting) > 0 or self._hear or bool(self.hopes)
@@ -127,7 +129,8 @@ class Node:
         if gate is not None and gate.bequeath(attempt, waiter):
             return
         self.waiting.delist(waiter)
-        leave = Run(RELEASE, attempt.spec.granting, (attempt.token, "bury", *attempt.spec.guarded), attempt.spec.timeout)
+        spec = attempt.spec
+        leave = Run(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)
         self.keeper.call(lambda: self.commands.call(leave, lambda _answer, _sent: None))
         attempt.pending = False
         if gate is not None:
@@ -232,7 +235,7 @@ class Node:
             if self._place.strays(key):
                 with self.mutex:
                     self._ask(key)  # somebody outside may want it: he cannot say so
-        for batch in self._place.together(due, lambda renew: renew.tenure.spec.keys[0]):
+        for batch in self._place.together(due, lambda renew: renew.tenure.spec):
             if not self.keeper.safely(self._renew, batch):
                 with self.mutex:
                     for renew in batch:
@@ -268,7 +271,7 @@ class Node:
             with self.mutex:
                 self.waiting.close(Astray("its slot was moved", self.address), strays)
             due = [waiter for waiter in due if waiter not in strays]
-        for batch in self._place.together(due, lambda waiter: waiter.attempt.spec.keys[0]):
+        for batch in self._place.together(due, lambda waiter: waiter.attempt.spec):
             if not self.keeper.safely(self._refresh, batch, timeout):
                 with self.mutex:
                     self.waiting.on_failed(batch, NotSent("the keeper stumbled", self.address), now)
@@ -375,8 +378,9 @@ class Node:
         )
         self.commands.call(record, lambda _answer, _sent: None)
 
-    def want_record(self, now: float) -> None:
+    def want_record(self, now: float, *, meets: bool = False) -> None:
         """Called with the keeper's mutex held, by any thread."""
+        self._meets = self._meets or meets
         if self._record_at == float("inf"):
             self._record_at = now + RECORD_AFTER
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast._core.attempt import GRID, Grant, Spec, answer_within, margin, milliseconds
 from holdfast._core.insist import insist
-from holdfast._core.mutex import RELEASE, RENEW
+from holdfast._core.mutex import scripts
 from holdfast._core.requests import Run
 
 CLAIM_AFTER = 0.05
@@ -128,7 +128,7 @@ class Tenure:
     def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
         """The request that gives it back. ``bury``: a copy of the one that took it may still come."""
         how = "bury" if bury else "release"
-        return Run(RELEASE, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
+        return Run(scripts(self.spec).release, self.spec.granting, (self.token, how, *self.spec.guarded), timeout)
 
     def asks(self, now: float, ttl: float) -> float:
         """A lease of ``ttl`` seconds is about to be asked for. If that is less than what is believed now, it is what can be
@@ -160,7 +160,8 @@ def renewal(spec: Spec, token: str, ttl: float, made: float) -> Run[list[int]]:
 
     Its time is its number: of two that overtake each other, or come late, the server goes by the one that was made later.
     """
-    return Run(RENEW, spec.keys, (token, milliseconds(ttl), int(made * 1e6)), min(spec.timeout, answer_within(ttl)))
+    timeout = min(spec.timeout, answer_within(ttl))
+    return Run(scripts(spec).renew, spec.keys, (token, milliseconds(ttl), int(made * 1e6)), timeout)
 
 
 class Renew(NamedTuple):
@@ -172,14 +173,15 @@ class Renew(NamedTuple):
 
 
 def renewals(batch: list[Renew]) -> Run[list[int]]:
-    """One request for all of these. As in `renewal`, the time at which each was made is its number."""
+    """One request for all of these, which are of one sort. As in `renewal`, the time at which each was made is its number."""
     keys: list[bytes] = []
     args: list[str | int] = []
     for tenure, ttl, made in batch:
         keys += tenure.spec.keys
         args += tenure.token, milliseconds(ttl), int(made * 1e6)
     timeout = min(renew.tenure.spec.timeout for renew in batch)
-    return Run(RENEW, tuple(keys), tuple(args), min(timeout, answer_within(min(renew.ttl for renew in batch))))
+    timeout = min(timeout, answer_within(min(renew.ttl for renew in batch)))
+    return Run(scripts(batch[0].tenure.spec).renew, tuple(keys), tuple(args), timeout)
 
 
 class Renewing:

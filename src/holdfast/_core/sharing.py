@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from holdfast._core.acquire import RECALL, ask, marked, take
+from holdfast._core.acquire import RECALL, ask, take
 from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.ballot import TooFew
 from holdfast._core.gate import Failed, Gate, Given, Lead
@@ -143,7 +143,7 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float, ways: W
     place = lead.place
     # Not where the inbox is still to be opened: with the server away one would wait for that, instead of being told at once.
     if place is None and gate.crowded and gate.node.reachable and not at_once:
-        attempt.token = marked(await Draw(), attempt.spec)
+        attempt.token = await Draw() + attempt.spec.mark
         place = Waiter(attempt, gate.heard)  # asking first whether it is free would most likely be a trip for nothing
     try:
         result = await ways.take(attempt, at_once, now, place)

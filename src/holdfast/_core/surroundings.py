@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from holdfast._core.attempt import Scripts, Spec
+from holdfast._core.mutex import scripts
 from holdfast._core.requests import Call
 
 if TYPE_CHECKING:
@@ -93,13 +95,12 @@ class Place(NamedTuple):
         """A lock whose slot has left the server of our inbox: nobody there can tell us anything."""
         return self.near is not None and not self.near(key)
 
-    def together(self, batch: list[T], key: Callable[[T], bytes]) -> Iterable[list[T]]:
-        """What can be asked in one request each: in a Cluster, all its keys are in one slot."""
-        if self.slot_of is None:
-            return [batch] if batch else []
-        parts: dict[int, list[T]] = {}
+    def together(self, batch: list[T], spec_of: Callable[[T], Spec]) -> Iterable[list[T]]:
+        """What can be asked in one request each: one script does it, and in a Cluster all its keys are in one slot."""
+        parts: dict[tuple[Scripts, int], list[T]] = {}
         for one in batch:
-            parts.setdefault(self.slot_of(key(one)), []).append(one)
+            spec = spec_of(one)
+            parts.setdefault((scripts(spec), self.slot_of(spec.keys[0]) if self.slot_of else 0), []).append(one)
         return parts.values()
 
 

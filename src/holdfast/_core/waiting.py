@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast._core.attempt import Attempt, margin
-from holdfast._core.mutex import CLAIM, REFRESH, RELEASE, Busy, Held, Reply
+from holdfast._core.mutex import CLAIM, Busy, Held, Reply, scripts
 from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, TimedOut, WireError
 
 INFINITY = float("inf")
@@ -96,13 +96,13 @@ class Refresh:
 
 
 def refreshment(batch: list[Waiter], channel: str, timeout: float) -> Run[tuple[bool, list[Reply]]]:
-    """One request for all of these. Their locks have the same ``guard``, or none has any."""
+    """One request for all of these. Their locks are of one sort, and have the same ``guard``, or none has any."""
     spec = batch[0].attempt.spec
     keys = [key for waiter in batch for key in waiter.attempt.spec.keys]
     args: list[str | int] = [channel]
     for waiter in batch:
         args += waiter.attempt.token, waiter.attempt.spec.first_ms
-    return Run(REFRESH, (*keys, *spec.granting[3:]), (*args, *spec.guarded), timeout)
+    return Run(scripts(spec).refresh, (*keys, *spec.granting[3:]), (*args, *spec.guarded), timeout)
 
 
 class Waiting:
@@ -183,7 +183,7 @@ class Waiting:
             if attempt is None or (attempt.token == token and attempt.pending):
                 return None  # not one of ours; or one that learnt of its grant by asking
             spec = attempt.spec
-            return Run(RELEASE, spec.granting, (token, "leave", *spec.guarded), spec.timeout)
+            return Run(scripts(spec).release, spec.granting, (token, "leave", *spec.guarded), spec.timeout)
         if waiter.told is None:
             waiter.hint = max(waiter.hint, fence)
         elif fence > waiter.busy.last_fence:
@@ -235,9 +235,10 @@ class Waiting:
         for waiter in batch:
             waiter.in_flight = True
             waiter.asked_under = self.subscription
-        guards = dict.fromkeys(waiter.attempt.spec.guard for waiter in batch)  # one script goes by one of them
-        alike = ([waiter for waiter in batch if waiter.attempt.spec.guard == guard] for guard in guards)
-        return [Refresh(part[i : i + BATCH]) for part in alike for i in range(0, len(part), BATCH)]
+        alike: dict[tuple[object, float], list[Waiter]] = {}
+        for waiter in batch:  # one request is one script, and goes by one guard
+            alike.setdefault((scripts(waiter.attempt.spec), waiter.attempt.spec.guard), []).append(waiter)
+        return [Refresh(part[i : i + BATCH]) for part in alike.values() for i in range(0, len(part), BATCH)]
 
     def next_at(self) -> float:
         """When `due` has something to send (local seconds; infinity: nothing to wait for)."""

@@ -142,7 +142,7 @@ class Keeper:
         """Wake a listener when this server tells it something. True if the inbox listens; else it is woken then."""
         with self.mutex:
             node = self._node(endpoint)
-            node.want_record(clock())
+            node.want_record(clock(), meets=listener.meets)
             if listener.hope not in node.hopes:
                 node.hopes[listener.hope] = listener
                 self.wake_by(clock())

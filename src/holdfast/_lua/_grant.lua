@@ -1,8 +1,7 @@
 -- Shared by the scripts that take a lock: the numbers of the format, and the grant itself. See _state for what the keys hold.
 -- MODEL    models/handover.pml
-local CLAIM = 2000   -- ms a granted waiter has to take up the lock
+-- INCLUDE  _numbers
 local BLOCK = 33     -- fences of one grant: its own, and those with which its process passes the lock on among its threads
-local KEEP = 600000  -- ms the side keys outlive their last use, at least
 
 -- Writes the lock for `token` and draws its block of fences; answers the first and the last. The lock key comes last: nothing
 -- is rolled back if a write is refused.

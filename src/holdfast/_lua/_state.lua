@@ -3,7 +3,9 @@
 -- state (hash):  v = format version, fence = last of the numbers issued, dead = tokens declared dead (newest last),
 --                renewed = token and number of the last renewal,
 --                keep = until when (server ms) the expiry of state and queue is set at least,
---                at:<token> = until when (server ms) the place of that waiter counts
+--                at:<token> = until when (server ms) the place of that waiter counts,
+--                as:<token> = name under which it stands for election; leader, term, name, value = token and term of who last
+--                said that he leads, what he is called, and what he has said besides; given = token that handed over last
 -- MODEL           models/handover.pml
 --
 -- Numbers go into redis.call as they are (it writes all their digits); only where text is built do they need integer().
@@ -33,12 +35,12 @@ local function read_state(state, token)
 end
 
 -- Keeps state and queue alive for KEEP, or twice the lease, from now. Sets the expiry for twice as long and writes that
--- down, so that most runs need not set it again.
-local function keep_alive(state, queue, kept, ttl, now)
+-- down, so that most runs need not set it again. `version`: of the format, where it is not a lock's.
+local function keep_alive(state, queue, kept, ttl, now, version)
   local ms = math.max(KEEP, 2 * ttl)
   local now_ms = math.floor(now / 1000)
   if (tonumber(kept) or 0) < now_ms + ms then
-    redis.call('HSET', state, 'v', '1', 'keep', now_ms + 2 * ms)
+    redis.call('HSET', state, 'v', version or '1', 'keep', now_ms + 2 * ms)
     redis.call('PEXPIRE', state, 2 * ms)
     if redis.call('TYPE', queue).ok == 'zset' then redis.call('PEXPIRE', queue, 2 * ms) end  -- or it is not ours
   end

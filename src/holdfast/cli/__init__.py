@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "run": ("holdfast.cli.run", "run a command under a lock"),
+    "elect": ("holdfast.cli.elect", "lead: run a command while elected, or see who leads"),
     "schedule": ("holdfast.cli.schedule", "a cron for all machines together: commands or functions, each tick once"),
     "jobs": ("holdfast.cli.jobs", "scheduled jobs: when they ran, where, with what result; pause, resume, run them"),
     "server": ("holdfast.cli.server", "this machine's own server: status, stop, or one in the foreground"),

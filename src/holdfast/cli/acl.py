@@ -14,7 +14,20 @@ from holdfast._wire.url import from_url
 from holdfast.cli import output
 from holdfast.errors import ConfigError
 
-FEATURES = ("redlock", "cluster", "sentinel", "replicas", "guarded", "guard", "cache", "once", "schedule")
+FEATURES = (
+    "redlock",
+    "cluster",
+    "sentinel",
+    "replicas",
+    "guarded",
+    "guard",
+    "cache",
+    "once",
+    "schedule",
+    "permits",
+    "leader",
+    "events",
+)
 """Those of `_access` that are options: all but locks, and what `--timestamp` names."""
 
 
@@ -32,7 +45,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--guarded", action="store_true", help="locks have guard=: what the server may have forgotten is waited out")
     add("--cache", action="store_true", help="there are caches, too")
     add("--once", action="store_true", help="there is once, too")
+    add("--leader", action="store_true", help="there are elections, too")
+    add("--events", action="store_true", help="there are events, latches or barriers, too")
     add("--schedule", action="store_true", help="there are schedules, too")
+    add("--permits", action="store_true", help="there are semaphores or read-write locks, too")
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--redlock", action="store_true", help="the server is one of several that hold a lock together")
     kind.add_argument("--cluster", action="store_true", help="the server is one of a Cluster: give the line to each of them")

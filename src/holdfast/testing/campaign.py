@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.testing import quorum, schedules, stampede, swarm
+from holdfast.testing import handovers, meetings, quorum, reigns, schedules, stampede, swarm
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
@@ -25,8 +25,11 @@ SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "quorum": quorum.simulate,
     "flight": stampede.simulate,
     "schedule": schedules.simulate,
+    "election": reigns.simulate,
+    "meetings": meetings.simulate,
+    "ticket": handovers.simulate,
 }
-"""What makes a history of a seed: with a lock on one server, or on several; of single flight; or with a schedule."""
+"""What makes a history of a seed."""
 
 ENOUGH = {
     "contended": 100,
@@ -77,10 +80,44 @@ ENOUGH_OF_FLIGHTS = {
 }
 """The same, for single flight: see `stampede.Case.counts`."""
 
+ENOUGH_OF_ELECTIONS = {
+    "seen": 6000,
+    "seen nobody": 2000,
+    "elected": 3000,
+    "not elected": 500,
+    "handed": 200,
+    "kept": 500,
+    "cancelled": 5,
+    **{f"script {name}": 200 for name in ("introduce", "proclaim", "observe", "transfer", "vacate")},
+}
+"""The same, for elections."""
+
+
+ENOUGH_OF_MEETINGS = {
+    "script barrier": 15_000,
+    "script latch": 5_000,
+    **{f"meeting {kind}": 500 for kind in ("through", "acted", "released", "unreleased", "counted", "opened", "closed")},
+    **{f"meeting {why}": 50 for why in ("timeout", "abort", "reset", "action", "died", "away")},
+    "meeting crashed": 100,
+    "meeting cancelled": 20,
+    "meeting uncounted": 20,
+}
+"""The same, for barriers, latches and events: see `sim.visitor`."""
+
+
+_ENOUGH = {
+    "lock": ENOUGH,
+    "quorum": ENOUGH_OF_SEVERAL,
+    "flight": ENOUGH_OF_FLIGHTS,
+    "schedule": ENOUGH_OF_SCHEDULES,
+    "election": ENOUGH_OF_ELECTIONS,
+    "meetings": ENOUGH_OF_MEETINGS,
+}
+
 
 def enough(of: str) -> Mapping[str, int]:
     """What has to happen in a swarm."""
-    return {"lock": ENOUGH, "quorum": ENOUGH_OF_SEVERAL, "flight": ENOUGH_OF_FLIGHTS, "schedule": ENOUGH_OF_SCHEDULES}[of]
+    return _ENOUGH[of]
 
 
 @dataclass(slots=True)

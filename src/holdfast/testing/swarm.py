@@ -7,9 +7,10 @@ Many histories with a few faults each find more than few histories with all of t
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from holdfast._core.attempt import Spec
 from holdfast._core.mutex import CLAIM
@@ -156,6 +157,9 @@ def _draw_sharing(rng: random.Random, profile: Profile) -> None:
         profile.odd = rng.randrange(len(profile.workers))
 
 
+Program = Callable[[list[Round], Callable[[str], Any]], Coroutine[Any, Any, None]]
+
+
 async def work(rounds: list[Round], lock_of: Callable[[str], Lock | RLock]) -> None:
     """What a worker does: takes a lock, writes to what it protects, now and then, and gives the lock back."""
     for planned in rounds:
@@ -198,9 +202,11 @@ def nest(seed: int, rounds: Iterable[Round]) -> bool:
     return True
 
 
-def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
-    """The world of a seed, before anything has happened in it."""
-    rng = random.Random(seed)
+def build(
+    seed: int, *, trace: bool = False, rng: random.Random | None = None, program: Program = work
+) -> tuple[World, Profile]:
+    """The world of a seed, before anything has happened in it. ``program``: what its workers do."""
+    rng = rng or random.Random(seed)
     profile = draw(rng)
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
     if profile.mishaps:
@@ -234,11 +240,11 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
         )
         if profile.slow_share:
             world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
-    nested = nest(seed, (planned for _, rounds in profile.workers for planned in rounds))
+    nested = program is work and nest(seed, (planned for _, rounds in profile.workers for planned in rounds))
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Worker(world.processes[of], str(number + 1))
         mine = odd if number == profile.odd else specs
-        worker.start(work(rounds, partial(_lock, worker, mine, fair=profile.fair[of], nested=nested)))
+        worker.start(program(rounds, partial(_lock, worker, mine, fair=profile.fair[of], nested=nested)))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
     return world, profile

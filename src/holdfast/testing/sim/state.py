@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Grant, Spec
 from holdfast._core.ballot import Ballot, Candidate, Count, Heard, Horizon, Panel, Renewals, Taken, Yes
+from holdfast._core.barrier import Charter as Action
+from holdfast._core.barrier import Duty, Participant
 from holdfast._core.crowd import Crowd, Member
 from holdfast._core.flight import Charter, Load, Site
 from holdfast._core.gate import KEEPER, Gate, Lead
+from holdfast._core.latch import Waiting
 from holdfast._core.node import GiveBack, Node
 from holdfast._core.renewing import Tenure, nobody
 from holdfast._core.requests import Answer
@@ -275,6 +278,16 @@ class Fingerprint:
         self.add(member.found)
         self.add(member.slot)
 
+    def _waiting(self, waiting: Waiting) -> None:
+        self._member(waiting)
+        self.add(waiting.seen)
+
+    def _participant(self, participant: Participant) -> None:
+        self._text(participant.hope)
+        self._put(bool(participant.hints), participant.pending)
+        self.add(participant.duty)
+        self.add(participant.slot)
+
     def _crowd(self, crowd: Crowd) -> None:
         self._put(*(member.slot.whose if isinstance(member.slot, Slot) else "" for member in crowd.members))
 
@@ -360,6 +373,10 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Charter: Fingerprint._tenure,  # noqa: SLF001
     Load: Fingerprint._load,  # noqa: SLF001
     Member: Fingerprint._member,  # noqa: SLF001
+    Waiting: Fingerprint._waiting,  # noqa: SLF001
+    Participant: Fingerprint._participant,  # noqa: SLF001
+    Action: Fingerprint._tenure,  # noqa: SLF001
+    Duty: lambda fingerprint, duty: fingerprint._tenure(duty.tenure),  # noqa: SLF001
     Crowd: Fingerprint._crowd,  # noqa: SLF001
     Source: lambda fingerprint, source: fingerprint._put(source.version),  # noqa: SLF001
     Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001

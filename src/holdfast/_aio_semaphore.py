@@ -1,0 +1,102 @@
+"""Semaphores for asyncio. `holdfast` has the same for threads."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Never
+
+from holdfast import _face, _permits, aio
+from holdfast._aio_lease import Lease
+
+
+class Semaphore(_permits.PermitsLock, aio.Lock):
+    """A number of permits that are held at the same time, anywhere: at most ``limit`` of them.
+
+    A permit is a lease: the permits of a crashed holder come back when it ends. Each has a fence of its own, which rises from
+    grant to grant. Permits go to those who wait in the order in which they came, and nobody goes before one who wants more than
+    there are just now. One object may be shared by threads or tasks, and hold several permits. Fits wherever a
+    asyncio.BoundedSemaphore does.
+
+    Args:
+        client: as for `Lock`: one server, or a Cluster; not several servers.
+        name: of the semaphore, 1 to 512 bytes.
+        limit: how many permits there are; the first user says so for all, and who says something else is refused; None: as
+            many as others have said.
+        weight: how many permits one acquisition takes.
+        ttl: seconds of the lease, 0.05 at least; renewed while held.
+        wait: seconds to wait for permits; None: for ever; 0: not at all.
+        renew: False leaves renewal to you (`Lease.renew`).
+        on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
+        max_hold: seconds after which renewal stops, so that hung code cannot hold permits for ever.
+        label: who you are, shown to those who wait.
+        prefix: start of the keys on the server.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent. Also when it is used, if others use another limit.
+    """
+
+    def __init__(
+        self,
+        client: object,
+        name: str | bytes,
+        limit: int | None = None,
+        *,
+        weight: int = 1,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[Lease], object] | None = None,
+        max_hold: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        **mistaken: Never,
+    ) -> None:
+        _face.refuse_mistaken(mistaken, type(self).__name__)
+        self._prepare(
+            client,
+            name,
+            _permits.checked(limit, weight),
+            ttl=ttl,
+            wait=wait,
+            renew=renew,
+            on_lost=on_lost,
+            max_hold=max_hold,
+            label=label,
+            prefix=prefix,
+        )
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease of the latest acquisition by this object that is not given back."""
+        return next(reversed(self._holding()), None)
+
+    async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """Take ``weight`` permits; False if there were too few in time. As threading.Semaphore's, except that without arguments
+        it waits as long as this object's ``wait`` says. Raises ServerError."""
+        return await self._acquire(_permits.acquire_wait(self._wait, blocking, timeout))
+
+    async def release(self, n: int = 1) -> None:
+        """Give back what the latest ``n`` acquisitions of this object took; any task may. Raises NotHeld (a RuntimeError and
+        ValueError) if it holds fewer, LeaseLost, ServerError."""
+        for lease in self._to_release(n):
+            await lease.release()
+
+    async def set_limit(self, limit: int) -> None:
+        """Change how many permits there are, for all users, also those who know only the limit before. Holders keep theirs; who
+        waits gets what is free now. Raises ConfigError, ServerError."""
+        _permits.checked(limit, self._permits.wanted)
+        await self._ask(functools.partial(self._count, limit))
+
+    async def limit(self) -> int:
+        """How many permits there are. Asks the server; raises ServerError."""
+        return (await self._ask(self._count)).limit
+
+    async def available(self) -> int:
+        """How many permits are free just now. Asks the server; raises ServerError."""
+        count = await self._ask(self._count)
+        return max(0, count.limit - count.used)
+
+
+class BoundedSemaphore(Semaphore):
+    """The same as `Semaphore`, which is bounded too: a permit that nobody holds cannot be given back."""

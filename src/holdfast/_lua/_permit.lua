@@ -1,0 +1,145 @@
+-- Shared by the scripts of permits, of which there are a number, and of which each holder has some: semaphores and read-write
+-- locks. Who holds them, and the direct hand-over to who waits. Stands behind _state.
+--
+-- holders (zset):  token -> until when (server ms) its permits count. A token ends in '*' and how many it wants.
+-- state (hash):    as a lock's, but v = 'semaphore 1' or 'rwlock 1', and besides: limit = how many there are,
+--                  was = how many there have ever been, used = how many are held,
+--                  h:<token> = fence, number of permits and number of the last renewal of a holder
+-- queue (zset):    as a lock's
+-- MODEL            models/permits.pml
+-- INCLUDE  _line
+
+local function wanted(token)
+  return tonumber(string.match(token, '%*(%d+)$'))
+end
+
+-- What this holder has: fence, permits, number of the last renewal; nil if it is no holder.
+local function holding(state, token)
+  local what = redis.call('HGET', state, 'h:' .. token)
+  if not what then return nil end
+  local fence, permits, number = string.match(what, '^(%d+) (%d+) (%d+)$')
+  return tonumber(fence), tonumber(permits), tonumber(number)
+end
+
+local function note(p, token, fence, permits, number)
+  local what = integer(fence) .. ' ' .. integer(permits) .. ' ' .. integer(number)
+  redis.call('HSET', p.state, 'h:' .. token, what, 'fence', p.fence, 'used', p.used)
+end
+
+-- It holds nothing any more. The first write frees memory: a script may go on writing then if it is full.
+local function remove(p, token)
+  local _, permits = holding(p.state, token)
+  redis.call('ZREM', p.holders, token)
+  redis.call('HDEL', p.state, 'h:' .. token)
+  p.used = math.max(0, p.used - (permits or wanted(token) or 0))
+  if p.v then redis.call('HSET', p.state, 'used', p.used) end
+end
+
+-- Reads who holds what, and removes those whose time is over, a hundred at most: {holders, state, queue, now (us), and the fields
+-- of state}, or nil and the refusal to return.
+local function open_permits(holders, state, queue, token)
+  local count = redis.pcall('ZCARD', holders)
+  if type(count) == 'table' then return nil, refused(holders, count) end
+  local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'limit', 'was', 'used', 'at:' .. token)
+  if fields.err then return nil, refused(state, fields) end
+  if fields[3] and not string.find(fields[3], '^%a+ 1$') then return nil, {-3, fields[3]} end
+  local waiters = redis.pcall('ZCARD', queue)
+  if type(waiters) == 'table' then return nil, refused(queue, waiters) end
+  local p = {
+    holders = holders, state = state, queue = queue, now = now_us(), waiters = waiters, fence = tonumber(fields[1]) or 0,
+    dead = fields[2] or '', v = fields[3], keep = fields[4], limit = tonumber(fields[5]), was = fields[6] or '', place = fields[8],
+    used = count == 0 and 0 or tonumber(fields[7]),
+  }
+  if not p.used then  -- the state has been lost, and they have not
+    p.used = 0
+    for _, holder in ipairs(redis.call('ZRANGE', holders, 0, -1)) do p.used = p.used + (wanted(holder) or 0) end
+  end
+  p.now_ms = math.floor(p.now / 1000)
+  local first = count == 0 and {} or redis.call('ZRANGE', holders, 0, 99, 'WITHSCORES')
+  for i = 1, #first, 2 do
+    if tonumber(first[i + 1]) > p.now_ms then break end
+    remove(p, first[i])
+  end
+  return p
+end
+
+local function extend_permits(p, token, ttl)
+  redis.call('ZADD', p.holders, p.now_ms + ttl, token)
+  if redis.call('PTTL', p.holders) < ttl then redis.call('PEXPIRE', p.holders, ttl) end
+end
+
+-- Gives a token what it wants, for `ttl`. Answers its fence. Only where the state is there, or is kept by the caller.
+local function admit(p, token, ttl)
+  p.fence = math.max(p.fence + 1, p.now)
+  p.used = p.used + wanted(token)
+  note(p, token, p.fence, wanted(token), 0)
+  extend_permits(p, token, ttl)
+  return p.fence
+end
+
+-- The fence of a holder, whose lease is `ttl` again; nil if it is none. Never less than it was: this may be a late copy.
+local function confirm(p, token, ttl)
+  local until_ms = redis.call('ZSCORE', p.holders, token)
+  if not until_ms then return nil end
+  local fence = holding(p.state, token)
+  if not fence then  -- the state has been lost
+    remove(p, token)
+    return admit(p, token, ttl)
+  end
+  if until_ms - p.now_ms < ttl then extend_permits(p, token, ttl) end
+  return fence
+end
+
+-- Gives what is free to who waits, in order. Answers the fence of `me` (the caller, or false), which is served for `ttl`, if its
+-- turn has come; and whether somebody is left before whom nobody may go. A waiter whose process does not listen just now, or has
+-- given no sign of life for as long as a claim counts, is passed over, but keeps its place until its deadline. One run looks at a
+-- thousand places, and removes or serves a hundred at most: others want the server, too.
+local function serve(p, me, ttl)
+  local listening, done, from, mine = {}, 0, 0, nil
+  while from < 1000 and p.waiters > 0 do
+    local line = redis.call('ZRANGE', p.queue, from, from + 99)
+    for _, token in ipairs(line) do
+      if done == 100 then return mine, true end
+      local at = tonumber(redis.call('HGET', p.state, 'at:' .. token) or 0)
+      local process, many = string.match(token, '^[^.]+'), wanted(token)
+      local inbox = 'hf:inbox:' .. process
+      if listening[process] == nil then listening[process] = token == me or listens(inbox) end
+      if at <= p.now_ms or not many or many > p.limit then  -- or it wants more than there are since their number was changed
+        leave(p.state, p.queue, token)
+        done = done + 1
+      elseif token ~= me and (at - p.now_ms < PLACE - CLAIM or not listening[process]) then
+        from = from + 1
+      elseif p.used + many > p.limit then
+        return mine, true
+      elseif token == me then
+        mine = admit(p, me, ttl)
+        leave(p.state, p.queue, me)
+        done = done + 1
+      else
+        admit(p, token, CLAIM)
+        local heard = publish(inbox, '1 ' .. token .. ' ' .. integer(p.fence))
+        if type(heard) == 'number' and heard > 0 then
+          leave(p.state, p.queue, token)
+          done = done + 1
+        else
+          remove(p, token)
+          listening[process] = false
+          from = from + 1
+        end
+      end
+    end
+    if #line < 100 then break end
+  end
+  return mine, false
+end
+
+-- What a waiter is told, as by a lock: {0, ms until the first of the holders has to go, last fence, his process, 0}.
+local function waiting_for(p)
+  local first = redis.call('ZRANGE', p.holders, 0, 0, 'WITHSCORES')
+  if not first[1] then return {0, CLAIM, p.fence, '', 0} end
+  return {0, math.max(0, math.ceil(first[2] - p.now_ms)), p.fence, string.match(first[1], '^(%x+)%.') or '', 0}
+end
+
+local function keep_permits(p, ttl)
+  keep_alive(p.state, p.queue, p.keep, ttl, p.now, p.v)
+end

@@ -1,0 +1,19 @@
+-- Change how many permits a holder has: less than before. A read-write lock's writer becomes a reader by that.
+-- KEYS     holders, state, queue
+-- ARGV     token; how many it keeps
+-- RETURNS  1 it has so many, or has had fewer before | 0 it is no holder
+-- SINCE    Redis 5
+-- MODEL    models/permits.pml
+-- INCLUDE  _numbers
+-- INCLUDE  _state
+-- INCLUDE  _permit
+local token, permits = ARGV[1], tonumber(ARGV[2])
+local p = open_permits(KEYS[1], KEYS[2], KEYS[3], token)
+if not p or not redis.call('ZSCORE', p.holders, token) then return 0 end
+local fence, had, number = holding(p.state, token)
+if fence and permits < had then
+  p.used = p.used - had + permits
+  note(p, token, fence, permits, number)
+  serve(p, false)
+end
+return 1

@@ -1,0 +1,147 @@
+"""What semaphores and read-write locks of both faces share: their options, and a reason where they are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from holdfast import _face
+from holdfast._core import permits
+from holdfast._core.acquire import KeyConflict
+from holdfast._core.attempt import Attempt, Permits
+from holdfast._core.permits import ALL, Count
+from holdfast._core.requests import Conflict, WireError
+from holdfast.errors import ConfigError, HoldfastError, ReleasedTooOften
+
+
+class PermitsLock(_face.BaseLock):
+    """A lock of which several are held at the same time. Who wants it stands in the server's line himself: it is not passed on
+    inside a process."""
+
+    _shared = False
+    _permits: Permits
+    _what = "semaphore"
+    _held: list[Any]
+    """The leases of this object, perhaps some that are given back among them."""
+
+    def _prepare(
+        self,
+        client: object,
+        name: str | bytes,
+        wanted: Permits,
+        *,
+        ttl: float,
+        wait: float | None,
+        renew: bool,
+        on_lost: Callable[..., object] | None,
+        max_hold: float | None,
+        label: str | None,
+        prefix: str,
+    ) -> None:
+        """What a lock is made of, with permits."""
+        if isinstance(client, list | tuple | dict):
+            raise ConfigError(
+                f"a {self._what} is on one server: over several, majorities do not add up to a number of permits, and there is "
+                "no line that all servers share, in which nobody starves; Redlock works there",
+                parameter="client",
+            )
+        self._permits = wanted
+        _face.BaseLock.__init__(
+            self,
+            client,
+            name,
+            ttl=ttl,
+            wait=wait,
+            renew=renew,
+            on_lost=on_lost,
+            max_hold=max_hold,
+            label=label,
+            prefix=prefix,
+            key=None,
+            linger=0.0,
+            max_passes=0,
+            max_pass_time=0.0,
+            replicas=0,
+            guard=False,
+        )
+
+    def _set_up(self, spec: Any, *rest: Any) -> None:
+        self._books = threading.Lock()
+        self._held = []
+        super()._set_up(dataclasses.replace(spec, permits=self._permits), *rest)
+
+    def _keep(self, lease: Any) -> None:
+        with self._books:
+            self._held = [*self._holding(), lease]
+
+    def _kept(self, attempt: Attempt) -> Any:
+        return next((lease for lease in self._held if lease._attempt is attempt), None)  # noqa: SLF001
+
+    def _holding(self) -> list[Any]:
+        """The leases that are not given back, the oldest first."""
+        return [lease for lease in self._held if not lease._is_over()]  # noqa: SLF001
+
+    def _held_by(self, owner: int) -> Any:
+        """The latest lease of a thread or task."""
+        mine = [lease for lease in self._holding() if lease._owner == owner]  # noqa: SLF001
+        return mine[-1] if mine else None
+
+    def _to_release(self, n: int) -> list[Any]:
+        """The latest ``n``. Raises NotHeld, and gives none back, if there are not so many."""
+        if n < 1:
+            raise ValueError("n must be one or more")
+        held = self._holding()
+        if len(held) < n:
+            raise ReleasedTooOften(
+                f"{self._what} {self.name!r} is released too often: this object holds {len(held)}, not {n}",
+                name=self.name,
+                key=self.key,
+            )
+        return held[-n:]
+
+    def _user_error(self, error: _face.Trouble) -> HoldfastError:
+        if isinstance(error, KeyConflict):
+            return ConfigError(f"{self._what} {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
+        return super()._user_error(error)
+
+    async def _count(self, limit: int | None = None) -> Count:
+        """Operation: how it stands; ``limit``: set how many there are first."""
+        try:
+            count = await permits.count(self._spec, self._permits.kind, limit)
+        except WireError as error:
+            raise self._user_error(error) from error
+        if isinstance(count, Conflict):
+            raise self._user_error(KeyConflict(count.why))
+        return count or Count(self._permits.limit or 0, 0, 0)
+
+    async def _is_locked(self) -> bool:
+        """Operation behind `locked`."""
+        count = await self._count()
+        return count.waiting > 0 or count.used + self._permits.wanted > count.limit
+
+
+def checked(limit: object, weight: object) -> Permits:
+    """What is wanted of a semaphore. Raises ConfigError."""
+    for what, value in (("limit", limit), ("weight", weight)):
+        if value is None and what == "limit":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= ALL:
+            raise ConfigError(f"{what} must be a whole number from 1 to {ALL}, not {value!r}", parameter=what)
+    assert isinstance(weight, int)
+    assert limit is None or isinstance(limit, int)
+    if limit is not None and weight > limit:
+        raise ConfigError(
+            f"weight={weight} is more than limit={limit}: nobody could ever have so many permits", parameter="weight"
+        )
+    return permits.semaphore(weight, limit)
+
+
+def acquire_wait(own: float | None, blocking: bool, timeout: float | None) -> float | None:
+    """The wait that threading.Semaphore's arguments mean, with its errors; without arguments, the object's ``own``."""
+    if not blocking:
+        if timeout is not None:
+            raise ValueError("can't specify timeout for non-blocking acquire")
+        return 0.0
+    return own if timeout is None else _face.checked_wait(max(0.0, timeout))

@@ -1,0 +1,79 @@
+"""What the read-write locks of both faces share: the two sides, what one cannot have at the same time, the writer's lease."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from holdfast import _face, _lease
+from holdfast._core import permits
+from holdfast._core.attempt import Attempt
+from holdfast._core.requests import WireError
+from holdfast._drive.process import Process
+from holdfast._permits import PermitsLock
+
+
+class Sides(Protocol):
+    """A read-write lock."""
+
+    _read: Side
+    _write: Side
+
+
+class BaseWriteLease(_lease.BaseLease):
+    """The lease of a writer, for both faces."""
+
+    downgraded = False
+    """It is a reader's by now."""
+
+    async def _downgrade(self) -> None:
+        """Operation behind `downgrade`."""
+        self.check()
+        tenure = self._tenure
+        try:
+            kept = await permits.change(tenure.spec, tenure.token, 1)
+        except WireError as error:
+            raise _face.server_error(tenure.spec, error) from error
+        if kept:
+            self.downgraded = True
+        elif not self._expired() and tenure.lose("its time was over, or it was taken away"):
+            self._forget()
+            self.notice_loss()
+        self.check()
+
+
+class Side(PermitsLock):
+    """One side of a read-write lock: its readers', or its writers'."""
+
+    _what = "read-write lock"
+
+    def __init__(self, whole: Sides, client: object, name: str | bytes, *, writes: bool, **options: Any) -> None:
+        self._whole, self._writes = whole, writes
+        self._prepare(client, name, permits.WRITING if writes else permits.READING, **options)
+
+    @staticmethod
+    def _me() -> int:
+        """This thread or task."""
+        raise NotImplementedError
+
+    @property
+    def lease(self) -> Any:
+        """The lease of the latest acquisition by this object, until it is given back."""
+        return next(reversed(self._holding()), None)
+
+    def _new_attempt(self, process: Process) -> Attempt:
+        me, whole = self._me(), self._whole
+        reads, writes = whole._read._held_by(me), whole._write._held_by(me)  # noqa: SLF001
+        if writes is not None and not (self._writes and writes.downgraded):
+            again = "it is not re-entrant" if self._writes else "make that a reader's with its lease's downgrade()"
+            raise RuntimeError(f"{self._what} {self.name!r} is held for writing here already: {again}")
+        if self._writes and (reads or writes) is not None:
+            raise RuntimeError(
+                f"{self._what} {self.name!r} is held for reading here: a reader cannot become a writer, because two who wanted "
+                "that would wait for each other for ever; give it back first"
+            )
+        if reads is not None:
+            raise RuntimeError(
+                f"{self._what} {self.name!r} is held for reading here already: taken once more, it would wait behind a writer "
+                "who waits for this reader"
+            )
+        return super()._new_attempt(process)

@@ -1,0 +1,113 @@
+"""Read-write locks for threads. `holdfast.aio` has the same for asyncio."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Never
+
+from holdfast import _face, _rwlock, locks
+from holdfast._sync_lease import Lease
+
+
+class WriteLease(_rwlock.BaseWriteLease, Lease):
+    """The lease of a writer."""
+
+    def downgrade(self) -> None:
+        """Go on as a reader: other readers may come in, and the lease and its fence stay. It cannot be made a writer's again.
+
+        Raises LeaseLost, NotHeld or ServerError.
+        """
+        self._driver.run(self._downgrade())
+
+
+class _Side(_rwlock.Side, locks.Lock):
+    @staticmethod
+    def _me() -> int:
+        return threading.get_ident()
+
+
+class _WriteSide(_Side):
+    _lease_type = WriteLease
+
+
+class RWLock:
+    """A named lock that many readers hold at the same time, or one writer, anywhere.
+
+    Use ``with lock.read:`` and ``with lock.write:``; each side is what a `Lock` is. Those who want it
+    get it in the order in which they came: a writer who waits stops the readers who come after him, and readers who wait
+    together come in together, so neither side starves. Every reader has a lease of his own: a crashed one blocks a writer until
+    that ends, and no longer.
+
+    Neither side is re-entrant, and a reader cannot become a writer: RuntimeError says so, instead of a wait without end. A
+    writer can become a reader (`WriteLease.downgrade`).
+
+    Args:
+        client: as for `Lock`: one server, or a Cluster; not several servers.
+        name: of the lock, 1 to 512 bytes.
+        ttl: seconds of the lease, 0.05 at least; renewed while held.
+        wait: seconds to wait for a busy lock; None: for ever; 0: not at all.
+        renew: False leaves renewal to you (`Lease.renew`).
+        on_lost: called with the lease, in a thread of its own, when a lease is lost.
+        max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
+        label: who you are, shown to those who wait.
+        prefix: start of the keys on the server.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent.
+    """
+
+    def __init__(
+        self,
+        client: object,
+        name: str | bytes,
+        *,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[Lease], object] | None = None,
+        max_hold: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        **mistaken: Never,
+    ) -> None:
+        _face.refuse_mistaken(mistaken, type(self).__name__)
+        self._read, self._write = (
+            side(
+                self,
+                client,
+                name,
+                writes=side is _WriteSide,
+                ttl=ttl,
+                wait=wait,
+                renew=renew,
+                on_lost=on_lost,
+                max_hold=max_hold,
+                label=label,
+                prefix=prefix,
+            )
+            for side in (_Side, _WriteSide)
+        )
+
+    @property
+    def read(self) -> locks.Lock:
+        """Its readers' side: many may hold it, while no writer does."""
+        return self._read
+
+    @property
+    def write(self) -> locks.Lock:
+        """Its writers' side: one holds it, and no reader."""
+        return self._write
+
+    @property
+    def name(self) -> str:
+        """Name of the lock, as given."""
+        return self._write.name
+
+    @property
+    def key(self) -> str:
+        """Key of the lock on the server."""
+        return self._write.key
+
+    def __repr__(self) -> str:
+        return repr(self._write).replace(type(self._write).__name__, type(self).__name__, 1)
