@@ -11,6 +11,7 @@ from holdfast import _face
 from holdfast._aio_lease import Lease
 from holdfast._reentrant import Reentrant, holdings
 from holdfast.aio import Lock
+from holdfast.errors import NotHeld
 
 __all__ = ["RLock"]
 
@@ -85,6 +86,8 @@ class RLock(Reentrant[Lease], Lock):
         if holding is not None:
             try:
                 await holding.lease.release()
+            except NotHeld:
+                raise  # it was given back by hand, and a ``with`` is still to be left
             except BaseException:
                 mine.tidy(self._mark)
                 raise
@@ -111,10 +114,9 @@ class RLock(Reentrant[Lease], Lock):
         if holding.count == holding.guarded:
             lease._body, holding.guarded = None, 0  # noqa: SLF001
         error = lease._end_of_body(error)  # noqa: SLF001
+        if holding.count > 1:
+            return self._step_out(error)
         try:
-            if holding.count > 1:
-                self._step_out(error)
-            else:
-                await self._leave(lease, error)
+            await self._leave(lease, error)
         finally:
             holdings().tidy(self._mark)

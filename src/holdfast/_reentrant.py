@@ -78,7 +78,7 @@ class Holdings(dict[Mark, Holding[Any]]):
         return None
 
     def tidy(self, mark: Mark) -> None:
-        """Forget a lease that was given back, but for those ends of ``with`` that are still to come."""
+        """Forget a lease that was given back. Not before the last ``with`` is left: it would not know that it was entered."""
         holding = self.get(mark)
         if holding is not None and holding.count == 1 and holding.over:
             del self[mark]
@@ -154,11 +154,11 @@ class Reentrant(BaseLock, Generic[L]):
         return holding
 
     def _leaving(self, mine: Holdings) -> Holding[L] | None:
-        """As `Holdings.leave`, but raises NotHeld."""
-        try:
-            return mine.leave(self._mark)
-        except KeyError:
-            raise self._not_held() from None
+        """As `Holdings.leave`, but changes nothing where it raises NotHeld."""
+        holding = mine.get(self._mark)
+        if holding is None or (holding.count > 1 and holding.over):
+            raise self._not_held()
+        return mine.leave(self._mark)
 
     def _inside(self) -> Holding[L]:
         """The same at the end of a ``with``, where the lease may have been given back in the body."""

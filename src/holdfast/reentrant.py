@@ -10,7 +10,7 @@ from typing import Any, Never, Self
 from holdfast import _face
 from holdfast._reentrant import Holding, Reentrant, holdings
 from holdfast._sync_lease import Lease
-from holdfast.errors import HoldfastError, HoldfastWarning
+from holdfast.errors import HoldfastError, HoldfastWarning, NotHeld
 from holdfast.locks import Lock
 
 __all__ = ["RLock"]
@@ -86,6 +86,8 @@ class RLock(Reentrant[Lease], Lock):
         if holding is not None:
             try:
                 holding.lease.release()
+            except NotHeld:
+                raise  # it was given back by hand, and a ``with`` is still to be left
             except BaseException:
                 mine.tidy(self._mark)
                 raise
@@ -115,7 +117,8 @@ class RLock(Reentrant[Lease], Lock):
             self._interrupted(holding or self._inside(), before)
             raise
         finally:
-            holdings().tidy(self._mark)
+            if before < 2:
+                holdings().tidy(self._mark)
 
     def _interrupted(self, holding: Holding[Lease], before: int) -> None:
         """The end of a ``with`` was, when this was taken so often; or when nothing had been done, 0."""
