@@ -114,9 +114,11 @@ class RLock(Reentrant[Lease], Lock):
         if holding.count == holding.guarded:
             lease._body, holding.guarded = None, 0  # noqa: SLF001
         error = lease._end_of_body(error)  # noqa: SLF001
-        if holding.count > 1:
-            return self._step_out(error)
+        holding.leaving = holding.count
         try:
-            await self._leave(lease, error)
+            if holding.count > 1:
+                self._step_out(error)
+            else:
+                await self._leave(lease, error)
         finally:
-            holdings().tidy(self._mark)
+            holdings().left(self._mark)

@@ -29,13 +29,17 @@ SEVERAL = {"max_ttl": None, "answer_within": None}
 class Holding(Generic[L]):
     """A lock that somebody has, and how often he has taken it."""
 
-    __slots__ = ("count", "guarded", "lease")
+    __slots__ = ("count", "guarded", "lease", "leaving", "saved")
 
     def __init__(self, lease: L, count: int = 1) -> None:
         self.lease = lease
         self.count = count
         self.guarded = 1
         """At which count the body was entered that is cancelled if the lease is lost."""
+        self.leaving = 0
+        """What the count was at the end of a ``with`` that is being left."""
+        self.saved = 0
+        """As often it is taken by who takes it back: a Condition gives all of it back meanwhile."""
 
     def again(self) -> L:
         """Once more. Survives an interrupt at each line."""
@@ -78,10 +82,18 @@ class Holdings(dict[Mark, Holding[Any]]):
         return None
 
     def tidy(self, mark: Mark) -> None:
-        """Forget a lease that was given back. Not before the last ``with`` is left: it would not know that it was entered."""
+        """Forget a lease that was given back."""
         holding = self.get(mark)
         if holding is not None and holding.count == 1 and holding.over:
             del self[mark]
+
+    def left(self, mark: Mark) -> None:
+        """The end of a ``with`` is over. Only the outermost forgets the lease: others would not know that they were entered."""
+        holding = self.get(mark)
+        if holding is not None:
+            last, holding.leaving = holding.leaving == 1, 0
+            if last:
+                self.tidy(mark)
 
 
 class _Thread(threading.local):
@@ -144,7 +156,9 @@ class Reentrant(BaseLock, Generic[L]):
 
     def _took(self, lease: L | None) -> None:
         if lease is not None:
-            holdings()[self._mark] = Holding(lease)
+            mine = holdings()
+            before = mine.get(self._mark)
+            mine[self._mark] = Holding(lease, 1 if before is None else before.saved or 1)
 
     def _held(self) -> Holding[L]:
         """What this thread or task has. Raises NotHeld."""

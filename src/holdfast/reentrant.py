@@ -102,11 +102,10 @@ class RLock(Reentrant[Lease], Lock):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Give back what this ``with`` has taken. LeaseLost is raised if the body succeeded, else noted on its exception; a
         server that cannot be reached is a warning."""
-        holding, before = None, 0
         try:
             holding = self._inside()
-            before = holding.count
-            if before > 1:
+            holding.leaving = holding.count
+            if holding.count > 1:
                 self._step_out(error)
             else:
                 self._leave(holding.lease, error)
@@ -114,30 +113,27 @@ class RLock(Reentrant[Lease], Lock):
             raise
         except BaseException:
             # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
-            self._interrupted(holding or self._inside(), before)
+            self._interrupted(self._inside())
             raise
         finally:
-            if before < 2:
-                holdings().tidy(self._mark)
+            holdings().left(self._mark)
 
-    def _interrupted(self, holding: Holding[Lease], before: int) -> None:
-        """The end of a ``with`` was, when this was taken so often; or when nothing had been done, 0."""
-        left = (before or holding.count) - 1
-        if left:
-            holding.count = left
+    def _interrupted(self, holding: Holding[Lease]) -> None:
+        """The end of a ``with`` was, and nobody knows how far it had come."""
+        holding.leaving = holding.leaving or holding.count
+        if holding.leaving > 1:
+            holding.count = holding.leaving - 1
         else:
             self._driver().run(holding.lease._abandoned())  # noqa: SLF001
 
     def _release_save(self) -> int:
         """As threading.RLock's, for threading.Condition: give it back, however often it was taken."""
         holding = self._held()
+        holding.saved = holding.count
         holding.lease.release()
-        return holding.count
+        return holding.saved
 
     def _acquire_restore(self, count: int) -> None:
         """As threading.RLock's: take it as often as it was, however long that takes."""
-        try:
-            super().acquire(timeout=threading.TIMEOUT_MAX)
-        finally:
-            if self._is_owned():
-                self._held().count = count
+        super().acquire(timeout=threading.TIMEOUT_MAX)
+        self._held().count = count
