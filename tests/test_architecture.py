@@ -89,6 +89,7 @@ PURE = {
     "re",
     "hashlib",
     "_sha1",
+    "json",
     "weakref",
 }
 """All that the core may use of the standard library: no clock, no randomness, no threads, no input or output but the
@@ -203,6 +204,7 @@ PUBLIC = {
         CountDownLatch
         Event
         FairLock
+        HolderChanged
         HoldfastError
         HoldfastWarning
         InProgress
@@ -212,6 +214,8 @@ PUBLIC = {
         Lock
         LockStatistics
         LockTimeout
+        MultiLease
+        MultiLock
         NoCandidate
         NotHeld
         QuorumError
@@ -228,7 +232,9 @@ PUBLIC = {
         TransactionConflict
         close
         declare_new
+        find_deadlocks
         guard
+        inspect
         legacy
         locked
         once
@@ -246,6 +252,8 @@ PUBLIC = {
         Leader
         Lease
         Lock
+        MultiLease
+        MultiLock
         RLock
         RWLock
         Redlock
@@ -253,6 +261,8 @@ PUBLIC = {
         Semaphore
         Transaction
         close
+        find_deadlocks
+        inspect
         locked
         once
         redeem
@@ -263,6 +273,8 @@ PUBLIC = {
     "holdfast.leader": "Elected Leader",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.schedule": "Cancelled Command Cron Every Job JobFailed JobStatus Record Run Schedule Timetable current",
+    "holdfast.django": "hold locked_atomic release_after",
+    "holdfast.sqlalchemy": "hold release_after",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.legacy": "Migrating MigratingLease TimestampLease TimestampLock",
     "holdfast.legacy.aio": "Migrating MigratingLease TimestampLease TimestampLock",
@@ -275,6 +287,7 @@ PUBLIC = {
         BrokenBarrier
         CommandFailed
         ConfigError
+        HolderChanged
         HoldfastError
         HoldfastWarning
         InProgress
@@ -289,8 +302,8 @@ PUBLIC = {
         TransactionConflict
     """,
 }
-LOCK = "acquire key lease locked name release statistics ticket"
-LEASE = "check fence key lost name notice_loss release remaining renew ticket"
+LOCK = "acquire key lease locked name progress release statistics ticket"
+LEASE = "check fence key lost name notice_loss progress release remaining renew ticket"
 
 
 def public(module: ModuleType) -> set[str]:
@@ -391,6 +404,7 @@ STATED_DIFFERENCES = {
     ),
     "Leader": ("If leadership is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
+    "MultiLock": ("If a lease is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "Schedule": (" Coroutines run in the event loop, functions in threads.",),
     "Lock.__exit__": (" or was cancelled because of it",),
     "RLock.__exit__": (" or was cancelled because of it",),
@@ -426,7 +440,10 @@ SYNC = {
     "FairLock": locks.FairLock,
     "Leader": holdfast.Leader,
     "Lease": locks.Lease,
+    "inspect": holdfast.inspect,
     "once": holdfast.once,
+    "MultiLease": holdfast.MultiLease,
+    "MultiLock": holdfast.MultiLock,
     "RWLock": holdfast.RWLock,
     "Redlock": redlock.Redlock,
     "Semaphore": holdfast.Semaphore,
@@ -539,7 +556,8 @@ def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
     assert re.findall(r"'(\d+) ' \.\. (\w+)", text) == [("1", "token"), ("2", "holder")], "the format of messages"
     assert "format 1" in inspect.getsource(mutex)
     node = (ROOT / "_core" / "node.py").read_text()
-    assert re.findall(r'(?:fields\[0\]|what) [!=]= b"(\d)"', node) == ["1", "2", "3"]
+    assert re.findall(r'what == "(\d)"', node) == ["1", "4", "2", "3"]
+    assert "'4 ' .. holder" in source("break")
     assert re.findall(r"'(\d+) ' \.\.", source("yield")) == re.findall(r"'(\d+) ' \.\. hope", source("abort")) == ["3"]
     assert names.MAX_NAME == 512
 

@@ -23,6 +23,7 @@ from holdfast.errors import (
     BrokenBarrier,
     CommandFailed,
     ConfigError,
+    HolderChanged,
     HoldfastError,
     HoldfastWarning,
     InProgress,
@@ -41,15 +42,18 @@ if TYPE_CHECKING:
     from holdfast import guard, legacy
     from holdfast._drive.process import close
     from holdfast._statistics import LockStatistics
+    from holdfast._sync_inspect import inspect
     from holdfast._sync_once import once
     from holdfast._tickets import Ticket
     from holdfast._transactional import transactional
     from holdfast.barrier import Barrier
     from holdfast.cache import Cache
+    from holdfast.deadlocks import find_deadlocks
     from holdfast.decorator import locked
     from holdfast.events import CountDownLatch, Event
     from holdfast.leader import Leader
     from holdfast.locks import FairLock, Lease, Lock
+    from holdfast.multilock import MultiLease, MultiLock
     from holdfast.redlock import Redlock, declare_new
     from holdfast.reentrant import RLock
     from holdfast.rwlock import RWLock
@@ -70,6 +74,7 @@ __all__ = [
     "CountDownLatch",
     "Event",
     "FairLock",
+    "HolderChanged",
     "HoldfastError",
     "HoldfastWarning",
     "InProgress",
@@ -79,6 +84,8 @@ __all__ = [
     "Lock",
     "LockStatistics",
     "LockTimeout",
+    "MultiLease",
+    "MultiLock",
     "NoCandidate",
     "NotHeld",
     "QuorumError",
@@ -95,7 +102,9 @@ __all__ = [
     "TransactionConflict",
     "close",
     "declare_new",
+    "find_deadlocks",
     "guard",
+    "inspect",
     "legacy",
     "locked",
     "once",
@@ -114,6 +123,8 @@ _LATER = {
     "Leader": "holdfast.leader",
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
+    "MultiLease": "holdfast.multilock",
+    "MultiLock": "holdfast.multilock",
     "RWLock": "holdfast.rwlock",
     "LockStatistics": "holdfast._statistics",
     "RLock": "holdfast.reentrant",
@@ -124,7 +135,9 @@ _LATER = {
     "Transaction": "holdfast.transactions",
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",
+    "find_deadlocks": "holdfast.deadlocks",
     "guard": "holdfast.guard",
+    "inspect": "holdfast._sync_inspect",
     "legacy": "holdfast.legacy",
     "locked": "holdfast.decorator",
     "once": "holdfast._sync_once",

@@ -27,7 +27,7 @@ class Feature:
 
 FEATURES = {
     "lock": Feature(
-        scripts=("acquire", "release", "renew", "refresh", "rotate"),
+        scripts=("acquire", "gather", "release", "scatter", "renew", "refresh", "rotate"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
         keys=("<prefix>{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
@@ -62,6 +62,15 @@ FEATURES = {
         # EXISTS: a process that ends gives runs back as locks, in whose line nobody ever stands
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "EXISTS", "ZRANGE"),
         keys=("<prefix>schedule:{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
+    "inspect": Feature(
+        scripts=("inspect",), commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"), keys=("<prefix>{*", "hf:proc:*")
+    ),
+    "break": Feature(
+        scripts=("inspect", "break"),
+        commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"),
+        keys=("<prefix>{*", "hf:proc:*", "hf:guard"),
         channels=("hf:inbox:*",),
     ),
     "permits": Feature(

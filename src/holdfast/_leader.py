@@ -61,8 +61,8 @@ class BaseTerm(_lease.BaseLease):
 
     _attempt: Candidacy
 
-    async def _release(self) -> None:
-        await super()._release()
+    async def _release(self, known: bool | WireError | None = None) -> None:
+        await super()._release(known)
         await leading.vacate(self._attempt.office)
 
     async def _proclaim(self, value: str) -> None:

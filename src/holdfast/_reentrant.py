@@ -125,7 +125,7 @@ class Unlisted(Entered[L]):
     __slots__ = ()
 
     def push(self, owner: int, lease: L) -> None:
-        pass
+        lease._owner = owner  # noqa: SLF001
 
 
 class Reentrant(BaseLock, Generic[L]):

@@ -5,6 +5,7 @@ HoldfastError
 │   └── InProgress                    the same call is running already
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
+├── HolderChanged                     somebody else has the lock than was seen to: it was not taken away
 │   └── ReleasedTooOften              (also ValueError) more permits of a semaphore than this object holds
 ├── NoCandidate (also LookupError)     nobody of that name is campaigning; the leader goes on leading
 ├── TicketRefused                     a ticket that is not good any more: used, expired, or the lock was taken away
@@ -80,6 +81,13 @@ class NotHeld(HoldfastError, RuntimeError):
     key: str
 
 
+class HolderChanged(HoldfastError):
+    """A lock was to be taken away from somebody who does not have it any more: somebody else does, and keeps it."""
+
+    name: str
+    key: str
+
+
 class ReleasedTooOften(NotHeld, ValueError):
     """More permits were given back than are held here. A ValueError, as threading.BoundedSemaphore's."""
 
@@ -98,6 +106,8 @@ class NoCandidate(HoldfastError, LookupError):
 class TicketRefused(HoldfastError):
     """A ticket that cannot be redeemed any more."""
 
+    name: str
+    key: str
     reason: str
     """``used``; ``expired``; ``gone``: the lock was taken away from it before its time; ``late``: the answer came too late."""
 

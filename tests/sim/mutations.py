@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sim.flight_defects import FLIGHT
 from sim.gate_defects import GATES
+from sim.hung_defects import HUNG
 from sim.meeting_defects import MEETINGS
 from sim.quorum_defects import QUORUM
 from sim.reentrant_defects import REENTRANT
@@ -249,6 +250,7 @@ MUTATIONS = (
     *WAITING,
     *MORE,
     *GATES,
+    *HUNG,
     *QUORUM,
     *FLIGHT,
     *SCHEDULES,

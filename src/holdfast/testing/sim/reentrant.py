@@ -17,6 +17,7 @@ class RLock:
         self._holdings = Holdings()
         self.spec = lock.spec
         self.renew = lock.renew
+        self.progress = lock.progress
         self.release_again = lock.release_again
         self.write = lock.write
 

@@ -23,9 +23,10 @@ from holdfast._core.crowd import Crowd, Member
 from holdfast._core.flight import Charter, Load, Site
 from holdfast._core.gate import KEEPER, Gate, Lead
 from holdfast._core.latch import Waiting
-from holdfast._core.node import GiveBack, Node
+from holdfast._core.node import Node
 from holdfast._core.renewing import Tenure, nobody
 from holdfast._core.requests import Answer
+from holdfast._core.surroundings import GiveBack
 from holdfast._core.votes import Mandate, Vote
 from holdfast._core.waiting import Waiter
 from holdfast._lua import Script
