@@ -83,7 +83,10 @@ class RLock(Reentrant[Lease], Lock):
         """Give the lock back, if it was taken no more than once; only who has it may. Raises NotHeld (a RuntimeError) if this
         thread or task does not have it, LeaseLost, ServerError."""
         mine = holdings()
-        holding = self._leaving(mine)
+        try:
+            holding = mine.leave(self._mark)
+        except KeyError:
+            raise self._not_held() from None
         if holding is not None:
             try:
                 await holding.lease.release()
