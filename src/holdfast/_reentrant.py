@@ -72,8 +72,8 @@ class Holdings(dict[Mark, Holding[Any]]):
 
     def leave(self, mark: Mark) -> Holding[Any] | None:
         """Once less. The holding, if this is the last time: then its lease is to be given back. Raises KeyError if there is
-        none, LeaseLost if it was lost before, NotHeld if it was given back by hand, which changes the count only at the end of a
-        ``with``."""
+        none, LeaseLost if it was lost before, NotHeld if it was given back by hand; that counts at the end of a ``with`` only.
+        """
         holding = self[mark]
         if holding.count == 1:
             return holding

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, RLock, aio, declare_new, locked
+from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, RLock, _reentrant, aio, declare_new, locked
 from holdfast._servers.process import PrivateServer
 from live.owners import OWNERS, Either, Owners, done
 from live.witness import Monitor, in_thread, until
@@ -57,7 +57,10 @@ def test_taken_again_by_who_has_it(owners: Owners, server: PrivateServer, monito
 
 
 @each
-def test_it_belongs_to_who_took_it(owners: Owners, server: PrivateServer, name: str) -> None:
+def test_it_belongs_to_who_took_it(owners: Owners, server: PrivateServer, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first use in a process on, at which it looks whether there is asyncio."""
+    monkeypatch.setattr(_reentrant, "_running_loop", None)
+
     async def steps() -> None:
         lock = Either(owners.face.RLock(server.url, name, wait=0.01))
 
