@@ -57,10 +57,7 @@ def test_taken_again_by_who_has_it(owners: Owners, server: PrivateServer, monito
 
 
 @each
-def test_it_belongs_to_who_took_it(owners: Owners, server: PrivateServer, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the first use in a process on, at which it looks whether there is asyncio."""
-    monkeypatch.setattr(_reentrant, "_running_loop", None)
-
+def test_it_belongs_to_who_took_it(owners: Owners, server: PrivateServer, name: str) -> None:
     async def steps() -> None:
         lock = Either(owners.face.RLock(server.url, name, wait=0.01))
 
