@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
-from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, RLock, _reentrant, aio, declare_new, locked
+from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, RLock, aio, declare_new, locked
 from holdfast._servers.process import PrivateServer
 from live.owners import OWNERS, Either, Owners, done
 from live.witness import Monitor, in_thread, until
