@@ -12,6 +12,7 @@ from sim.gate_defects import GATES
 from sim.hung_defects import HUNG
 from sim.meeting_defects import MEETINGS
 from sim.quorum_defects import QUORUM
+from sim.reentrant_defects import REENTRANT
 from sim.schedule_defects import SCHEDULES
 from sim.script_defects import SCRIPTS, Mutation, _lua
 from sim.ticket_defects import TICKETS
@@ -257,4 +258,5 @@ MUTATIONS = (
     *ELECTION,
     *MEETINGS,
     *TICKETS,
+    *REENTRANT,
 )

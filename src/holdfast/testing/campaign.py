@@ -35,6 +35,7 @@ SWARMS: dict[str, Callable[..., Run[Any]]] = {
 ENOUGH = {
     "contended": 100,
     "handed_over": 100,
+    "again": 100,
     "renewed": 100,
     "expired": 20,
     "lost": 20,
