@@ -239,10 +239,10 @@ class BaseLease:
         if not self._process.here:
             return
         self._count(self._process.clock())
-        if attempt.gate is None:
-            tenure.end()
-        else:
+        if attempt.gate is not None:
             attempt.gate.withdraw(attempt)
+        if attempt.gate is None or tenure.lost:  # a late renewal may have made it longer at the server
+            tenure.end()
         if tenure.over:
             self._forget()
             await self._give_up()

@@ -224,12 +224,11 @@ async def release(parts: Sequence[Part]) -> None:
     wrong: list[Exception] = []
     while left:
         alike = _alike(left, 0)
-        together = [part for part in alike if part.giving() is not None]
-        known: dict[int, bool | WireError] = {}
-        if len(together) > 1:
-            known = await there(scatter(together), together[0].home)
-        for part in alike:
-            error = await there(part.given_back(known.get(id(part))), part.home)
+        known: list[bool | WireError | None] = [None] * len(alike)
+        if len(alike) > 1 and all(part.giving() is not None for part in alike):
+            known = await there(scatter(alike), alike[0].home)
+        for part, what in zip(alike, known, strict=True):
+            error = await there(part.given_back(what), part.home)
             if error is not None:
                 wrong.append(error)
         left = left[len(alike) :]
@@ -237,8 +236,8 @@ async def release(parts: Sequence[Part]) -> None:
         raise wrong[0]
 
 
-async def scatter(parts: Sequence[Part]) -> dict[int, bool | WireError]:
-    """Give these back at once: by their ids, whether they were ours still; or why nobody knows."""
+async def scatter(parts: Sequence[Part]) -> list[bool | WireError]:
+    """Give these back at once: of each, whether it was ours still; or why nobody knows."""
     tokens = [given for part in parts if (given := part.giving()) is not None]
     args = tuple(value for token, bury, _ in tokens for value in (token, "bury" if bury else "release"))
     specs = [part.attempt.spec for part in parts]
@@ -253,12 +252,11 @@ async def scatter(parts: Sequence[Part]) -> dict[int, bool | WireError]:
                 resent = resent or isinstance(error, Unknown)
                 failures += 1
                 if failures == 3 or (isinstance(error, Refused) and not error.transient):
-                    return dict.fromkeys(map(id, parts), error)
+                    return [error for _ in parts]
                 await Sleep(0.02 * failures)
             else:
                 # What a first copy of this request gave back may be somebody else's by now.
-                kept = [value == 1 or (resent and in_time) for value, (_, _, in_time) in zip(answer.value, tokens, strict=True)]
-                return dict(zip(map(id, parts), kept, strict=True))
+                return [value == 1 or (resent and given[2]) for value, given in zip(answer.value, tokens, strict=True)]
     except BaseException:
         # Cancelled or interrupted, and nobody knows whether the request arrived. Once more: it does no harm.
         for spec, (token, _, _) in zip(specs, tokens, strict=True):

@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from holdfast._core.attempt import Spec
 from holdfast._core.mutex import CLAIM
@@ -21,7 +22,7 @@ from holdfast.testing.judge.rules import Limits, Violation
 from holdfast.testing.runs import Run
 from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import FAULTS, mishaps
-from holdfast.testing.sim.lock import Lease, Lock, spec
+from holdfast.testing.sim.lock import Lock, spec
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.worker import Cancelled, Worker
@@ -150,11 +151,11 @@ def _draw_sharing(rng: random.Random, profile: Profile) -> None:
         profile.odd = rng.randrange(len(profile.workers))
 
 
-async def work(rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
+async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
     """What a worker does: takes a lock, writes to what it protects, now and then, and gives the lock back."""
     for planned in rounds:
         lock = lock_of(planned.lock)
-        lease: Lease | None = None
+        lease: Any = None
         try:
             lease = await lock.acquire(planned.wait)
             if lease is not None:
@@ -175,10 +176,23 @@ async def work(rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
         await Sleep(planned.gap)
 
 
-def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
-    """The world of a seed, before anything has happened in it."""
+def _lock(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Any:
+    return Lock(worker, specs[name], fair=fair)
+
+
+def build(
+    seed: int,
+    *,
+    trace: bool = False,
+    redraw: Callable[[Profile], object] | None = None,
+    lock_of: Callable[..., Any] = _lock,
+) -> tuple[World, Profile]:
+    """The world of a seed, before anything has happened in it. ``redraw`` may change what was drawn, ``lock_of`` what is used
+    for a lock."""
     rng = random.Random(seed)
     profile = draw(rng)
+    if redraw is not None:
+        redraw(profile)
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
     if profile.mishaps:
         world.mishap = mishaps(world, profile.mishaps)
@@ -197,7 +211,7 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
         "guard": profile.guard,
     }
     specs, odd = (
-        {name: spec(name, ttl=ttl, renew=profile.renew, max_hold=profile.max_hold, **sharing) for name in "xy"}
+        {name: spec(name, ttl=ttl, renew=profile.renew, max_hold=profile.max_hold, **sharing) for name in "xyz"}
         for ttl in (profile.ttl, ODD * profile.ttl)
     )
     for number in range(1 + max(process for process, _ in profile.workers)):
@@ -214,19 +228,19 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Worker(world.processes[of], str(number + 1))
         mine = odd if number == profile.odd else specs
-        worker.start(work(rounds, partial(_lock, worker, mine, fair=profile.fair[of])))
+        worker.start(work(rounds, partial(lock_of, worker, mine, fair=profile.fair[of])))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
     return world, profile
 
 
-def _lock(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Lock:
-    return Lock(worker, specs[name], fair=fair)
-
-
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
     """One history, judged. What happened in it is added to ``coverage``."""
-    world, profile = build(seed, trace=trace)
+    return judged(seed, *build(seed, trace=trace), coverage)
+
+
+def judged(seed: int, world: World, profile: Profile, coverage: Coverage | None) -> Run[Profile]:
+    """What comes of a world."""
     found: list[Violation] = []
     try:
         if world.work(EPOCH + HORIZON, STEPS):

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
-from types import FunctionType
+from types import CoroutineType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Grant, Spec
@@ -32,6 +32,7 @@ from holdfast.testing.sim.lock import Lease, Lock
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.quorum import Company, QuorumLease, QuorumLock
 from holdfast.testing.sim.reader import Reader, Source
+from holdfast.testing.sim.several import MultiLock, Part
 from holdfast.testing.sim.voter import Round, Voter
 from holdfast.testing.sim.wire import End
 from holdfast.testing.sim.worker import Slot, Ticket, Worker
@@ -261,6 +262,15 @@ class Fingerprint:
         self._put(slot.whose if isinstance(slot, Slot) else "", attempt.gate is None)
         self._attributes(attempt, ATTEMPT)
 
+    def _part(self, part: Part) -> None:
+        self._put(part.name, part.asking)
+        self.add(part.lease)
+        self.add(part.attempt)
+
+    def _multilock(self, lock: MultiLock) -> None:
+        self.add(lock.parts)
+        self._put(lock.wants.name if lock.wants is not None else "", *lock.half)
+
     def _grant(self, grant: Grant) -> None:
         self._text(grant.attempt.token)
         self._put(grant.last - grant.fence)
@@ -375,6 +385,10 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Heard: Fingerprint._heard,  # noqa: SLF001
     Round: lambda fingerprint, poll: fingerprint._put(poll.over, poll.waits, poll.counts),  # noqa: SLF001
     QuorumLease: Fingerprint._lease,  # noqa: SLF001
+    Part: Fingerprint._part,  # noqa: SLF001
+    MultiLock: Fingerprint._multilock,  # noqa: SLF001
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
 }
-same_in_all_states(type, FunctionType, Lock, QuorumLock, Company, Spec, Site, Reader, Panel, Process, Worker, Voter, End, Gate)
+same_in_all_states(
+    type, CoroutineType, FunctionType, Lock, QuorumLock, Company, Spec, Site, Reader, Panel, Process, Worker, Voter, End, Gate
+)
