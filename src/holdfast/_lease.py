@@ -12,10 +12,10 @@ from holdfast._core import mutex, renewing
 from holdfast._core.attempt import Attempt, Grant, Tally
 from holdfast._core.gate import Gate
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import WireError
+from holdfast._core.requests import Run, WireError
 from holdfast._face import MAX_TTL, MIN_TTL, seconds, server_error
 from holdfast._wire.endpoint import Endpoint
-from holdfast.errors import LeaseLost, NotHeld
+from holdfast.errors import HoldfastError, LeaseLost, NotHeld, QuorumError, ServerError
 
 
 class Watch(Protocol):
@@ -26,6 +26,9 @@ class Watch(Protocol):
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         """Look after it no more."""
+
+    def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
+        """Send this until it is answered, or local time ``until``."""
 
     def call(self, what: Callable[[], None]) -> None:
         """Do something soon, in the keeper's thread."""
@@ -231,6 +234,23 @@ class BaseLease:
         if tenure.lost:
             self._count_loss()
             raise self._lease_lost()
+
+    async def _let_go(self) -> None:
+        """Operation: give it back; where the server is away, the keeper does that as soon as it can. Nobody needs to know."""
+        if self._is_over():  # somebody has begun to give it back, and nobody knows how far he has come
+            await self._abandoned()
+            return
+        try:
+            if not self._hand_on():
+                await self._release()
+        except (ServerError, QuorumError):
+            for where, part in self._parts:
+                self._process.keeper.insist(where, part.giving_back(bury=True, timeout=part.spec.timeout), part.deadline)
+        except HoldfastError:
+            pass  # lost meanwhile
+        except BaseException:
+            await self._abandoned()
+            raise
 
     async def _abandoned(self) -> None:
         """What to drive when the end of a ``with`` was interrupted, and nobody knows how far it had come."""

@@ -37,7 +37,7 @@ PAGE = TESTS.parent / "docs" / "design" / "mutations.md"
 SEEDS = 10_000
 """Histories of the swarm in which a defect has to be caught."""
 
-SWARM = {"lock": "swarm", "quorum": "quorum", "flight": "flight", "schedule": "schedule"}
+SWARM = {"lock": "swarm", "several": "several", "quorum": "quorum", "flight": "flight", "schedule": "schedule"}
 """What the record calls each of the swarms."""
 
 SCHEDULES = 5000

@@ -13,6 +13,7 @@ from sim.gate_defects import GATES
 from sim.quorum_defects import QUORUM
 from sim.schedule_defects import SCHEDULES
 from sim.script_defects import SCRIPTS, Mutation, _lua
+from sim.several_defects import SEVERAL
 
 
 def _core(name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
@@ -241,4 +242,4 @@ MORE = (
     ),
 )
 
-MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING + MORE + GATES + QUORUM + FLIGHT + SCHEDULES
+MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING + MORE + GATES + SEVERAL + QUORUM + FLIGHT + SCHEDULES

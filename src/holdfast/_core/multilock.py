@@ -7,14 +7,16 @@ multitasking systems", IBM Systems Journal 7, 1968.)
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from holdfast._core.attempt import Attempt, Grant, margin
 from holdfast._core.mutex import GRACE, Busy, give_up
 from holdfast._core.requests import Answer, Draw, Now, Refused, Request, Run, Sleep, Unknown, WireError
 from holdfast._lua import Script
+
+T = TypeVar("T")
 
 
 def _numbers(raw: object) -> list[int]:
@@ -80,6 +82,11 @@ class Part(Protocol):
         """Give it back; ``known``: what came of that where a script did it for all. Answers why it was no good."""
 
 
+def in_order(several: Iterable[T], place: Callable[[T], Any]) -> list[T]:
+    """In the one order by which all take them: by their places, which are the same for all."""
+    return sorted(several, key=place)
+
+
 async def acquire(parts: Sequence[Part], wait: float | None) -> Blocked | None:
     """Take all within ``wait`` seconds (None: for ever; 0: one try each). Blocked when time ran out.
 
@@ -119,7 +126,11 @@ async def there(call: Coroutine[Any, Any, Any], home: Any) -> Any:
 
 async def _in_order(parts: Sequence[Part], until: float | None, *, at_once: bool) -> Blocked | None:
     number = alone = 0
-    while number < len(parts):
+    while True:
+        if any(part.lost for part in parts[:number]):
+            raise PartLost
+        if number == len(parts):
+            return None
         together = _alike(parts, number)
         if len(together) > 1 and number >= alone:
             busy = await there(gather(together, until), together[0].home)
@@ -136,9 +147,6 @@ async def _in_order(parts: Sequence[Part], until: float | None, *, at_once: bool
             return blocked
         part.hold(result)
         number += 1
-        if any(part.lost for part in parts[:number]):
-            raise PartLost
-    return None
 
 
 def _alike(parts: Sequence[Part], number: int) -> list[Part]:

@@ -1,7 +1,10 @@
 """Seeded histories of several locks at once: as `swarm` has them for single ones, with workers who want some of three.
 
-Each of the locks is judged as it is alone; and besides, whoever has got them has all, whoever has not has none, and those who
-name them in different orders never wait for each other.
+Each of the locks is judged as it is alone, and besides:
+
+M1  Whoever has got them has all of them, and whoever has not has none.
+
+That nobody waits for ever (R7) is here, too, that those who name them in different orders do not wait for each other.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
     run = swarm.judged(
         seed, *swarm.build(seed, trace=trace, redraw=partial(_redraw, rng), lock_of=partial(_lock_of, made)), coverage
     )
-    run.violations += [Violation("R17", what) for lock in made for what in lock.half]
+    run.violations += [Violation("M1", what) for lock in made for what in lock.half]
     run.counts["several taken"] = sum(lock.taken for lock in made)
     run.counts["several not taken"] = sum(lock.missed for lock in made)
     return run

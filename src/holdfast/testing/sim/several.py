@@ -83,9 +83,11 @@ class Part:
             return
         if lease in self._worker.process.leases:
             lease.leave()
-        await lease._abandoned()  # noqa: SLF001
+        try:
+            await lease._let_go()  # noqa: SLF001
+        finally:
+            lease.left("cancelled")
         self.lease, self.attempt.pending = None, False
-        lease.left("cancelled")
 
     def hand_on(self) -> bool:
         lease = self.lease
@@ -131,7 +133,7 @@ class MultiLock:
         self.taken = self.missed = 0
         """How often it was."""
         parts = [Part(self, Lock(worker, spec, fair=fair)) for spec in described]
-        self.parts = sorted(parts, key=lambda part: part.lock.spec.keys[0])
+        self.parts = multilock.in_order(parts, lambda part: part.lock.spec.keys[0])
 
     def on_loss(self) -> None:
         """One of them is lost: nothing else is waited for."""
@@ -162,7 +164,11 @@ class MultiLock:
             self._end("cancelled")
             return None
         self.taken += 1
-        self.half += [f"{part.lock.spec.key} is not taken" for part in self.parts if part.lease is None]
+        self.half += [
+            f"{part.lock.spec.key} is not taken"
+            for part in self.parts
+            if part.lease is None or part.lease._tenure.lost  # noqa: SLF001
+        ]
         return self.parts
 
     def _end(self, kind: str, note: str = "") -> None:
