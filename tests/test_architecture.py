@@ -199,6 +199,7 @@ PUBLIC = {
         Cache
         CommandFailed
         ConfigError
+        Deadlock
         FairLock
         HoldfastError
         HoldfastWarning
@@ -264,7 +265,7 @@ PUBLIC = {
     "holdfast.testing.recording": "AsyncHolding Holding Recorder Register process",
     "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
     "holdfast.errors": """
-        CommandFailed ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld QuorumError
+        CommandFailed ConfigError Deadlock HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NotHeld QuorumError
         ReleasedTooOften ServerError TransactionConflict
     """,
 }

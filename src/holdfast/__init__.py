@@ -21,6 +21,7 @@ from holdfast._later import later
 from holdfast.errors import (
     CommandFailed,
     ConfigError,
+    Deadlock,
     HoldfastError,
     HoldfastWarning,
     InProgress,
@@ -58,6 +59,7 @@ __all__ = [
     "Cache",
     "CommandFailed",
     "ConfigError",
+    "Deadlock",
     "FairLock",
     "HoldfastError",
     "HoldfastWarning",

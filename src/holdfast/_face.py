@@ -127,10 +127,13 @@ def make_spec(
     max_pass_time: float,
     replicas: int = 0,
     guard: bool | float = False,
+    deadlock: str = "wait",
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
     ttl = seconds(ttl, "ttl", MIN_TTL)
+    if deadlock not in {"wait", "raise"}:
+        raise ConfigError(f"deadlock must be 'wait' or 'raise', not {deadlock!r}", parameter="deadlock")
     longest = _longest(guard)
     if longest and ttl > longest:
         raise ConfigError(
@@ -157,6 +160,7 @@ def make_spec(
         max_pass_time=seconds(max_pass_time, "max_pass_time", 0.0),
         replicas=whole_number(replicas, "replicas"),
         guard=longest,
+        yields=deadlock == "raise",
     )
 
 
@@ -192,6 +196,7 @@ class BaseLock:
         max_pass_time: float,
         replicas: int,
         guard: bool | float,
+        deadlock: str = "wait",
     ) -> None:
         self._endpoint: Any = resolve(client, self._face)
         self._cluster = self._endpoint.cluster
@@ -217,6 +222,7 @@ class BaseLock:
             max_pass_time=max_pass_time,
             replicas=replicas,
             guard=guard,
+            deadlock=deadlock,
         )
         self._set_up(spec, wait, on_lost, label)
 
