@@ -28,6 +28,10 @@ GATHER: Script[list[int]] = Script("gather", _numbers)
 SCATTER: Script[list[int]] = Script("scatter", _numbers)
 
 
+MOMENT = 0.001
+"""Seconds for which one of the locks is waited for at least: who does not wait at all goes past those who do."""
+
+
 class PartLost(Exception):
     """A lock that was taken was lost while others were waited for."""
 
@@ -139,7 +143,7 @@ async def _in_order(parts: Sequence[Part], until: float | None, *, at_once: bool
                 continue
             alone = number + busy + 1  # up to that one they are taken one by one, and the rest tried again
         part = parts[number]
-        left = 0.0 if at_once else None if until is None else max(0.0, until - await Now())
+        left = 0.0 if at_once else None if until is None else max(MOMENT, until - await Now())
         result = await there(part.take(left), part.home)
         if isinstance(result, Busy):
             blocked = Blocked(*result)
