@@ -44,7 +44,7 @@ def scrubbed(env: Mapping[str, str], pass_url: bool = False) -> dict[str, str]:
 class Guard:
     """The parent's end of the channel to a guardian. Nothing here blocks, but `close`.
 
-    To the guardian: ``deadline TERM_AT KILL_AT``, ``start FOREGROUND GRACE NAME=VALUE``, ``signal N``, ``term GRACE``,
+    To the guardian: ``deadline TERM_AT KILL_AT``, ``start FOREGROUND GRACE NAME=VALUE ...``, ``signal N``, ``term GRACE``,
     ``kill``. From it: ``pid N``, ``failed ERRNO``, ``stopped SIGNAL``, ``exited STATUS``, ``late`` (not started: the
     deadline had passed), ``ending`` (the deadline passed: TERM or KILL was sent), ``left`` (what outlives the command
     was sent TERM), ``gone`` (the whole group). One per line; times are seconds of `_guardian.clock`.
@@ -64,13 +64,13 @@ class Guard:
         """TERM and KILL the group at these times, unless a later word moves them."""
         self._send(f"deadline {term_at!r} {kill_at!r}")
 
-    def start(self, variable: str, *, grace: float, foreground: bool = False) -> None:
-        """Start the command with one more ``NAME=VALUE`` in its environment.
+    def start(self, variables: str, *, grace: float, foreground: bool = False) -> None:
+        """Start the command with more in its environment: ``NAME=VALUE``, or several of these with a space between them.
 
         ``foreground``: its group gets the terminal that stdin is. ``grace``: seconds from TERM to KILL where the
         guardian ends the group by itself.
         """
-        self._send(f"start {foreground:d} {grace!r} {variable}")
+        self._send(f"start {foreground:d} {grace!r} {variables}")
 
     def signal(self, signum: int) -> None:
         """Pass a signal on to the group."""
@@ -303,14 +303,13 @@ class _Guardian:
                 self._kill()
         return bool(data)
 
-    def _start(self, foreground: str, grace: str, variable: str) -> None:
+    def _start(self, foreground: str, grace: str, variables: str) -> None:
         self.grace = float(grace)
         if _guardian.clock() >= min(self.term_at, self.kill_at):  # the parent was stopped just after its acquire
             self._tell("late")
             self.over = True
             return
-        name, _, value = variable.partition("=")
-        env = {**self.env, name: value}
+        env = {**self.env, **dict(variable.split("=", 1) for variable in variables.split(" "))}
         try:
             self.group.start(
                 self.argv,

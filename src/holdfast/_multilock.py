@@ -295,6 +295,17 @@ class BaseMultiLease:
         for lease in self._leases:
             lease.check()
 
+    def progress(self) -> None:
+        """Check in, for those locks that have ``progress_within``: raises as `check`. Asks no server."""
+        self.check()
+        for lease in self._leases:
+            lease.progress()
+
+    def _no_ticket(self) -> ConfigError:
+        return ConfigError(
+            f"several locks ({self.name}) give no ticket: make one of each, with its own lock object", parameter="ticket"
+        )
+
     def notice_loss(self) -> None:
         raise NotImplementedError
 

@@ -100,6 +100,7 @@ class BaseRedlock(_face.BaseLock, Generic[L]):
         renew: bool = True,
         on_lost: Callable[[L], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
@@ -124,6 +125,7 @@ class BaseRedlock(_face.BaseLock, Generic[L]):
             ttl=ttl,
             renew=renew,
             max_hold=max_hold,
+            progress_within=progress_within,
             prefix=prefix,
             key=key,
             linger=0.0,
@@ -206,6 +208,13 @@ class BaseQuorumLease(_lease.BaseLease):
 
     def _looked_after(self) -> tuple[tuple[Endpoint, Tenure], ...]:
         return tuple((self._endpoint[number], vote) for number, vote in self._tenure.votes.items())
+
+    def _may_hand_over(self) -> None:
+        raise ConfigError(
+            f"a lock over several servers ({self.name!r}) gives no tickets: of two who redeem one at the same time each could "
+            "get some of the servers, and neither the lock; give it back, and let the other one take it",
+            parameter="ticket",
+        )
 
     async def _renew(self, ttl: float | None) -> None:
         self.check()

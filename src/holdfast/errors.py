@@ -6,9 +6,13 @@ HoldfastError
 ├── Deadlock                          those who wait for each other would wait for ever, and this one gives way
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
+├── HolderChanged                     somebody else has the lock than was seen to: it was not taken away
 │   └── ReleasedTooOften              (also ValueError) more permits of a semaphore than this object holds
+├── NoCandidate (also LookupError)     nobody of that name is campaigning; the leader goes on leading
+├── TicketRefused                     a ticket that is not good any more: used, expired, or the lock was taken away
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
 ├── TransactionConflict               somebody else was quicker: nothing of the transaction was carried out
+├── BrokenBarrier                     a barrier that not all will come to (also threading.BrokenBarrierError)
 ├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
 ├── ServerError                       the server cannot be reached, or refused; the cause is attached
 ├── ConfigError (also ValueError)     bad input, refused before anything was sent
@@ -20,6 +24,7 @@ All of them survive pickling with their facts. None carries a token or a passwor
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 
@@ -87,8 +92,35 @@ class NotHeld(HoldfastError, RuntimeError):
     key: str
 
 
+class HolderChanged(HoldfastError):
+    """A lock was to be taken away from somebody who does not have it any more: somebody else does, and keeps it."""
+
+    name: str
+    key: str
+
+
 class ReleasedTooOften(NotHeld, ValueError):
     """More permits were given back than are held here. A ValueError, as threading.BoundedSemaphore's."""
+
+
+class NoCandidate(HoldfastError, LookupError):
+    """Leadership was to be handed over to somebody who is not campaigning. Nothing has changed."""
+
+    name: str
+    key: str
+    candidate: str
+    """Who was named."""
+    candidates: tuple[str, ...]
+    """Who is campaigning, in the order of the line."""
+
+
+class TicketRefused(HoldfastError):
+    """A ticket that cannot be redeemed any more."""
+
+    name: str
+    key: str
+    reason: str
+    """``used``; ``expired``; ``gone``: the lock was taken away from it before its time; ``late``: the answer came too late."""
 
 
 class QuorumError(HoldfastError):
@@ -107,6 +139,17 @@ class TransactionConflict(HoldfastError):
     tries: int
     waited: float
     """Seconds from the first try on."""
+
+
+class BrokenBarrier(HoldfastError, threading.BrokenBarrierError):
+    """A barrier is broken, or was while this one waited at it. The others are told so, too."""
+
+    name: str
+    key: str
+    reason: str
+    """What broke it: "died", "timeout", "abort", "action", "reset", or "lost": the server has lost who waited."""
+    by: str | None
+    """Who broke it, as ``host:pid (label)``; None when unknown."""
 
 
 class CommandFailed(HoldfastError):

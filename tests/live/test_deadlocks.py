@@ -242,7 +242,7 @@ def test_the_younger_of_two_threads_gets_the_error(server: PrivateServer, name: 
         until(lambda: waiting_here(Lock(server.url, b)) == 1)
         Lock(server.url, a, deadlock="raise").acquire()
     assert elder_got.result(5)
-    error = pickle.loads(pickle.dumps(caught.value))
+    error = pickle.loads(pickle.dumps(caught.value))  # noqa: S301
     assert (error.name, error.key) == (a, key(a))
     assert {waiter.thread for waiter in error.cycle.waiters} >= {"MainThread"}
     assert waiting_here(Lock(server.url, a)) == 0
@@ -261,7 +261,7 @@ def test_a_task_gets_the_error_and_leaves_nothing(server: PrivateServer, look: r
             return "deadlock"
 
     async def main() -> list[str]:
-        return await asyncio.gather(cross(a, b), cross(b, a))
+        return list(await asyncio.gather(cross(a, b), cross(b, a)))
 
     assert sorted(asyncio.run(main())) == ["both", "deadlock"]
     assert [look.exists(key(a)), look.exists(key(b)), queue_length(look, a), queue_length(look, b)] == [0] * 4

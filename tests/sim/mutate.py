@@ -37,7 +37,16 @@ PAGE = TESTS.parent / "docs" / "design" / "mutations.md"
 SEEDS = 10_000
 """Histories of the swarm in which a defect has to be caught."""
 
-SWARM = {"lock": "swarm", "several": "several", "quorum": "quorum", "flight": "flight", "schedule": "schedule"}
+SWARM = {
+    "lock": "swarm",
+    "several": "several",
+    "quorum": "quorum",
+    "flight": "flight",
+    "schedule": "schedule",
+    "election": "election",
+    "meetings": "meetings",
+    "ticket": "ticket",
+}
 """What the record calls each of the swarms."""
 
 SCHEDULES = 5000
@@ -127,7 +136,11 @@ def search(copy: Copy, mutation: Mutation) -> Caught | None:
             for violation in simulate(seed).violations:
                 return Caught(mutation.name, violation.rule, SWARM[mutation.of], seed, [], seed + 1, str(violation))
         searched = SEEDS
-        scenarios = {"lock": ("scenarios", "QUICK"), "quorum": ("elections", "ELECTIONS")}.get(mutation.of)
+        scenarios = {
+            "lock": ("scenarios", "QUICK"),
+            "quorum": ("elections", "ELECTIONS"),
+            "meetings": ("gatherings", "GATHERINGS"),
+        }.get(mutation.of)
         for scenario in getattr(copy.part(scenarios[0]), scenarios[1]).values() if scenarios else ():
             report = scenario.explore(most=SCHEDULES)
             searched += report.schedules

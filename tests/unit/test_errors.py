@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 from typing import Any
 
 import pytest
@@ -12,17 +13,21 @@ import holdfast
 import holdfast.schedule
 from holdfast import errors
 from holdfast.errors import (
+    BrokenBarrier,
     CommandFailed,
     ConfigError,
+    HolderChanged,
     HoldfastError,
     HoldfastWarning,
     InProgress,
     LeaseLost,
     LockTimeout,
+    NoCandidate,
     NotHeld,
     QuorumError,
     ReleasedTooOften,
     ServerError,
+    TicketRefused,
     TransactionConflict,
 )
 from holdfast.schedule import Cancelled, JobFailed
@@ -39,8 +44,12 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
         "since": 3.5,
     },
     LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
+    NoCandidate: {"name": "x", "key": "hf:{x}", "candidate": "b", "candidates": ("c",)},
+    BrokenBarrier: {"name": "x", "key": "hf:{x}", "reason": "died", "by": "host:7 (me)"},
     NotHeld: {"name": "x", "key": "hf:{x}"},
+    HolderChanged: {"name": "x", "key": "hf:{x}"},
     ReleasedTooOften: {"name": "x", "key": "hf:{x}"},
+    TicketRefused: {"name": "x", "key": "hf:{x}", "reason": "used"},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
     TransactionConflict: {"keys": ("a", "b"), "tries": 16, "waited": 1.5},
     CommandFailed: {"keys": ("a",), "results": [True, None], "failed": {1: "INCRBY 'a': not an integer"}},
@@ -55,6 +64,8 @@ ELSEWHERE = {JobFailed, Cancelled}
 BESIDES: dict[type[HoldfastError], type[Exception]] = {
     LockTimeout: TimeoutError,
     InProgress: TimeoutError,
+    NoCandidate: LookupError,
+    BrokenBarrier: threading.BrokenBarrierError,
     NotHeld: RuntimeError,
     ReleasedTooOften: ValueError,
     ConfigError: ValueError,

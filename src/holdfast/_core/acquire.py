@@ -7,6 +7,7 @@ no hand-over can be missed; then nothing is sent but the refresh that `_core.wai
 from __future__ import annotations
 
 from holdfast._core.attempt import Attempt, Grant, margin
+from holdfast._core.insist import insist
 from holdfast._core.mutex import BLOCK, GRACE, Busy, Dead, Held, Reply, give_up, scripts
 from holdfast._core.replicas import acknowledged
 from holdfast._core.requests import (
@@ -144,6 +145,16 @@ async def ask(attempt: Attempt, now: float, *, join: bool = False, patient: bool
             return answer
 
 
+async def _introduce(attempt: Attempt) -> None:
+    """It has a place in line: say what the server may want to know about it, and may do without."""
+    call = attempt.introduction
+    if call is not None:
+        try:
+            await insist(call)
+        except WireError:
+            pass
+
+
 async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = True) -> Grant | Busy | Answer[Reply]:
     """Join the queue and wait for the hand-over; a place that was inherited is there already. An Answer, never Busy, is for the
     caller to look at again. ``patient``: as in `ask`, until there was an answer."""
@@ -155,6 +166,7 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
             answer = await ask(attempt, await Now(), join=True, patient=patient or waiter.told is not None)
             if not isinstance(answer.value, Busy):
                 return answer
+            await _introduce(attempt)
             outcome = await Wait(waiter, answer, until)
     finally:
         if attempt.gate is None or not attempt.gate.bequeath(attempt, waiter):

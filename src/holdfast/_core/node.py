@@ -13,7 +13,7 @@ from holdfast._core.attempt import milliseconds
 from holdfast._core.gate import Gate
 from holdfast._core.hearing import Hopeful
 from holdfast._core.mutex import scripts
-from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
+from holdfast._core.renewing import EARLY, Renew, Renewing, Tenure, renewals
 from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, WireError
 from holdfast._core.surroundings import GiveBack, Keeper, Lines, Place, Told
 from holdfast._core.tangles import Tangles
@@ -30,9 +30,6 @@ ANSWER_WITHIN = 2.0
 
 PING_EVERY = 5.0
 """Seconds of silence after which the inbox is tested: a dropped connection gives no other sign."""
-
-EARLY = 100
-"""Tokens remembered for which somebody outside has asked before we knew that they hold the lock."""
 
 
 class Node:
@@ -56,6 +53,8 @@ class Node:
         self._asked_early: dict[str, None] = {}
         self.hopes: dict[str, Hopeful] = {}
         """Who waits to be told something, under the name that the servers know."""
+        self._meets = False
+        """Others may ask which process it is that listens."""
         self._hear = False
         """The inbox is to be open even if nobody waits at the server."""
         self._inbox_at = self._deaf_until = 0.0
@@ -66,7 +65,8 @@ class Node:
     # What is to do now
 
     def active(self) -> bool:
-        return bool(len(self.waiting) or len(self.renewing) or self.tangles.untold)
+        waits = len(self.waiting) or self.tangles.untold or (self._meets and self.hopes)
+        return bool(waits or len(self.renewing))
 
     def _wants_inbox(self) -> bool:
         return len(self.waiting) > 0 or self._hear or bool(self.hopes)
@@ -313,23 +313,26 @@ class Node:
     def _on_push(self, reply: list[Any]) -> None:
         """A message: only a hint, so whatever cannot be read is dropped."""
         payload = reply[2] if len(reply) == 3 else None
-        fields = payload.split(b" ") if isinstance(payload, bytes) and len(payload) <= 256 else []
-        if len(fields) == 2:
-            with self.mutex:
-                self._on_told(fields[0], fields[1].decode("ascii", "replace"))
-        if len(fields) != 3 or fields[0] != b"1" or not fields[2].isdigit():
-            return
-        token, fence = fields[1].decode("ascii", "replace"), int(fields[2])
+        fields = payload.decode("ascii", "replace").split(" ") if isinstance(payload, bytes) and len(payload) <= 256 else []
+        what, whom, more = fields if len(fields) == 3 else (*fields, "") if len(fields) == 2 else ("", "", "")
+        leave = broken = None
         with self.mutex:
-            leave = self.waiting.on_message(token, fence, self.clock())
+            if what == "1" and more.isdigit():
+                leave = self.waiting.on_message(whom, int(more), self.clock())
+            elif what == "4":
+                broken = self.renewing.break_off(whom, more)
+            elif not more:
+                self._on_told(what, whom)
         if leave is not None:
             self.commands.call(leave, lambda _answer, _sent: None)
+        if broken is not None:
+            self.keeper.safely(self.keeper.report, broken)
 
-    def _on_told(self, what: bytes, whom: str) -> None:
+    def _on_told(self, what: str, whom: str) -> None:
         """Somebody outside waits for the lock that this token holds; or there is something to look at on this server."""
-        if what == b"2":
+        if what == "2":
             self._on_asked(whom)
-        elif what == b"3" and whom in self.hopes:
+        elif what == "3" and whom in self.hopes:
             self.hopes[whom].hints.add(self)
             self.hopes[whom].wake()
             self._forget_hopeless()
@@ -364,8 +367,9 @@ class Node:
         record = Command(("SET", f"hf:proc:{keeper.process_id}", text, "PX", milliseconds(3 * RECORD_EVERY)), ANSWER_WITHIN)
         self.commands.call(record, lambda _answer, _sent: None)
 
-    def want_record(self, now: float) -> None:
+    def want_record(self, now: float, *, meets: bool = False) -> None:
         """Called with the keeper's mutex held, by any thread."""
+        self._meets = self._meets or meets
         if self._record_at == float("inf"):
             self._record_at = now + RECORD_AFTER
 

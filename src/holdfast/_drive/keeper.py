@@ -42,6 +42,10 @@ CLAIM_LEFT = 0.7
 """Seconds before the end of a claim at which the keeper wakes to turn it into a lease, at the latest."""
 
 
+OPEN_AFTER = 1.0
+"""Seconds after which who holds a lease listens for what becomes of it: somebody may take it away. Up to twice that."""
+
+
 class Keeper:
     """The thread, its selector, and the nodes it looks after. Other threads use the methods of the first block only."""
 
@@ -58,6 +62,10 @@ class Keeper:
         self._links: list[Link | ShardLine | ForeignLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
+        self._look_at = 0.0
+        """When to see which leases are old by now."""
+        self._seen: dict[Node, set[str]] = {}
+        """Tokens that held something when that was seen last."""
         self._stopping = False
         self.ended = False
         self._poke_out, self._poke_in = socket.socketpair()
@@ -74,7 +82,8 @@ class Keeper:
             node = self._node(endpoint)
             node.want_record(clock())
             at = node.renewing.watch(tenure)
-            self.wake_by(at if hurry else max(at, tenure.deadline - CLAIM_LEFT))
+            self._look_at = self._look_at or clock() + OPEN_AFTER
+            self.wake_by(min(at, self._look_at) if hurry else max(at, tenure.deadline - CLAIM_LEFT))
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         with self.mutex:
@@ -150,7 +159,7 @@ class Keeper:
         """Wake a listener when this server tells it something. True if the inbox listens; else it is woken then."""
         with self.mutex:
             node = self._node(endpoint)
-            node.want_record(clock())
+            node.want_record(clock(), meets=listener.meets)
             if listener.hope not in node.hopes:
                 node.hopes[listener.hope] = listener
                 self.wake_by(clock())
@@ -327,11 +336,12 @@ class Keeper:
                 with self.mutex:
                     inbox.take_back()
             node.turn(now)
+        self._open(now)
         with self.mutex:
             # A wake-up once planned stays, even if its lease was given back meanwhile: or the next lease had to poke again.
             planned = self._wake_at if self._wake_at > now else float("inf")
             self._wake_at = min((node.next_at() for node in self._nodes.values()), default=float("inf"))
-            self._wake_at = now if self._calls else min(self._wake_at, planned)
+            self._wake_at = now if self._calls else min(self._wake_at, planned, self._look_at or planned)
             wake_at = self._wake_at
         timeout = None if wake_at == float("inf") else max(0.0, wake_at - clock())
         for key, events in self.selector.select(timeout):
@@ -346,6 +356,18 @@ class Keeper:
                 key.data.on_writable()
             if events & selectors.EVENT_READ:
                 key.data.on_readable()
+
+    def _open(self, now: float) -> None:
+        """Be reachable where a lease lasts."""
+        if not 0 < self._look_at <= now:
+            return
+        with self.mutex:
+            held = {node: {tenure.token for tenure in node.renewing.tenures()} for node in self._nodes.values()}
+            for node, tokens in held.items():
+                if tokens & self._seen.get(node, set()):
+                    node.be_reachable()
+            self._seen = held
+            self._look_at = now + OPEN_AFTER if any(held.values()) else 0.0
 
     def _farewell(self, done: threading.Event) -> None:
         with self.mutex:

@@ -7,7 +7,7 @@ local PLACE = 3000  -- ms a place counts after the last sign of life: three refr
 
 local function leave(state, queue, token)
   redis.call('ZREM', queue, token)
-  redis.call('HDEL', state, 'at:' .. token)
+  redis.call('HDEL', state, 'at:' .. token, 'as:' .. token)
 end
 
 -- Whether anybody listens on this server. Asked before anything is published: replicas pass it on to those who listen there,

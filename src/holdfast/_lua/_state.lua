@@ -3,7 +3,9 @@
 -- state (hash):  v = format version, fence = last of the numbers issued, dead = tokens declared dead (newest last),
 --                renewed = token and number of the last renewal,
 --                keep = until when (server ms) the expiry of state and queue is set at least,
---                at:<token> = until when (server ms) the place of that waiter counts
+--                at:<token> = until when (server ms) the place of that waiter counts,
+--                as:<token> = name under which it stands for election; leader, term, name, value = token and term of who last
+--                said that he leads, what he is called, and what he has said besides; given = token that handed over last
 -- MODEL           models/handover.pml
 --
 -- Numbers go into redis.call as they are (it writes all their digits); only where text is built do they need integer().

@@ -21,8 +21,13 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "run": ("holdfast.cli.run", "run a command under a lock"),
+    "elect": ("holdfast.cli.elect", "lead: run a command while elected, or see who leads"),
     "schedule": ("holdfast.cli.schedule", "a cron for all machines together: commands or functions, each tick once"),
     "jobs": ("holdfast.cli.jobs", "scheduled jobs: when they ran, where, with what result; pause, resume, run them"),
+    "ls": ("holdfast.cli.ls", "locks that are held: by whom, for how long, and how many wait"),
+    "show": ("holdfast.cli.show", "one lock: who holds it, and who waits, in order"),
+    "wait": ("holdfast.cli.wait", "wait until nobody has a lock, and take nothing"),
+    "break": ("holdfast.cli.break_", "take a lock away from who has it, and tell him so"),
     "server": ("holdfast.cli.server", "this machine's own server: status, stop, or one in the foreground"),
     "doctor": ("holdfast.cli.doctor", "whether a server is fit for locks, and what to do if not"),
     "nodes": ("holdfast.cli.nodes", "servers that hold locks together: which of them vote; init declares new ones"),

@@ -33,6 +33,7 @@ from holdfast.errors import (
 
 if TYPE_CHECKING:
     from holdfast.cli.supervise import Lease
+    from holdfast.leader import Leader
     from holdfast.locks import Lock
 
 TAKES_COMMAND = True
@@ -84,6 +85,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
+    return carry_out(args, Run)
+
+
+def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
+    """Run the command as this kind of run does; returns the exit code."""
     _open_standard_streams()
     argv = _command(args)
     _check_times(args)
@@ -96,7 +102,7 @@ def main(args: argparse.Namespace) -> int:
         output.say(f"cannot start a process: {error.strerror}")
         return output.EX_OSERR
     try:
-        code = _Run(args, urls, guard).run()
+        code = kind(args, urls, guard).run()
     finally:
         guard.close()
     return _leave(code)
@@ -149,14 +155,16 @@ def _open_standard_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
-class _Run:
+class Run:
     """One run, from the guardian's start to the exit code."""
+
+    fences: tuple[str, ...] = ("HOLDFAST_FENCE",)
 
     def __init__(self, args: argparse.Namespace, urls: list[str], guard: Guard) -> None:
         self.args, self.urls, self.guard = args, urls, guard
         self.signals = Signals()
         self.terminal = Terminal()
-        self.locks: list[Lock] = []
+        self.locks: list[Lock | Leader] = []
         self.summary: dict[str, Any] = {"name": args.name, "outcome": "", "exit_code": 0}
         warnings.simplefilter("ignore")
         warnings.simplefilter("once", HoldfastWarning)
@@ -212,9 +220,9 @@ class _Run:
                 result, ran = self._supervise(lease), True
         except Interrupted:
             for lock in self.locks:
-                if lock.lease is not None:  # it came after the lock was taken, and before anything knew of that
+                if (taken := lock.lease) is not None:  # it came after the lock was taken, and before anything knew of that
                     with contextlib.suppress(HoldfastError):
-                        lock.lease.release()
+                        taken.release()
             raise
         except LeaseLost as error:
             if not result.lost and not result.cause:
@@ -258,7 +266,7 @@ class _Run:
             signals=self.signals,
             terminal=self.terminal,
             lease=lease,
-            terms=Terms(args.ttl, args.kill_after, args.on_lost, args.max_runtime),
+            terms=Terms(args.ttl, args.kill_after, args.on_lost, args.max_runtime, self.fences),
             error=self.error,
             notice=self.notice,
         ).run()

@@ -102,6 +102,8 @@ class Terms(NamedTuple):
     kill_after: float
     on_lost: str
     max_runtime: float
+    fences: tuple[str, ...] = ("HOLDFAST_FENCE",)
+    """Under which names its environment has the fence."""
 
     @property
     def margin(self) -> float:
@@ -197,7 +199,7 @@ class Supervisor:
             return
         self.result.borrowed_terminal = self.terminal.at_once and self.terminal.ours()
         self.guard.start(
-            f"HOLDFAST_FENCE={self.lease.fence}",
+            " ".join(f"{name}={self.lease.fence}" for name in self.terms.fences),
             grace=self.terms.kill_after,
             foreground=self.result.borrowed_terminal,
         )

@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.testing import quorum, schedules, stampede, swarm, together
+from holdfast.testing import handovers, meetings, quorum, reigns, schedules, stampede, swarm, together
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
@@ -26,8 +26,11 @@ SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "quorum": quorum.simulate,
     "flight": stampede.simulate,
     "schedule": schedules.simulate,
+    "election": reigns.simulate,
+    "meetings": meetings.simulate,
+    "ticket": handovers.simulate,
 }
-"""What makes a history of a seed: with a lock on one server, or on several; of single flight; or with a schedule."""
+"""What makes a history of a seed."""
 
 ENOUGH = {
     "contended": 100,
@@ -77,6 +80,30 @@ ENOUGH_OF_FLIGHTS = {
 }
 """The same, for single flight: see `stampede.Case.counts`."""
 
+ENOUGH_OF_ELECTIONS = {
+    "seen": 6000,
+    "seen nobody": 2000,
+    "elected": 3000,
+    "not elected": 500,
+    "handed": 200,
+    "kept": 500,
+    "cancelled": 5,
+    **{f"script {name}": 200 for name in ("introduce", "proclaim", "observe", "transfer", "vacate")},
+}
+"""The same, for elections."""
+
+
+ENOUGH_OF_MEETINGS = {
+    "script barrier": 15_000,
+    "script latch": 5_000,
+    **{f"meeting {kind}": 500 for kind in ("through", "acted", "released", "unreleased", "counted", "opened", "closed")},
+    **{f"meeting {why}": 50 for why in ("timeout", "abort", "reset", "action", "died", "away")},
+    "meeting crashed": 100,
+    "meeting cancelled": 20,
+    "meeting uncounted": 20,
+}
+"""The same, for barriers, latches and events: see `sim.visitor`."""
+
 
 ENOUGH_OF_SEVERAL_LOCKS = {
     **{name: count for name, count in ENOUGH.items() if not name.startswith("fault ")},
@@ -87,12 +114,20 @@ ENOUGH_OF_SEVERAL_LOCKS = {
 }
 """The same, for several locks at once."""
 
+_ENOUGH = {
+    "several": ENOUGH_OF_SEVERAL_LOCKS,
+    "lock": ENOUGH,
+    "quorum": ENOUGH_OF_SEVERAL,
+    "flight": ENOUGH_OF_FLIGHTS,
+    "schedule": ENOUGH_OF_SCHEDULES,
+    "election": ENOUGH_OF_ELECTIONS,
+    "meetings": ENOUGH_OF_MEETINGS,
+}
+
 
 def enough(of: str) -> Mapping[str, int]:
     """What has to happen in a swarm."""
-    if of == "several":
-        return ENOUGH_OF_SEVERAL_LOCKS
-    return {"lock": ENOUGH, "quorum": ENOUGH_OF_SEVERAL, "flight": ENOUGH_OF_FLIGHTS, "schedule": ENOUGH_OF_SCHEDULES}[of]
+    return _ENOUGH[of]
 
 
 @dataclass(slots=True)

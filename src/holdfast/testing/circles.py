@@ -10,9 +10,13 @@ from holdfast.testing.scenarios import Program, Scenario, once
 from holdfast.testing.sim.lock import spec
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
-from holdfast.testing.sim.several import MultiLock
+from holdfast.testing.sim.several import MultiLock, Part
+from holdfast.testing.sim.state import WRITERS
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.worker import Worker
+
+WRITERS[Part] = lambda state, part: state._attributes(part, ("name", "asking", "lease", "attempt"))  # noqa: SLF001
+WRITERS[MultiLock] = lambda state, lock: state._attributes(lock, ("parts", "wants", "half"))  # noqa: SLF001
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast._core.requests import Sleep
 from holdfast.testing.circles import CIRCLES
+from holdfast.testing.contests import CONTESTS
 from holdfast.testing.explore import Report, explore
 from holdfast.testing.flights import FLIGHTS, Flight
 from holdfast.testing.judge.rules import Limits
@@ -88,5 +89,12 @@ ELECTIONS: dict[str, Election] = {
 UNGUARDED = Election("quorum-unguarded", "the same, but who forgets is declared new at once", HELD, guarded=False, **FORGETS)
 """This breaks: it shows what the guard is for."""
 
-ALL: dict[str, Scenario | Flight] = {**SCENARIOS, **CIRCLES, **ELECTIONS, UNGUARDED.name: UNGUARDED, **FLIGHTS}
+ALL: dict[str, Scenario | Flight] = {
+    **SCENARIOS,
+    **CIRCLES,
+    **ELECTIONS,
+    UNGUARDED.name: UNGUARDED,
+    **FLIGHTS,
+    **CONTESTS,
+}
 """All scenarios there are, by name."""

@@ -10,6 +10,7 @@ from holdfast._core.attempt import Attempt, Grant, Spec, answer_within, millisec
 from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
+from holdfast._core.renewing import INFINITY, Tenure
 from holdfast._core.requests import WireError
 from holdfast._core.sharing import ON_ONE_SERVER, abandon
 from holdfast._core.sharing import acquire as acquire_shared
@@ -44,7 +45,9 @@ class Lease(BaseLease):
         self._sim = process
         tenure = grant.tenure
         self.lease = self._world.lease(tenure.token if tenure else grant.attempt.token, self._acquisition)
-        process.leases[self] = deadline = tenure.deadline if tenure else grant.deadline
+        self._within = grant.attempt.spec.progress_within or INFINITY
+        self.checked_in = grant.taken
+        process.leases[self] = deadline = self._good_until(tenure or Tenure(grant))
         self._key = grant.attempt.spec.key
         lost = tenure.lost if tenure else ""
         self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
@@ -53,9 +56,13 @@ class Lease(BaseLease):
     def _note(self, kind: str, **facts: Any) -> None:
         self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
 
+    def _good_until(self, tenure: Tenure) -> float:
+        """As the docs have it, whatever production thinks of who hangs."""
+        return min(tenure.deadline, tenure.ends_at, self.checked_in + self._within)
+
     def tell(self) -> None:
         """Write down a new deadline."""
-        deadline = self._tenure.deadline
+        deadline = self._good_until(self._tenure)
         if deadline != self._sim.leases[self]:
             self._sim.leases[self] = deadline
             self._note("renewed", until=self._sim.true(deadline))
@@ -153,6 +160,16 @@ class Lock:
         finally:
             if lease in self.worker.process.leases:
                 lease.tell()
+
+    def progress(self, lease: Lease) -> None:
+        """Check in."""
+        try:
+            lease.progress()
+        except HoldfastError:
+            return
+        lease.checked_in = self.worker.process.clock()
+        if lease in self.worker.process.leases:
+            lease.tell()
 
     async def release(self, lease: Lease) -> None:
         """Give the lock back. A cancellation meanwhile does what the end of ``with`` does."""

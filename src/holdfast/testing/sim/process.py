@@ -288,7 +288,7 @@ class Process:
     def hope(self, server: Server, listener: Hopeful) -> bool:
         """Wake a listener when this server tells it something. True if the inbox listens."""
         node = self.node_on(server)
-        node.want_record(self.clock())
+        node.want_record(self.clock(), meets=listener.meets)
         node.hopes[listener.hope] = listener
         self.wake_by(self.clock())
         return node.reachable

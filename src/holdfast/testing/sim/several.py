@@ -194,6 +194,12 @@ class MultiLock:
                 await multilock.undo(self.parts)
                 raise
 
+    def progress(self, _lease: Any) -> None:
+        """Check in."""
+        for part in self.parts:
+            if part.lease is not None:
+                part.lock.progress(part.lease)
+
     async def release_again(self, _lease: Any) -> None:
         """What is given back already is refused where that is asked for, not here."""
 

@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Grant, Spec
 from holdfast._core.ballot import Ballot, Candidate, Count, Heard, Horizon, Panel, Renewals, Taken, Yes
+from holdfast._core.barrier import Charter as Action
+from holdfast._core.barrier import Duty, Participant
 from holdfast._core.crowd import Crowd, Member
 from holdfast._core.flight import Charter, Load, Site
 from holdfast._core.gate import KEEPER, Gate, Lead
+from holdfast._core.latch import Waiting
 from holdfast._core.node import Node
 from holdfast._core.renewing import Tenure, nobody
 from holdfast._core.requests import Answer
@@ -32,7 +35,6 @@ from holdfast.testing.sim.lock import Lease, Lock
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.quorum import Company, QuorumLease, QuorumLock
 from holdfast.testing.sim.reader import Reader, Source
-from holdfast.testing.sim.several import MultiLock, Part
 from holdfast.testing.sim.voter import Round, Voter
 from holdfast.testing.sim.wire import End
 from holdfast.testing.sim.worker import Slot, Ticket, Worker
@@ -75,7 +77,7 @@ class Fingerprint:
 
     def add(self, value: Any) -> None:
         """Any value of a local variable, an attribute, or the server's memory."""
-        writer = _WRITERS.get(type(value))
+        writer = WRITERS.get(type(value))
         if type(value) in _MET_OFTEN:
             if id(value) in self._met:
                 self._put(self._met[id(value)])
@@ -262,15 +264,6 @@ class Fingerprint:
         self._put(slot.whose if isinstance(slot, Slot) else "", attempt.gate is None)
         self._attributes(attempt, ATTEMPT)
 
-    def _part(self, part: Part) -> None:
-        self._put(part.name, part.asking)
-        self.add(part.lease)
-        self.add(part.attempt)
-
-    def _multilock(self, lock: MultiLock) -> None:
-        self.add(lock.parts)
-        self._put(lock.wants.name if lock.wants is not None else "", *lock.half)
-
     def _grant(self, grant: Grant) -> None:
         self._text(grant.attempt.token)
         self._put(grant.last - grant.fence)
@@ -285,6 +278,16 @@ class Fingerprint:
         self._put(bool(member.hints), member.leads)
         self.add(member.found)
         self.add(member.slot)
+
+    def _waiting(self, waiting: Waiting) -> None:
+        self._member(waiting)
+        self.add(waiting.seen)
+
+    def _participant(self, participant: Participant) -> None:
+        self._text(participant.hope)
+        self._put(bool(participant.hints), participant.pending)
+        self.add(participant.duty)
+        self.add(participant.slot)
 
     def _crowd(self, crowd: Crowd) -> None:
         self._put(*(member.slot.whose if isinstance(member.slot, Slot) else "" for member in crowd.members))
@@ -347,13 +350,13 @@ def _nothing(_fingerprint: Fingerprint, _value: Any) -> None:
 
 def same_in_all_states(*types: type) -> None:
     """Things of these types tell nothing about a state: they never change, or are told for themselves."""
-    _WRITERS.update(dict.fromkeys(types, _nothing))
+    WRITERS.update(dict.fromkeys(types, _nothing))
 
 
 _MET_OFTEN = frozenset((Candidate, Mandate, Ballot, QuorumLease))
 """Told once, and called by a number after that."""
 
-_WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
+WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     type(None): _plain,
     bool: _plain,
     float: Fingerprint._float,  # noqa: SLF001
@@ -371,6 +374,10 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Charter: Fingerprint._tenure,  # noqa: SLF001
     Load: Fingerprint._load,  # noqa: SLF001
     Member: Fingerprint._member,  # noqa: SLF001
+    Waiting: Fingerprint._waiting,  # noqa: SLF001
+    Participant: Fingerprint._participant,  # noqa: SLF001
+    Action: Fingerprint._tenure,  # noqa: SLF001
+    Duty: lambda fingerprint, duty: fingerprint._tenure(duty.tenure),  # noqa: SLF001
     Crowd: Fingerprint._crowd,  # noqa: SLF001
     Source: lambda fingerprint, source: fingerprint._put(source.version),  # noqa: SLF001
     Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
@@ -385,8 +392,6 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Heard: Fingerprint._heard,  # noqa: SLF001
     Round: lambda fingerprint, poll: fingerprint._put(poll.over, poll.waits, poll.counts),  # noqa: SLF001
     QuorumLease: Fingerprint._lease,  # noqa: SLF001
-    Part: Fingerprint._part,  # noqa: SLF001
-    MultiLock: Fingerprint._multilock,  # noqa: SLF001
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
 }
 same_in_all_states(

@@ -1,0 +1,147 @@
+"""``holdfast elect [options] NAME [-- CMD...]``: be elected, and lead; or, with ``--observe``, see who does.
+
+With a command, it runs while this candidate leads, as ``holdfast run`` has it under a lock: it is dead before somebody else can
+lead. Without one, a line is printed for each change of this candidate's own role.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import signal
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from holdfast.cli import output, run, servers
+from holdfast.cli.durations import duration, positive_duration
+from holdfast.cli.supervise import Interrupted, Signals
+from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LeaseLost, LockTimeout
+
+if TYPE_CHECKING:
+    from holdfast.cli.supervise import Lease
+    from holdfast.leader import Elected, Leader
+
+TAKES_COMMAND = True
+_CODES = {LockTimeout: run.EX_BUSY, ConfigError: output.EX_USAGE, HoldfastError: output.EX_UNAVAILABLE}
+_EPILOG = """\
+Without a command, a line is printed when this candidate leads, and when it does not any more; with --observe, one
+for each leader. Exit codes: the command's own, 128 + the signal that ended it; 75 not elected within --wait, 76
+leadership was lost and the command ended: start again to campaign again; 69 no server, 64 bad usage."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.usage = "holdfast elect [options] NAME [-- COMMAND [ARGUMENT ...]]"
+    parser.epilog = _EPILOG
+    add = parser.add_argument
+    add("name", metavar="NAME", help="name of the election")
+    add("--observe", action="store_true", help="do not campaign: print who leads, now and after each change")
+    add("--as", dest="candidate", metavar="NAME", help="who you are (default: host:pid)")
+    add("--value", default="", metavar="TEXT", help="what you tell the others when you lead, such as your URL")
+    add("-w", "--wait", metavar="TIME", type=duration, help="campaign for so long (default: until elected)")
+    add("--ttl", metavar="TIME", type=positive_duration, default=30.0, help="lease, renewed while leading (default: 30)")
+    add("--kill-after", metavar="TIME", type=duration, help="from TERM to KILL (default: 10 or a third of ttl)")
+    add("--on-lost", choices=("term", "kill", "warn"), default="term", help="what to do to the command (default: term)")
+    servers.add_options(parser, local=True)
+    add("--prefix", help="of all keys on the server (default: hf:)")
+    add(
+        "--max-ttl",
+        metavar="TIME",
+        type=positive_duration,
+        help="with several servers: the longest lease on them (default: 60)",
+    )
+    add("--pass-url", action="store_true", help="leave a URL with a password in the command's environment")
+    add("--json", action="store_true", help="lines in JSON; with a command, a summary as the last line on stderr")
+    loudness = parser.add_mutually_exclusive_group()
+    loudness.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
+    loudness.add_argument("-v", "--verbose", action="store_true", help="say what happens")
+    parser.set_defaults(
+        shell=None, skip=False, conflict_exit_code=run.EX_BUSY, nonblock=False, max_runtime=math.inf, label=None
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run it; returns the exit code."""
+    if args.command is not None:
+        if args.observe:
+            args.parser.error("--observe takes no command: it does not campaign")
+        return run.carry_out(args, Reign)
+    urls = servers.settled(args, quiet=args.quiet)
+    warnings.simplefilter("ignore")
+    warnings.simplefilter("ignore" if args.quiet else "once", HoldfastWarning)
+    warnings.showwarning = lambda message, *_, **__: output.say(f"{args.name}: {message}")
+    try:
+        signals = Signals()
+        signals.start_raising()
+        return (_observe if args.observe else _campaign)(leader(args, urls), args)
+    except Interrupted as interrupt:
+        return 128 + interrupt.signum
+    except BrokenPipeError:
+        return 128 + signal.SIGPIPE
+    except HoldfastError as error:
+        output.say(str(error))
+        return next(code for kind, code in _CODES.items() if isinstance(error, kind))
+
+
+def leader(args: argparse.Namespace, urls: list[str]) -> Leader:
+    """The candidate that the options describe."""
+    from holdfast.leader import Leader
+
+    options = {name: value for name in ("prefix", "max_ttl") if (value := getattr(args, name)) is not None}
+    servers = urls[0] if len(urls) == 1 else urls
+    return Leader(servers, args.name, candidate=args.candidate, value=args.value, ttl=args.ttl, wait=args.wait, **options)
+
+
+class Reign(run.Run):
+    """One run of a command while this candidate leads."""
+
+    fences = ("HOLDFAST_FENCE", "HOLDFAST_TERM")
+
+    def _acquire(self, stack: contextlib.ExitStack) -> Lease:
+        from holdfast._drive.process import current
+
+        candidate = leader(self.args, self.urls)
+        current().set_label(self.args.label)
+        self.locks.append(candidate)
+        self.signals.start_raising()
+        self.detail(f"{candidate.candidate} campaigns")
+        return stack.enter_context(candidate)
+
+
+def _observe(candidate: Leader, args: argparse.Namespace) -> int:
+    for elected in candidate.observe():
+        _print(args, _leading(elected), {"leader": elected._asdict() if elected else None})
+    return 0
+
+
+def _leading(elected: Elected | None) -> str:
+    if elected is None:
+        return "nobody leads"
+    return f"{elected.name} leads, term {elected.term}" + (f", {elected.value}" if elected.value else "")
+
+
+def _campaign(candidate: Leader, args: argparse.Namespace) -> int:
+    """Campaign, lead until that is lost, campaign again: until it is interrupted."""
+    who = candidate.candidate
+    _print(args, f"{who} campaigns", {"role": "candidate", "name": who})
+    while True:
+        try:
+            with candidate as term:
+                _print(args, f"{who} leads, term {term.fence}", {"role": "leader", "name": who, "term": term.fence})
+                term.lost.wait()
+        except LeaseLost as lost:
+            facts = {"role": "candidate", "name": who, "lost": lost.fence, "reason": lost.reason}
+            _print(args, f"{who} leads no more: {lost.reason}; campaigns again", facts)
+        except Interrupted:
+            if (term_left := candidate.lease) is not None:
+                with contextlib.suppress(HoldfastError):
+                    term_left.release()
+            raise
+
+
+def _print(args: argparse.Namespace, text: str, facts: dict[str, Any]) -> None:
+    line = output.clean(json.dumps(facts) if args.json else text)
+    os.write(1, f"{line}\n".encode())  # nothing is left to be written at the end, should the reader have gone

@@ -1,0 +1,122 @@
+"""``holdfast elect``: a command that runs while it leads, what is printed, and who sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+from cli.commands import PROGRAM, Holdfast, error_line, line, running
+from holdfast import Leader
+
+if TYPE_CHECKING:
+    import redis
+
+    from holdfast._servers.process import PrivateServer
+
+
+def elect(hf: Holdfast, *arguments: str) -> subprocess.Popen[str]:
+    return hf.popen([*PROGRAM, "elect", *arguments])
+
+
+def end(process: subprocess.Popen[str], signum: int = signal.SIGTERM) -> int:
+    process.send_signal(signum)
+    return process.wait(20)
+
+
+def seen(process: subprocess.Popen[str]) -> Any:
+    return json.loads(line(process))["leader"]
+
+
+SAY = ["sh", "-c", "echo $HOLDFAST_NAME $HOLDFAST_TERM $HOLDFAST_FENCE $$; exec sleep 60"]
+
+
+def test_a_command_runs_while_it_leads_and_the_next_one_follows_at_once(hf: Holdfast, name: str) -> None:
+    observer = elect(hf, name, "--observe", "--json")
+    assert seen(observer) is None
+    one = elect(hf, name, "--as", "one", "--value", "http://one", "--", *SAY)
+    of, term, fence, pid = line(one).split()
+    assert (of, term) == (name, fence)
+    assert seen(observer) == {"name": "one", "term": int(term), "value": "http://one"}
+    two = elect(hf, name, "--as", "two", "--", *SAY)
+    os.kill(one.pid, signal.SIGTERM)
+    assert one.wait(20) == 128 + 15
+    assert not running(int(pid))
+    following = int(line(two).split()[1])
+    assert following > int(term)
+    led = seen(observer)
+    assert (led or seen(observer)) == {"name": "two", "term": following, "value": ""}, "perhaps nobody for a moment"
+    assert end(two) == 128 + 15
+    assert seen(observer) is None
+    assert end(observer) == 128 + 15
+    assert [process.communicate()[1] for process in (one, two, observer)] == ["", "", ""]
+
+
+def test_the_command_ends_by_itself(hf: Holdfast, name: str, client: redis.Redis) -> None:
+    done = elect(hf, name, "--json", "--", "sh", "-c", "exit 3")
+    _, err = done.communicate(timeout=20)
+    summary = json.loads(err)
+    assert (done.returncode, summary["outcome"], summary["name"]) == (3, "finished", name)
+    assert not client.exists(f"hf:{{{name}}}")
+
+
+def test_a_lost_term_ends_the_command(hf: Holdfast, name: str, client: redis.Redis) -> None:
+    process = elect(hf, name, "--ttl", "2", "--", *SAY)
+    pid = int(line(process).split()[3])
+    client.set(f"hf:{{{name}}}", "somebody", px=3000)
+    assert process.wait(20) == 76
+    assert not running(pid)
+    assert "was lost" in error_line(process)
+
+
+def test_killed_with_9_the_command_dies_and_the_next_one_leads_when_the_lease_is_over(hf: Holdfast, name: str) -> None:
+    one = elect(hf, name, "--ttl", "2", "--as", "one", "--", *SAY)
+    pid = int(line(one).split()[3])
+    two = elect(hf, name, "--ttl", "2", "--as", "two", "--", *SAY)
+    one.kill()
+    assert line(two).startswith(name)
+    assert not running(pid)
+    end(two)
+
+
+def test_without_a_command_it_tells_its_own_role(hf: Holdfast, name: str, client: redis.Redis) -> None:
+    process = elect(hf, name, "--as", "one", "--ttl", "2")
+    assert line(process) == "one campaigns"
+    said = line(process)
+    assert said.startswith("one leads, term ")
+    client.delete(f"hf:{{{name}}}")
+    assert line(process) == "one leads no more: its key is gone: expired, deleted or flushed; campaigns again"
+    assert line(process) > said, "a higher term"
+    assert end(process, signal.SIGINT) == 130
+    assert not client.exists(f"hf:{{{name}}}"), "it has resigned"
+    assert process.communicate() == ("", "")
+
+
+def test_observed_in_words(hf: Holdfast, name: str, server: PrivateServer) -> None:
+    observer = elect(hf, name, "--observe")
+    assert line(observer) == "nobody leads"
+    leader = Leader(server.url, name, candidate="o\u00f1e", value="\x1b[2J")
+    term = leader.campaign().fence
+    assert line(observer) == f"o\u00f1e leads, term {term}, \\x1b[2J"
+    leader.resign()
+    assert line(observer) == "nobody leads"
+    end(observer)
+
+
+def test_not_elected_in_time(hf: Holdfast, name: str, server: PrivateServer) -> None:
+    with Leader(server.url, name, candidate="other"):
+        for command in ([], ["--", "true"]):
+            process = elect(hf, name, "--wait", "100ms", "--as", "late", *command)
+            assert process.wait(20) == 75
+            assert error_line(process).startswith(f"holdfast: 'late' was not elected to '{name}' within 0.1 s: other leads")
+        both = elect(hf, name, "--observe", "--", "true")
+        assert both.wait(20) == 64
+
+
+def test_nobody_is_there_to_be_asked(hf: Holdfast, name: str) -> None:
+    for options in (["--observe"], [], ["--", "true"]):
+        process = elect(hf, name, "--url", "redis://127.0.0.1:1", *options)
+        assert process.wait(20) == 69
+        assert "no server at 127.0.0.1:1" in error_line(process)
