@@ -25,6 +25,9 @@ PROCESS = 12
 LONGEST = 50
 """Waiters in a circle that is looked for, at most."""
 
+STEPS = 100_000
+"""From waiter to waiter, at most: a lock has one holder, but a record may say anything."""
+
 BETWEEN = 0.25
 """Seconds between the two looks: a wait that has ended is told within this time."""
 
@@ -144,18 +147,21 @@ def circles(waiting: Iterable[Link]) -> list[Circle]:
         for key in link.holds:
             holders.setdefault(key, []).append(link)
     found: dict[frozenset[Link], Circle] = {}
+    steps = iter(range(STEPS))
     for first in waiting:
-        for circle in _from(first, (first,), holders):
+        for circle in _from(first, (first,), holders, steps):
             found.setdefault(frozenset(circle), circle)
     return list(found.values())
 
 
-def _from(first: Link, path: Circle, holders: dict[str, list[Link]]) -> Iterator[Circle]:
+def _from(first: Link, path: Circle, holders: dict[str, list[Link]], steps: Iterator[int]) -> Iterator[Circle]:
     for holder in holders.get(path[-1].lock, ()):
+        if next(steps, None) is None:
+            return
         if holder is first:
             yield path
         elif holder > first and holder not in path and len(path) < LONGEST:
-            yield from _from(first, (*path, holder), holders)
+            yield from _from(first, (*path, holder), holders, steps)
 
 
 def youngest(circle: Circle) -> Link | None:
