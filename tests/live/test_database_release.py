@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from holdfast import HoldfastWarning, LeaseLost, Lock, LockTimeout, NotHeld, RLock, aio
+from holdfast import FairLock, HoldfastWarning, LeaseLost, Lock, LockTimeout, MultiLock, NotHeld, RLock, RWLock, Semaphore, aio
 from holdfast._servers.process import PrivateServer
 from holdfast.sqlalchemy import hold, release_after
 from live.bank import Account, Bank, bank
@@ -258,6 +258,26 @@ def test_two_locks_and_one_that_was_taken_by_hand(file: Bank, server: PrivateSer
 only_mariadb = pytest.mark.parametrize("money", ["mariadb"], indirect=True)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda url, name: Semaphore(url, name, 1),
+        lambda url, name: RWLock(url, name).write,
+        lambda url, name: MultiLock([Lock(url, name), Lock(url, f"{name} too")]),
+        FairLock,
+    ],
+)
+def test_locks_of_every_make(file: Bank, server: PrivateServer, name: str, make: Callable[[str, str], Lock]) -> None:
+    with Session(file.engine) as session:
+        for _ in range(2):
+            lease = hold(session, make(server.url, name))
+            withdraw(session)
+            lease.check()
+            session.commit()
+            with pytest.raises(NotHeld):
+                lease.check()
+
+
 @only_mariadb
 def test_two_phases(money: Bank, look: redis.Redis, lock: Lock) -> None:
     money.set(100)
@@ -418,6 +438,8 @@ def test_what_does_not_go_together(file: Bank, server: PrivateServer, name: str)
             hold(session, wrong)
         with pytest.raises(TypeError, match="belongs to the thread or task that takes it"):
             hold(session, RLock(server.url, name))
+        with pytest.raises(TypeError, match=r"a lock is wanted, not .*; of an RWLock, its read or its write side"):
+            hold(session, RWLock(server.url, name))  # type: ignore[call-overload]
         with pytest.raises(TypeError, match="for a session or a connection"):
             hold(file.engine, Lock(server.url, name))  # type: ignore[call-overload]
     engine = create_async_engine(file.url.replace("sqlite:", "sqlite+blocking:"), poolclass=NullPool)

@@ -45,4 +45,12 @@ HUNG = (
         "not tenure.lost or",
         "who was held to be hung, and ends, does not give back what the server still has for him",
     ),
+    Mutation(
+        "progress-of-no-vote",
+        "_core/votes.py",
+        "            vote.progressed(now)\n",
+        "            pass\n",
+        "on several servers, who checks in is held to be hung all the same",
+        of="quorum",
+    ),
 )
