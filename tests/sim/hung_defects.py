@@ -11,13 +11,6 @@ def _hung(name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
 
 HUNG = (
     _hung(
-        "hung-and-not-noticed",
-        "_core/renewing.py",
-        "        return min(self.renew_at, self.good_until)",
-        "        return min(self.renew_at, self.deadline, self.ends_at)",
-        "who hangs is told when his lease is to be renewed, which may be much later",
-    ),
-    _hung(
         "hung-and-renewed",
         "_core/renewing.py",
         "        return min(self.deadline, self.ends_at, self.stalled_at)",
