@@ -45,6 +45,7 @@ SWARM = {
     "election": "election",
     "meetings": "meetings",
     "ticket": "ticket",
+    "break": "break",
 }
 """What the record calls each of the swarms."""
 

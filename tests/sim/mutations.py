@@ -6,6 +6,7 @@ A text that is replaced stands exactly once in its file; when it changes, the de
 
 from __future__ import annotations
 
+from sim.break_defects import BREAKING
 from sim.flight_defects import FLIGHT
 from sim.gate_defects import GATES
 from sim.meeting_defects import MEETINGS
@@ -253,4 +254,5 @@ MUTATIONS = (
     *SCHEDULES,
     *MEETINGS,
     *TICKETS,
+    *BREAKING,
 )

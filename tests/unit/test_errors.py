@@ -48,7 +48,6 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     BrokenBarrier: {"name": "x", "key": "hf:{x}", "reason": "died", "by": "host:7 (me)"},
     NotHeld: {"name": "x", "key": "hf:{x}"},
     HolderChanged: {"name": "x", "key": "hf:{x}"},
-    NoCandidate: {"name": "x", "key": "hf:{x}", "candidate": "b", "candidates": ("a",)},
     ReleasedTooOften: {"name": "x", "key": "hf:{x}"},
     TicketRefused: {"name": "x", "key": "hf:{x}", "reason": "used"},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
@@ -68,7 +67,6 @@ BESIDES: dict[type[HoldfastError], type[Exception]] = {
     NoCandidate: LookupError,
     BrokenBarrier: threading.BrokenBarrierError,
     NotHeld: RuntimeError,
-    NoCandidate: LookupError,
     ReleasedTooOften: ValueError,
     ConfigError: ValueError,
 }

@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.testing import handovers, meetings, quorum, reigns, schedules, stampede, swarm
+from holdfast.testing import breakages, handovers, meetings, quorum, reigns, schedules, stampede, swarm
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
@@ -28,6 +28,7 @@ SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "election": reigns.simulate,
     "meetings": meetings.simulate,
     "ticket": handovers.simulate,
+    "break": breakages.simulate,
 }
 """What makes a history of a seed."""
 
@@ -104,6 +105,16 @@ ENOUGH_OF_MEETINGS = {
 """The same, for barriers, latches and events: see `sim.visitor`."""
 
 
+ENOUGH_OF_BREAKING = {
+    "contended": 100,
+    "break done": 300,
+    "break told": 150,
+    "break handed over": 100,
+    "break refused": 50,
+    "script break": 300,
+}
+"""The same, for locks that are taken away."""
+
 _ENOUGH = {
     "lock": ENOUGH,
     "quorum": ENOUGH_OF_SEVERAL,
@@ -111,6 +122,7 @@ _ENOUGH = {
     "schedule": ENOUGH_OF_SCHEDULES,
     "election": ENOUGH_OF_ELECTIONS,
     "meetings": ENOUGH_OF_MEETINGS,
+    "break": ENOUGH_OF_BREAKING,
 }
 
 
