@@ -24,6 +24,8 @@ COMMANDS = {
     "elect": ("holdfast.cli.elect", "lead: run a command while elected, or see who leads"),
     "schedule": ("holdfast.cli.schedule", "a cron for all machines together: commands or functions, each tick once"),
     "jobs": ("holdfast.cli.jobs", "scheduled jobs: when they ran, where, with what result; pause, resume, run them"),
+    "acquire": ("holdfast.cli.acquire", "take a lock for the steps that follow, as in CI; prints a ticket"),
+    "release": ("holdfast.cli.release", "give it back, with the ticket"),
     "ls": ("holdfast.cli.ls", "locks that are held: by whom, for how long, and how many wait"),
     "show": ("holdfast.cli.show", "one lock: who holds it, and who waits, in order"),
     "wait": ("holdfast.cli.wait", "wait until nobody has a lock, and take nothing"),
