@@ -28,6 +28,7 @@ COMMANDS = {
     "release": ("holdfast.cli.release", "give it back, with the ticket"),
     "ls": ("holdfast.cli.ls", "locks that are held: by whom, for how long, and how many wait"),
     "show": ("holdfast.cli.show", "one lock: who holds it, and who waits, in order"),
+    "watch": ("holdfast.cli.watch", "locks as they are taken, handed over and given back: full screen, or lines"),
     "wait": ("holdfast.cli.wait", "wait until nobody has a lock, and take nothing"),
     "break": ("holdfast.cli.break_", "take a lock away from who has it, and tell him so"),
     "server": ("holdfast.cli.server", "this machine's own server: status, stop, or one in the foreground"),

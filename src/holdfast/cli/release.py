@@ -20,9 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Exit codes: 0 given back, 76 it was lost before (expired, broken, or given back already), 64 bad usage, 69 no server."
     )
     parser.add_argument("name", metavar="NAME", help="of the lock")
-    parser.add_argument(
-        "--ticket-file", metavar="PATH", help="what acquire has written; removed when the lock is given back"
-    )
+    parser.add_argument("--ticket-file", metavar="PATH", help="what acquire has written; removed when the lock is given back")
     servers.add_options(parser, local=True)
 
 
