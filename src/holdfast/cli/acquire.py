@@ -1,4 +1,4 @@
-"""``holdfast acquire``: take a lock for what comes after this command. Prints a ticket, which ``release`` gives it back with."""
+"""``holdfast acquire``: take a lock for what comes after this command. Prints a ticket, for ``release``."""
 
 from __future__ import annotations
 
