@@ -89,6 +89,7 @@ PURE = {
     "re",
     "hashlib",
     "_sha1",
+    "json",
     "weakref",
 }
 """All that the core may use of the standard library: no clock, no randomness, no threads, no input or output but the
@@ -213,6 +214,8 @@ PUBLIC = {
         Lock
         LockStatistics
         LockTimeout
+        MultiLease
+        MultiLock
         NoCandidate
         NotHeld
         QuorumError
@@ -229,6 +232,7 @@ PUBLIC = {
         TransactionConflict
         close
         declare_new
+        find_deadlocks
         guard
         inspect
         legacy
@@ -248,6 +252,8 @@ PUBLIC = {
         Leader
         Lease
         Lock
+        MultiLease
+        MultiLock
         RLock
         RWLock
         Redlock
@@ -255,6 +261,7 @@ PUBLIC = {
         Semaphore
         Transaction
         close
+        find_deadlocks
         inspect
         locked
         once
@@ -266,6 +273,8 @@ PUBLIC = {
     "holdfast.leader": "Elected Leader",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.schedule": "Cancelled Command Cron Every Job JobFailed JobStatus Record Run Schedule Timetable current",
+    "holdfast.django": "hold locked_atomic release_after",
+    "holdfast.sqlalchemy": "hold release_after",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.legacy": "Migrating MigratingLease TimestampLease TimestampLock",
     "holdfast.legacy.aio": "Migrating MigratingLease TimestampLease TimestampLock",
@@ -293,8 +302,8 @@ PUBLIC = {
         TransactionConflict
     """,
 }
-LOCK = "acquire key lease locked name release statistics ticket"
-LEASE = "check fence key lost name notice_loss release remaining renew ticket"
+LOCK = "acquire key lease locked name progress release statistics ticket"
+LEASE = "check fence key lost name notice_loss progress release remaining renew ticket"
 
 
 def public(module: ModuleType) -> set[str]:
@@ -353,15 +362,15 @@ def test_public_members_of_once(cls: type) -> None:
     assert members(cls) == {"current", "forget", "run"}
 
 
-@pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock, reentrant.RLock, aio.RLock])
-def test_every_other_lock_has_what_a_lock_has(cls: type) -> None:
-    assert members(cls) == set(LOCK.split())
-
-
 @pytest.mark.parametrize("cls", [holdfast.Leader, aio.Leader], ids=["sync", "asyncio"])
 def test_public_members_of_leader(cls: type) -> None:
     whom = "candidate is_leader key lease name term value"
     assert members(cls) == set(f"campaign hand_over leader observe proclaim resign {whom}".split())
+
+
+@pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock, reentrant.RLock, aio.RLock])
+def test_every_other_lock_has_what_a_lock_has(cls: type) -> None:
+    assert members(cls) == set(LOCK.split())
 
 
 def test_the_version_is_written_once() -> None:
@@ -395,6 +404,7 @@ STATED_DIFFERENCES = {
     ),
     "Leader": ("If leadership is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
+    "MultiLock": ("If a lease is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "Schedule": (" Coroutines run in the event loop, functions in threads.",),
     "Lock.__exit__": (" or was cancelled because of it",),
     "RLock.__exit__": (" or was cancelled because of it",),
@@ -432,6 +442,8 @@ SYNC = {
     "Lease": locks.Lease,
     "inspect": holdfast.inspect,
     "once": holdfast.once,
+    "MultiLease": holdfast.MultiLease,
+    "MultiLock": holdfast.MultiLock,
     "RWLock": holdfast.RWLock,
     "Redlock": redlock.Redlock,
     "Semaphore": holdfast.Semaphore,

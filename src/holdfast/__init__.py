@@ -48,10 +48,12 @@ if TYPE_CHECKING:
     from holdfast._transactional import transactional
     from holdfast.barrier import Barrier
     from holdfast.cache import Cache
+    from holdfast.deadlocks import find_deadlocks
     from holdfast.decorator import locked
     from holdfast.events import CountDownLatch, Event
     from holdfast.leader import Leader
     from holdfast.locks import FairLock, Lease, Lock
+    from holdfast.multilock import MultiLease, MultiLock
     from holdfast.redlock import Redlock, declare_new
     from holdfast.reentrant import RLock
     from holdfast.rwlock import RWLock
@@ -82,6 +84,8 @@ __all__ = [
     "Lock",
     "LockStatistics",
     "LockTimeout",
+    "MultiLease",
+    "MultiLock",
     "NoCandidate",
     "NotHeld",
     "QuorumError",
@@ -98,6 +102,7 @@ __all__ = [
     "TransactionConflict",
     "close",
     "declare_new",
+    "find_deadlocks",
     "guard",
     "inspect",
     "legacy",
@@ -118,6 +123,8 @@ _LATER = {
     "Leader": "holdfast.leader",
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
+    "MultiLease": "holdfast.multilock",
+    "MultiLock": "holdfast.multilock",
     "RWLock": "holdfast.rwlock",
     "LockStatistics": "holdfast._statistics",
     "RLock": "holdfast.reentrant",
@@ -128,6 +135,7 @@ _LATER = {
     "Transaction": "holdfast.transactions",
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",
+    "find_deadlocks": "holdfast.deadlocks",
     "guard": "holdfast.guard",
     "inspect": "holdfast._sync_inspect",
     "legacy": "holdfast.legacy",

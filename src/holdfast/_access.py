@@ -27,7 +27,7 @@ class Feature:
 
 FEATURES = {
     "lock": Feature(
-        scripts=("acquire", "release", "renew", "refresh", "rotate"),
+        scripts=("acquire", "gather", "release", "scatter", "renew", "refresh", "rotate"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
         keys=("<prefix>{*", "hf:proc:*"),
         channels=("hf:inbox:*",),

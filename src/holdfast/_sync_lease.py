@@ -21,7 +21,7 @@ log = logger("holdfast")
 class _Lost(threading.Event):
     """Set when the lease is lost; asking notices an end that nobody has had time to notice yet."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: _lease.Lossy) -> None:
         super().__init__()
         self._expired = lease._expired  # noqa: SLF001
 

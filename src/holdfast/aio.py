@@ -26,9 +26,11 @@ from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, Se
 if TYPE_CHECKING:
     from holdfast._aio_barrier import Barrier
     from holdfast._aio_cache import Cache
+    from holdfast._aio_deadlocks import find_deadlocks
     from holdfast._aio_events import CountDownLatch, Event
     from holdfast._aio_inspect import inspect
     from holdfast._aio_leader import Leader
+    from holdfast._aio_multilock import MultiLease, MultiLock
     from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
     from holdfast._aio_reentrant import RLock
@@ -51,6 +53,8 @@ __all__ = [
     "Leader",
     "Lease",
     "Lock",
+    "MultiLease",
+    "MultiLock",
     "RLock",
     "RWLock",
     "Redlock",
@@ -58,6 +62,7 @@ __all__ = [
     "Semaphore",
     "Transaction",
     "close",
+    "find_deadlocks",
     "inspect",
     "locked",
     "once",
@@ -69,6 +74,8 @@ __all__ = [
 _LATER = {
     "BoundedSemaphore": "holdfast._aio_semaphore",
     "Cache": "holdfast._aio_cache",
+    "MultiLease": "holdfast._aio_multilock",
+    "MultiLock": "holdfast._aio_multilock",
     "RWLock": "holdfast._aio_rwlock",
     "RLock": "holdfast._aio_reentrant",
     "Leader": "holdfast._aio_leader",
@@ -79,6 +86,7 @@ _LATER = {
     "Schedule": "holdfast.schedule.tasks",
     "Semaphore": "holdfast._aio_semaphore",
     "Transaction": "holdfast._aio_transactions",
+    "find_deadlocks": "holdfast._aio_deadlocks",
     "inspect": "holdfast._aio_inspect",
     "once": "holdfast._aio_once",
     "redeem": "holdfast._aio_tickets",
@@ -113,6 +121,8 @@ class Lock(_face.BaseLock):
         renew: False leaves renewal to you (`Lease.renew`).
         on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
         max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
+        progress_within: seconds within which the holder has to call ``progress()``, again and again, or it is held to be hung:
+            the lease is lost.
         label: who you are, shown to those who wait.
         prefix: start of the keys on the server.
         key: the key itself, where a peer of another make ("SET key token NX PX") is to be excluded too.
@@ -142,6 +152,7 @@ class Lock(_face.BaseLock):
         renew: bool = True,
         on_lost: Callable[[Lease], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
@@ -161,6 +172,7 @@ class Lock(_face.BaseLock):
             renew=renew,
             on_lost=on_lost,
             max_hold=max_hold,
+            progress_within=progress_within,
             label=label,
             prefix=prefix,
             key=key,
@@ -358,6 +370,7 @@ class FairLock(Lock):
         renew: bool = True,
         on_lost: Callable[[Lease], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
@@ -374,6 +387,7 @@ class FairLock(Lock):
             renew=renew,
             on_lost=on_lost,
             max_hold=max_hold,
+            progress_within=progress_within,
             label=label,
             prefix=prefix,
             key=key,

@@ -106,6 +106,8 @@ class NoCandidate(HoldfastError, LookupError):
 class TicketRefused(HoldfastError):
     """A ticket that cannot be redeemed any more."""
 
+    name: str
+    key: str
     reason: str
     """``used``; ``expired``; ``gone``: the lock was taken away from it before its time; ``late``: the answer came too late."""
 

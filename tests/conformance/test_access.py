@@ -24,6 +24,7 @@ from conformance.test_scripts_everywhere import CASES, arguments
 from conformance.test_scripts_of_a_schedule import CASES as OF_A_SCHEDULE
 from conformance.test_scripts_of_flight import FLIGHT_CASES
 from conformance.test_scripts_of_flight import STATE as FLIGHT_STATE
+from conformance.test_scripts_of_several import SEVERAL_CASES
 from holdfast import _access, _lua, guard
 from holdfast._core.surroundings import Place
 from holdfast._drive.shards import place_of
@@ -88,7 +89,7 @@ def told(box: Box) -> None:
     box.redis.eval(source("yield"), 3, *KEYS, A, "release", "")
 
 
-LOCK_CASES = [
+LOCK_CASES = [Case(*each) for each in SEVERAL_CASES] + [
     Case(name, ("data", "{data}:fence:raw") if name == "guard" else KEYS, arguments(name), prepare)
     for name, prepare in [
         *CASES,

@@ -7,8 +7,10 @@ A text that is replaced stands exactly once in its file; when it changes, the de
 from __future__ import annotations
 
 from sim.break_defects import BREAKING
+from sim.election_defects import ELECTION
 from sim.flight_defects import FLIGHT
 from sim.gate_defects import GATES
+from sim.hung_defects import HUNG
 from sim.meeting_defects import MEETINGS
 from sim.quorum_defects import QUORUM
 from sim.schedule_defects import SCHEDULES
@@ -249,9 +251,11 @@ MUTATIONS = (
     *WAITING,
     *MORE,
     *GATES,
+    *HUNG,
     *QUORUM,
     *FLIGHT,
     *SCHEDULES,
+    *ELECTION,
     *MEETINGS,
     *TICKETS,
     *BREAKING,

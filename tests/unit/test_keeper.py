@@ -81,7 +81,7 @@ class Stage:
     def call(self, what: Callable[[], None]) -> None:
         what()
 
-    def record(self) -> str:
+    def record(self, waits: object) -> str:
         return "{}"
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:

@@ -313,6 +313,57 @@ def test_renewal_with_max_hold_goes_on_until_there() -> None:
     assert len([ttl for ttl in asked if ttl < 30.0]) == 1, "the last one is cut to what is allowed, and not repeated"
 
 
+# Checking in
+
+
+def hung_after(seconds: float, token: str = "p.1") -> Tenure:  # noqa: S107
+    attempt = Attempt(replace(spec(ttl=30.0), progress_within=seconds), token)
+    return Tenure(Grant(attempt, 7, 100.0, 100.0 + 30.0 - margin(30.0)))
+
+
+@pytest.mark.parametrize("within", [0.05, 5.0, 20.0, 100.0])
+def test_who_does_not_check_in_is_lost_then(within: float) -> None:
+    this = hung_after(within)
+    *steps, (now, _, lost) = held_to_the_end(this)
+    assert lost == [this]
+    assert now == 100 + within
+    assert all(renewal.ttl == 30.0 for _, due, _ in steps for renewal in due), "hung or not, a lease is a whole one"
+    assert this.stalled
+    this.progressed(now)
+    assert this.lost, "what is lost stays lost"
+    assert this.remaining(now) == 0
+
+
+def test_who_checks_in_is_renewed_for_ever() -> None:
+    this = hung_after(15.0)
+    renewed = 0
+    for now, due, lost in held_to_the_end(this):
+        assert not lost
+        renewed += len(due)
+        this.progressed(now)
+        if now > 1000:
+            break
+    assert renewed > 50
+
+
+def test_who_has_checked_in_keeps_nobody_waiting() -> None:
+    """It stands among those that are due first, and wants nothing for long: the next one is due all the same."""
+    renewing = watched(busy := hung_after(5.0))
+    other = hung_after(5.5, "p.2")
+    renewing.watch(other)
+    busy.progressed(104.0)
+    assert renewing.due(105.0) == ([], [])
+    assert renewing.next_at() == 105.5
+    assert renewing.due(105.5) == ([], [other])
+
+
+def test_the_first_bound_that_is_reached_is_the_reason() -> None:
+    this = hung_after(29.0)
+    assert this.why_over == "no progress for 29 s"
+    this.progressed(101.0)
+    assert "before a renewal" in this.why_over
+
+
 # The books
 
 

@@ -12,13 +12,15 @@ import socket
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.attempt import Attempt
 from holdfast._core.board import Board
 from holdfast._core.crowd import Crowd
 from holdfast._core.gate import Gate
 from holdfast._core.hearing import Hopeful
+from holdfast._core.interrupting import end_wait
 from holdfast._core.node import RECORD_AFTER, Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, NotSent, Run
@@ -30,6 +32,7 @@ from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
 
 if TYPE_CHECKING:
+    from holdfast._core.tangles import Wait
     from holdfast._drive.shards import ShardLine
     from holdfast._wire.foreign import ForeignLine
 
@@ -123,6 +126,11 @@ class Keeper:
         with self.mutex:
             self._node(endpoint).waiting.delist(waiter)
 
+    def end_wait(self, endpoint: Endpoint | tuple[Endpoint, ...], attempt: Attempt, error: Exception) -> None:
+        """Have an error raised where an attempt waits, if it does."""
+        with self.mutex:
+            end_wait(self._node(endpoint).waiting if isinstance(endpoint, Endpoint) else None, attempt, error)
+
     def lend(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
         """The inbox's socket, for the only one who waits, to look at. None: the keeper needs it itself."""
         with self.mutex:
@@ -207,7 +215,12 @@ class Keeper:
                 from holdfast._drive.shards import place_of
 
                 place = place_of(endpoint, self.process_id)
-            node = self._nodes[endpoint] = Node(self, endpoint.address, functools.partial(self._link, endpoint), place)
+            node = Node(self, endpoint.address, functools.partial(self._link, endpoint), place)
+            for other in self._nodes if endpoint.cluster is not None else ():
+                if other.cluster is endpoint.cluster:
+                    node.tangles = node.tangles.join(self._nodes[other].tangles)
+                    break
+            self._nodes[endpoint] = node
         return node
 
     def line_to(self, endpoint: Endpoint) -> Line:
@@ -259,10 +272,15 @@ class Keeper:
         except OSError:
             pass  # full: it will wake; or closed: it has ended
 
-    def record(self) -> str:
+    def record(self, waits: Sequence[Wait]) -> str:
         import json  # here: most commands are over before the first record is written
 
-        return json.dumps(self.facts())
+        facts = self.facts()
+        if waits:
+            from holdfast._drive.owners import told  # here: hardly anybody waits so
+
+            facts["waits"] = [told(wait) for wait in waits]
+        return json.dumps(facts)
 
     def report(self, tenure: Tenure) -> None:
         """Tell the owner that his lease is lost; the mutex is not held."""

@@ -2,8 +2,8 @@
 
 The rules: B1 nobody goes on before all have come, and each has another number. B2 of those who were to go on together, all do
 whom nothing else has ended. B3 the action is run once, to its end, before. B4 who waits with a dead one is told. L1 what was
-counted counts once, and no lower than to nothing. L2 who is released has waited for something that was open meanwhile. L3 nobody
-sleeps through what opens. L4 what was set once, is set once.
+counted counts once, and no lower than to nothing. L2 who is released has waited for something that was open meanwhile. L3
+nobody sleeps through what opens. L4 what was set once, is set once.
 """
 
 from __future__ import annotations
