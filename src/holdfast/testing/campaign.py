@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.testing import handovers, meetings, quorum, reigns, schedules, stampede, swarm
+from holdfast.testing import handovers, meetings, permits, quorum, reigns, schedules, stampede, swarm
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
@@ -27,6 +27,7 @@ SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "schedule": schedules.simulate,
     "election": reigns.simulate,
     "meetings": meetings.simulate,
+    "permits": permits.simulate,
     "ticket": handovers.simulate,
 }
 """What makes a history of a seed."""
@@ -104,6 +105,22 @@ ENOUGH_OF_MEETINGS = {
 """The same, for barriers, latches and events: see `sim.visitor`."""
 
 
+ENOUGH_OF_PERMITS = {
+    "contended": 1000,
+    "handed_over": 300,
+    "renewed": 300,
+    "expired": 30,
+    "lost": 30,
+    "died_holding": 10,
+    "permits shared": 500,
+    "permits downgraded": 20,
+    "permits limit": 300,
+    "permits refused": 100,
+    **{f"script permit_{name}": 300 for name in ("acquire", "refresh", "release", "renew")},
+    **{f"script permit_{name}": 20 for name in ("change", "limit")},
+}
+"""The same, for semaphores and read-write locks."""
+
 ENOUGH_OF_TICKETS = {
     "contended": 100,
     "renewed": 100,
@@ -125,6 +142,7 @@ _ENOUGH = {
     "schedule": ENOUGH_OF_SCHEDULES,
     "election": ENOUGH_OF_ELECTIONS,
     "meetings": ENOUGH_OF_MEETINGS,
+    "permits": ENOUGH_OF_PERMITS,
     "ticket": ENOUGH_OF_TICKETS,
 }
 
