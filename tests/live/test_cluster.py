@@ -138,6 +138,18 @@ def test_handed_over_between_processes(nodes: Cluster, name: str) -> None:
     assert quickest < 0.5, "by a message: the next refresh would come after a second"
 
 
+def test_handed_over_by_a_ticket(nodes: Cluster, name: str) -> None:
+    async def take_over(ticket: str) -> int:
+        async with aio.redeem(nodes.url, ticket) as lease:
+            return lease.fence
+
+    fences = []
+    for number in range(4):  # on several shards
+        with holdfast.Lock(nodes.url, f"{name}-{number}", ttl=5) as lease:
+            fences.append((lease.fence, asyncio.run(take_over(lease.ticket()))))
+    assert all(before < after for before, after in fences)
+
+
 def test_who_holds_it_is_said(nodes: Cluster, name: str) -> None:
     with holdfast.Lock(nodes.url, name), pytest.raises(holdfast.LockTimeout) as caught:
         holdfast.FairLock(nodes.url, name, wait=0).__enter__()
