@@ -128,7 +128,11 @@ def test_a_term_in_all_its_words(server: PrivateServer, name: str) -> None:
     assert two.leader() == one.leader() == Elected("one", term.fence, "http://one")
     one.proclaim("http://other")
     assert two.leader() == ("one", term.fence, "http://other")
-    for trying in (lambda: two.campaign(wait=0), lambda: Leader(server.url, name, candidate="two", wait=0.0).__enter__()):
+    trials: list[Callable[[], object]] = [
+        lambda: two.campaign(wait=0),
+        Leader(server.url, name, candidate="two", wait=0.0).__enter__,
+    ]
+    for trying in trials:
         with pytest.raises(LockTimeout, match=f"'two' was not elected to '{name}' within 0.0 s: one leads") as failed:
             trying()
         assert failed.value.holder == "one"
@@ -163,7 +167,6 @@ def test_the_same_for_asyncio(server: PrivateServer, name: str) -> None:
             assert await anext(changes) == ("two", two.term, "")
         await two.resign()
         assert await anext(changes) is None
-        await changes.aclose()
 
     asyncio.run(main())
 
