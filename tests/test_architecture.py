@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 import holdfast
-from holdfast import _aio_cache, aio, cache, locks, redlock, reentrant, transactions
+from holdfast import _aio_cache, aio, barrier, cache, events, locks, redlock, reentrant, transactions
 from holdfast._core import mutex, names, waiting
 from holdfast._lua import source
 
@@ -89,6 +89,7 @@ PURE = {
     "re",
     "hashlib",
     "_sha1",
+    "json",
     "weakref",
 }
 """All that the core may use of the standard library: no clock, no randomness, no threads, no input or output but the
@@ -194,11 +195,16 @@ def test_each_file_says_first_what_it_holds(path: Path) -> None:
 
 PUBLIC = {
     "holdfast": """
+        Barrier
         BoundedSemaphore
+        BrokenBarrier
         Cache
         CommandFailed
         ConfigError
+        CountDownLatch
+        Event
         FairLock
+        HolderChanged
         HoldfastError
         HoldfastWarning
         InProgress
@@ -208,50 +214,69 @@ PUBLIC = {
         Lock
         LockStatistics
         LockTimeout
+        MultiLease
+        MultiLock
         NoCandidate
         NotHeld
         QuorumError
-        RWLock
         RLock
+        RWLock
         Redlock
         ReleasedTooOften
         Schedule
         Semaphore
         ServerError
+        Ticket
+        TicketRefused
         Transaction
         TransactionConflict
         close
         declare_new
+        find_deadlocks
         guard
+        inspect
         legacy
         locked
         once
+        redeem
         transaction
         transactional
     """,
     "holdfast.aio": """
+        Barrier
         BoundedSemaphore
         Cache
+        CountDownLatch
+        Event
         FairLock
         Leader
         Lease
         Lock
-        RWLock
+        MultiLease
+        MultiLock
         RLock
+        RWLock
         Redlock
         Schedule
         Semaphore
         Transaction
         close
+        find_deadlocks
+        inspect
         locked
         once
+        redeem
         transaction
         transactional
     """,
+    "holdfast.barrier": "Barrier BrokenBarrier",
+    "holdfast.events": "CountDownLatch Event",
     "holdfast.cache": "Cache Memoized Statistics",
     "holdfast.leader": "Elected Leader",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.schedule": "Cancelled Command Cron Every Job JobFailed JobStatus Record Run Schedule Timetable current",
+    "holdfast.django": "hold locked_atomic release_after",
+    "holdfast.sqlalchemy": "hold release_after",
     "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.legacy": "Migrating MigratingLease TimestampLease TimestampLock",
     "holdfast.legacy.aio": "Migrating MigratingLease TimestampLease TimestampLock",
@@ -261,12 +286,25 @@ PUBLIC = {
     "holdfast.testing.recording": "AsyncHolding Holding Recorder Register process",
     "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
     "holdfast.errors": """
-        CommandFailed ConfigError HoldfastError HoldfastWarning InProgress LeaseLost LockTimeout NoCandidate NotHeld
-        QuorumError ReleasedTooOften ServerError TransactionConflict
+        CommandFailed
+        ConfigError
+        HolderChanged
+        HoldfastError
+        HoldfastWarning
+        InProgress
+        LeaseLost
+        LockTimeout
+        NoCandidate
+        NotHeld
+        QuorumError
+        ReleasedTooOften
+        ServerError
+        TicketRefused
+        TransactionConflict
     """,
 }
-LOCK = "acquire key lease locked name release statistics"
-LEASE = "check fence key lost name notice_loss release remaining renew"
+LOCK = "acquire key lease locked name progress release statistics ticket"
+LEASE = "check fence key lost name notice_loss progress release remaining renew ticket"
 
 
 def public(module: ModuleType) -> set[str]:
@@ -347,11 +385,12 @@ OF_ASYNCIO = {
     "__aexit__": "__exit__",
     "asyncio.Event": "threading.Event",
     "an asyncio.Lock": "a threading.Lock",
-    "AsyncIterator": "Iterator",
     "asyncio.BoundedSemaphore": "threading.BoundedSemaphore",
     "``async with": "``with",
     "aio.Lock": "locks.Lock",
+    "AsyncIterator": "Iterator",
     "Coroutine[Any, Any, T]": "T",
+    "Coroutine[Any, Any, _T]": "_T",
     "Awaitable[T]": "T",
     "any task may": "any thread may",
     "redis.asyncio.Redis": "redis.Redis",
@@ -367,7 +406,9 @@ STATED_DIFFERENCES = {
     ),
     "Leader": ("If leadership is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "once": ("If the lease is lost, the function is cancelled and LeaseLost is raised. ",),
+    "MultiLock": ("If a lease is lost, the body of ``with`` is cancelled and LeaseLost is raised. ",),
     "Schedule": (" Coroutines run in the event loop, functions in threads.",),
+    "Barrier": (" It may be a coroutine function.",),
     "Lock.__exit__": (" or was cancelled because of it",),
     "RLock.__exit__": (" or was cancelled because of it",),
     "Transaction.run": ("a coroutine function, ",),
@@ -397,16 +438,23 @@ def described(cls: type) -> dict[str, str]:
 
 
 SYNC = {
+    "Barrier": barrier.Barrier,
     "Cache": cache.Cache,
+    "CountDownLatch": events.CountDownLatch,
+    "Event": events.Event,
     "Lock": locks.Lock,
     "FairLock": locks.FairLock,
     "Leader": holdfast.Leader,
     "Lease": locks.Lease,
+    "inspect": holdfast.inspect,
     "once": holdfast.once,
+    "MultiLease": holdfast.MultiLease,
+    "MultiLock": holdfast.MultiLock,
     "RWLock": holdfast.RWLock,
     "Redlock": redlock.Redlock,
     "Semaphore": holdfast.Semaphore,
     "RLock": reentrant.RLock,
+    "redeem": holdfast.redeem,
     "Schedule": holdfast.Schedule,
     "Transaction": transactions.Transaction,
 }
@@ -514,7 +562,8 @@ def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
     assert re.findall(r"'(\d+) ' \.\. (\w+)", text) == [("1", "token"), ("2", "holder")], "the format of messages"
     assert "format 1" in inspect.getsource(mutex)
     node = (ROOT / "_core" / "node.py").read_text()
-    assert re.findall(r'(?:fields\[0\]|what) [!=]= b"(\d)"', node) == ["1", "2", "3"]
+    assert re.findall(r'what == "(\d)"', node) == ["1", "4", "2", "3"]
+    assert "'4 ' .. holder" in source("break")
     assert re.findall(r"'(\d+) ' \.\.", source("yield")) == re.findall(r"'(\d+) ' \.\. hope", source("abort")) == ["3"]
     assert names.MAX_NAME == 512
 

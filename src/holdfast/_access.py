@@ -27,12 +27,12 @@ class Feature:
 
 FEATURES = {
     "lock": Feature(
-        scripts=("acquire", "release", "renew", "refresh"),
+        scripts=("acquire", "gather", "release", "scatter", "renew", "refresh", "rotate"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
         keys=("<prefix>{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
-    "guarded": Feature(scripts=("acquire", "release", "refresh", "declare"), commands=(), keys=("hf:guard",)),
+    "guarded": Feature(scripts=("acquire", "release", "refresh", "rotate", "declare"), commands=(), keys=("hf:guard",)),
     "redlock": Feature(
         scripts=("declare", "vote", "confirm", "yield", "renew"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
@@ -51,6 +51,12 @@ FEATURES = {
         keys=("<prefix>once:{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
+    "events": Feature(
+        scripts=("latch", "barrier", "renew"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GET", "SET", "DEL"),
+        keys=("<prefix>{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
     "schedule": Feature(
         scripts=("serve", "register", "order", "jobs", "renew"),
         # EXISTS: a process that ends gives runs back as locks, in whose line nobody ever stands
@@ -58,15 +64,24 @@ FEATURES = {
         keys=("<prefix>schedule:{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),
-    "leader": Feature(
-        scripts=("acquire", "release", "renew", "refresh", "introduce", "proclaim", "observe", "transfer", "vacate"),
-        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
-        keys=("<prefix>{*", "hf:proc:*"),
+    "inspect": Feature(
+        scripts=("inspect",), commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"), keys=("<prefix>{*", "hf:proc:*")
+    ),
+    "break": Feature(
+        scripts=("inspect", "break"),
+        commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"),
+        keys=("<prefix>{*", "hf:proc:*", "hf:guard"),
         channels=("hf:inbox:*",),
     ),
     "permits": Feature(
         scripts=("permit_acquire", "permit_release", "permit_refresh", "permit_renew", "permit_change", "permit_limit"),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GET", "SET", "DEL"),
+        keys=("<prefix>{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
+    ),
+    "leader": Feature(
+        scripts=("acquire", "release", "renew", "refresh", "introduce", "proclaim", "observe", "transfer", "vacate"),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
         keys=("<prefix>{*", "hf:proc:*"),
         channels=("hf:inbox:*",),
     ),

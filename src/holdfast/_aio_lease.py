@@ -11,13 +11,14 @@ from holdfast._core.attempt import Grant
 from holdfast._drive.aio import Driver
 
 if TYPE_CHECKING:
+    from holdfast._tickets import Ticket
     from holdfast.aio import Lock
 
 
 class _Lost(asyncio.Event):
     """Set when the lease is lost; asking notices an end that nobody has had time to notice yet."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: _lease.Lossy) -> None:
         super().__init__()
         self._expired = lease._expired  # noqa: SLF001
 
@@ -54,6 +55,16 @@ class Lease(_lease.BaseLease):
         Raises LeaseLost, NotHeld or ServerError.
         """
         await self._driver.run(self._renew(ttl))
+
+    async def ticket(self, expires: float = 60.0) -> Ticket:
+        """Hand the lock over: a ticket, which another process redeems (`redeem`) within ``expires`` seconds, once.
+        This lease is over then, as if given back. If nobody redeems the ticket it expires, and the next in line has the lock.
+
+        Raises LeaseLost, NotHeld, or ServerError, after which the lease goes on.
+        """
+        from holdfast import _tickets  # here: most never need it
+
+        return await self._driver.run(_tickets.Issue(self, expires).operation())
 
     async def release(self) -> None:
         """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server

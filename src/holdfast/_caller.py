@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast._core.requests import Call, Refused, WireError
 from holdfast._drive.process import current
 from holdfast._wire.client import resolve
+from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import ServerError
 
 if TYPE_CHECKING:
     from holdfast._drive import aio, sync
-    from holdfast._wire.endpoint import Endpoint
 
 T = TypeVar("T")
 
@@ -22,8 +22,13 @@ class Caller:
     the key. May be shared by threads; in a forked child it begins anew."""
 
     def __init__(self, client: object) -> None:
-        self._endpoint = resolve(client, "sync")
+        self._endpoint: Endpoint = client if isinstance(client, Endpoint) else resolve(client, "sync")
         self._driver: sync.Driver | None = None
+
+    def each(self) -> list[Caller]:
+        """One for each server that has some of the keys: of a Cluster, for all primaries that are known."""
+        cluster = self._endpoint.cluster
+        return [self] if cluster is None else [Caller(endpoint) for endpoint in cluster.primaries()]
 
     @property
     def timeout(self) -> float:
@@ -72,8 +77,13 @@ class AioCaller:
     def __init__(self, client: object) -> None:
         from holdfast._drive.aio import driver_for  # here: those who use threads only do without asyncio
 
-        self._endpoint = resolve(client, "asyncio")
+        self._endpoint: Endpoint = client if isinstance(client, Endpoint) else resolve(client, "asyncio")
         self._driver_for = driver_for
+
+    def each(self) -> list[AioCaller]:
+        """One for each server that has some of the keys: of a Cluster, for all primaries that are known."""
+        cluster = self._endpoint.cluster
+        return [self] if cluster is None else [AioCaller(endpoint) for endpoint in cluster.primaries()]
 
     @property
     def timeout(self) -> float:

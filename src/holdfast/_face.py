@@ -127,6 +127,7 @@ def make_spec(
     max_pass_time: float,
     replicas: int = 0,
     guard: bool | float = False,
+    progress_within: float | None = None,
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
@@ -140,9 +141,16 @@ def make_spec(
         )
     if max_hold is not None:
         max_hold = seconds(max_hold, "max_hold", MIN_TTL)
+    if progress_within is not None:
+        progress_within = seconds(progress_within, "progress_within", MIN_TTL)
+        if not renew:
+            raise ConfigError(
+                "progress_within needs a lease that is renewed: with renew=False each renewal of yours is a check-in",
+                parameter="progress_within",
+            )
     linger = seconds(linger, "linger", 0.0)
-    if linger and not (renew and max_hold is None):
-        raise ConfigError("linger needs a lease that is renewed, and no max_hold", parameter="linger")
+    if linger and not (renew and max_hold is None and progress_within is None):
+        raise ConfigError("linger needs a lease that is renewed, no max_hold and no progress_within", parameter="linger")
     if renew and ttl < SHORT and (max_hold is None or max_hold > ttl):
         warn_of_short(ttl)
     return _spec(
@@ -157,6 +165,7 @@ def make_spec(
         max_pass_time=seconds(max_pass_time, "max_pass_time", 0.0),
         replicas=whole_number(replicas, "replicas"),
         guard=longest,
+        progress_within=progress_within,
     )
 
 
@@ -171,6 +180,8 @@ class BaseLock:
     _home: Any
     """The driver that was used last."""
     _cluster: Cluster | None = None
+    _current: Any
+    """The lease of the latest acquisition by this object."""
     _shared = True
     """What one gets of this process is passed on to others of it."""
 
@@ -184,6 +195,7 @@ class BaseLock:
         renew: bool,
         on_lost: Callable[..., object] | None,
         max_hold: float | None,
+        progress_within: float | None = None,
         label: str | None,
         prefix: str,
         key: str | bytes | None,
@@ -217,6 +229,7 @@ class BaseLock:
             max_pass_time=max_pass_time,
             replicas=replicas,
             guard=guard,
+            progress_within=progress_within,
         )
         self._set_up(spec, wait, on_lost, label)
 
@@ -249,6 +262,13 @@ class BaseLock:
         """Key of the lock on the server."""
         return self._spec.key
 
+    def progress(self) -> None:
+        """Check in, where the lock has ``progress_within``, as `Lease.progress` of the lease of the latest acquisition by this
+        object. Raises NotHeld, or LeaseLost. Asks no server."""
+        if self._current is None:
+            raise self._not_held()
+        self._current.progress()
+
     def statistics(self) -> LockStatistics:
         """How often this object was taken, had to wait, was lost; how long it waited, and was held. Asks no server."""
         return self._tally.now()
@@ -265,7 +285,7 @@ class BaseLock:
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             f"a lock cannot be pickled: another process makes its own, with the same name ({self.name!r}); to hand over one "
-            "that is held, let the receiver wait for it"
+            "that is held, pass on what its ticket() gives"
         )
 
     def _busy(self, busy: Busy, holder: bytes | None, waited: float) -> LockTimeout:

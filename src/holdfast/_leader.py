@@ -61,8 +61,8 @@ class BaseTerm(_lease.BaseLease):
 
     _attempt: Candidacy
 
-    async def _release(self) -> None:
-        await super()._release()
+    async def _release(self, known: bool | WireError | None = None) -> None:
+        await super()._release(known)
         await leading.vacate(self._attempt.office)
 
     async def _proclaim(self, value: str) -> None:
@@ -102,6 +102,12 @@ class BaseTerm(_lease.BaseLease):
         if isinstance(done, Missing):
             raise _no_candidate(tenure.spec, to, done.names)
         self._taken_away()
+
+    def _may_hand_over(self) -> None:
+        raise ConfigError(
+            f"the lead of {self.name!r} is handed over to a candidate: use the leader's hand_over, not a ticket",
+            parameter="ticket",
+        )
 
     def _go_on(self) -> None:
         """It was not handed over, and is looked after again."""

@@ -50,8 +50,18 @@ class Home(Protocol):
         """Local time in seconds."""
 
 
+class Lossy(Protocol):
+    """What may be lost: a lease, of whatever kind."""
+
+    def _expired(self) -> bool:
+        """It is lost."""
+
+
 class BaseLease:
     """Facts of one acquisition, for both faces."""
+
+    _whole: Callable[[], object] | None = None
+    """Told of its loss, too: it is part of several."""
 
     def __init__(self, process: Home, endpoint: Any, grant: Grant, on_lost: Callable[..., object] | None) -> None:
         keeper = process.keeper  # first of all: it may fail to start
@@ -62,6 +72,8 @@ class BaseLease:
         """Given back to others of this process."""
         self._told_loss = False
         """Its owner knows that it is lost."""
+        self._handed_over = False
+        """A ticket was made of it."""
         self._tenure = tenure = grant.tenure or grant.whole or Tenure(grant)
         self._parts = self._looked_after()
         self._taken: float | None = grant.taken
@@ -101,11 +113,15 @@ class BaseLease:
     def __repr__(self) -> str:
         tenure = self._tenure
         over = self._passed or tenure.over
-        state = f"lost: {tenure.lost}" if self._expired() else "given back" if over else f"{self.remaining():.1f} s left"
+        ended = "handed over" if self._handed_over else "given back"
+        state = f"lost: {tenure.lost}" if self._expired() else ended if over else f"{self.remaining():.1f} s left"
         return f"<holdfast lease of {self.name!r}, fence {self.fence}, {state}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a lease cannot be pickled: it belongs to the process that took the lock {self.name!r}")
+        raise TypeError(
+            f"a lease cannot be pickled: it belongs to the process that took the lock {self.name!r}; to hand it over, pass on "
+            "what its ticket() gives"
+        )
 
     def remaining(self) -> float:
         """Seconds for which the lease may still be relied on; 0.0 when it is lost or given back. Asks no server."""
@@ -118,8 +134,17 @@ class BaseLease:
         if self._expired():
             raise self._lease_lost()
 
+    def progress(self) -> None:
+        """Check in, where the lock has ``progress_within``: raises as `check`, and gives the holder that time anew. Asks no
+        server."""
+        self.check()
+        self._tenure.progressed(self._process.clock())
+
     def notice_loss(self) -> None:
         raise NotImplementedError
+
+    def _may_hand_over(self) -> None:
+        """Raise where no ticket can be made of it."""
 
     def _is_over(self) -> bool:
         """Given back; or held by the process that forked this one."""
@@ -132,7 +157,7 @@ class BaseLease:
             return True  # a forked child holds nothing
         if self._passed:
             return False
-        due = not tenure.over and not tenure.lost and self._process.clock() >= tenure.deadline
+        due = not tenure.over and not tenure.lost and self._process.clock() >= tenure.good_until
         if due and tenure.lose(tenure.why_over):
             self._forget()
             self.notice_loss()
@@ -185,7 +210,7 @@ class BaseLease:
         if self._passed or tenure.over or not self._process.here:
             raise self._not_held()
         now = self._process.clock()
-        if now >= tenure.deadline:
+        if now >= tenure.good_until:
             self._expired()
         self._count(now)
         gate = self._attempt.gate
@@ -197,15 +222,19 @@ class BaseLease:
         self._passed = kept
         return kept
 
-    async def _release(self) -> None:
-        """Operation behind `release`, unless `_hand_on` was all."""
+    async def _release(self, known: bool | WireError | None = None) -> None:
+        """Operation behind `release`, unless `_hand_on` was all. ``known``: what came of it, where several were given back at
+        once."""
         tenure, attempt = self._tenure, self._attempt
         gate = attempt.gate
         tenure.end()
         try:
-            if not tenure.lost or self._process.clock() >= tenure.deadline:
-                kept = await mutex.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt)
-                if not kept:
+            if not tenure.lost or tenure.stalled or self._process.clock() >= tenure.deadline:
+                if isinstance(known, WireError):
+                    raise known
+                if known is None:
+                    known = await mutex.release(tenure.spec, tenure.token, not tenure.lost, tenure.doubt)
+                if not known:
                     tenure.lost = tenure.lost or "it was somebody else's, or nobody's, when it was given back"
         except WireError as error:
             if not tenure.lost:
@@ -257,10 +286,13 @@ class BaseLease:
         self._count_loss()
         self._count(self._process.clock())
         told, self._told_loss = self._told_loss, True
+        if self._whole is not None and not told:
+            self._whole()
         return not told
 
     def _not_held(self) -> NotHeld:
-        why = "belongs to the process that forked this one" if not self._process.here else "was given back already"
+        why = "was handed over by a ticket" if self._handed_over else "was given back already"
+        why = why if self._process.here else "belongs to the process that forked this one"
         return NotHeld(f"lease of {self.name!r} (fence {self.fence}) {why}", name=self.name, key=self.key)
 
     def _lease_lost(self) -> LeaseLost:

@@ -16,7 +16,7 @@ from holdfast._core.mutex import Busy
 from holdfast._core.names import side_key
 from holdfast._core.polling import Poll
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, Command, Run
+from holdfast._core.requests import Answer, Command, Run, WireError
 from holdfast._core.votes import Mandate
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current
@@ -100,6 +100,7 @@ class BaseRedlock(_face.BaseLock, Generic[L]):
         renew: bool = True,
         on_lost: Callable[[L], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
@@ -124,6 +125,7 @@ class BaseRedlock(_face.BaseLock, Generic[L]):
             ttl=ttl,
             renew=renew,
             max_hold=max_hold,
+            progress_within=progress_within,
             prefix=prefix,
             key=key,
             linger=0.0,
@@ -207,6 +209,13 @@ class BaseQuorumLease(_lease.BaseLease):
     def _looked_after(self) -> tuple[tuple[Endpoint, Tenure], ...]:
         return tuple((self._endpoint[number], vote) for number, vote in self._tenure.votes.items())
 
+    def _may_hand_over(self) -> None:
+        raise ConfigError(
+            f"a lock over several servers ({self.name!r}) gives no tickets: of two who redeem one at the same time each could "
+            "get some of the servers, and neither the lock; give it back, and let the other one take it",
+            parameter="ticket",
+        )
+
     async def _renew(self, ttl: float | None) -> None:
         self.check()
         mandate, candidate = self._tenure, self._attempt
@@ -227,7 +236,7 @@ class BaseQuorumLease(_lease.BaseLease):
             vote.ttl = ttl
         self._look_again()
 
-    async def _release(self) -> None:
+    async def _release(self, known: bool | WireError | None = None) -> None:  # noqa: ARG002 - no script does that for several
         mandate = self._tenure
         lost = mandate.lost
         mandate.end()

@@ -6,10 +6,11 @@ a thread that has died is renewed no more, as one of a lock object that is colle
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import weakref
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, Generic, TypeVar
 
 from holdfast._face import BaseLock
@@ -29,10 +30,13 @@ SEVERAL = {"max_ttl": None, "answer_within": None}
 class Holding(Generic[L]):
     """A lock that somebody has, and how often he has taken it."""
 
-    __slots__ = ("count", "guarded", "lease")
+    __slots__ = ("__weakref__", "count", "guarded", "lease")
 
     def __init__(self, lease: L, count: int = 1) -> None:
         self.lease = lease
+        lease._may_hand_over = functools.partial(  # type: ignore[method-assign]  # noqa: SLF001
+            _may_hand_over, weakref.ref(self), lease.name, lease.key
+        )
         self.count = count
         self.guarded = 1
         """At which count the body was entered that is cancelled if the lease is lost."""
@@ -51,6 +55,18 @@ class Holding(Generic[L]):
     def over(self) -> bool:
         """The lease was given back by hand, or is that of the process which forked this one."""
         return self.lease._is_over()  # noqa: SLF001
+
+
+def _may_hand_over(whose: Callable[[], Holding[Any] | None], name: str, key: str) -> None:
+    """A ticket is made by the owner, and where nobody further out believes to hold the lock still."""
+    holding = whose()
+    why = ""
+    if holding is None or not any(mine is holding for mine in holdings().values()):
+        why = "another thread or task has it"
+    elif holding.count != 1:
+        why = f"it was taken {holding.count} times, and who took it first believes to have it still"
+    if why:
+        raise NotHeld(f"cannot hand over lock {name!r}: {why}", name=name, key=key)
 
 
 class Holdings(dict[Mark, Holding[Any]]):
@@ -145,6 +161,8 @@ class Reentrant(BaseLock, Generic[L]):
     def _took(self, lease: L | None) -> None:
         if lease is not None:
             holdings()[self._mark] = Holding(lease)
+            in_task = self._face == "asyncio"
+            lease._owner = id(sys.modules["asyncio"].current_task()) if in_task else threading.get_ident()  # noqa: SLF001
 
     def _held(self) -> Holding[L]:
         """What this thread or task has. Raises NotHeld."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.attempt import Grant
 from holdfast._drive.clock import clock
 
 
@@ -53,7 +53,7 @@ class Tally:
         self.acquisitions = self.contended = self.timeouts = self.losses = self.ended = 0
         self.total_wait = self.longest_wait = self.total_hold = self.longest_hold = 0.0
 
-    def waits(self, attempt: Attempt) -> None:
+    def waits(self, attempt: object) -> None:
         """It has begun to wait for another holder; said again each time that it goes on."""
         self.waiting.setdefault(id(attempt), clock())
 
@@ -62,12 +62,19 @@ class Tally:
         if self.gave_up(grant.attempt):
             self.contended += 1
 
-    def stayed_busy(self, attempt: Attempt) -> None:
+    def took(self, attempt: object, had_to_wait: bool) -> None:
+        """Somebody has got several locks; or has found all of them free."""
+        if not had_to_wait:
+            self.waiting.pop(id(attempt), None)
+        elif self.gave_up(attempt):
+            self.contended += 1
+
+    def stayed_busy(self, attempt: object) -> None:
         """It did not get the lock."""
         self.timeouts += 1
         self.gave_up(attempt)
 
-    def gave_up(self, attempt: Attempt) -> bool:
+    def gave_up(self, attempt: object) -> bool:
         """It waits no more. False: it never did."""
         since = self.waiting.pop(id(attempt), None)
         if since is None:

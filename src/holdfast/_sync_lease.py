@@ -12,6 +12,7 @@ from holdfast._log import logger
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast._tickets import Ticket
     from holdfast.locks import Lock
 
 log = logger("holdfast")
@@ -20,7 +21,7 @@ log = logger("holdfast")
 class _Lost(threading.Event):
     """Set when the lease is lost; asking notices an end that nobody has had time to notice yet."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: _lease.Lossy) -> None:
         super().__init__()
         self._expired = lease._expired  # noqa: SLF001
 
@@ -57,6 +58,24 @@ class Lease(_lease.BaseLease):
         Raises LeaseLost, NotHeld or ServerError.
         """
         self._driver.run(self._renew(ttl))
+
+    def ticket(self, expires: float = 60.0) -> Ticket:
+        """Hand the lock over: a ticket, which another process redeems (`redeem`) within ``expires`` seconds, once.
+        This lease is over then, as if given back. If nobody redeems the ticket it expires, and the next in line has the lock.
+
+        Raises LeaseLost, NotHeld, or ServerError, after which the lease goes on.
+        """
+        from holdfast import _tickets  # here: most never need it
+
+        issue = _tickets.Issue(self, expires)
+        try:
+            return self._driver.run(issue.operation())
+        except HoldfastError:
+            raise
+        except BaseException:
+            # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
+            self._driver.run(issue.undo())
+            raise
 
     def release(self) -> None:
         """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server

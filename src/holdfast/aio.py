@@ -24,25 +24,37 @@ from holdfast.decorator import locked
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._aio_barrier import Barrier
     from holdfast._aio_cache import Cache
+    from holdfast._aio_deadlocks import find_deadlocks
+    from holdfast._aio_events import CountDownLatch, Event
+    from holdfast._aio_inspect import inspect
     from holdfast._aio_leader import Leader
+    from holdfast._aio_multilock import MultiLease, MultiLock
     from holdfast._aio_once import once
     from holdfast._aio_redlock import Redlock
     from holdfast._aio_reentrant import RLock
     from holdfast._aio_rwlock import RWLock
     from holdfast._aio_semaphore import BoundedSemaphore, Semaphore
+    from holdfast._aio_tickets import redeem
     from holdfast._aio_transactions import Transaction, transaction
+    from holdfast._tickets import Ticket
     from holdfast._transactional import transactional
     from holdfast._wire.cluster import Cluster
     from holdfast.schedule.tasks import Schedule
 
 __all__ = [
+    "Barrier",
     "BoundedSemaphore",
     "Cache",
+    "CountDownLatch",
+    "Event",
     "FairLock",
     "Leader",
     "Lease",
     "Lock",
+    "MultiLease",
+    "MultiLock",
     "RLock",
     "RWLock",
     "Redlock",
@@ -50,8 +62,11 @@ __all__ = [
     "Semaphore",
     "Transaction",
     "close",
+    "find_deadlocks",
+    "inspect",
     "locked",
     "once",
+    "redeem",
     "transaction",
     "transactional",
 ]
@@ -59,14 +74,22 @@ __all__ = [
 _LATER = {
     "BoundedSemaphore": "holdfast._aio_semaphore",
     "Cache": "holdfast._aio_cache",
-    "Leader": "holdfast._aio_leader",
+    "MultiLease": "holdfast._aio_multilock",
+    "MultiLock": "holdfast._aio_multilock",
     "RWLock": "holdfast._aio_rwlock",
     "RLock": "holdfast._aio_reentrant",
+    "Leader": "holdfast._aio_leader",
+    "Barrier": "holdfast._aio_barrier",
+    "CountDownLatch": "holdfast._aio_events",
+    "Event": "holdfast._aio_events",
     "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
     "Semaphore": "holdfast._aio_semaphore",
     "Transaction": "holdfast._aio_transactions",
+    "find_deadlocks": "holdfast._aio_deadlocks",
+    "inspect": "holdfast._aio_inspect",
     "once": "holdfast._aio_once",
+    "redeem": "holdfast._aio_tickets",
     "transaction": "holdfast._aio_transactions",
     "transactional": "holdfast._transactional",
 }
@@ -98,6 +121,8 @@ class Lock(_face.BaseLock):
         renew: False leaves renewal to you (`Lease.renew`).
         on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
         max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
+        progress_within: seconds within which the holder has to call ``progress()``, again and again, or it is held to be hung:
+            the lease is lost.
         label: who you are, shown to those who wait.
         prefix: start of the keys on the server.
         key: the key itself, where a peer of another make ("SET key token NX PX") is to be excluded too.
@@ -127,6 +152,7 @@ class Lock(_face.BaseLock):
         renew: bool = True,
         on_lost: Callable[[Lease], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
@@ -146,6 +172,7 @@ class Lock(_face.BaseLock):
             renew=renew,
             on_lost=on_lost,
             max_hold=max_hold,
+            progress_within=progress_within,
             label=label,
             prefix=prefix,
             key=key,
@@ -197,6 +224,13 @@ class Lock(_face.BaseLock):
         if lease is None:
             raise self._not_held()
         await lease.release()
+
+    async def ticket(self, expires: float = 60.0) -> Ticket:
+        """Hand the lock over to another process, see `Lease.ticket`. Raises NotHeld if this object does not hold it."""
+        lease = self.lease
+        if lease is None:
+            raise self._not_held()
+        return await lease.ticket(expires)
 
     async def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
@@ -336,6 +370,7 @@ class FairLock(Lock):
         renew: bool = True,
         on_lost: Callable[[Lease], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
@@ -352,6 +387,7 @@ class FairLock(Lock):
             renew=renew,
             on_lost=on_lost,
             max_hold=max_hold,
+            progress_within=progress_within,
             label=label,
             prefix=prefix,
             key=key,

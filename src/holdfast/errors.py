@@ -5,13 +5,16 @@ HoldfastError
 │   └── InProgress                    the same call is running already
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
+├── HolderChanged                     somebody else has the lock than was seen to: it was not taken away
 │   └── ReleasedTooOften              (also ValueError) more permits of a semaphore than this object holds
 ├── NoCandidate (also LookupError)     nobody of that name is campaigning; the leader goes on leading
+├── TicketRefused                     a ticket that is not good any more: used, expired, or the lock was taken away
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
 ├── TransactionConflict               somebody else was quicker: nothing of the transaction was carried out
 ├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
 ├── ServerError                       the server cannot be reached, or refused; the cause is attached
 ├── ConfigError (also ValueError)     bad input, refused before anything was sent
+├── barrier.BrokenBarrier             not all of those come who are to meet (also threading.BrokenBarrierError)
 ├── schedule.JobFailed                the command of a job ended with another exit code than 0, or could not be run
 └── schedule.Cancelled                a job ended early because it was told to
 
@@ -77,6 +80,13 @@ class NotHeld(HoldfastError, RuntimeError):
     key: str
 
 
+class HolderChanged(HoldfastError):
+    """A lock was to be taken away from somebody who does not have it any more: somebody else does, and keeps it."""
+
+    name: str
+    key: str
+
+
 class ReleasedTooOften(NotHeld, ValueError):
     """More permits were given back than are held here. A ValueError, as threading.BoundedSemaphore's."""
 
@@ -90,6 +100,15 @@ class NoCandidate(HoldfastError, LookupError):
     """Who was named."""
     candidates: tuple[str, ...]
     """Who is campaigning, in the order of the line."""
+
+
+class TicketRefused(HoldfastError):
+    """A ticket that cannot be redeemed any more."""
+
+    name: str
+    key: str
+    reason: str
+    """``used``; ``expired``; ``gone``: the lock was taken away from it before its time; ``late``: the answer came too late."""
 
 
 class QuorumError(HoldfastError):

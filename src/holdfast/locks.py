@@ -22,6 +22,7 @@ from holdfast._sync_lease import Lease
 from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._tickets import Ticket
     from holdfast._wire.cluster import Cluster
 
 __all__ = ["FairLock", "Lease", "Lock"]
@@ -44,6 +45,8 @@ class Lock(_face.BaseLock):
         renew: False leaves renewal to you (`Lease.renew`).
         on_lost: called with the lease, in a thread of its own, when a lease is lost.
         max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
+        progress_within: seconds within which the holder has to call ``progress()``, again and again, or it is held to be hung:
+            the lease is lost.
         label: who you are, shown to those who wait.
         prefix: start of the keys on the server.
         key: the key itself, where a peer of another make ("SET key token NX PX") is to be excluded too.
@@ -73,6 +76,7 @@ class Lock(_face.BaseLock):
         renew: bool = True,
         on_lost: Callable[[Lease], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
@@ -92,6 +96,7 @@ class Lock(_face.BaseLock):
             renew=renew,
             on_lost=on_lost,
             max_hold=max_hold,
+            progress_within=progress_within,
             label=label,
             prefix=prefix,
             key=key,
@@ -140,6 +145,13 @@ class Lock(_face.BaseLock):
         if lease is None:
             raise self._not_held()
         lease.release()
+
+    def ticket(self, expires: float = 60.0) -> Ticket:
+        """Hand the lock over to another process, see `Lease.ticket`. Raises NotHeld if this object does not hold it."""
+        lease = self.lease
+        if lease is None:
+            raise self._not_held()
+        return lease.ticket(expires)
 
     def locked(self) -> bool:
         """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
@@ -274,6 +286,7 @@ class FairLock(Lock):
         renew: bool = True,
         on_lost: Callable[[Lease], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
@@ -290,6 +303,7 @@ class FairLock(Lock):
             renew=renew,
             on_lost=on_lost,
             max_hold=max_hold,
+            progress_within=progress_within,
             label=label,
             prefix=prefix,
             key=key,

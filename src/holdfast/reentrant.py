@@ -49,6 +49,7 @@ class RLock(Reentrant[Lease], Lock):
         renew: bool = True,
         on_lost: Callable[[Lease], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         key: str | bytes | None = None,
@@ -65,7 +66,7 @@ class RLock(Reentrant[Lease], Lock):
         options = {
             "ttl": ttl, "wait": wait, "renew": renew, "on_lost": on_lost, "max_hold": max_hold, "label": label, "key": key,
             "prefix": prefix, "linger": linger, "max_passes": max_passes, "max_pass_time": max_pass_time, "guard": guard,
-            "replicas": replicas, "max_ttl": max_ttl, "answer_within": answer_within,
+            "replicas": replicas, "max_ttl": max_ttl, "answer_within": answer_within, "progress_within": progress_within,
         }  # fmt: skip
         super().__init__(client, name, **self._fitting(options))
 

@@ -10,12 +10,13 @@ from typing import Any, Self
 import redis
 
 from holdfast._core.mutex import ACQUIRE, BLOCK, REFRESH, RELEASE, RENEW
+from holdfast._core.tickets import ROTATE
 from holdfast._lua import Script
 from holdfast._servers.process import PrivateServer
 from holdfast.guard import GUARD
 
 LOCK, STATE, QUEUE = KEYS = ("hf:{x}", "hf:{x}:state", "hf:{x}:queue")
-SCRIPTS: dict[str, Script[Any]] = {script.name: script for script in (ACQUIRE, REFRESH, RELEASE, RENEW, GUARD)}
+SCRIPTS: dict[str, Script[Any]] = {script.name: script for script in (ACQUIRE, REFRESH, RELEASE, RENEW, ROTATE, GUARD)}
 
 
 MARKER = "hf:guard"
@@ -71,6 +72,9 @@ class Box:
     def refresh(self, *who: str, ttl: int = 30_000, inbox: str = "a", guard: int = 0) -> Any:
         args = [value for one in who for value in (one, ttl)] + ([guard] if guard else [])
         return self.run("refresh", self.channel(inbox), *args, keys=guarded(KEYS * len(who), guard))
+
+    def rotate(self, giver: str, heir: str, ttl: int = 30_000, ends: int = 0, guard: int = 0) -> Any:
+        return self.run("rotate", giver, heir, ttl, ends, *([guard] if guard else []), keys=guarded(KEYS, guard))
 
     # Inboxes
 

@@ -26,6 +26,7 @@ def arguments(name: str) -> tuple[object, ...]:
         "release": (A, "bury"),
         "renew": (A, 30_000, 1),
         "refresh": (Box.channel("b"), B, 30_000),
+        "rotate": (A, B, 30_000, 0),
         "guard": (5, 60_000, "value", 30_000),
     }[name]
 

@@ -33,6 +33,7 @@ class Sync:
     Lock: Any = holdfast.Lock
     FairLock: Any = holdfast.FairLock
     Redlock: Any = holdfast.Redlock
+    redeem: Any = holdfast.redeem
 
     def call(self, what: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return what(*args, **kwargs)
@@ -60,6 +61,7 @@ class Aio:
     Lock: Any = holdfast.aio.Lock
     FairLock: Any = holdfast.aio.FairLock
     Redlock: Any = holdfast.aio.Redlock
+    redeem: Any = holdfast.aio.redeem
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()

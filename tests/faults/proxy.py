@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from holdfast._core.ballot import CONFIRM, VOTE, YIELD
 from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
+from holdfast._core.tickets import ROTATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 Action = Literal["pass", "lose", "cut", "refuse", "hold", "stall", "twice"]
 
-_KNOWN = (ACQUIRE, REFRESH, RELEASE, RENEW, VOTE, CONFIRM, YIELD)
+_KNOWN = (ACQUIRE, REFRESH, RELEASE, RENEW, ROTATE, VOTE, CONFIRM, YIELD)
 _SCRIPTS = {script.sha.encode(): script.name for script in _KNOWN} | {script.body: script.name for script in _KNOWN}
 
 SCRIPTS = frozenset({"acquire", "join", "refresh", "release", "leave", "bury", "renew", "vote", "confirm"})

@@ -1,7 +1,5 @@
 """Deliberate defects in our scripts and operations, each one that a tired programmer could write. `mutate` puts them in, one
-at a time, and the simulator has to catch each. Those in the scripts are in `script_defects`, those of the gate of a process in
-`gate_defects`, those of a lock over several servers in `quorum_defects`, those of schedules in `schedule_defects`, those of
-elections in `election_defects`, the others here.
+at a time, and the simulator has to catch each. Those of a part of the package are in a module of their own, the others here.
 
 A text that is replaced stands exactly once in its file; when it changes, the defect has to be written anew.
 """
@@ -11,9 +9,12 @@ from __future__ import annotations
 from sim.election_defects import ELECTION
 from sim.flight_defects import FLIGHT
 from sim.gate_defects import GATES
+from sim.hung_defects import HUNG
+from sim.meeting_defects import MEETINGS
 from sim.quorum_defects import QUORUM
 from sim.schedule_defects import SCHEDULES
 from sim.script_defects import SCRIPTS, Mutation, _lua
+from sim.ticket_defects import TICKETS
 
 
 def _core(name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
@@ -242,4 +243,18 @@ MORE = (
     ),
 )
 
-MUTATIONS = SCRIPTS + HOLDING + ASKING + WAITING + MORE + GATES + QUORUM + FLIGHT + SCHEDULES + ELECTION
+MUTATIONS = (
+    *SCRIPTS,
+    *HOLDING,
+    *ASKING,
+    *WAITING,
+    *MORE,
+    *GATES,
+    *HUNG,
+    *QUORUM,
+    *FLIGHT,
+    *SCHEDULES,
+    *ELECTION,
+    *MEETINGS,
+    *TICKETS,
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ import pytest
 import holdfast
 import holdfast.schedule
 from holdfast import errors
+from holdfast.barrier import BrokenBarrier
 from holdfast.errors import (
     CommandFailed,
     ConfigError,
+    HolderChanged,
     HoldfastError,
     HoldfastWarning,
     InProgress,
@@ -24,6 +27,7 @@ from holdfast.errors import (
     QuorumError,
     ReleasedTooOften,
     ServerError,
+    TicketRefused,
     TransactionConflict,
 )
 from holdfast.schedule import Cancelled, JobFailed
@@ -40,9 +44,12 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
         "since": 3.5,
     },
     LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
+    NoCandidate: {"name": "x", "key": "hf:{x}", "candidate": "b", "candidates": ("c",)},
+    BrokenBarrier: {"name": "x", "key": "hf:{x}", "reason": "died", "by": "host:7 (me)"},
     NotHeld: {"name": "x", "key": "hf:{x}"},
+    HolderChanged: {"name": "x", "key": "hf:{x}"},
     ReleasedTooOften: {"name": "x", "key": "hf:{x}"},
-    NoCandidate: {"name": "x", "key": "hf:{x}", "candidate": "a", "candidates": ("b", "c")},
+    TicketRefused: {"name": "x", "key": "hf:{x}", "reason": "used"},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
     TransactionConflict: {"keys": ("a", "b"), "tries": 16, "waited": 1.5},
     CommandFailed: {"keys": ("a",), "results": [True, None], "failed": {1: "INCRBY 'a': not an integer"}},
@@ -51,12 +58,13 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     JobFailed: {},
     Cancelled: {},
 }
-ELSEWHERE = {JobFailed, Cancelled}
-"""Those of ``holdfast.schedule``."""
+ELSEWHERE = {JobFailed, Cancelled, BrokenBarrier}
+"""Those that are beside what raises them."""
 
 BESIDES: dict[type[HoldfastError], type[Exception]] = {
     LockTimeout: TimeoutError,
     InProgress: TimeoutError,
+    BrokenBarrier: threading.BrokenBarrierError,
     NotHeld: RuntimeError,
     ReleasedTooOften: ValueError,
     NoCandidate: LookupError,
@@ -69,7 +77,7 @@ def test_one_tree() -> None:
     assert found - {HoldfastWarning} == set(FACTS) - ELSEWHERE
     for cls in FACTS:
         assert issubclass(cls, HoldfastError)
-        assert getattr(holdfast.schedule if cls in ELSEWHERE else holdfast, cls.__name__) is cls
+        assert getattr(holdfast.schedule if cls in {JobFailed, Cancelled} else holdfast, cls.__name__) is cls
     assert issubclass(HoldfastWarning, UserWarning)
     assert not issubclass(HoldfastWarning, HoldfastError)
 

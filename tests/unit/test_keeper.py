@@ -17,8 +17,8 @@ import pytest
 from holdfast._core.attempt import Attempt, Grant, margin
 from holdfast._core.gate import Gate, Lead
 from holdfast._core.mutex import CLAIM, RELEASE, RENEW
-from holdfast._core.node import EARLY, Node
-from holdfast._core.renewing import Tenure, renewal
+from holdfast._core.node import Node
+from holdfast._core.renewing import EARLY, Tenure, renewal
 from holdfast._core.requests import Answer, Call, Granted, NotSent, Refused, Run, Unknown
 from holdfast._core.surroundings import Then
 from holdfast._drive.link import Link
@@ -81,7 +81,7 @@ class Stage:
     def call(self, what: Callable[[], None]) -> None:
         what()
 
-    def record(self) -> str:
+    def record(self, waits: object) -> str:
         return "{}"
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:

@@ -28,6 +28,7 @@ BAD: dict[str, list[Any]] = {
     "ttl": [0, -1, 0.049, -0.0, math.nan, math.inf, -math.inf, True, False, "30", b"30", None, [30], 1e10, 1 + 0j],
     "wait": [-1, -0.001, math.nan, -math.inf, True, False, "5", b"5", [5]],
     "max_hold": [0, -1, 0.049, math.nan, math.inf, True, "30", [30]],
+    "progress_within": [0, -1, 0.049, math.nan, math.inf, True, "30", [30]],
     "name": ["", b"", "x" * 513, 7, None, ["x"], 1.5, bytearray(b"x"), "\udcff"],
     "prefix": ["", "{", "a}b", "{x}", "p" * 513, 7, None],
     "key": ["", b"", "k" * 513, 7, ["k"]],
@@ -70,7 +71,8 @@ def test_accepted(make: Callable[..., Any]) -> None:
             {"ttl": 2}, {"ttl": 2.0}, {"ttl": 366 * 86400}, {"ttl": 0.05, "renew": False}, {"ttl": 1, "max_hold": 1},
             {"wait": 0}, {"wait": 0.0}, {"wait": None}, {"wait": math.inf}, {"wait": 1e6}, {"max_hold": None},
             {"linger": 0}, {"linger": 5.0}, {"max_passes": 0}, {"max_passes": 10**9}, {"max_pass_time": 0},
-            {"max_hold": 0.05}, {"prefix": "p"}, {"key": "k"}, {"key": b"\x00{k}"}, {"label": None}, {"on_lost": print},
+            {"max_hold": 0.05}, {"progress_within": 0.05}, {"progress_within": None},
+            {"prefix": "p"}, {"key": "k"}, {"key": b"\x00{k}"}, {"label": None}, {"on_lost": print},
         ):  # fmt: skip
             assert make(URL, "x", **options)
         assert make(URL, "a\r\nb\x00{}%").key == "hf:{a%0D%0Ab%00%7B%7D%25}"
@@ -88,7 +90,7 @@ def test_timeout_is_explained(make: Callable[..., object]) -> None:
 
 
 @pytest.mark.parametrize("make", [Lock, aio.Lock], ids=["sync", "asyncio"])
-@pytest.mark.parametrize("other", [{"renew": False}, {"max_hold": 5}])
+@pytest.mark.parametrize("other", [{"renew": False}, {"max_hold": 5}, {"progress_within": 5}])
 def test_only_a_renewed_lease_lingers(make: Callable[..., object], other: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="linger") as caught:
         make(URL, "x", linger=1, **other)

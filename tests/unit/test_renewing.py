@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast._core.attempt import GRID, Attempt, Grant, margin
 from holdfast._core.mutex import CLAIM
-from holdfast._core.renewing import BATCH, CLAIM_AFTER, Renew, Renewing, Tenure, renewals
+from holdfast._core.renewing import BATCH, CLAIM_AFTER, EARLY, Renew, Renewing, Tenure, renewals
 from unit.driver import spec
 
 INFINITY = float("inf")
@@ -313,6 +313,57 @@ def test_renewal_with_max_hold_goes_on_until_there() -> None:
     assert len([ttl for ttl in asked if ttl < 30.0]) == 1, "the last one is cut to what is allowed, and not repeated"
 
 
+# Checking in
+
+
+def hung_after(seconds: float, token: str = "p.1") -> Tenure:  # noqa: S107
+    attempt = Attempt(replace(spec(ttl=30.0), progress_within=seconds), token)
+    return Tenure(Grant(attempt, 7, 100.0, 100.0 + 30.0 - margin(30.0)))
+
+
+@pytest.mark.parametrize("within", [0.05, 5.0, 20.0, 100.0])
+def test_who_does_not_check_in_is_lost_then(within: float) -> None:
+    this = hung_after(within)
+    *steps, (now, _, lost) = held_to_the_end(this)
+    assert lost == [this]
+    assert now == 100 + within
+    assert all(renewal.ttl == 30.0 for _, due, _ in steps for renewal in due), "hung or not, a lease is a whole one"
+    assert this.stalled
+    this.progressed(now)
+    assert this.lost, "what is lost stays lost"
+    assert this.remaining(now) == 0
+
+
+def test_who_checks_in_is_renewed_for_ever() -> None:
+    this = hung_after(15.0)
+    renewed = 0
+    for now, due, lost in held_to_the_end(this):
+        assert not lost
+        renewed += len(due)
+        this.progressed(now)
+        if now > 1000:
+            break
+    assert renewed > 50
+
+
+def test_who_has_checked_in_keeps_nobody_waiting() -> None:
+    """It stands among those that are due first, and wants nothing for long: the next one is due all the same."""
+    renewing = watched(busy := hung_after(5.0))
+    other = hung_after(5.5, "p.2")
+    renewing.watch(other)
+    busy.progressed(104.0)
+    assert renewing.due(105.0) == ([], [])
+    assert renewing.next_at() == 105.5
+    assert renewing.due(105.5) == ([], [other])
+
+
+def test_the_first_bound_that_is_reached_is_the_reason() -> None:
+    this = hung_after(29.0)
+    assert this.why_over == "no progress for 29 s"
+    this.progressed(101.0)
+    assert "before a renewal" in this.why_over
+
+
 # The books
 
 
@@ -446,3 +497,34 @@ def test_an_answer_lengthens_nothing_while_a_shorter_lease_is_asked_for() -> Non
     assert this.deadline == pytest.approx(103 - margin(1.0))
     this.renewed(102.0, 103.0, 1.0)
     assert this.deadline == pytest.approx(104 - margin(1.0))
+
+
+# Taken away by others
+
+
+def test_what_is_taken_away_is_lost_at_once() -> None:
+    this = tenure()
+    renewing = watched(this)
+    assert renewing.break_off("p.1", "ops@host") is this
+    assert (this.lost, this.remaining(101.0), len(renewing)) == ("it was broken by ops@host", 0.0, 0)
+    assert renewing.break_off("p.1", "ops@host") is None, "told once"
+    other = tenure(token="p.2")
+    assert watched(other).break_off("p.2", "") is other
+    assert other.lost == "it was taken away"
+
+
+def test_who_is_told_so_before_it_is_known_that_he_has_it() -> None:
+    renewing = Renewing()
+    assert renewing.break_off("p.1", "ops@host") is None
+    this, other = tenure(), tenure(token="p.2")
+    renewing.watch(other)
+    assert renewing.watch(this) < 100
+    assert renewing.due(100.1) == ([], [this])
+    assert (this.lost, other.lost) == ("it was broken by ops@host", "")
+
+
+def test_what_was_told_too_early_is_not_remembered_without_end() -> None:
+    renewing = Renewing()
+    for n in range(10 * EARLY):
+        renewing.break_off(f"p.{n}", "")
+    assert len(renewing._broken) == EARLY

@@ -68,6 +68,10 @@ class Spec:
     """How many replicas must have it before it counts as taken."""
     guard: float = 0.0
     """The longest lease: for so long a server that may have forgotten grants none. 0: it grants at once."""
+    progress_within: float | None = None
+    """A holder that has not checked in for so long is held to be hung."""
+    yields: bool = False
+    """A wait for it may be ended with Deadlock, to end a circle of waiters."""
     permits: Permits | None = None
     """None: there is one, and one holder."""
 
@@ -85,6 +89,11 @@ class Spec:
     def guarded(self) -> tuple[int, ...]:
         """What goes with them, behind all other arguments."""
         return (milliseconds(self.guard),) if self.guard else ()
+
+    @functools.cached_property
+    def lasts(self) -> bool:
+        """It may be held for as long as one likes: only such a lease is passed on."""
+        return self.renew and self.max_hold is None and self.progress_within is None
 
     @functools.cached_property
     def mark(self) -> str:

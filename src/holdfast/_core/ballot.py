@@ -73,6 +73,10 @@ class Candidate(Attempt):
     """Highest fence that was heard of."""
 
     @property
+    def meets(self) -> bool:
+        return False
+
+    @property
     def majority(self) -> int:
         return self.panel.majority
 

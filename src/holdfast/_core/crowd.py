@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from holdfast._core.hearing import Listener
-from holdfast._core.requests import Request, WireError
-
-if TYPE_CHECKING:
-    from holdfast._core.site import Found
+from holdfast._core.requests import Request
 
 
 @dataclass(slots=True, eq=False)
@@ -25,8 +22,8 @@ class Member(Listener):
     """With whom; None: it does not wait yet."""
     leads: bool = False
     """It looks for all."""
-    found: Found | WireError | None = None
-    """What it was told by who looked."""
+    found: Any = None
+    """What it was told by who looked: what that one has found, or the WireError instead."""
 
 
 class Crowd:
@@ -68,7 +65,7 @@ class Crowd:
                     following.leads = True
                     following.wake()
 
-    def tell(self, members: tuple[Member, ...], found: Found | WireError) -> None:
+    def tell(self, members: tuple[Member, ...], found: Any) -> None:
         """Tell these, as far as they wait still."""
         with self._mutex:
             told = {id(member) for member in members}

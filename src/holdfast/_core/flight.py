@@ -265,7 +265,8 @@ async def _wait_with(crowd: Crowd, me: Member, loading: Loading, now: float, unt
     await hear(me, min(until, now + left + LAG))
     if isinstance(me.found, WireError):
         raise me.found
-    return me.found
+    found: Found | None = me.found
+    return found
 
 
 def _looking(where: Site, wish: Wish, token: str = "", hope: str = "") -> Run[Seen | Conflict]:

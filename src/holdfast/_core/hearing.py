@@ -25,6 +25,10 @@ class Hopeful(Protocol):
     """Of which servers it has been told something."""
 
     @property
+    def meets(self) -> bool:
+        """Others wait for it: they may ask which process it is."""
+
+    @property
     def majority(self) -> int:
         """How many inboxes have to listen before it can rely on that."""
 
@@ -62,6 +66,10 @@ class Listener:
     hope: str = ""
     slot: Slot | None = None
     hints: set[object] = field(default_factory=set)
+
+    @property
+    def meets(self) -> bool:
+        return False
 
     @property
     def majority(self) -> int:

@@ -7,15 +7,16 @@ It is told what happens and sends requests over two lines, and does no more: the
 from __future__ import annotations
 
 import weakref
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from holdfast._core.attempt import milliseconds
 from holdfast._core.gate import Gate
 from holdfast._core.hearing import Hopeful
 from holdfast._core.mutex import scripts
-from holdfast._core.renewing import Renew, Renewing, Tenure, renewals
+from holdfast._core.renewing import EARLY, Renew, Renewing, Tenure, renewals
 from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, WireError
-from holdfast._core.surroundings import Keeper, Lines, Place
+from holdfast._core.surroundings import GiveBack, Keeper, Lines, Place, Told
+from holdfast._core.tangles import Tangles
 from holdfast._core.waiting import Astray, Waiter, Waiting, refreshment
 
 RECORD_EVERY = 20.0
@@ -29,31 +30,6 @@ ANSWER_WITHIN = 2.0
 
 PING_EVERY = 5.0
 """Seconds of silence after which the inbox is tested: a dropped connection gives no other sign."""
-
-EARLY = 100
-"""Tokens remembered for which somebody outside has asked before we knew that they hold the lock."""
-
-
-class Told(Protocol):
-    """Who waits until something is given back: a gate, as a rule."""
-
-    def left(self) -> None:
-        """It is; or nobody knows."""
-
-
-class GiveBack(NamedTuple):
-    """Something that nobody uses any more, to be given back at local time ``at``. The server may be away for longer than
-    anybody waits for the answer, and until the lease ends nobody else could have the lock."""
-
-    at: float
-    call: Run[int]
-    again: Run[int]
-    """What is sent if that was not answered: a copy of it may still come."""
-    until: float
-    """Local time at which it ends by itself."""
-    gate: Told | None = None
-    """Told of the first answer, whatever it is."""
-    failures: int = 0
 
 
 class Node:
@@ -77,16 +53,20 @@ class Node:
         self._asked_early: dict[str, None] = {}
         self.hopes: dict[str, Hopeful] = {}
         """Who waits to be told something, under the name that the servers know."""
+        self._meets = False
+        """Others may ask which process it is that listens."""
         self._hear = False
         """The inbox is to be open even if nobody waits at the server."""
         self._inbox_at = self._deaf_until = 0.0
         self._record_at = float("inf")
         self._record_written = False
+        self.tangles = Tangles(self)
 
     # What is to do now
 
     def active(self) -> bool:
-        return bool(len(self.waiting) or len(self.renewing))
+        waits = len(self.waiting) or self.tangles.untold or (self._meets and self.hopes)
+        return bool(waits or len(self.renewing))
 
     def _wants_inbox(self) -> bool:
         return len(self.waiting) > 0 or self._hear or bool(self.hopes)
@@ -95,6 +75,7 @@ class Node:
         """Send what is due."""
         for link in (self.commands, self.inbox):
             link.overdue(now)
+        self.tangles.turn(now)
         with self.mutex:
             due, lost = self.renewing.due(now)
             refreshes = self.waiting.due(now)
@@ -144,7 +125,9 @@ class Node:
 
     def next_at(self) -> float:
         """When `turn` has something to do; the keeper's mutex is held."""
-        at = min(self.renewing.next_at(), self.waiting.next_at(), self.commands.next_at(), self.inbox.next_at())
+        at = min(
+            self.renewing.next_at(), self.waiting.next_at(), self.commands.next_at(), self.inbox.next_at(), self.tangles.at
+        )
         if self.active():
             at = min(at, self._record_at)
         at = min(at, *self._looked_after.values()) if self._looked_after else at
@@ -154,6 +137,7 @@ class Node:
     def enlist(self, waiter: Waiter, now: float) -> bool:
         """As `Waiting.enlist`; the keeper's mutex is held."""
         self.want_record(now)
+        self.tangles.somebody_waits(now)
         if waiter.attempt.gate is None:
             self._ask(waiter.attempt.spec.keys[0])  # one of us, and still an outsider to those who share the lock
         if self._place.strays(waiter.attempt.spec.keys[0]):
@@ -164,11 +148,15 @@ class Node:
 
     def close(self, error: WireError) -> None:
         """This process stops: nobody waits any more; the keeper's mutex is held."""
-        for gate in list(self._gates.values()):
+        for gate in self.gates():
             gate.close(error)
         self.waiting.close(error)
 
     # What the gates need
+
+    def gates(self) -> list[Gate]:
+        """Those that there are; the keeper's mutex is held."""
+        return list(self._gates.values())
 
     def gate(self, key: bytes) -> Gate:
         """The gate of a lock; the keeper's mutex is held."""
@@ -185,6 +173,7 @@ class Node:
         return self.inbox.stirs()
 
     def be_reachable(self) -> None:
+        self.tangles.somebody_waits(self.clock())
         self.inbox.take_back()
         if not self._hear:
             self._hear = True
@@ -309,7 +298,7 @@ class Node:
                 self._inbox_at = now + 0.1
             else:
                 self.waiting.on_listening(now)
-                for gate in [*self._gates.values(), *(held.gate for held in self.renewing.tenures() if held.gate)]:
+                for gate in [*self.gates(), *(held.gate for held in self.renewing.tenures() if held.gate)]:
                     gate.on_asked()  # somebody may have said so while nobody listened
                 for listener in self.hopes.values():
                     listener.wake()
@@ -324,23 +313,26 @@ class Node:
     def _on_push(self, reply: list[Any]) -> None:
         """A message: only a hint, so whatever cannot be read is dropped."""
         payload = reply[2] if len(reply) == 3 else None
-        fields = payload.split(b" ") if isinstance(payload, bytes) and len(payload) <= 256 else []
-        if len(fields) == 2:
-            with self.mutex:
-                self._on_told(fields[0], fields[1].decode("ascii", "replace"))
-        if len(fields) != 3 or fields[0] != b"1" or not fields[2].isdigit():
-            return
-        token, fence = fields[1].decode("ascii", "replace"), int(fields[2])
+        fields = payload.decode("ascii", "replace").split(" ") if isinstance(payload, bytes) and len(payload) <= 256 else []
+        what, whom, more = fields if len(fields) == 3 else (*fields, "") if len(fields) == 2 else ("", "", "")
+        leave = broken = None
         with self.mutex:
-            leave = self.waiting.on_message(token, fence, self.clock())
+            if what == "1" and more.isdigit():
+                leave = self.waiting.on_message(whom, int(more), self.clock())
+            elif what == "4":
+                broken = self.renewing.break_off(whom, more)
+            elif not more:
+                self._on_told(what, whom)
         if leave is not None:
             self.commands.call(leave, lambda _answer, _sent: None)
+        if broken is not None:
+            self.keeper.safely(self.keeper.report, broken)
 
-    def _on_told(self, what: bytes, whom: str) -> None:
+    def _on_told(self, what: str, whom: str) -> None:
         """Somebody outside waits for the lock that this token holds; or there is something to look at on this server."""
-        if what == b"2":
+        if what == "2":
             self._on_asked(whom)
-        elif what == b"3" and whom in self.hopes:
+        elif what == "3" and whom in self.hopes:
             self.hopes[whom].hints.add(self)
             self.hopes[whom].wake()
             self._forget_hopeless()
@@ -370,14 +362,14 @@ class Node:
 
     def _write_record(self) -> None:
         self._record_written = True
-        keeper = self.keeper
-        record = Command(
-            ("SET", f"hf:proc:{keeper.process_id}", keeper.record(), "PX", milliseconds(3 * RECORD_EVERY)), ANSWER_WITHIN
-        )
+        keeper, self.tangles.untold = self.keeper, False
+        text = keeper.record(self.tangles.waits)
+        record = Command(("SET", f"hf:proc:{keeper.process_id}", text, "PX", milliseconds(3 * RECORD_EVERY)), ANSWER_WITHIN)
         self.commands.call(record, lambda _answer, _sent: None)
 
-    def want_record(self, now: float) -> None:
+    def want_record(self, now: float, *, meets: bool = False) -> None:
         """Called with the keeper's mutex held, by any thread."""
+        self._meets = self._meets or meets
         if self._record_at == float("inf"):
             self._record_at = now + RECORD_AFTER
 

@@ -21,6 +21,12 @@ CLAIM_AFTER = 0.05
 
 INFINITY = float("inf")
 
+BOUNDED = "max_hold has passed"
+"""Why a lease is lost that nobody may hold for longer."""
+
+EARLY = 100
+"""Tokens remembered of which we were told something before we knew what they hold."""
+
 BATCH = 100
 """Renewals in one script: a run is kept short, so that the server serves others in between."""
 
@@ -43,6 +49,7 @@ class Tenure:
 
     __slots__ = (
         "asked_at",
+        "broken",
         "deadline",
         "doubt",
         "dropped",
@@ -53,6 +60,7 @@ class Tenure:
         "owner",
         "renew_at",
         "spec",
+        "stalled_at",
         "token",
         "ttl",
     )
@@ -67,6 +75,8 @@ class Tenure:
         self.asked_at = 0.0
         """When the last renewal was made, by hand or by the keeper: its number, too."""
         self.ends_at = INFINITY if spec.max_hold is None else grant.taken + spec.max_hold
+        self.stalled_at = INFINITY if spec.progress_within is None else grant.taken + spec.progress_within
+        """When its holder is held to be hung, unless he checks in before."""
         self.renew_at = INFINITY
         if spec.renew and grant.claim:
             self.renew_at = self.due_at(grant.taken + CLAIM_AFTER + 1 / spec.renew_grid)
@@ -74,6 +84,8 @@ class Tenure:
             self.renew_at = self.due_at(grant.taken + (grant.deadline - grant.taken) * spec.renew_part)
         self.gate: Gate | None = None
         """Where those of this process wait for it, if that is not the gate of the key on one server."""
+        self.broken = ""
+        """How it was taken away, if that was told before it was known here."""
         self.lost = ""
         self.over = False
         """Given back, or not to be watched any more."""
@@ -84,7 +96,7 @@ class Tenure:
 
     def remaining(self, now: float) -> float:
         """Seconds for which the lease may still be believed."""
-        return 0.0 if self.lost or self.over else max(0.0, self.deadline - now)
+        return 0.0 if self.lost or self.over else max(0.0, self.good_until - now)
 
     def due_at(self, at: float) -> float:
         """When a renewal is due that is wanted at ``at`` (local seconds): then, or a moment earlier."""
@@ -92,22 +104,45 @@ class Tenure:
         return int(at * grid) / grid
 
     @property
+    def good_until(self) -> float:
+        """Until when it may be believed, if nothing is heard of server and holder meanwhile (local seconds)."""
+        return min(self.deadline, self.ends_at, self.stalled_at)
+
+    @property
     def wants_at(self) -> float:
         """When it wants attention next (local seconds)."""
-        return min(self.renew_at, self.deadline, self.ends_at)
+        return min(self.renew_at, self.good_until)
+
+    def progressed(self, now: float) -> None:
+        """Its holder has checked in. The keeper finds that out when it looks."""
+        if self.spec.progress_within is not None:
+            self.stalled_at = now + self.spec.progress_within
+
+    @property
+    def why_stalled(self) -> str:
+        return f"no progress for {self.spec.progress_within or 0:g} s"
+
+    @property
+    def stalled(self) -> bool:
+        """Lost because its holder has not checked in: the server has it still, for the rest of the lease."""
+        return self.lost == self.why_stalled
 
     @property
     def why_over(self) -> str:
-        """Why the lease is over when its deadline has passed."""
+        """Why the lease is over when it may be believed no more."""
+        if self.broken:
+            return self.broken
+        if self.stalled_at < min(self.deadline, self.ends_at):
+            return self.why_stalled
         bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
-        return "max_hold has passed" if bounded else "its time ran out before a renewal was confirmed"
+        return BOUNDED if bounded else "its time ran out before a renewal was confirmed"
 
     def suits(self, spec: Spec) -> bool:
         """It can be passed on to somebody who asked for such a lock."""
         mine = self.spec
-        fits = spec.renew and spec.max_hold is None and spec.ttl == self.ttl and spec.replicas <= mine.replicas
+        fits = spec.lasts and spec.ttl == self.ttl and spec.replicas <= mine.replicas
         fits = fits and spec.guard in {0.0, mine.guard}
-        return fits and (spec is mine or (mine.renew and mine.max_hold is None))
+        return fits and (spec is mine or mine.lasts)
 
     def end(self) -> None:
         """It is being given back: nothing is to be watched or told any more."""
@@ -194,6 +229,8 @@ class Renewing:
         self._first: dict[int, float] = {}
         """For each slot, when the first in it wants attention, or earlier."""
         self._where: dict[str, int] = {}
+        self._broken: dict[str, str] = {}
+        """Tokens from which something was taken away before it was known here that they have it, and how."""
 
     def __len__(self) -> int:
         return len(self._where)
@@ -207,7 +244,10 @@ class Renewing:
 
     def watch(self, tenure: Tenure) -> float:
         """Look after a lease, or look at it anew; answers when it wants attention (local seconds)."""
-        token, at = tenure.token, tenure.wants_at
+        token = tenure.token
+        if self._broken and token in self._broken:
+            tenure.broken, tenure.deadline = self._broken.pop(token), 0.0
+        at = tenure.wants_at
         number = int(at * GRID)
         slot = self._slots.get(number)
         before = self._where.get(token)
@@ -226,6 +266,17 @@ class Renewing:
         self._where[token] = number
         slot[token] = tenure
         return at
+
+    def break_off(self, token: str, by: str) -> Tenure | None:
+        """What a token holds was taken away at the server, by whom is said; answers the lease, if that was news to us."""
+        tenure, reason = self.get(token), f"it was broken by {by}" if by else "it was taken away"
+        if tenure is None:
+            self._broken[token] = reason
+            if len(self._broken) > EARLY:
+                del self._broken[next(iter(self._broken))]
+            return None
+        self.forget(token)
+        return tenure if tenure.lose(reason) else None
 
     def forget(self, token: str) -> None:
         number = self._where.pop(token, None)
@@ -249,22 +300,26 @@ class Renewing:
         renewals: list[Renew] = []
         lost: list[Tenure] = []
         while self.next_at() <= now and len(renewals) < BATCH:
-            slot = self._slots[self._numbers[0]]
+            number = self._numbers[0]
+            slot = self._slots[number]
             for tenure in list(slot.values()):
-                if tenure.wants_at > now and not tenure.over:
+                at = tenure.wants_at
+                if at > now and not tenure.over:
+                    if at * GRID >= number + 1:
+                        self.watch(tenure)  # its holder has checked in: or the others would have to wait for it
                     continue
                 if len(renewals) == BATCH:
                     return renewals, lost
                 self.forget(tenure.token)
                 slot.pop(tenure.token, None)  # if an interrupt in the middle of `forget` has left it
                 self._attend(tenure, now, renewals, lost)
-            self._first[self._numbers[0]] = min((tenure.wants_at for tenure in slot.values()), default=INFINITY)
+            self._first[number] = min((tenure.wants_at for tenure in slot.values()), default=INFINITY)
         return renewals, lost
 
     def _attend(self, tenure: Tenure, now: float, renewals: list[Renew], lost: list[Tenure]) -> None:
         if tenure.over or tenure.lost:
             return
-        if now >= tenure.deadline or now >= tenure.ends_at:
+        if now >= tenure.good_until:
             if tenure.lose(tenure.why_over):
                 lost.append(tenure)
             return

@@ -97,9 +97,9 @@ class Conflict(NamedTuple):
 
 
 class Down(NamedTuple):
-    """The server stayed away for too long."""
+    """The server stayed away for too long; or there is another reason to wait no more."""
 
-    error: WireError
+    error: Exception
 
 
 Outcome = Granted | TimedOut | Down | Gone | Conflict

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from holdfast._core.attempt import Scripts, Spec
 from holdfast._core.mutex import scripts
-from holdfast._core.requests import Call
+from holdfast._core.requests import Call, Run
 
 if TYPE_CHECKING:
     from holdfast._core.gate import Gate
     from holdfast._core.renewing import Tenure
+    from holdfast._core.tangles import Wait
     from holdfast._core.waiting import Waiting
 
 T = TypeVar("T")
+
+
+class Told(Protocol):
+    """Who waits until something is given back: a gate, as a rule."""
+
+    def left(self) -> None:
+        """It is; or nobody knows."""
+
+
+class GiveBack(NamedTuple):
+    """Something that nobody uses any more, to be given back at local time ``at``. The server may be away for longer than
+    anybody waits for the answer, and until the lease ends nobody else could have the lock."""
+
+    at: float
+    call: Run[int]
+    again: Run[int]
+    """What is sent if that was not answered: a copy of it may still come."""
+    until: float
+    """Local time at which it ends by itself."""
+    gate: Told | None = None
+    """Told of the first answer, whatever it is."""
+    failures: int = 0
+
 
 Then = Callable[[Any, float], None]
 """What to do with the typed reply to a call (or the WireError instead of one) and the time at which the call was sent."""
@@ -122,8 +146,8 @@ class Keeper(Protocol):
     def clock(self) -> float:
         """Local time in seconds."""
 
-    def record(self) -> str:
-        """What others may know about this process."""
+    def record(self, waits: Sequence[Wait]) -> str:
+        """What others may know about this process, these waits among it."""
 
     def report(self, tenure: Tenure) -> None:
         """Tell the owner that his lease is lost; the mutex is not held."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast._core.attempt import Grant, margin
 from holdfast._core.ballot import YIELD
-from holdfast._core.renewing import Tenure
+from holdfast._core.renewing import BOUNDED, Tenure
 from holdfast._core.requests import Run
 
 
@@ -86,6 +86,11 @@ class Mandate(Tenure):
     def renewed(self, made: float, sent: float, ttl: float) -> None:
         """Its votes are, each by its own answer."""
 
+    def progressed(self, now: float) -> None:
+        super().progressed(now)
+        for vote in self.votes.values():
+            vote.progressed(now)
+
     def end(self) -> None:
         super().end()
         for vote in self.votes.values():
@@ -101,5 +106,8 @@ class Mandate(Tenure):
         """True if the lease is lost, and nobody has noticed before: too few of the votes are left."""
         if sum(vote.counts for vote in self.votes.values()) >= self.majority:
             return False
-        why = "; ".join(f"{vote.server}: {vote.lost}" for vote in self.votes.values() if vote.lost)
+        lost = [vote for vote in self.votes.values() if vote.lost]
+        if {vote.lost for vote in lost} <= {self.why_stalled, BOUNDED}:
+            return self.lose(lost[-1].lost)  # which has nothing to do with the servers
+        why = "; ".join(f"{vote.server}: {vote.lost}" for vote in lost)
         return self.lose(f"no majority of its servers has it any more: {why}")

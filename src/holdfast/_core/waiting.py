@@ -270,7 +270,7 @@ class Waiting:
             if now - waiter.last_contact > waiter.attempt.patience and self._waiters.get(waiter.attempt.token) is waiter:
                 self._settle(waiter, Down(error))
 
-    def close(self, error: WireError, waiters: Iterable[Waiter] | None = None) -> None:
+    def close(self, error: Exception, waiters: Iterable[Waiter] | None = None) -> None:
         """This process stops, or these cannot be told anything here: they wait no more."""
         for waiter in list(self._waiters.values()) if waiters is None else waiters:
             self._settle(waiter, Down(error))

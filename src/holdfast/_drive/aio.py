@@ -43,13 +43,14 @@ _background: set[asyncio.Task[Any]] = set()  # a task that nobody refers to may 
 class AioSlot:
     """Where a task waits in line, or for its hand-over. Anybody may put something in: another task, a thread, the keeper."""
 
-    __slots__ = ("_loop", "_outcomes", "_thread", "_woken")
+    __slots__ = ("_loop", "_outcomes", "_thread", "_woken", "waits")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._thread = threading.get_ident()
         self._outcomes: list[Outcome] | None = None
         self._woken: asyncio.Future[None] | None = None
+        self.waits: tuple[int, float] | None = None
 
     def put(self, outcome: Outcome | None, /) -> bool:
         """False if the loop is closed: nobody waits any more, and a claim window ends by itself."""
@@ -75,6 +76,7 @@ class AioSlot:
     def park(self, until: float | None) -> Awaitable[None]:
         """Until it is woken, or local time ``until``. No coroutine: ten thousand may stand in line, and should cost little."""
         self._woken = woken = self._loop.create_future()
+        self.waits = self.waits or (id(asyncio.current_task()), clock())
         if until is not None:
             timer = self._loop.call_later(max(0.0, until - clock()), self._wake)
             woken.add_done_callback(lambda _: timer.cancel())

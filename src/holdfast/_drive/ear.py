@@ -37,6 +37,8 @@ class Slot(queue.SimpleQueue["Outcome | None"]):
     alarm = -1
     """A pipe that is written to as well, while the thread looks at a socket."""
 
+    waits: tuple[int, float] | None = None
+
     def put(self, outcome: Outcome | None) -> None:  # type: ignore[override]
         super().put(outcome)
         if self.alarm >= 0:
@@ -50,6 +52,7 @@ class Slot(queue.SimpleQueue["Outcome | None"]):
 
     def take(self, until: float | None) -> Outcome | None:
         """What was put in first; TimedOut if there is nothing before local time ``until`` (None: for ever)."""
+        self.waits = self.waits or (threading.get_ident(), clock())
         try:
             return self.get(timeout=None if until is None else max(0.0, until - clock()))
         except queue.Empty:
@@ -60,6 +63,7 @@ def wait(keeper: Keeper, endpoint: Endpoint, waiter: Waiter, until: float | None
     """As `Slot.take` for a waiter that stands in the queue of the server, but quicker, where the inbox is to be had."""
     slot = waiter.attempt.slot
     assert isinstance(slot, Slot)
+    slot.waits = slot.waits or (threading.get_ident(), clock())
     while True:
         try:
             sock = keeper.lend(endpoint, waiter)

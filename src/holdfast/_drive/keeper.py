@@ -12,13 +12,15 @@ import socket
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.attempt import Attempt
 from holdfast._core.board import Board
 from holdfast._core.crowd import Crowd
 from holdfast._core.gate import Gate
 from holdfast._core.hearing import Hopeful
+from holdfast._core.interrupting import end_wait
 from holdfast._core.node import RECORD_AFTER, Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, NotSent, Run
@@ -30,6 +32,7 @@ from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
 
 if TYPE_CHECKING:
+    from holdfast._core.tangles import Wait
     from holdfast._drive.shards import ShardLine
     from holdfast._wire.foreign import ForeignLine
 
@@ -37,6 +40,10 @@ log = logger("holdfast.keeper")
 
 CLAIM_LEFT = 0.7
 """Seconds before the end of a claim at which the keeper wakes to turn it into a lease, at the latest."""
+
+
+OPEN_AFTER = 1.0
+"""Seconds after which who holds a lease listens for what becomes of it: somebody may take it away. Up to twice that."""
 
 
 class Keeper:
@@ -55,6 +62,10 @@ class Keeper:
         self._links: list[Link | ShardLine | ForeignLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
+        self._look_at = 0.0
+        """When to see which leases are old by now."""
+        self._seen: dict[Node, set[str]] = {}
+        """Tokens that held something when that was seen last."""
         self._stopping = False
         self.ended = False
         self._poke_out, self._poke_in = socket.socketpair()
@@ -71,7 +82,8 @@ class Keeper:
             node = self._node(endpoint)
             node.want_record(clock())
             at = node.renewing.watch(tenure)
-            self.wake_by(at if hurry else max(at, tenure.deadline - CLAIM_LEFT))
+            self._look_at = self._look_at or clock() + OPEN_AFTER
+            self.wake_by(min(at, self._look_at) if hurry else max(at, tenure.deadline - CLAIM_LEFT))
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         with self.mutex:
@@ -114,6 +126,11 @@ class Keeper:
         with self.mutex:
             self._node(endpoint).waiting.delist(waiter)
 
+    def end_wait(self, endpoint: Endpoint | tuple[Endpoint, ...], attempt: Attempt, error: Exception) -> None:
+        """Have an error raised where an attempt waits, if it does."""
+        with self.mutex:
+            end_wait(self._node(endpoint).waiting if isinstance(endpoint, Endpoint) else None, attempt, error)
+
     def lend(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
         """The inbox's socket, for the only one who waits, to look at. None: the keeper needs it itself."""
         with self.mutex:
@@ -142,7 +159,7 @@ class Keeper:
         """Wake a listener when this server tells it something. True if the inbox listens; else it is woken then."""
         with self.mutex:
             node = self._node(endpoint)
-            node.want_record(clock())
+            node.want_record(clock(), meets=listener.meets)
             if listener.hope not in node.hopes:
                 node.hopes[listener.hope] = listener
                 self.wake_by(clock())
@@ -198,7 +215,12 @@ class Keeper:
                 from holdfast._drive.shards import place_of
 
                 place = place_of(endpoint, self.process_id)
-            node = self._nodes[endpoint] = Node(self, endpoint.address, functools.partial(self._link, endpoint), place)
+            node = Node(self, endpoint.address, functools.partial(self._link, endpoint), place)
+            for other in self._nodes if endpoint.cluster is not None else ():
+                if other.cluster is endpoint.cluster:
+                    node.tangles = node.tangles.join(self._nodes[other].tangles)
+                    break
+            self._nodes[endpoint] = node
         return node
 
     def line_to(self, endpoint: Endpoint) -> Line:
@@ -250,10 +272,15 @@ class Keeper:
         except OSError:
             pass  # full: it will wake; or closed: it has ended
 
-    def record(self) -> str:
+    def record(self, waits: Sequence[Wait]) -> str:
         import json  # here: most commands are over before the first record is written
 
-        return json.dumps(self.facts())
+        facts = self.facts()
+        if waits:
+            from holdfast._drive.owners import told  # here: hardly anybody waits so
+
+            facts["waits"] = [told(wait) for wait in waits]
+        return json.dumps(facts)
 
     def report(self, tenure: Tenure) -> None:
         """Tell the owner that his lease is lost; the mutex is not held."""
@@ -309,11 +336,12 @@ class Keeper:
                 with self.mutex:
                     inbox.take_back()
             node.turn(now)
+        self._open(now)
         with self.mutex:
             # A wake-up once planned stays, even if its lease was given back meanwhile: or the next lease had to poke again.
             planned = self._wake_at if self._wake_at > now else float("inf")
             self._wake_at = min((node.next_at() for node in self._nodes.values()), default=float("inf"))
-            self._wake_at = now if self._calls else min(self._wake_at, planned)
+            self._wake_at = now if self._calls else min(self._wake_at, planned, self._look_at or planned)
             wake_at = self._wake_at
         timeout = None if wake_at == float("inf") else max(0.0, wake_at - clock())
         for key, events in self.selector.select(timeout):
@@ -328,6 +356,18 @@ class Keeper:
                 key.data.on_writable()
             if events & selectors.EVENT_READ:
                 key.data.on_readable()
+
+    def _open(self, now: float) -> None:
+        """Be reachable where a lease lasts."""
+        if not 0 < self._look_at <= now:
+            return
+        with self.mutex:
+            held = {node: {tenure.token for tenure in node.renewing.tenures()} for node in self._nodes.values()}
+            for node, tokens in held.items():
+                if tokens & self._seen.get(node, set()):
+                    node.be_reachable()
+            self._seen = held
+            self._look_at = now + OPEN_AFTER if any(held.values()) else 0.0
 
     def _farewell(self, done: threading.Event) -> None:
         with self.mutex:

@@ -161,6 +161,10 @@ class Cluster:
     def owner(self, slot: int) -> Endpoint | None:
         return self._owners[slot]
 
+    def primaries(self) -> list[Endpoint]:
+        """All that own slots, as far as is known."""
+        return list(dict.fromkeys(owner for owner in self._owners if owner is not None))
+
     def shard(self, slot: int) -> Shard:
         """Who looks after the locks of a slot: as long as it can, the same."""
         owners, shard = self._owners, self._shard_of.get(slot)

@@ -14,7 +14,22 @@ from holdfast._wire.url import from_url
 from holdfast.cli import output
 from holdfast.errors import ConfigError
 
-FEATURES = ("redlock", "cluster", "sentinel", "replicas", "guarded", "guard", "cache", "once", "leader", "schedule", "permits")
+FEATURES = (
+    "redlock",
+    "cluster",
+    "sentinel",
+    "replicas",
+    "guarded",
+    "guard",
+    "cache",
+    "once",
+    "schedule",
+    "permits",
+    "leader",
+    "inspect",
+    "break",
+    "events",
+)
 """Those of `_access` that are options: all but locks, and what `--timestamp` names."""
 
 
@@ -32,7 +47,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--guarded", action="store_true", help="locks have guard=: what the server may have forgotten is waited out")
     add("--cache", action="store_true", help="there are caches, too")
     add("--once", action="store_true", help="there is once, too")
+    add("--inspect", action="store_true", help="a user who only sees locks, and writes nothing: ls, show, wait, watch")
+    add("--break", action="store_true", help="a user who sees locks, and can take them away: break")
     add("--leader", action="store_true", help="there are elections, too")
+    add("--events", action="store_true", help="there are events, latches or barriers, too")
     add("--schedule", action="store_true", help="there are schedules, too")
     add("--permits", action="store_true", help="there are semaphores or read-write locks, too")
     kind = parser.add_mutually_exclusive_group()
@@ -60,7 +78,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         words = _access.rule(
             [
-                "lock",
+                *([] if args.inspect or getattr(args, "break") else ["lock"]),
                 *(name for name in FEATURES if getattr(args, name)),
                 *(["legacy"] if args.timestamp else []),
             ],

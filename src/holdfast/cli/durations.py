@@ -33,3 +33,12 @@ def moment(t: float) -> str:
 
     shown = datetime.fromtimestamp(t, UTC)
     return f"{shown:%Y-%m-%d %H:%M:%S}" + (f".{shown.microsecond // 1000:03d}" if shown.microsecond >= 1000 else "")
+
+
+def span(seconds: float) -> str:
+    """A length of time, for people: ``3.2 s``, ``45 s``, ``12 min``, ``5.5 h``, ``3.0 d``."""
+    for unit, size, most in (("s", 1.0, 120), ("min", 60.0, 120), ("h", 3600.0, 48)):
+        if seconds < size * most:
+            number = seconds / size
+            return f"{number:.1f} {unit}" if number < 10 else f"{number:.0f} {unit}"
+    return f"{seconds / 86400:.1f} d"

@@ -19,6 +19,8 @@ EX_USAGE, EX_UNAVAILABLE, EX_SOFTWARE, EX_OSERR = 64, 69, 70, 71
 def clean(text: str) -> str:
     """Without credentials, and with all escaped that a terminal might obey: names of locks are other people's."""
     text = _CREDENTIALS.sub("://***@", text)
+    if text.isprintable():
+        return text  # nearly always: a hundred thousand lines are to be cleaned, too
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

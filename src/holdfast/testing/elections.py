@@ -11,7 +11,9 @@ from holdfast._core.requests import Sleep
 from holdfast.testing.contests import CONTESTS
 from holdfast.testing.explore import Report, explore
 from holdfast.testing.flights import FLIGHTS, Flight
+from holdfast.testing.gatherings import GATHERINGS, Gathering
 from holdfast.testing.judge.rules import Limits
+from holdfast.testing.relays import RELAYS
 from holdfast.testing.scenarios import SCENARIOS, Program, Scenario, once
 from holdfast.testing.sim.lock import Lock
 from holdfast.testing.sim.process import Process
@@ -88,5 +90,13 @@ ELECTIONS: dict[str, Election] = {
 UNGUARDED = Election("quorum-unguarded", "the same, but who forgets is declared new at once", HELD, guarded=False, **FORGETS)
 """This breaks: it shows what the guard is for."""
 
-ALL: dict[str, Scenario | Flight] = {**SCENARIOS, **ELECTIONS, UNGUARDED.name: UNGUARDED, **FLIGHTS, **CONTESTS}
+ALL: dict[str, Scenario | Flight | Gathering] = {
+    **SCENARIOS,
+    **ELECTIONS,
+    UNGUARDED.name: UNGUARDED,
+    **FLIGHTS,
+    **GATHERINGS,
+    **CONTESTS,
+    **RELAYS,
+}
 """All scenarios there are, by name."""

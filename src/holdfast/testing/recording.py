@@ -148,7 +148,7 @@ class _Holding:
         """Until when the lease may be believed, by the clock of the record."""
         assert self._lease is not None
         now = time.monotonic()
-        return now + self._lease._tenure.deadline - clock()  # noqa: SLF001
+        return now + self._lease._tenure.good_until - clock()  # noqa: SLF001
 
     def look(self) -> None:
         """Write down what has become of the lease meanwhile."""

@@ -7,9 +7,10 @@ Many histories with a few faults each find more than few histories with all of t
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from holdfast._core.attempt import Spec
 from holdfast._core.mutex import CLAIM
@@ -39,6 +40,9 @@ ODD = 1.5
 GUARDED = 0.5
 """The part of the histories with a server that may forget in which locks have guard=."""
 
+HUNG = 0.06
+"""The part of the histories in which holders have to check in."""
+
 PROMPT = 20
 """Trips that a last message may take to arrive."""
 
@@ -58,6 +62,8 @@ class Round:
     gap: float
     twice: bool = False
     """The lease is given back a second time, which is to be refused."""
+    checks_in: bool = False
+    """It says that it makes progress, between any two steps."""
 
 
 @dataclass(slots=True)
@@ -83,6 +89,7 @@ class Profile:
     max_pass_time: float = 0.01
     guard: float = 0.0
     """As the lock's: the server was declared new."""
+    progress_within: float | None = None
 
     @property
     def longest(self) -> float:
@@ -150,6 +157,19 @@ def _draw_sharing(rng: random.Random, profile: Profile) -> None:
         profile.odd = rng.randrange(len(profile.workers))
 
 
+def _draw_progress(rng: random.Random, profile: Profile) -> None:
+    """Whether holders have to check in, and which of them do. Drawn apart, as guards are."""
+    if profile.renew and rng.random() < HUNG:
+        profile.progress_within = profile.ttl * rng.choice((0.2, 0.5, 1.0, 2.0))
+        profile.linger = 0.0
+        for _, rounds in profile.workers:
+            for planned in rounds:
+                planned.checks_in = rng.random() < 0.8
+
+
+Program = Callable[[list[Round], Callable[[str], Lock]], Coroutine[Any, Any, None]]
+
+
 async def work(rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
     """What a worker does: takes a lock, writes to what it protects, now and then, and gives the lock back."""
     for planned in rounds:
@@ -160,10 +180,14 @@ async def work(rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
             if lease is not None:
                 lock.write(lease)
                 await Sleep(planned.hold / 2)
+                if planned.checks_in:
+                    lock.progress(lease)
                 if planned.by_hand:
                     await lock.renew(lease, max(0.1, lock.spec.ttl * planned.by_hand))
                 lock.write(lease)
                 await Sleep(planned.hold / 2)
+                if planned.checks_in:
+                    lock.progress(lease)
                 lock.write(lease)
                 held, lease = lease, None
                 await lock.release(held)
@@ -175,9 +199,11 @@ async def work(rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
         await Sleep(planned.gap)
 
 
-def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
-    """The world of a seed, before anything has happened in it."""
-    rng = random.Random(seed)
+def build(
+    seed: int, *, trace: bool = False, rng: random.Random | None = None, program: Program = work
+) -> tuple[World, Profile]:
+    """The world of a seed, before anything has happened in it. ``program``: what its workers do."""
+    rng = rng or random.Random(seed)
     profile = draw(rng)
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
     if profile.mishaps:
@@ -190,11 +216,13 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
     if kinds & {"amnesia", "flush", "restart"} and random.Random(f"guard {seed}").random() < GUARDED:
         profile.guard = max(CLAIM, profile.longest)
         server.declare(profile.guard)
+    _draw_progress(random.Random(f"progress {seed}"), profile)
     sharing = {
         "linger": profile.linger,
         "max_passes": profile.max_passes,
         "max_pass_time": profile.max_pass_time,
         "guard": profile.guard,
+        "progress_within": profile.progress_within,
     }
     specs, odd = (
         {name: spec(name, ttl=ttl, renew=profile.renew, max_hold=profile.max_hold, **sharing) for name in "xy"}
@@ -214,7 +242,7 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Worker(world.processes[of], str(number + 1))
         mine = odd if number == profile.odd else specs
-        worker.start(work(rounds, partial(_lock, worker, mine, fair=profile.fair[of])))
+        worker.start(program(rounds, partial(_lock, worker, mine, fair=profile.fair[of])))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
     return world, profile
@@ -249,7 +277,7 @@ def limits(profile: Profile) -> Limits:
     slow = profile.slow_share > 0
     notice = float("inf") if slow or not profile.renew or profile.max_hold is not None else profile.longest / 3 + 1.0
     # A waiter that was told of a lease does not know that it was made shorter, and asks once a second.
-    lasting = profile.renew and profile.max_hold is None
+    lasting = profile.renew and profile.max_hold is None and profile.progress_within is None
     calm = lasting and not profile.mishaps and all(kind in {"cancel", "unplug"} for _, kind, _ in profile.faults)
     handover = 10.0 if slow else 0.1 + 20 * profile.latency if calm else 3.5
     return Limits(

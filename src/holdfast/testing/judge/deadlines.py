@@ -18,7 +18,8 @@ from holdfast.testing.judge.rules import ROUNDING, Limits, Violation
 def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """Who has lost a lock on the server learns of it within ``limits.notice``, or stops believing by himself. Whose belief
     ends by itself, before he has given the lock back, is told so within ``limits.lag``. Time counts without faults that he
-    may feel."""
+    may feel. Where there are no faults at all, nobody is told of a loss while the server keeps the lock for him, before his
+    time is over."""
     for scene in case.scenes.values():
         if not scene.server:
             continue
@@ -29,6 +30,9 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 if hold.end > due + ROUNDING:
                     text = f"{hold.who} lost {hold.lock!r} at {case.ms(freed.at)}, and believed until {case.ms(hold.end)}"
                     yield Violation("R6", text, (hold.taken, freed))
+            if hold.how == "lost" and hold.ended < hold.until - ROUNDING and freed is None and not case.faults:
+                text = f"{hold.who} was told at {case.ms(hold.ended)} that {hold.lock!r} was lost, and had it"
+                yield Violation("R6", text, (hold.taken,))
             if hold.until < min(hold.ended, case.last) - limits.lag:
                 due = case.due(hold.until, limits.lag, case.touching(hold.process))
                 if min(hold.ended, case.last) > due + ROUNDING:
@@ -60,7 +64,7 @@ def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
     for lock, scene in case.scenes.items():
         if limits.quorum > 1:
             yield from _idle(case, limits, lock, scene)
-        elif scene.server:
+        elif scene.server and not limits.permits:
             yield from _left_free(case, limits, lock, scene)
     for ask in case.asks:
         if ask.ended > ask.event.until + limits.lag or ask.ended == INFINITY:

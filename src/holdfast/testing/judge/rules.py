@@ -50,6 +50,8 @@ class Limits:
     """So many servers have to keep a lock for its holder: more than one where it is had from a majority."""
     excuses: frozenset[str] = UNSETTLING
     """Faults of a server after which there may be two holders: not amnesia, where servers guard against that."""
+    permits: bool = False
+    """Several may hold it, each as many permits as his ``ask`` says."""
     rewinds: str = "clock back"
     """How a fault begins after which fences may fall, if it comes with amnesia: a clock that is behind what was issued."""
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core import permits
 from holdfast._core.acquire import KeyConflict, acquire
 from holdfast._core.attempt import Attempt, Grant, Spec, answer_within, milliseconds
 from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
+from holdfast._core.renewing import INFINITY, Tenure
 from holdfast._core.requests import WireError
 from holdfast._core.sharing import ON_ONE_SERVER, abandon
 from holdfast._core.sharing import acquire as acquire_shared
@@ -17,6 +19,7 @@ from holdfast._lease import BaseLease, disown
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError
 from holdfast.guard import GUARD, KEEP_FENCE
+from holdfast.testing.sim.permits import Permits
 from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 
 if TYPE_CHECKING:
@@ -44,7 +47,9 @@ class Lease(BaseLease):
         self._sim = process
         tenure = grant.tenure
         self.lease = self._world.lease(tenure.token if tenure else grant.attempt.token, self._acquisition)
-        process.leases[self] = deadline = tenure.deadline if tenure else grant.deadline
+        self._within = grant.attempt.spec.progress_within or INFINITY
+        self.checked_in = grant.taken
+        process.leases[self] = deadline = self._good_until(tenure or Tenure(grant))
         self._key = grant.attempt.spec.key
         lost = tenure.lost if tenure else ""
         self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
@@ -53,9 +58,13 @@ class Lease(BaseLease):
     def _note(self, kind: str, **facts: Any) -> None:
         self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
 
+    def _good_until(self, tenure: Tenure) -> float:
+        """As the docs have it, whatever production thinks of who hangs."""
+        return min(tenure.deadline, tenure.ends_at, self.checked_in + self._within)
+
     def tell(self) -> None:
         """Write down a new deadline."""
-        deadline = self._tenure.deadline
+        deadline = self._good_until(self._tenure)
         if deadline != self._sim.leases[self]:
             self._sim.leases[self] = deadline
             self._note("renewed", until=self._sim.true(deadline))
@@ -85,8 +94,13 @@ class Lock:
         self.worker = worker
         self.spec = described
         self.gate = None if fair else self._gate(worker.process, described.keys[0])
+        key, state, _ = described.keys
         for server in worker.process.world.servers:
-            server.locks[described.keys[0]] = described.keys[1]
+            if described.permits is not None:
+                server.locks.pop(key, None)
+                server.permits.setdefault(key, Permits(server, key, state))
+            else:
+                server.locks[key] = state
 
     def _gate(self, process: Process, key: bytes) -> Gate:
         return process.gate(key)
@@ -106,7 +120,9 @@ class Lock:
         worker.acquisitions += 1
         worker.acquisition = f"{worker.name}#{worker.acquisitions}"
         worker.asked_to_join = worker.asked_first = 0.0
-        self._note("ask", until=float("inf") if wait is None else process.true(process.clock() + wait))
+        permits = self.spec.permits
+        wants = f"{permits.wanted} of {permits.limit}" if permits is not None else ""
+        self._note("ask", wants, until=float("inf") if wait is None else process.true(process.clock() + wait))
         slot = Slot(worker)
         attempt = slot.attempt = self._attempt(slot)
         lease: Lease | None = None
@@ -149,6 +165,25 @@ class Lock:
         finally:
             if lease in self.worker.process.leases:
                 lease.tell()
+
+    def progress(self, lease: Lease) -> None:
+        """Check in."""
+        try:
+            lease.progress()
+        except HoldfastError:
+            return
+        lease.checked_in = self.worker.process.clock()
+        if lease in self.worker.process.leases:
+            lease.tell()
+
+    async def downgrade(self, lease: Lease) -> None:
+        """A writer becomes a reader. He reads no more than that before he knows, and writes no more before he asks."""
+        try:
+            with self.worker.operation():
+                self._note("downgraded")
+                await permits.change(lease._tenure.spec, lease._tenure.token, 1)  # noqa: SLF001
+        except WireError:
+            pass
 
     async def release(self, lease: Lease) -> None:
         """Give the lock back. A cancellation meanwhile does what the end of ``with`` does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -18,6 +18,7 @@ from holdfast._core.requests import (
     Answer,
     NotSent,
 )
+from holdfast._core.tangles import Tangles, Wait
 from holdfast._core.tending import Held, Leave, Send, Tend
 from holdfast._core.waiting import Waiter
 from holdfast.testing.sim.wire import END, Line, Wire
@@ -48,6 +49,13 @@ class Told(Protocol):
 
     def tell(self) -> None:
         """Write down until when it is believed now, where that has changed."""
+
+
+class Untold(Tangles):
+    """Nobody is told who waits for what while holding what: it takes no time, and changes nothing."""
+
+    def somebody_waits(self, now: float) -> None:
+        pass
 
 
 class Process:
@@ -97,6 +105,7 @@ class Process:
         self.node = Node(self, server.name, partial(self._line, server))
         """What its keeper does on `server`: where it uses several servers, on the first."""
         self.nodes: dict[Server, Node] = {server: self.node}
+        self.node.tangles = Untold(self.node)
         self._board: Board | None = None
         self._gates: dict[bytes, Gate] = {}
         self.crowds: dict[bytes, Crowd] = {}
@@ -196,6 +205,7 @@ class Process:
         node = self.nodes.get(server)
         if node is None:
             node = self.nodes[server] = Node(self, server.name, partial(self._line, server))
+            node.tangles = Untold(node)
         return node
 
     def _node(self, endpoint: Endpoint) -> Node:
@@ -243,7 +253,7 @@ class Process:
     def gates(self) -> list[Gate]:
         return list(self._gates.values())
 
-    def record(self) -> str:
+    def record(self, waits: Sequence[Wait]) -> str:  # noqa: ARG002 - nobody reads it
         return "{}"
 
     def report(self, tenure: Tenure) -> None:
@@ -274,7 +284,7 @@ class Process:
     def hope(self, server: Server, listener: Hopeful) -> bool:
         """Wake a listener when this server tells it something. True if the inbox listens."""
         node = self.node_on(server)
-        node.want_record(self.clock())
+        node.want_record(self.clock(), meets=listener.meets)
         node.hopes[listener.hope] = listener
         self.wake_by(self.clock())
         return node.reachable

@@ -17,14 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Grant, Spec
 from holdfast._core.ballot import Ballot, Candidate, Count, Heard, Horizon, Panel, Renewals, Taken, Yes
+from holdfast._core.barrier import Charter as Action
+from holdfast._core.barrier import Duty, Participant
 from holdfast._core.crowd import Crowd, Member
 from holdfast._core.flight import Charter, Load, Site
 from holdfast._core.gate import KEEPER, Gate, Lead
 from holdfast._core.hearing import Listener
+from holdfast._core.latch import Waiting
 from holdfast._core.leading import Candidacy, Office
-from holdfast._core.node import GiveBack, Node
+from holdfast._core.node import Node
 from holdfast._core.renewing import Tenure, nobody
 from holdfast._core.requests import Answer
+from holdfast._core.surroundings import GiveBack
 from holdfast._core.votes import Mandate, Vote
 from holdfast._core.waiting import Waiter
 from holdfast._lua import Script
@@ -272,15 +276,11 @@ class Fingerprint:
         self._tenure(load.tenure)
         self._attributes(load, ("fence", "record"))
 
-    def _member(self, member: Member) -> None:
-        self._text(member.hope)
-        self._put(bool(member.hints), member.leads)
-        self.add(member.found)
-        self.add(member.slot)
-
     def _listener(self, listener: Listener) -> None:
         self._text(listener.hope)
         self._put(bool(listener.hints))
+        for name in ("leads", "found", "seen", "pending", "duty"):  # as far as one has them
+            self.add(getattr(listener, name, None))
         self.add(listener.slot)
 
     def _crowd(self, crowd: Crowd) -> None:
@@ -367,7 +367,11 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Lease: Fingerprint._lease,  # noqa: SLF001
     Charter: Fingerprint._tenure,  # noqa: SLF001
     Load: Fingerprint._load,  # noqa: SLF001
-    Member: Fingerprint._member,  # noqa: SLF001
+    Member: Fingerprint._listener,  # noqa: SLF001
+    Waiting: Fingerprint._listener,  # noqa: SLF001
+    Participant: Fingerprint._listener,  # noqa: SLF001
+    Action: Fingerprint._tenure,  # noqa: SLF001
+    Duty: lambda fingerprint, duty: fingerprint._tenure(duty.tenure),  # noqa: SLF001
     Crowd: Fingerprint._crowd,  # noqa: SLF001
     Listener: Fingerprint._listener,  # noqa: SLF001
     Candidacy: Fingerprint._attempt,  # noqa: SLF001

@@ -1,0 +1,33 @@
+"""Finding cycles of threads, tasks and processes that wait for each other's locks, for asyncio. As `holdfast.deadlocks`."""
+
+from __future__ import annotations
+
+from holdfast import _deadlocks
+from holdfast._caller import AioCaller
+from holdfast._core import deadlocks
+from holdfast._core.deadlocks import Link
+from holdfast._deadlocks import Cycle
+
+__all__ = ["find_deadlocks"]
+
+
+async def find_deadlocks(client: object) -> list[Cycle]:
+    """Those who wait for each other's locks on a server, or in a Cluster, and will for ever; empty if there are none.
+
+    Who holds a lock and has waited for another one for half a second says so to the server. What looks like a cycle is looked
+    at twice, so this takes a moment where there is one. Source: E. G. Coffman, M. Elphick, A. Shoshani, "System Deadlocks",
+    ACM Computing Surveys 3, 1971.
+
+    Args:
+        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
+
+    Raises:
+        ConfigError: this is no server that can be asked.
+        ServerError: the server cannot be reached, or refuses.
+    """
+    caller, what = AioCaller(client), "finding deadlocks"
+    await caller.run(deadlocks.waiters(""), b"hf:proc:", what)  # of a Cluster, it is known then who is in it
+    waiting: list[Link] = []
+    for one in caller.each():
+        waiting += await one.run(deadlocks.everybody(), b"hf:proc:", what)
+    return await caller.run(_deadlocks.find(waiting), b"hf:proc:", what)

@@ -1,0 +1,158 @@
+"""Several locks at once, for asyncio: all of them or none. As `holdfast.multilock` has it for threads."""
+
+# ruff: noqa: SLF001  (it is made of locks and their leases)
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, Never
+
+from holdfast import _face, _multilock, aio
+from holdfast._aio_lease import Lease, _Lost
+from holdfast._core import multilock
+from holdfast._core.waiting import Astray
+from holdfast._drive.aio import Driver
+from holdfast._drive.clock import clock
+from holdfast._drive.process import Process
+
+
+class MultiLease(_multilock.BaseMultiLease):
+    """One acquisition of several locks: what ``async with`` gives."""
+
+    def __init__(self, lock: MultiLock, driver: Driver, whole: _multilock.Whole) -> None:
+        super().__init__(whole, lock.name, lock._on_lost)
+        self._driver = driver
+        self._event = _Lost(self)
+        self._body: asyncio.Task[Any] | None = None
+        """The task inside ``async with``, to be cancelled if a lease is lost."""
+        self._cancelled_body = False
+        self._telling: asyncio.Future[object] | None = None
+        """What ``on_lost`` has begun."""
+        self._start(lock._tally)
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """An Event: set when one of the leases is lost."""
+        return self._event
+
+    async def renew(self, ttl: float | None = None) -> None:
+        """Set all leases to ``ttl`` seconds from now (default: as long as each was last); never adds to them.
+
+        Raises LeaseLost, NotHeld or ServerError.
+        """
+        await self._driver.run(self._renew(ttl))
+
+    async def release(self) -> None:
+        """Give all locks back. Raises LeaseLost if one was lost before, NotHeld the second time, ServerError if a server cannot
+        be reached (its locks then end with their leases); what can be given back is."""
+        await self._driver.run(self._release())
+
+    def notice_loss(self) -> None:
+        if not self._first_to_tell():
+            return
+        try:
+            self._driver.loop.call_soon_threadsafe(self._on_loss)
+        except RuntimeError:
+            pass  # the loop is closed: nobody is left to be told
+
+    _end_of_body: Any = Lease._end_of_body
+
+    def _on_loss(self) -> None:
+        self._event.set()
+        if self._body is not None and not self._body.done():
+            self._cancelled_body = self._body.cancel(f"lease of {self.name} lost")
+        if self._on_lost is not None:
+            result = self._on_lost(self)
+            if inspect.isawaitable(result):
+                self._telling = asyncio.ensure_future(result)  # kept: a task that nobody refers to may be collected
+
+
+class MultiLock(_multilock.BaseMultiLock, aio.Lock):
+    """Several locks, held together: all of them or none.
+
+    They are taken in one order, whatever the order in which they are named, so those who want some of the same locks never
+    wait for each other in a circle. If all are free and on one server, that is one trip; one that is busy is waited for in its
+    queue. When time runs out, or anything goes wrong, those that were taken go back. Fits wherever an asyncio.Lock does.
+
+    If a lease is lost, the body of ``async with`` is cancelled and LeaseLost is raised.
+
+    Args:
+        client: a client or URL, for locks that are named; may be left out where all are lock objects.
+        locks: names of locks, and locks: `Lock`, `FairLock`, `Redlock`, also of other servers, each with options of its own.
+        ttl: seconds of the leases of those that are named, 0.05 at least; renewed while held.
+        wait: seconds to wait for all of them; None: for ever; 0: not at all.
+        renew: False leaves renewal to you (`MultiLease.renew`).
+        on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
+        max_hold: seconds after which renewal stops, so that hung code cannot hold the locks for ever.
+        label: who you are, shown to those who wait.
+        prefix: start of the keys on the server.
+
+    Raises:
+        ConfigError: an option is out of range, or a lock is named twice; nothing was sent.
+    """
+
+    def __init__(
+        self,
+        client: object,
+        locks: Iterable[object] | None = None,
+        *,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[MultiLease], object] | None = None,
+        max_hold: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        **mistaken: Never,
+    ) -> None:
+        _face.refuse_mistaken(mistaken, type(self).__name__)
+        options = {"ttl": ttl, "renew": renew, "max_hold": max_hold, "prefix": prefix}
+        self._take_over(_multilock.find(client, locks, aio.Lock, options), wait, on_lost, label)
+
+    @property
+    def lease(self) -> MultiLease | None:  # type: ignore[override]
+        """The lease of the latest acquisition by this object, until it is given back."""
+        return super().lease  # type: ignore[return-value]
+
+    async def locked(self) -> bool:
+        """True while anybody anywhere holds one of the locks. Asks the servers; raises ServerError."""
+        for lock in self._locks:
+            if await lock.locked():
+                return True
+        return False
+
+    async def __aenter__(self) -> MultiLease:  # type: ignore[override]
+        """Take the locks within ``wait``. Raises LockTimeout, ServerError."""
+        return await super().__aenter__()  # type: ignore[return-value]
+
+    def _driver(self) -> Driver:
+        driver: Driver = self._locks[0]._driver()
+        return driver
+
+    def _new_attempt(self, process: Process) -> Any:  # noqa: ARG002 - each lock has its own
+        return _multilock.Whole(id(asyncio.current_task()))
+
+    async def _take(self, driver: Driver, attempt: Any, wait: float | None) -> Any:
+        until = None if wait is None else clock() + wait
+        self._tally.waits(attempt)
+        while True:
+            for lock in self._locks:
+                if lock._cluster is not None:
+                    await lock._locate(lock._cluster)
+            driver = attempt.begin(self._locks, [lock._driver() for lock in self._locks])
+            try:
+                blocked = await driver.run(multilock.acquire(attempt.parts, wait))
+            except Astray:
+                wait = None if until is None else max(0.0, until - clock())
+                continue
+            if blocked is not None:
+                self._tally.stayed_busy(attempt)
+                return blocked
+            self._current = lease = MultiLease(self, driver, attempt)  # type: ignore[assignment]
+            return lease
+
+    async def _undo(self, attempt: Any) -> None:
+        self._tally.gave_up(attempt)
+        await self._driver().run(attempt.leave())

@@ -1,0 +1,99 @@
+"""Who of this process waits for a lock while holding others: told to the servers, so that a circle of waiters can be seen.
+
+By thread or task: a process in which one thread holds A and another one waits for B is none of a circle. Costs nothing where
+nobody waits, and a look at the books twice a second where somebody does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast._core.attempt import Attempt
+
+if TYPE_CHECKING:
+    from holdfast._core.node import Node
+
+LONG = 0.5
+"""Seconds of waiting after which it is told; and between two looks, as long as there is nothing to tell."""
+
+SOON = 0.1
+"""Seconds between two looks when something was told: it shall not stand there for long when it is over."""
+
+MOST = 100
+"""So many waits are told at most."""
+
+PER_LOOK = 20_000
+"""Leases and waiters that are looked at in a second, at most: with many of them there are fewer looks."""
+
+
+class Wait(NamedTuple):
+    """A thread or task waits for a lock while holding others."""
+
+    lock: str
+    """Its key."""
+    owner: int
+    """Which thread or task."""
+    since: float
+    """Local time."""
+    holds: tuple[str, ...]
+    """Keys of those that it holds."""
+    yields: bool
+    """Its wait may be ended to end a circle."""
+
+
+class Tangles:
+    """All waits of this process on one server, or in one Cluster."""
+
+    def __init__(self, node: Node) -> None:
+        self.nodes = [node]
+        self.at = float("inf")
+        """When to look next (local seconds)."""
+        self.waits: tuple[Wait, ...] = ()
+        """As of the last look."""
+        self.untold = False
+        """They are others than those in the record of the process."""
+
+    def join(self, other: Tangles) -> Tangles:
+        """Where the nodes of both are of one Cluster: one for all."""
+        other.nodes += self.nodes
+        return other
+
+    def somebody_waits(self, now: float) -> None:
+        """Look soon; the keeper's mutex is held."""
+        if self.at == float("inf"):
+            self.at = now + LONG
+            self.nodes[0].keeper.wake_by(self.at)
+
+    def turn(self, now: float) -> None:
+        """Look, if it is time."""
+        if now < self.at:
+            return
+        with self.nodes[0].mutex:
+            waiting = self.waiting()
+            looked_at = len(waiting) + sum(len(node.renewing) for node in self.nodes)
+            waits = tuple(sorted(standing(self.nodes, waiting, now))[:MOST])
+            self.at = now + max(SOON if waits else LONG, looked_at / PER_LOOK) if waiting else float("inf")
+            if waits != self.waits:
+                self.waits, self.untold = waits, True
+                self.nodes[0].facts_changed(now)
+
+    def waiting(self) -> list[Attempt]:
+        """All who wait, in the queue of a server or in the line of their process."""
+        found = [waiter.attempt for node in self.nodes for waiter in node.waiting.waiters()]
+        return found + [attempt for node in self.nodes for gate in node.gates() for attempt in gate.line]
+
+
+def standing(nodes: list[Node], waiting: list[Attempt], now: float) -> list[Wait]:
+    """Those who have waited for long, and hold something."""
+    held: dict[int, list[str]] = {}
+    for node in nodes:
+        for tenure in node.renewing.tenures():
+            lease = tenure.owner()
+            if lease is not None and not tenure.lost and "*" not in tenure.token:  # a permit leaves room for others
+                held.setdefault(getattr(lease, "_owner", 0), []).append(tenure.spec.key)
+    waits = []
+    for attempt in waiting if held else ():
+        owner, since = getattr(attempt.slot, "waits", None) or (0, now)  # as the drivers write it down when it begins to wait
+        if owner in held and now - since >= LONG:
+            waits.append(Wait(attempt.spec.key, owner, since, tuple(sorted(held[owner])[:MOST]), attempt.spec.yields))
+    return waits

@@ -1,0 +1,124 @@
+"""Locks that are held until a database transaction has ended: what the integrations share."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from collections.abc import Coroutine
+from contextlib import ExitStack
+from typing import Any
+
+from holdfast._reentrant import Reentrant
+from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
+
+_tasks: set[asyncio.Future[Any]] = set()
+"""What is being given back: a task that nobody refers to may be collected."""
+
+
+def enter(lock: Any) -> Any:
+    """Take it as ``with`` does, and answer the lease, which no ``with`` will give back."""
+    _check(lock)
+    lease = lock.__enter__()
+    lock._entered.remove(lease)  # noqa: SLF001
+    return lease
+
+
+async def enter_in_loop(lock: Any) -> Any:
+    _check(lock)
+    lease = await lock.__aenter__()
+    lock._entered.remove(lease)  # noqa: SLF001
+    lease._body = None  # noqa: SLF001 - no task is inside: the transaction finds out when it is to be committed
+    return lease
+
+
+def _check(lock: Any) -> None:
+    if isinstance(lock, Reentrant):
+        raise TypeError(
+            f"{lock!r} belongs to the thread or task that takes it, and others may end the transaction: use a Lock, or take it "
+            "outside of the transaction"
+        )
+
+
+class Holding:
+    """The leases that are held until one transaction has ended."""
+
+    def __init__(self) -> None:
+        self.leases: list[Any] = []
+        self.committed = False
+
+    def check(self) -> None:
+        """Just before the commit. Raises LeaseLost, or NotHeld: so nothing is committed."""
+        for lease in self.leases:
+            lease.check()
+
+    def end(self) -> None:
+        """The transaction has ended: give all back, the last one first."""
+        leases, self.leases = self.leases, []
+        committed, self.committed = self.committed, False
+        with ExitStack() as all_of_them:  # even if one of them is interrupted
+            for lease in leases:
+                all_of_them.callback(self._give_back, lease, committed)
+
+    def end_elsewhere(self) -> list[Any]:
+        """The same from where garbage is collected, which may be anywhere: nothing can be waited for there. Answers what was
+        held."""
+        held = [lease for lease in self.leases if not lease._is_over()]  # noqa: SLF001
+        keeper = held[0]._process.running_keeper if held else None  # noqa: SLF001
+        if keeper is not None:
+            rest = Holding()
+            rest.leases, self.leases = held, []
+            keeper.call(lambda: threading.Thread(target=rest.end, name="holdfast-give-back", daemon=True).start())
+        return held
+
+    def drop(self) -> None:
+        """Nobody has ended the transaction before it was collected."""
+        held = self.end_elsewhere()
+        if held:
+            names = ", ".join(repr(lease.name) for lease in held)
+            warnings.warn(f"a transaction that held {names} was dropped, neither committed nor closed", ResourceWarning, 2)
+
+    def _give_back(self, lease: Any, committed: bool) -> None:
+        try:
+            given_back = lease.release()
+            if given_back is not None:
+                self._await(lease, _explained(given_back, lease, committed))
+        except Exception as error:  # noqa: BLE001 - see `_explain`
+            _explain(error, lease, committed)
+
+    def _await(self, lease: Any, given_back: Coroutine[Any, Any, None]) -> None:
+        """Of an asyncio lock, where nobody awaits: in a task of its own."""
+
+        def begin() -> None:
+            task = asyncio.ensure_future(given_back)
+            _tasks.add(task)
+            task.add_done_callback(_tasks.discard)
+
+        try:
+            lease._driver.loop.call_soon_threadsafe(begin)  # noqa: SLF001
+        except RuntimeError:
+            given_back.close()  # the loop is closed: it ends with its lease
+
+
+async def _explained(given_back: Coroutine[Any, Any, None], lease: Any, committed: bool) -> None:
+    try:
+        await given_back
+    except Exception as error:  # noqa: BLE001 - see `_explain`
+        _explain(error, lease, committed)
+
+
+def _explain(error: Exception, lease: Any, committed: bool) -> None:
+    """The transaction has ended, and an error would say that it has not: so it is a warning, as at the end of a ``with`` when
+    the server cannot be reached."""
+    if isinstance(error, LeaseLost):
+        if committed:
+            warnings.warn(
+                f"{error}. That was after the last look at it, and the transaction is committed; check the fence "
+                f"({lease.fence}) in what it writes, to be safe from that",
+                HoldfastWarning,
+                stacklevel=4,
+            )
+    elif isinstance(error, ServerError | QuorumError):
+        warnings.warn(f"{error}; the lock ends with its lease", HoldfastWarning, stacklevel=4)
+    elif not isinstance(error, NotHeld):
+        raise error

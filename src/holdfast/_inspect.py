@@ -1,0 +1,332 @@
+"""What `inspect` of both faces shares: what it tells about a lock, patterns of names, where to look."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import functools
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from holdfast._core import breaking, inspecting, names
+from holdfast._core.inspecting import PROCESS, Field, Hold, Seen, Sight, Standing, Survey
+from holdfast._core.requests import Conflict, WireError
+from holdfast._drive.process import current
+from holdfast._log import logger
+from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.slots import slot_of
+from holdfast.errors import HolderChanged, QuorumError, ServerError
+
+log = logger("holdfast.inspect")
+
+KINDS = {"semaphore": "semaphore", "rwlock": "rwlock", "event": "event", "latch": "latch", "barrier": "barrier"}
+"""By the first word of what is written there as its format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Party:
+    """A process. Where it has written nothing about itself yet, its id is all that is known."""
+
+    process: str
+    """Public id, new with each start; empty: a peer that is none of ours, and says nothing about itself."""
+    host: str | None
+    pid: int | None
+    label: str | None
+
+    def __str__(self) -> str:
+        if self.host is None:
+            return f"process {self.process}" if self.process else "somebody else's program"
+        return f"{self.host}:{self.pid}" + (f" ({self.label})" if self.label else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder(Party):
+    """Who has a lock, or a permit."""
+
+    since: float | None
+    """Unix time by the server's clock; None: unknown. Inside its process it may have been passed on since."""
+    held_for: float | None
+    """Seconds since then."""
+    remaining: float | None
+    """Seconds until the lease ends, unless it is renewed; None: it has no end."""
+    fence: int | None
+    """The last one that the server has issued to it."""
+    weight: int
+    mark: str
+    """The same for as long as it is the same lease."""
+
+    __str__ = Party.__str__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiter(Party):
+    """Who stands in line."""
+
+    waited: float
+    """Seconds."""
+    alive: bool | None
+    """There was a sign of life lately; None: unknown."""
+    weight: int
+
+    __str__ = Party.__str__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockInfo:
+    """What the server knows of a lock."""
+
+    name: str
+    """For people: bytes that are no UTF-8 are escaped in it."""
+    key: bytes
+    kind: str
+    """"lock", "leader", "semaphore", "rwlock", "event", "latch", "barrier"; "foreign": a lock of another make; "other": no."""
+    holders: tuple[Holder, ...]
+    """Of `locks`: one of them."""
+    waiters: int
+    line: tuple[Waiter, ...] | None
+    """In order; None: not asked for (see `show`)."""
+    fence: int
+    """The last one issued; 0: none that is remembered."""
+    leader: str | None
+    """The name under which the holder was elected."""
+    used: int
+    limit: int
+    """Permits of a semaphore; of a read-write lock, which a writer takes all of; else 1."""
+    votes: int
+    servers: int
+    """So many servers, of so many, know it to be held by that holder."""
+    answered: int
+    """So many could be asked."""
+
+    @property
+    def held(self) -> bool:
+        """Somebody has it: of several servers, a majority says so."""
+        return bool(self.holders) and self.votes > self.servers // 2
+
+    @property
+    def holder(self) -> Holder | None:
+        """The one who has it, or the first."""
+        return self.holders[0] if self.holders else None
+
+    def facts(self) -> dict[str, Any]:
+        """All of it, for JSON: no token is in there."""
+        facts = {fact: getattr(self, fact) for fact in _FACTS[LockInfo]}
+        facts["key"] = text(self.key)
+        facts["holders"] = [_facts(holder) for holder in self.holders]
+        facts["line"] = self.line and [_facts(waiter) for waiter in self.line]
+        return {**facts, "held": self.held}
+
+
+def _facts(one: Holder | Waiter) -> dict[str, Any]:
+    return {fact: getattr(one, fact) for fact in _FACTS[type(one)]}
+
+
+_FACTS = {kind: [field.name for field in dataclasses.fields(kind)] for kind in (Holder, Waiter, LockInfo)}
+"""Names; `dataclasses.asdict` takes ten times as long, and there may be a hundred thousand locks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A lock was taken away from its holder."""
+
+    fence: int
+    """Above all fences of who had it, below all to come: what accepts it (`holdfast.guard`) is closed to him at once."""
+    told: bool
+    """His process was listening, and knows. If not, it finds out at its next renewal."""
+    handed_over: bool
+    """The next in line has it."""
+
+
+# From what the servers say
+
+
+def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool = False) -> LockInfo:
+    """Of several servers: what a majority says, or most of them."""
+    sights = [sight for sight in seen.sights if sight is not None]
+    votes: dict[tuple[str, ...], list[Sight]] = {}
+    for sight in sights:
+        votes.setdefault(tuple(hold.mark for hold in sight.holds), []).append(sight)
+    agreed = max(votes.values(), key=lambda some: (bool(some[0].holds), len(some)))
+    first = agreed[0]
+    waiting = max(sights, key=lambda sight: sight.waiters)
+    holders = tuple(_holder(hold, first, seen.records) for hold in first.holds)
+    return LockInfo(
+        name=name if name is not None else text(names_of(seen.key, prefix)),
+        key=seen.key,
+        kind=_kind(first),
+        holders=holders,
+        waiters=waiting.waiters,
+        line=tuple(_waiter(one, waiting.now, seen.records) for one in waiting.line) if line else None,
+        fence=max(sight.fence for sight in sights),
+        leader=first.leader or None,
+        used=sum(holder.weight for holder in holders) if line else first.used or len(holders),
+        limit=first.limit or 1,
+        votes=len(agreed) if holders else 0,
+        servers=len(seen.sights),
+        answered=len(sights),
+    )
+
+
+def names_of(key: bytes, prefix: bytes) -> bytes:
+    """The name that a key was made of; the key itself, if it was not."""
+    return inspecting.name_of(key, prefix) or key
+
+
+def text(raw: bytes) -> str:
+    """For people, and for JSON."""
+    return raw.decode(errors="backslashreplace")
+
+
+def _kind(sight: Sight) -> str:
+    if sight.type == "string":
+        foreign = not sight.holds[0].process
+        return "foreign" if foreign else "leader" if sight.leader else "lock"
+    kind = KINDS.get(sight.format.split(" ")[0])
+    if sight.type == "none":
+        return kind or "lock"
+    return kind or "other"
+
+
+@functools.lru_cache(1000)
+def _party(process: str, record: bytes | None) -> dict[str, Any]:
+    try:
+        facts = json.loads(record or b"")
+        label = facts.get("label")
+        return {
+            "process": process,
+            "host": str(facts["host"]),
+            "pid": int(facts["pid"]),
+            "label": None if label is None else str(label),
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):  # not written yet, or not by us
+        return {"process": process, "host": None, "pid": None, "label": None}
+
+
+def _who(one: Hold | Standing, records: dict[str, bytes | None]) -> dict[str, Any]:
+    process = one.process[:PROCESS]
+    return _party(process, records.get(process))
+
+
+def _holder(hold: Hold, sight: Sight, records: dict[str, bytes | None]) -> Holder:
+    ours = bool(hold.process and hold.fence)
+    since = min(hold.fence / 1e6, sight.now) if ours else None
+    return Holder(
+        **_who(hold, records),
+        since=since,
+        held_for=None if since is None else sight.now - since,
+        remaining=hold.remaining,
+        fence=hold.fence if ours else None,
+        weight=hold.weight,
+        mark=hold.mark,
+    )
+
+
+def _waiter(one: Standing, now: float, records: dict[str, bytes | None]) -> Waiter:
+    return Waiter(
+        **_who(one, records),
+        waited=max(0.0, now - one.since),
+        alive=None if one.counts is None else one.counts > 0,
+        weight=one.weight,
+    )
+
+
+# Patterns
+
+_SPECIAL = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
+"""What stands for something else in a pattern of `fnmatch`."""
+
+
+def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool]]:
+    """For a pattern of names: what the server is to look for, which may be more, and the test of what it finds.
+
+    The server knows names as they are encoded, in bytes: one character may be three there.
+    """
+    pieces = [names.encoded(piece, "pattern") if piece else b"" for piece in _SPECIAL.split(pattern)]
+    fits = re.compile(fnmatch.translate(pattern)).match
+
+    def test(key: bytes) -> bool:
+        name = inspecting.name_of(key, prefix)
+        return name is not None and fits(text(name)) is not None
+
+    return inspecting.scan_pattern(prefix, pieces), test
+
+
+# Where to look
+
+C = TypeVar("C")
+
+
+class BaseInspector(Generic[C]):
+    """What is the same in both faces. ``C``: how it asks a server."""
+
+    def __init__(self, client: object, prefix: str, caller: Callable[[object], C]) -> None:
+        self._prefix = names.start(prefix)
+        several = client if isinstance(client, list | tuple) else [client]
+        self._callers: list[C] = [caller(one) for one in several]
+        self._endpoints: list[Endpoint] = [one._endpoint for one in self._callers]  # type: ignore[attr-defined]  # noqa: SLF001
+
+    @property
+    def _address(self) -> str:
+        return ", ".join(endpoint.address for endpoint in self._endpoints)
+
+    def _field(self, parts: Sequence[Endpoint]) -> Field:
+        timeout = max(endpoint.timeout for endpoint in self._endpoints)
+        clustered = self._endpoints[0].cluster is not None
+        return Field(len(self._endpoints), len(parts), timeout, slot_of if clustered else None)
+
+    def _survey(self, pattern: str, parts: Sequence[Endpoint]) -> Survey:
+        return Survey(self._field(parts), *matching(pattern, self._prefix))
+
+    def _key(self, name: str | bytes | LockInfo, key: str | bytes | None) -> tuple[str, bytes]:
+        """Of a lock that is called so, or was seen."""
+        if isinstance(name, LockInfo):
+            return name.name, name.key
+        lock = names.lock_keys(name, self._prefix.decode(), key)[0]
+        return name if isinstance(name, str) else text(name), lock
+
+    def _enough(self, lock: LockInfo, answered: int) -> None:
+        """Raises QuorumError where fewer than a majority could be asked."""
+        if answered <= lock.servers // 2:
+            why = f"it takes {lock.servers // 2 + 1} of its {lock.servers} servers, and {answered} can be asked"
+            nodes = {endpoint.address: "one of the servers of the lock" for endpoint in self._endpoints}
+            raise QuorumError(f"lock {lock.name!r} cannot be taken away: {why}", name=lock.name, nodes=nodes)
+
+    def _broken(self, lock: LockInfo, answers: list[breaking.Answer | WireError]) -> Broken | None:
+        """What came of it, of what each server answered."""
+        for conflict in (answer for answer in answers if isinstance(answer, Conflict)):
+            raise ServerError(f"lock {lock.name!r}: {conflict.why}", address=self._address, key=text(lock.key))
+        self._enough(lock, sum(not isinstance(answer, WireError) for answer in answers))
+        done = [answer for answer in answers if isinstance(answer, breaking.Broken)]
+        if done:
+            log.info("lock %r was taken away from %s", lock.name, lock.holder)
+            return Broken(
+                fence=max(answer.fence for answer in done),
+                told=any(answer.told for answer in done),
+                handed_over=any(answer.heir for answer in done),
+            )
+        if any(isinstance(answer, breaking.Changed) for answer in answers):
+            why = "somebody else has it now, and keeps it: look again"
+            raise HolderChanged(f"lock {lock.name!r} was not taken away: {why}", name=lock.name, key=text(lock.key))
+        return None
+
+    def _error(self, error: WireError, what: str, key: bytes = b"") -> ServerError:
+        from holdfast._caller import told
+
+        return told(error, what, text(key))
+
+
+def by_whom(by: str | None) -> str:
+    """Who takes a lock away, as a word that travels in a message."""
+    if by is None:
+        facts = current().facts()
+        by = f"{facts['host']}:{facts['pid']}"
+    return re.sub(r"[^!-~]", "_", by)[:80] or "nobody"
+
+
+def parts_of(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+    """The servers that each know some of the keys: of a Cluster, all primaries. Its map is known."""
+    cluster = endpoints[0].cluster
+    return list(endpoints) if cluster is None else cluster.primaries()

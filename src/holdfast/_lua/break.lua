@@ -1,0 +1,47 @@
+-- Take a lock away from whoever was seen to hold it, whatever he does: by order of a person.
+-- KEYS     lock, state, queue, hopefuls; marker, on a server that may have one
+-- ARGV     mark of the holder, as `inspect` answers it; by whom, without blanks
+-- RETURNS  {1, fence, 1 if he was told, process that has it now or ''}
+--                                             it is taken away: his fences are below this one, those to come above; the same
+--                                             again for the same mark
+--          {0}                                nobody has it
+--          {-1}                               somebody else has it
+--          {-2, key, type} and {-3, version}  as in acquire; nothing was changed
+-- SINCE    Redis 5
+-- MODEL    models/handover.pml
+--
+-- Who had it is told: '4 <token> <by whom>' in its inbox. Its token is dead from now on, or a late copy of the request that took the
+-- lock might take it again. The first write is DEL: a script may go on writing when memory is full if its first write frees some.
+-- INCLUDE  _grant
+-- INCLUDE  _state
+-- INCLUDE  _queue
+local lock, state, queue, hopefuls, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' then return refused(lock, holder) end
+local fields, refusal = read_state(state, holder or '')
+if not fields then return refusal end
+local waiters = redis.pcall('ZCARD', queue)
+if type(waiters) == 'table' then return refused(queue, waiters) end
+local mark, fence = string.match(redis.call('HGET', state, 'broken') or '', '^(%x+) (%d+)$')
+if mark == ARGV[1] then return {1, tonumber(fence), 0, ''} end
+if not holder then return {0} end
+if string.sub(redis.sha1hex(holder), 1, 16) ~= ARGV[1] then return {-1} end
+
+local now = now_us()
+local process = string.match(holder, '^(%x+)%.%x+[~*]?%d*$')
+fence = math.max((tonumber(fields[1]) or 0) + 1, now)
+redis.call('DEL', lock)
+redis.call('HSET', state, 'fence', fence, 'broken', ARGV[1] .. ' ' .. integer(fence))
+-- The list is capped: 46 characters a token, the newest hundred.
+if process then redis.call('HSET', state, 'dead', string.sub((fields[2] or '') .. holder .. ' ', -100 * (#holder + 1))) end
+keep_alive(state, queue, fields[4], 0, now)
+local heard = process and publish('hf:inbox:' .. process, '4 ' .. holder .. ' ' .. ARGV[2])
+local heir
+-- On a server that may have forgotten who has what, those who wait know when it grants again.
+if waiters > 0 and not (marker and redis.call('EXISTS', marker) == 1) then
+  heir = hand_over(lock, state, queue, now, false, fence)
+end
+for _, hope in ipairs(redis.call('ZRANGE', hopefuls, 0, 99)) do
+  publish('hf:inbox:' .. string.match(hope, '^[^.]+'), '3 ' .. hope)
+end
+return {1, fence, type(heard) == 'number' and heard > 0 and 1 or 0, heir and string.match(heir, '^[^.]+') or ''}

@@ -1,0 +1,49 @@
+-- Hand a held lock on, in the place of giving it back: from its holder to a ticket, from a ticket to who redeems it.
+-- KEYS     lock, state, queue; marker, if the lock has guard=
+-- ARGV     token that has it; token that is to have it; lease of that in ms; when the first one's lease ends (server ms), if that
+--          is a ticket, else '0'; the longest lease in ms, with a marker
+-- RETURNS  {1, first fence, last fence, end of the lease (server ms)}
+--                                             the second has it, for the full lease; the same again for the same two
+--          {0}                                the first one's time is over
+--          {-1}                               the first has handed it on before: a ticket that is used up
+--          {-4}                               the first lost it before its time was over
+--          {-5}                               the second was declared dead: a late copy of a request given up long ago
+--          {-6, ms}                           the server may have forgotten who has it, and grants nothing for so long
+--          {-2, key, type} and {-3, version}  as in acquire; nothing was changed
+-- SINCE    Redis 5
+-- MODEL    models/ticket.pml
+--
+-- Who has handed it on is declared dead in the same run: no late copy of what it has sent does anything any more, and a ticket is
+-- known for used. Those in line keep their places. The first write is PEXPIRE: a script may go on writing when memory is full if
+-- its first write needs none.
+-- INCLUDE  _grant
+-- INCLUDE  _state
+local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
+local giver, heir, ttl, ends = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' then return refused(lock, holder) end
+local fields, refusal = read_state(state, heir)
+if not fields then return refusal end
+local dead, now = fields[2] or '', now_us()
+local last = tonumber(fields[1])
+
+if holder == heir and last then
+  extend(lock, ttl)
+  keep_alive(state, queue, fields[4], ttl, now)
+  return {1, last - BLOCK + 1, last, math.floor(now / 1000) + redis.call('PTTL', lock)}
+end
+if string.find(dead, heir, 1, true) then return {-5} end
+-- INCLUDE  _pause
+if denied then return denied end
+if pause then return {-6, pause} end
+if holder ~= giver then
+  if string.find(dead, giver, 1, true) then return {-1} end
+  return {now >= ends * 1000 and 0 or -4}
+end
+redis.call('PEXPIRE', lock, ttl)
+-- The list is capped: 46 characters a token, the newest hundred.
+redis.call('HSET', state, 'dead', string.sub(dead .. giver .. ' ', -100 * (#giver + 1)))
+keep_alive(state, queue, fields[4], ttl, now)
+local first
+first, last = take(lock, state, heir, ttl, now, last)
+return {1, first, last, math.floor(now / 1000) + ttl}

@@ -1,0 +1,228 @@
+"""What the tickets of both faces share: the ticket itself as text, how a lease becomes one, and how one becomes a lease."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, NamedTuple, Never
+
+from holdfast import _face
+from holdfast._core import tickets
+from holdfast._core.acquire import KeyConflict
+from holdfast._core.attempt import Attempt, Grant, Spec
+from holdfast._core.mutex import Busy
+from holdfast._core.names import side_key
+from holdfast._core.requests import WireError
+from holdfast._core.tickets import Void
+from holdfast._lease import BaseLease
+from holdfast._wire.client import resolve
+from holdfast.errors import ConfigError, HoldfastError, TicketRefused
+
+FORMAT = "hft1."
+"""What a ticket begins with, and the version of what follows: base64 of a list in JSON."""
+
+LONGEST = 8192
+"""Characters of a ticket. A name has 512 bytes, and each of them may stand there escaped, twice."""
+
+
+class Ticket(str):
+    """A held lock on its way to another process, which takes it over with `holdfast.redeem`.
+
+    A text like any other to what sends or stores it: JSON, pickle, ``.encode()``, ``file.write``, a task's arguments. But it is
+    a secret: whoever has it can take the lock. So what is made for the eye (``repr``, ``str``, ``print``, ``%s``, f-strings)
+    shows for which lock it is, and no more; `reveal` gives all of it.
+    """
+
+    __slots__ = ()
+
+    def reveal(self) -> str:
+        """All of it, as plain text."""
+        return str.__str__(self)
+
+    def __repr__(self) -> str:
+        try:
+            name = repr(read(self.reveal()).name)
+        except ConfigError:
+            name = "nothing"  # somebody has made it of another text
+        return f"<holdfast ticket for {name}>"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
+
+
+class Told(NamedTuple):
+    """What a ticket says."""
+
+    name: str
+    key: bytes
+    token: str
+    ends: int
+    """When it expires (server ms)."""
+    guard: float
+    replicas: int
+
+    def __repr__(self) -> str:
+        return f"<what a ticket for {self.name!r} says>"
+
+
+def write(spec: Spec, token: str, ends: int) -> Ticket:
+    """The ticket for a lock that this token has now."""
+    said = [spec.name, spec.keys[0].decode("latin-1"), token, ends, spec.guard, spec.replicas]
+    return Ticket(FORMAT + base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode())
+
+
+def read(ticket: object) -> Told:
+    """What a ticket says. Raises ConfigError if it is none."""
+    if isinstance(ticket, bytes):
+        ticket = ticket.decode("ascii", "replace")
+    if not isinstance(ticket, str):
+        raise _bad(f"is no text, but of type {type(ticket).__name__}")
+    text = str.__str__(ticket).strip()  # whatever its class shows; and files end with a line
+    if text.startswith("<holdfast ticket"):
+        raise _bad("is what a ticket looks like when it is printed; pass on the ticket itself, or what its reveal() gives")
+    if not text.startswith(FORMAT) or len(text) > LONGEST:
+        raise _bad("is no ticket")
+    try:
+        said = json.loads(base64.b64decode(text[len(FORMAT) :], b"-_", validate=True))
+        name, key, token, ends, guard, replicas = said
+        told = Told(str(name), key.encode("latin-1"), token.encode("ascii").decode(), int(ends), float(guard), int(replicas))
+    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+        raise _bad("is damaged") from None  # what is wrong with it would be shown, and with that the ticket
+    if not told.key or not told.token or told.guard < 0 or told.replicas < 0:
+        raise _bad("is damaged")
+    return told
+
+
+def _bad(why: str) -> ConfigError:
+    return ConfigError(f"ticket: what was given {why}", parameter="ticket")
+
+
+class Issue:
+    """A lease that becomes a ticket. From `begin` on its holder has nothing, unless the server has not seen it."""
+
+    def __init__(self, lease: BaseLease, expires: float) -> None:
+        self._lease = lease
+        spec = lease._tenure.spec  # noqa: SLF001
+        if spec.permits is not None:
+            raise ConfigError(f"tickets are for locks: what is held of {lease.name!r} is one of several", parameter="ticket")
+        self._seconds = _face.seconds(expires, "expires", _face.MIN_TTL, spec.guard or _face.MAX_TTL)
+        self._ticket = Attempt(spec)
+        self._begun = False
+
+    async def operation(self) -> Ticket:
+        """Operation behind ``ticket``."""
+        self._begin()
+        tenure, ticket = self._lease._tenure, self._ticket  # noqa: SLF001
+        try:
+            found = await tickets.issue(ticket, tenure.token, self._seconds)
+        except (WireError, KeyConflict) as error:
+            if ticket.doubt:
+                raise self._lost("handing it over was not confirmed, so it was given back") from error
+            self._go_on()
+            if isinstance(error, WireError):
+                raise _face.server_error(tenure.spec, error) from error
+            raise ConfigError(f"lock {self._lease.name!r} cannot be handed over: {error}", parameter="name") from error
+        except BaseException:
+            self._lost("handing it over was interrupted, so it was given back")
+            raise
+        if isinstance(found, Void):
+            raise self._lost("its key is gone or somebody else's")
+        tenure.end()
+        self._lease._handed_over = True  # noqa: SLF001
+        self._lease._count(self._lease._process.clock())  # noqa: SLF001
+        if self._lease._attempt.gate is not None:  # noqa: SLF001
+            self._lease._attempt.gate.left(self._lease._attempt)  # noqa: SLF001
+        return write(tenure.spec, ticket.token, found.ends)
+
+    async def undo(self) -> None:
+        """What to drive when it was interrupted, and nobody knows how far it had come: nobody has the ticket."""
+        lease = self._lease
+        if self._begun and not lease._tenure.lost:  # noqa: SLF001
+            self._lost("handing it over was interrupted, so it was given back")
+            await tickets.take_back(self._ticket, lease._tenure.token)  # noqa: SLF001
+
+    def _begin(self) -> None:
+        """From now on nobody of this process uses or renews it: the server's answer to that would be that it is lost."""
+        lease = self._lease
+        lease.check()
+        lease._may_hand_over()  # noqa: SLF001
+        gate, tenure = lease._attempt.gate, lease._tenure  # noqa: SLF001
+        with gate.mutex if gate is not None else nullcontext():
+            if tenure.over or (gate is not None and gate.who is not lease._attempt):  # noqa: SLF001
+                raise lease._not_held()  # noqa: SLF001
+            self._begun = tenure.over = True
+        lease._forget()  # noqa: SLF001
+
+    def _go_on(self) -> None:
+        """The server has not seen anything of it."""
+        self._lease._tenure.over = self._begun = False  # noqa: SLF001
+        self._lease._look_again()  # noqa: SLF001
+
+    def _lost(self, reason: str) -> HoldfastError:
+        lease = self._lease
+        lease._tenure.over = lease._handed_over = False  # noqa: SLF001
+        if lease._tenure.lose(reason):  # noqa: SLF001
+            lease._forget()  # noqa: SLF001
+            lease.notice_loss()
+        return lease._lease_lost()  # noqa: SLF001
+
+
+class BaseRedeem(_face.BaseLock):
+    """A lock that is had by way of a ticket, for both faces."""
+
+    _shared = False  # others of this process may wait for the lock: who has a ticket does not stand in line with them
+
+    def __init__(
+        self,
+        client: object,
+        ticket: str | bytes,
+        *,
+        ttl: float = 30.0,
+        renew: bool = True,
+        on_lost: Callable[[Any], object] | None = None,
+        max_hold: float | None = None,
+        label: str | None = None,
+        **mistaken: Never,
+    ) -> None:
+        _face.refuse_mistaken(mistaken, type(self).__name__)
+        self._told = told = read(ticket)
+        self._endpoint = resolve(client, self._face)
+        self._cluster = self._endpoint.cluster
+        spec = _face.make_spec(
+            "ticket",
+            self._endpoint.timeout,
+            ttl=ttl,
+            renew=renew,
+            max_hold=max_hold,
+            prefix="hf:",
+            key=None,
+            linger=0.0,
+            max_passes=0,
+            max_pass_time=0.0,
+            guard=told.guard or False,
+        )
+        try:
+            keys = (told.key, side_key(told.key, b"state"), side_key(told.key, b"queue"))
+        except ConfigError:
+            raise _bad("is damaged") from None
+        self._set_up(replace(spec, name=told.name, keys=keys, replicas=told.replicas), None, on_lost, label)
+
+    async def _try(self, attempt: Attempt, _wait: float | None) -> Grant | Busy:
+        found = await tickets.redeem(attempt, self._told.token, self._told.ends)
+        if isinstance(found, Void):
+            raise self._refused(found.why)
+        return found
+
+    def _refused(self, why: str) -> TicketRefused:
+        said = {
+            "used": "has been redeemed before: a ticket is good for once",
+            "expired": "has expired before it was redeemed; the lock went to the next in line",
+            "gone": "is void: the lock was taken away from it (broken or deleted), or the server has forgotten it",
+            "late": "was redeemed, but the answer came when the lease was over; the lock was given back",
+        }[why]
+        return TicketRefused(f"the ticket for lock {self.name!r} {said}", name=self.name, key=self.key, reason=why)

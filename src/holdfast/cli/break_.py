@@ -1,0 +1,93 @@
+"""``holdfast break``: take a lock away from who has it. Asks first, and leaves it to whoever has it by then."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from holdfast.cli import output, sights
+from holdfast.errors import ConfigError, HolderChanged, QuorumError, ServerError
+
+if TYPE_CHECKING:
+    from holdfast._inspect import Broken, LockInfo
+    from holdfast._sync_inspect import inspect
+
+CHANGED = 75
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.epilog = (
+        "Who had the lock is told, and loses his lease; what he does until he stops, fences keep out.\n"
+        "Exit codes: 0 done, or nobody had it, 1 not done, as answered, 75 somebody else has it by now,\n"
+        "64 bad usage, 69 no server."
+    )
+    parser.add_argument("name", metavar="NAME", help="of the lock")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    parser.add_argument("--by", metavar="TEXT", help="who does this, for who had it (default: you, and this host)")
+    sights.add_options(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run it; returns the exit code."""
+    if not args.yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        args.parser.error("there is no terminal to ask at: say --yes")
+    try:
+        see = sights.inspector(args)
+        lock = see.show(args.name, key=args.key)
+        if lock.holder is None:
+            return _tell(args, lock, None)
+        if not args.yes and not _asked(lock):
+            return 1
+        return _tell(args, lock, _break(see, lock, args.by))
+    except HolderChanged as error:
+        output.say(f"break: {error}")
+        return CHANGED
+    except ConfigError as error:
+        output.say(f"break: {error}")
+        return output.EX_USAGE
+    except (ServerError, QuorumError) as error:
+        output.say(f"break: {error}")
+        return output.EX_UNAVAILABLE
+
+
+def _break(see: inspect, lock: LockInfo, by: str | None) -> Broken | None:
+    return see.break_lock(lock, by=by or _me())
+
+
+def _asked(lock: LockInfo) -> bool:
+    from holdfast.cli.show import tell
+
+    tell(lock)
+    sys.stdout.flush()
+    sys.stderr.write(output.clean(f"Take {lock.name!r} away from {lock.holder}? [y/N] "))
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _tell(args: argparse.Namespace, lock: LockInfo, broken: Broken | None) -> int:
+    if args.json:
+        facts = {"name": lock.name, "broken": broken is not None, "holder": lock.holder and str(lock.holder)}
+        if broken is not None:
+            facts |= {"fence": broken.fence, "told": broken.told, "handed_over": broken.handed_over}
+        print(output.clean(json.dumps(facts)))
+    elif broken is None:
+        output.say(f"{lock.name}: nobody has it")
+    else:
+        told = "who was told" if broken.told else "who finds out at the next renewal"
+        after = "the next in line has it" if broken.handed_over else "it is free"
+        print(output.clean(f"{lock.name}: taken away from {lock.holder}, {told}; {after}; fence {broken.fence}"))
+    return 0
+
+
+def _me() -> str:
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # no such user, and nothing in the environment
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"

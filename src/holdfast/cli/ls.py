@@ -1,0 +1,52 @@
+"""``holdfast ls``: the locks that are held, or waited for."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from holdfast.cli import output, sights
+from holdfast.errors import ConfigError, ServerError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.epilog = (
+        "PATTERN: of names, as in a shell: * ? [abc]; in quotes, or the shell reads it. --json: a lock in each line.\n"
+        "Exit codes: 0 done, 64 bad usage, 69 no server."
+    )
+    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="names (default: all)")
+    sights.add_options(parser, key=False)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run it; returns the exit code."""
+    try:
+        return _list(args)
+    except ConfigError as error:
+        output.say(f"ls: {error}")
+        return output.EX_USAGE
+    except ServerError as error:
+        output.say(f"ls: {error}")
+        return output.EX_UNAVAILABLE
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    table = sights.Table(sights.COLUMNS)
+    none = True
+    for lock in sights.inspector(args).locks(args.pattern):
+        none = False
+        if args.json:
+            print(sights.line_of(lock))
+        else:
+            table.add(sights.row(lock))
+    if not none and not args.json:
+        table.flush()
+    elif none and not args.json:
+        output.say("no locks are held" + (f" whose names match {args.pattern}" if args.pattern != "*" else ""))
+    sys.stdout.flush()
+    return 0

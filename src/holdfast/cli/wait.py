@@ -1,0 +1,35 @@
+"""``holdfast wait``: until nobody has a lock."""
+
+from __future__ import annotations
+
+import argparse
+
+from holdfast.cli import output, sights
+from holdfast.cli.durations import duration
+from holdfast.errors import ConfigError, ServerError
+
+BUSY = 75
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.epilog = (
+        "It takes nothing, so somebody else may have the lock right after: to work under a lock, use run.\n"
+        "Exit codes: 0 it is free, 75 not within --timeout, 64 bad usage, 69 no server."
+    )
+    parser.add_argument("name", metavar="NAME", help="of the lock")
+    parser.add_argument("--timeout", metavar="TIME", type=duration, help="wait for so long (default: for ever)")
+    sights.add_options(parser, answers=False)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run it; returns the exit code."""
+    try:
+        free = sights.inspector(args).wait(args.name, args.timeout, key=args.key)
+    except ConfigError as error:
+        output.say(f"wait: {error}")
+        return output.EX_USAGE
+    except ServerError as error:
+        output.say(f"wait: {error}")
+        return output.EX_UNAVAILABLE
+    return 0 if free else BUSY

@@ -1,0 +1,81 @@
+"""Locks that are held until a transaction of Django has ended: given back after its commit, or its rollback.
+
+``locked_atomic`` is a lock around ``transaction.atomic``; ``hold`` is for code inside a transaction that others have begun.
+Wants Django (``holdfast[django]``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+
+from holdfast._holding import Holding, enter
+
+if TYPE_CHECKING:
+    from holdfast.locks import Lease, Lock
+
+__all__ = ["hold", "locked_atomic", "release_after"]
+
+
+@contextmanager
+def locked_atomic(lock: Lock, using: str | None = None) -> Iterator[Lease]:
+    """Take the lock, then begin a transaction; give the lock back after the commit, or the rollback.
+
+    For ``with`` (the target is the lease), and as a decorator. The lease is looked at before the commit: if it is lost,
+    LeaseLost is raised, and all is rolled back. Raises RuntimeError inside another ``atomic``, as its commit would come after
+    the lock is given back: use `hold` there.
+    """
+    with lock as lease, transaction.atomic(using=using, durable=True):
+        yield lease
+        lease.check()
+
+
+def hold(lock: Lock, using: str | None = None) -> Lease:
+    """Take a lock inside a transaction that others have begun (``ATOMIC_REQUESTS``, for example), and hold it until that has
+    been committed or rolled back; or until what was done in the ``atomic`` block around this has been rolled back.
+
+    What the transaction has read before this may be old. Django tells nobody that it is about to commit: call ``check()`` of
+    the lease after your last statement, or check its fence in what you write. Answers the lease. Raises LockTimeout,
+    ServerError; TransactionManagementError where there is no transaction.
+    """
+    _check(using)
+    lease: Lease = enter(lock)
+    _release_after(lease, using)
+    return lease
+
+
+def release_after(lease: Lease, using: str | None = None) -> None:
+    """The same for a lease that was taken by ``acquire``. Not for that of a ``with``, whose end would come first."""
+    _check(using)
+    _release_after(lease, using)
+
+
+def _check(using: str | None) -> None:
+    if not transaction.get_connection(using).in_atomic_block:
+        raise transaction.TransactionManagementError(
+            "there is no transaction that would give back the lock when it ends: use this inside transaction.atomic(), or "
+            "locked_atomic(lock)"
+        )
+
+
+def _release_after(lease: Lease, using: str | None) -> None:
+    transaction.on_commit(_Ending(lease), using=using)
+
+
+class _Ending(Holding):
+    """What Django is to call after the commit. It has no such list for rollbacks, but forgets this one then, in whichever way
+    the transaction ends: the last thing that an object does is to be collected."""
+
+    def __init__(self, lease: Any) -> None:
+        super().__init__()
+        self.leases.append(lease)
+
+    def __call__(self) -> None:
+        self.committed = True
+        self.end()
+
+    def __del__(self) -> None:
+        self.end_elsewhere()

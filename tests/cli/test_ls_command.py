@@ -1,0 +1,189 @@
+"""`holdfast ls` and `holdfast show`: tables, JSON lines, and what the terminal is not to see."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast
+from cli.commands import PROGRAM, Holdfast
+from holdfast.cli import main
+from live.witness import in_thread, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import redis
+
+    from conftest import NewServer
+    from holdfast._servers.process import PrivateServer
+
+
+@pytest.fixture
+def ask(server: PrivateServer, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command on the common server: exit code, stdout, stderr."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        try:
+            code = main([*words, "--url", server.url])
+        except SystemExit as ended:
+            code = int(str(ended.code))
+        return (code, *capfd.readouterr())
+
+    return run
+
+
+def take_and_leave(lock: holdfast.FairLock) -> None:
+    with lock:
+        pass
+
+
+def test_a_table_for_people_and_json_for_programs(
+    server: PrivateServer, client: redis.Redis, ask: Callable[..., tuple[int, str, str]], name: str
+) -> None:
+    prefix = f"{name}:"
+    with ExitStack() as stack:
+        lock = stack.enter_context(holdfast.FairLock(server.url, "report\x1b[31m", prefix=prefix))
+        stack.enter_context(holdfast.Lock(server.url, "other", prefix=prefix))
+        waits = in_thread(take_and_leave, holdfast.FairLock(server.url, "report\x1b[31m", prefix=prefix, wait=5))
+        until(lambda: client.zcard(prefix + "{report%1B[31m}:queue") == 1)
+        until(lambda: client.keys("hf:proc:*"))
+        code, out, err = ask("ls", "--prefix", prefix)
+        rows = {line.split()[0]: line for line in out.splitlines()}
+        me = f"{socket.gethostname()}:{os.getpid()}"
+        assert (code, err) == (0, "")
+        assert rows.keys() == {"name", "report\\x1b[31m", "other"}
+        assert rows["report\\x1b[31m"].split()[1:3] == ["lock", me]
+        assert rows["report\\x1b[31m"].split()[-2:] == ["1", str(lock.fence + 32)]
+        _, out, _ = ask("ls", "--prefix", prefix, "--json", "rep*")
+        (line,) = map(json.loads, out.splitlines())
+        assert (line["name"], line["held"], line["waiters"], line["holders"][0]["pid"]) == (
+            "report\x1b[31m",
+            True,
+            1,
+            os.getpid(),
+        )
+        code, out, _ = ask("show", "--prefix", prefix, "report\x1b[31m")
+        assert code == 0
+        assert out.splitlines()[0] == "report\\x1b[31m: lock"
+        assert f"  held by {me}" in out
+        assert f"     1. {me}" in out
+        shown: Any = json.loads(ask("show", "--prefix", prefix, "report\x1b[31m", "--json")[1])
+        assert shown["line"][0]["pid"] == os.getpid()
+        raw = client.get(prefix + "{report%1B[31m}")
+        assert raw is not None
+        secret = raw.decode().partition(".")[2]  # type: ignore[union-attr]
+        for words in (("ls",), ("ls", "--json"), ("show", "report\x1b[31m"), ("show", "report\x1b[31m", "--json")):
+            assert secret not in "".join(map(str, ask(*words, "--prefix", prefix)))
+    waits.result(20)
+    assert ask("ls", "--prefix", prefix) == (0, "", "holdfast: no locks are held\n")
+    assert ask("ls", "--prefix", prefix, "--json") == (0, "", "")
+    assert ask("ls", "--prefix", prefix, "x*")[2] == "holdfast: no locks are held whose names match x*\n"
+    assert ask("show", "--prefix", prefix, "other")[1].splitlines()[0] == "other: free"
+
+
+def test_a_lock_of_another_make_that_never_ends(
+    client: redis.Redis, ask: Callable[..., tuple[int, str, str]], name: str
+) -> None:
+    client.set(f"{name}:{{peer}}", "secret")
+    _, out, _ = ask("ls", "--prefix", f"{name}:")
+    assert out.splitlines()[1].split() == ["peer", "foreign", "somebody", "else's", "program", "-", "never", "ends", "-", "-"]
+    _, out, _ = ask("show", "--prefix", f"{name}:", "peer")
+    assert out.splitlines() == [
+        "peer: held by a program that is not holdfast",
+        "  held by somebody else's program, for ever: its key has no expiry",
+    ]
+    client.delete(f"{name}:{{peer}}")
+
+
+def test_bad_usage_and_no_server(ask: Callable[..., tuple[int, str, str]], new_server: NewServer) -> None:
+    assert ask("ls", "--prefix", "{")[0] == 64
+    assert ask("show", "")[0] == 64
+    assert ask("show")[0] == 64
+    server = new_server(port=True)
+    url = server.url
+    server.kill()
+    for words in (["ls"], ["show", "x"]):
+        assert main([*words, "--url", url]) == 69
+
+
+def test_who_has_seen_enough_closes_the_pipe(client: redis.Redis, hf: Holdfast, name: str) -> None:
+    pipe = client.pipeline(transaction=False)
+    for number in range(3000):
+        pipe.set(f"{name}:{{{number}}}", "0123456789ab.0123", px=60_000)
+    pipe.execute()
+    process = hf.popen([*PROGRAM, "ls", "--prefix", f"{name}:"], stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline().split()[:3] == ["name", "kind", "holder"]
+    process.stdout.close()
+    assert process.stderr is not None
+    assert (process.stderr.read(), process.wait(20)) == ("", 0)
+    client.delete(*client.scan_iter(f"{name}:*", count=5000))
+
+
+# wait and break
+
+
+def test_waiting_until_it_is_free(server: PrivateServer, ask: Callable[..., tuple[int, str, str]], name: str) -> None:
+    assert ask("wait", name) == (0, "", "")
+    with holdfast.Lock(server.url, name):
+        assert ask("wait", name, "--timeout", "0.1") == (75, "", "")
+    assert ask("wait", name, "--timeout", "-1")[0] == 64
+
+
+def test_breaking_without_a_terminal_wants_a_yes(
+    server: PrivateServer, ask: Callable[..., tuple[int, str, str]], name: str
+) -> None:
+    lease = holdfast.Lock(server.url, name, ttl=60, renew=False).__enter__()
+    code, _, err = ask("break", name)
+    assert (code, err) == (64, "holdfast: there is no terminal to ask at: say --yes (see holdfast break --help)\n")
+    code, out, _ = ask("break", name, "--yes")
+    assert code == 0
+    assert out.startswith(f"{name}: taken away from {socket.gethostname()}:{os.getpid()}")
+    assert int(out.rpartition(" ")[2]) > lease.fence
+    assert ask("break", name, "--yes") == (0, "", f"holdfast: {name}: nobody has it\n")
+    assert json.loads(ask("break", name, "--yes", "--json")[1]) == {"name": name, "broken": False, "holder": None}
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"n\n", 1), (b"\n", 1), (b"\x04", 1)])
+def test_at_a_terminal_it_asks(server: PrivateServer, hf: Holdfast, name: str, answer: bytes, code: int) -> None:
+    lock = holdfast.Lock(server.url, name, ttl=60, renew=False)
+    lock.acquire()
+    mine, theirs = os.openpty()
+    process = hf.popen([*PROGRAM, "break", name], stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    while not said.endswith(b"[y/N] "):
+        said += os.read(mine, 1000)
+    os.write(mine, answer)
+    assert process.wait(20) == code
+    os.close(mine)
+    assert f"{name}: lock".encode() in said
+    assert holdfast.inspect(server.url).show(name).held == (code == 1)
+    if code:
+        lock.release()
+
+
+def test_who_changes_while_it_asks_keeps_it(server: PrivateServer, hf: Holdfast, name: str) -> None:
+    lock = holdfast.Lock(server.url, name)
+    lock.acquire()
+    mine, theirs = os.openpty()
+    process = hf.popen([*PROGRAM, "break", name], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE)
+    assert process.wait(20) == 64, "its question would be lost: stderr is no terminal"
+    process = hf.popen([*PROGRAM, "break", name], stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    while not said.endswith(b"[y/N] "):
+        said += os.read(mine, 1000)
+    lock.release()
+    with lock:
+        os.write(mine, b"y\n")
+        assert process.wait(20) == 75
+    assert b"somebody else has it now" in os.read(mine, 1000)
+    os.close(mine)

@@ -1,0 +1,195 @@
+"""Those who wait for each other's locks are found, by process and thread; and nobody else is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+import redis
+
+from holdfast import FairLock, Lock, MultiLock, aio, find_deadlocks
+from holdfast._drive.process import current
+from holdfast._servers.process import PrivateServer
+from holdfast.deadlocks import Cycle
+from live.witness import in_thread, queue_length, until, waiting_here
+
+USER = """
+import sys
+from holdfast import Lock
+url, mine, theirs = sys.argv[1:]
+with Lock(url, mine, label="has " + mine, ttl=10):
+    print("holds", flush=True)
+    sys.stdin.readline()
+    print(Lock(url, theirs).acquire(timeout=10), flush=True)
+"""
+
+Users = list["subprocess.Popen[str]"]
+
+
+@contextmanager
+def ring(server: PrivateServer, names: list[str]) -> Iterator[Users]:
+    """A process for each lock, which holds it and waits for the next one."""
+    orders = [(name, following) for name, following in zip(names, [*names[1:], names[0]], strict=True)]
+    with ExitStack() as stack:
+        users = [
+            stack.enter_context(
+                subprocess.Popen([sys.executable, "-c", USER, server.url, *order], stdin=-1, stdout=-1, text=True)
+            )
+            for order in orders
+        ]
+        try:
+            for user in users:
+                assert user.stdout is not None
+                assert user.stdout.readline() == "holds\n"
+            for user in users:
+                assert user.stdin is not None
+                user.stdin.write("\n")
+                user.stdin.flush()
+            yield users
+        finally:
+            for user in users:
+                user.kill()
+
+
+def about(cycles: list[Cycle], name: str) -> list[Cycle]:
+    """Other tests may have left records of theirs."""
+    return [cycle for cycle in cycles if any(name in waiter.lock for waiter in cycle.waiters)]
+
+
+def found(server: PrivateServer, name: str) -> list[Cycle]:
+    return about(find_deadlocks(server.url), name)
+
+
+def key(name: str) -> str:
+    return f"hf:{{{name}}}"
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_processes_in_a_circle_are_named(server: PrivateServer, look: redis.Redis, name: str, number: int) -> None:
+    names = [f"{name}-{letter}" for letter in "abc"[:number]]
+    with ring(server, names) as users:
+        (cycle,) = until(lambda: found(server, name))
+        waiters = {waiter.pid: waiter for waiter in cycle.waiters}
+        assert set(waiters) == {user.pid for user in users}
+        for user, mine, theirs in zip(users, names, [*names[1:], names[0]], strict=True):
+            waiter = waiters[user.pid]
+            assert (waiter.holds, waiter.lock) == (key(mine), key(theirs))
+            assert (waiter.label, waiter.thread) == (f"has {mine}", "MainThread")
+            assert f"{user.pid} (has {mine}) MainThread holds {key(mine)} and waits for {key(theirs)}" in str(cycle)
+        assert json.loads(json.dumps(cycle.as_dict()))["waiters"][0]["pid"] == cycle.waiters[0].pid
+        for each in names:
+            token = str(look.get(key(each)))
+            assert token.partition(".")[2] not in f"{cycle} {cycle!r} {cycle.as_dict()}"
+        assert about(asyncio.run(aio.find_deadlocks(server.url)), name) == [cycle]
+        users[0].kill()
+        users[0].wait()
+        assert found(server, name) == [], "it is dead, and will not hold the others up for longer than its lease"
+
+
+def test_gone_when_one_gives_up(server: PrivateServer, name: str) -> None:
+    a, b = f"{name}-a", f"{name}-b"
+    with Lock(server.url, a):
+        holder = in_thread(_hold_and_wait, server, b, a)
+        waiting = Lock(server.url, b)
+        assert until(lambda: waiting_here(Lock(server.url, a)) == 1)
+        assert waiting.acquire(timeout=1.5) is False
+        assert found(server, name) == []
+    assert holder.result(5)
+
+
+def _hold_and_wait(server: PrivateServer, mine: str, theirs: str) -> bool:
+    with Lock(server.url, mine), Lock(server.url, theirs):
+        return True
+
+
+def _told(server: PrivateServer) -> tuple[Any, ...]:
+    keeper = current().keeper
+    tangles = keeper._node(Lock(server.url, "x")._endpoint).tangles
+    until(lambda: not tangles.untold)
+    return tangles.waits
+
+
+def test_threads_of_one_process(server: PrivateServer, name: str) -> None:
+    """In the lines of their own process: no server knows that they wait."""
+    a, b = f"{name}-a", f"{name}-b"
+    here, ready = threading.Barrier(2), []
+
+    def cross(mine: str, theirs: str) -> bool:
+        with Lock(server.url, mine):
+            here.wait(5)
+            ready.append(mine)
+            return Lock(server.url, theirs).acquire(timeout=2)
+
+    futures = [in_thread(cross, a, b), in_thread(cross, b, a)]
+    (cycle,) = until(lambda: found(server, name))
+    assert len({waiter.thread for waiter in cycle.waiters}) == 2
+    assert {waiter.holds for waiter in cycle.waiters} == {key(a), key(b)}
+    assert sum(future.result(5) for future in futures) <= 1
+    assert found(server, name) == []
+
+
+def test_tasks_of_one_loop(server: PrivateServer, name: str) -> None:
+    a, b = f"{name}-a", f"{name}-b"
+
+    async def cross(mine: str, theirs: str) -> bool:
+        async with aio.FairLock(server.url, mine):
+            await asyncio.sleep(0.05)
+            return await aio.FairLock(server.url, theirs).acquire(timeout=2)
+
+    async def main() -> Cycle:
+        tasks = [asyncio.create_task(cross(a, b), name="one"), asyncio.create_task(cross(b, a), name="other")]
+        while not (cycles := about(await aio.find_deadlocks(server.url), name)):
+            await asyncio.sleep(0.01)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        return cycles[0]
+
+    assert {waiter.thread for waiter in asyncio.run(main()).waiters} == {"one", "other"}
+
+
+def test_no_false_alarm(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    """Two processes, where it is other threads that wait than those that hold; one who waits for himself alone; a chain."""
+    a, b = f"{name}-a", f"{name}-b"
+    with ExitStack() as stack, Lock(server.url, a):
+        other = stack.enter_context(
+            subprocess.Popen([sys.executable, "-c", USER, server.url, b, a], stdin=-1, stdout=-1, text=True)
+        )
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline() == "holds\n"
+        other.stdin.write("\n")
+        other.stdin.flush()
+        blocked = FairLock(server.url, b)
+        waiting = in_thread(blocked.acquire, True, 5)
+        until(lambda: queue_length(look, b) == 1)
+        record = f"hf:proc:{str(look.get(key(b))).partition('.')[0]}"
+        until(lambda: "waits" in json.loads(str(look.get(record) or "{}")))
+        assert found(server, name) == [], "this thread holds, another one waits"
+    assert waiting.result(5)
+    blocked.release()
+
+
+def test_a_multilock_is_in_none_but_may_be_seen_waiting(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    a, b = f"{name}-a", f"{name}-b"
+    with Lock(server.url, b):
+        lock = MultiLock(server.url, [b, a], wait=5)
+        waiting = in_thread(lock.acquire)
+        until(lambda: [(wait.lock, wait.holds) for wait in _told(server)] == [(key(b), (key(a),))])
+    assert waiting.result(5)
+    lock.release()
+    until(lambda: _told(server) == ())
+
+
+@pytest.mark.parametrize("forge", [b"\xff", b"[]", b'{"waits": [{"lock": 1}]}'])
+def test_records_that_cannot_be_read_are_left_out(server: PrivateServer, look: redis.Redis, name: str, forge: bytes) -> None:
+    look.set("hf:proc:ffffffffffff", forge, px=2000)
+    assert found(server, name) == []
+    look.delete("hf:proc:ffffffffffff")

@@ -1,0 +1,226 @@
+"""A held lock is handed over by a ticket: to other processes, past those in line, on every kind of lock."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+
+import holdfast
+from faults.faces import Aio, Face, Sync
+from holdfast import ConfigError, FairLock, Lock, NotHeld, TicketRefused, redeem
+from holdfast._servers.process import PrivateServer
+from live.witness import in_thread, queue_length, until
+
+pytestmark = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")
+
+
+@pytest.fixture(params=["sync", "asyncio"])
+def face(request: pytest.FixtureRequest) -> Iterator[Face]:
+    face: Face = Sync() if request.param == "sync" else Aio()
+    yield face
+    face.close()
+
+
+def work(url: str, ticket: str, pipe: Any) -> None:
+    """In a process of its own."""
+    with redeem(url, ticket, ttl=10) as lease:
+        pipe.send((type(ticket).__name__, lease.name, lease.fence))
+        pipe.recv()
+        lease.check()
+    pipe.send("done")
+
+
+def test_to_another_process_past_those_in_line(face: Face, server: PrivateServer, look: redis.Redis, name: str) -> None:
+    """As an argument of a process. Who waits goes on waiting in order, and has the lock when that one is done."""
+    lock = face.Lock(server.url, name, ttl=10)
+    assert face.call(lock.acquire)
+    fence = lock.lease.fence
+    first, second = FairLock(server.url, name, ttl=10), FairLock(server.url, name, ttl=10)
+    order: list[int] = []
+
+    def wait(waiter: Lock, number: int) -> None:
+        with waiter as lease:
+            order.append(number)
+            fences.append(lease.fence)
+
+    fences: list[int] = []
+    waiting = []
+    for number, waiter in enumerate((first, second)):
+        waiting.append(in_thread(wait, waiter, number))
+        until(lambda number=number: queue_length(look, name) == number + 1)  # type: ignore[misc]
+    ticket = face.call(lock.ticket)
+    spawn = multiprocessing.get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=work, args=(server.url, ticket, there))
+    process.start()
+    kind, whose, theirs = here.recv()
+    assert (kind, whose) == ("Ticket", name)
+    assert theirs > fence
+    assert order == []
+    here.send("go on")
+    assert here.recv() == "done"
+    process.join()
+    for one in waiting:
+        one.result(5)
+    assert order == [0, 1]
+    assert theirs < fences[0] < fences[1]
+
+
+def test_as_json_with_everything_about_the_lock_in_it(face: Face, server: PrivateServer, look: redis.Redis) -> None:
+    """The receiver knows the server, and nothing else."""
+    for options in (
+        {"name": b"\xff raw", "prefix": "other:"},
+        {"name": "x", "key": "tickets:{of}:peers"},
+        {"name": "{odd} %\n"},
+        {"name": "kept", "linger": 5.0},
+        {"name": "bounded", "max_hold": 60.0},
+        {"name": "by hand", "renew": False},
+    ):
+        lock = face.Lock(server.url, **options)
+        assert face.call(lock.acquire)
+        said = json.loads(json.dumps({"ticket": face.call(lock.ticket)}))
+        heir = face.redeem(server.url, said["ticket"])
+        assert face.call(heir.acquire)
+        assert (heir.name, heir.key, heir.lease.key) == (lock.name, lock.key, lock.key)
+        assert look.exists(lock._spec.keys[0])
+        assert face.call(lock.locked)
+        face.call(heir.release)
+        assert not face.call(lock.locked)
+
+
+@pytest.mark.parametrize("cls", [Lock, FairLock])
+def test_those_of_the_same_process_wait_at_the_server_from_then_on(
+    server: PrivateServer, look: redis.Redis, name: str, cls: type[Lock]
+) -> None:
+    lock, *others = [cls(server.url, name, ttl=10) for _ in range(3)]
+    lock.acquire()
+    waiting = [in_thread(other.acquire) for other in others]
+    ticket = lock.ticket()
+    until(lambda: queue_length(look, name) >= 1)
+    with redeem(server.url, ticket) as heir:  # the same process may redeem it: that is how it is taken back
+        heir.check()
+        assert not any(one.done() for one in waiting)
+    for _ in others:
+        until(lambda: any(other.lease for other in others), 2)
+        next(other for other in others if other.lease).release()
+    assert all(one.result(1) for one in waiting)
+
+
+def test_a_ticket_that_nobody_redeems_falls_to_the_next_in_line(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    lock = Lock(server.url, name, ttl=10)
+    lock.acquire()
+    waiter = FairLock(server.url, name, ttl=10)
+    waiting = in_thread(waiter.acquire)
+    until(lambda: queue_length(look, name) == 1)
+    ticket = lock.ticket(expires=0.3)
+    started = time.monotonic()
+    assert waiting.result(5)
+    assert 0.25 < time.monotonic() - started < 2.5
+    with pytest.raises(TicketRefused, match="has expired"):
+        redeem(server.url, ticket).acquire()
+    waiter.release()
+
+
+def test_of_many_who_redeem_it_one_has_the_lock(server: PrivateServer, name: str) -> None:
+    def one(ticket: str, barrier: threading.Barrier) -> redeem | str:
+        mine = redeem(server.url, ticket, ttl=10)
+        barrier.wait()
+        try:
+            mine.acquire()
+        except TicketRefused as error:
+            return error.reason
+        return mine
+
+    for _ in range(10):
+        with Lock(server.url, name, ttl=10) as lease:
+            ticket = lease.ticket()
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(one, [ticket] * 8, [threading.Barrier(8)] * 8))
+        (mine,) = [one for one in found if not isinstance(one, str)]
+        assert found.count("used") == 7
+        mine.release()
+
+
+def test_a_redeemed_lease_is_renewed_and_handed_on(face: Face, server: PrivateServer, name: str) -> None:
+    lock = face.Lock(server.url, name, ttl=10)
+    assert face.call(lock.acquire)
+    fences = [lock.lease.fence]
+    holder: Any = lock
+    for _ in range(3):
+        heir = face.redeem(server.url, face.call(holder.ticket), ttl=0.3)
+        assert face.call(heir.acquire)
+        fences.append(heir.lease.fence)
+        deadline = heir.lease._tenure.deadline
+        until(lambda heir=heir, deadline=deadline: heir.lease._tenure.deadline > deadline)  # type: ignore[misc]
+        holder = heir
+    assert fences == sorted(set(fences))
+    face.call(holder.release)
+
+
+def test_with_a_guard(face: Face, server: PrivateServer, name: str) -> None:
+    holdfast.declare_new(server.url)
+    lock = face.Lock(server.url, name, ttl=10, guard=True)
+    assert face.call(lock.acquire)
+    with pytest.raises(ConfigError, match=r"expires must be between 0\.05 and 60 seconds"):
+        face.call(lock.ticket, 90)
+    heir = face.redeem(server.url, face.call(lock.ticket))
+    assert face.call(heir.acquire)
+    assert heir._spec.guard == 60
+    face.call(heir.release)
+
+
+def test_clients_of_all_kinds(server: PrivateServer, name: str) -> None:
+    for options in ({"decode_responses": True}, {"protocol": 3}):
+        with redis.Redis.from_url(server.url, **options) as client:
+            with Lock(client, name) as lease:
+                ticket = lease.ticket()
+            with redeem(client, ticket) as heir:
+                assert heir.fence > lease.fence
+
+
+def test_not_over_several_servers(face: Face, server: PrivateServer, new_server: Any, name: str) -> None:
+    servers = [server.url, new_server().url, new_server().url]
+    holdfast.declare_new(servers, force=True)
+    lock = face.Redlock(servers, name)
+    assert face.call(lock.acquire)
+    with pytest.raises(ConfigError, match="each could get some of the servers, and neither the lock"):
+        face.call(lock.ticket)
+    lock.lease.check()
+    face.call(lock.release)
+
+
+def test_of_an_rlock_by_its_owner_where_it_is_held_once(server: PrivateServer, name: str) -> None:
+    lock = holdfast.RLock(server.url, name)
+    with lock as lease:
+        with lock, pytest.raises(NotHeld, match=r"cannot hand over lock 'live-\d+': it was taken 2 times"):
+            lock.ticket()
+        with pytest.raises(NotHeld, match="another thread or task has it"):
+            in_thread(lease.ticket).result(5)
+        ticket = lock.ticket()
+        assert not lock._is_owned()
+        with redeem(server.url, ticket) as heir:
+            assert heir.fence > lease.fence
+    with lock:
+        pass
+    assert (lock.statistics().held, lock.statistics().losses) == (0, 0)
+
+
+def test_not_of_permits_and_not_of_leadership(face: Face, server: PrivateServer, name: str) -> None:
+    semaphore = (holdfast if face.name == "sync" else holdfast.aio).Semaphore(server.url, name, 2)
+    assert face.call(semaphore.acquire)
+    with pytest.raises(ConfigError, match="tickets are for locks"):
+        face.call(semaphore.lease.ticket)
+    face.call(semaphore.release)
+    leader = (holdfast if face.name == "sync" else holdfast.aio).Leader(server.url, f"{name}-leader")
+    face.call(leader.campaign)
+    with pytest.raises(ConfigError, match="use the leader's hand_over, not a ticket"):
+        face.call(leader.lease.ticket)
+    face.call(leader.resign)
