@@ -157,6 +157,26 @@ def test_who_holds_it_is_said(nodes: Cluster, name: str) -> None:
     assert ":" in caught.value.holder, "host:pid, not the bare id"
 
 
+def test_an_election(nodes: Cluster, name: str) -> None:
+    one, two = (holdfast.Leader(nodes.url, name, candidate=who) for who in ("one", "two"))
+    changes = holdfast.Leader(nodes.url, name).observe()
+    assert next(changes) is None
+    with ThreadPoolExecutor(2) as others:
+        seen = others.submit(next, changes)
+        term = one.campaign()
+        assert seen.result(20) == ("one", term.fence, "")
+        following = others.submit(two.campaign)
+        state = f"{one.key}:state"
+        until(lambda: "two" in nodes.call(nodes.primary_of(one.key), "HVALS", state))
+        began = time.monotonic()
+        one.hand_over("two")
+        assert following.result(20).fence > term.fence
+        assert next(changes) == ("two", two.term, "")
+        assert time.monotonic() - began < 0.9, "by messages: the next refresh would come after a second"
+        two.resign()
+    assert next(changes) is None
+
+
 @pytest.mark.fault(56)
 def test_a_slot_that_was_moved(nodes: Cluster, name: str) -> None:
     """While the lock is held and waited for. The inbox may be in that slot, or in another."""

@@ -95,13 +95,13 @@ ENOUGH_OF_FLIGHTS = {
 """The same, for single flight: see `stampede.Case.counts`."""
 
 ENOUGH_OF_ELECTIONS = {
-    "seen": 6000,
-    "seen nobody": 2000,
-    "elected": 3000,
-    "not elected": 500,
-    "handed": 200,
-    "kept": 500,
-    "cancelled": 5,
+    "election seen": 4000,
+    "election seen nobody": 1500,
+    "election elected": 2500,
+    "election not elected": 400,
+    "election handed": 150,
+    "election kept": 400,
+    "election cancelled": 5,
     **{f"script {name}": 200 for name in ("introduce", "proclaim", "observe", "transfer", "vacate")},
 }
 """The same, for elections."""
