@@ -141,10 +141,9 @@ class Issue:
 
     async def undo(self) -> None:
         """What to drive when it was interrupted, and nobody knows how far it had come: nobody has the ticket."""
-        lease = self._lease
-        if self._begun and not lease._tenure.lost:  # noqa: SLF001
+        if self._begun:
             self._lost("handing it over was interrupted, so it was given back")
-            await tickets.take_back(self._ticket, lease._tenure.token)  # noqa: SLF001
+            await tickets.take_back(self._ticket, self._lease._tenure.token)  # noqa: SLF001
 
     def _begin(self) -> None:
         """From now on nobody of this process uses or renews it: the server's answer to that would be that it is lost."""
