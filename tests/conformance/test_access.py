@@ -195,6 +195,8 @@ def plain_commands() -> dict[str, Callable[[Any], object]]:
         "DEL": lambda client: client.delete(record),
         "SETNX": lambda client: client.setnx(LOCK, "stamp"),
         "SCAN": lambda client: client.scan(0),
+        "HGET": lambda client: client.hget("hf:{x}:state", "fence"),
+        "PUBSUB|NUMSUB": lambda client: client.pubsub_numsub("hf:inbox:aaaaaaaaaaaa"),
         "ZRANGE": lambda client: client.zrange("hf:schedule:{s}:jobs", 0, -1),
         "ROLE": lambda client: client.role(),
         "WAIT": lambda client: client.wait(0, 1),

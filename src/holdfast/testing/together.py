@@ -44,7 +44,7 @@ def _redraw(rng: random.Random, profile: Profile) -> None:
     for _, rounds in profile.workers:
         for planned in rounds:
             planned.lock = rng.choice(ORDERS)
-            planned.by_hand = planned.by_hand if len(planned.lock) == 1 else 0.0
+            planned.by_hand = 0.0
 
 
 def _lock_of(made: list[MultiLock], worker: Worker, specs: dict[str, Spec], names: str, *, fair: bool) -> Any:
