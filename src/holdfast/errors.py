@@ -12,10 +12,10 @@ HoldfastError
 ├── TicketRefused                     a ticket that is not good any more: used, expired, or the lock was taken away
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
 ├── TransactionConflict               somebody else was quicker: nothing of the transaction was carried out
-├── BrokenBarrier                     a barrier that not all will come to (also threading.BrokenBarrierError)
 ├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
 ├── ServerError                       the server cannot be reached, or refused; the cause is attached
 ├── ConfigError (also ValueError)     bad input, refused before anything was sent
+├── barrier.BrokenBarrier             not all of those come who are to meet (also threading.BrokenBarrierError)
 ├── schedule.JobFailed                the command of a job ended with another exit code than 0, or could not be run
 └── schedule.Cancelled                a job ended early because it was told to
 
@@ -24,7 +24,6 @@ All of them survive pickling with their facts. None carries a token or a passwor
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 
@@ -139,17 +138,6 @@ class TransactionConflict(HoldfastError):
     tries: int
     waited: float
     """Seconds from the first try on."""
-
-
-class BrokenBarrier(HoldfastError, threading.BrokenBarrierError):
-    """A barrier is broken, or was while this one waited at it. The others are told so, too."""
-
-    name: str
-    key: str
-    reason: str
-    """What broke it: "died", "timeout", "abort", "action", "reset", or "lost": the server has lost who waited."""
-    by: str | None
-    """Who broke it, as ``host:pid (label)``; None when unknown."""
 
 
 class CommandFailed(HoldfastError):

@@ -165,6 +165,16 @@ def test_a_slot_that_was_moved(nodes: Cluster, name: str) -> None:
         other.release()
 
 
+def test_taken_again_by_who_has_it(nodes: Cluster, name: str) -> None:
+    """By another object of the same name, which finds the slot elsewhere."""
+    with holdfast.RLock(nodes.url, name, ttl=3) as lease:
+        nodes.move_slot(nodes.slot(lease.key))
+        lease.renew()
+        with holdfast.RLock(nodes.url, name, wait=1) as again:
+            assert again is lease
+    assert not holdfast.RLock(nodes.url, name).locked()
+
+
 @pytest.mark.fault(58)
 def test_inboxes_that_were_moved_away(nodes: Cluster) -> None:
     """The first lock of each server lends its slot to the inbox: when it moves alone, the others are told nothing there."""

@@ -12,7 +12,9 @@ from holdfast.testing.circles import CIRCLES
 from holdfast.testing.contests import CONTESTS
 from holdfast.testing.explore import Report, explore
 from holdfast.testing.flights import FLIGHTS, Flight
+from holdfast.testing.gatherings import GATHERINGS, Gathering
 from holdfast.testing.judge.rules import Limits
+from holdfast.testing.relays import RELAYS
 from holdfast.testing.scenarios import SCENARIOS, Program, Scenario, once
 from holdfast.testing.sim.lock import Lock
 from holdfast.testing.sim.process import Process
@@ -89,12 +91,14 @@ ELECTIONS: dict[str, Election] = {
 UNGUARDED = Election("quorum-unguarded", "the same, but who forgets is declared new at once", HELD, guarded=False, **FORGETS)
 """This breaks: it shows what the guard is for."""
 
-ALL: dict[str, Scenario | Flight] = {
+ALL: dict[str, Scenario | Flight | Gathering] = {
     **SCENARIOS,
     **CIRCLES,
     **ELECTIONS,
     UNGUARDED.name: UNGUARDED,
     **FLIGHTS,
+    **GATHERINGS,
     **CONTESTS,
+    **RELAYS,
 }
 """All scenarios there are, by name."""

@@ -7,7 +7,7 @@ Many histories with a few faults each find more than few histories with all of t
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.lock import Lock, spec
 from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.reentrant import RLock
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
@@ -39,6 +40,9 @@ ODD = 1.5
 
 GUARDED = 0.5
 """The part of the histories with a server that may forget in which locks have guard=."""
+
+NESTED, NESTED_ROUNDS = 0.25, 0.5
+"""The part of the histories in which locks are RLocks, and of the times that these are taken twice."""
 
 HUNG = 0.06
 """The part of the histories in which holders have to check in."""
@@ -62,6 +66,8 @@ class Round:
     gap: float
     twice: bool = False
     """The lease is given back a second time, which is to be refused."""
+    nested: bool = False
+    """Taken once more inside, by who has it."""
     checks_in: bool = False
     """It says that it makes progress, between any two steps."""
 
@@ -185,9 +191,7 @@ async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
                 if planned.by_hand:
                     await lock.renew(lease, max(0.1, lock.spec.ttl * planned.by_hand))
                 lock.write(lease)
-                await Sleep(planned.hold / 2)
-                if planned.checks_in:
-                    lock.progress(lease)
+                await _go_on(planned, lock, lease)
                 lock.write(lease)
                 held, lease = lease, None
                 await lock.release(held)
@@ -199,8 +203,34 @@ async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
         await Sleep(planned.gap)
 
 
-def _lock(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Any:
-    return Lock(worker, specs[name], fair=fair)
+async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
+    """The second half of what is done with it: an RLock may be taken once more for that."""
+    inside = planned.nested and await lock.acquire(planned.wait) is not None
+    try:
+        await Sleep(planned.hold / 2)
+        if planned.checks_in:
+            lock.progress(lease)
+    except Cancelled:
+        if inside:
+            await lock.release(lease)
+        raise
+    if inside:
+        await lock.release(lease)
+
+
+def nest(seed: int, rounds: Iterable[Round]) -> bool:
+    """The locks are RLocks, and some are taken again by their holder. Drawn apart: nothing else in a history depends on it."""
+    rng = random.Random(f"nested {seed}")
+    if rng.random() >= NESTED:
+        return False
+    for planned in rounds:
+        planned.nested = rng.random() < NESTED_ROUNDS
+    return True
+
+
+def _lock(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool, nested: bool) -> Any:
+    lock = Lock(worker, specs[name], fair=fair)
+    return RLock(lock) if nested else lock
 
 
 def build(
@@ -252,10 +282,11 @@ def build(
         )
         if profile.slow_share:
             world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
+    nested = program is work and nest(seed, (planned for _, rounds in profile.workers for planned in rounds))
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Worker(world.processes[of], str(number + 1))
         mine = odd if number == profile.odd else specs
-        worker.start(program(rounds, partial(lock_of, worker, mine, fair=profile.fair[of])))
+        worker.start(program(rounds, partial(lock_of, worker, mine, fair=profile.fair[of], nested=nested)))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
     return world, profile

@@ -50,6 +50,8 @@ class Limits:
     """So many servers have to keep a lock for its holder: more than one where it is had from a majority."""
     excuses: frozenset[str] = UNSETTLING
     """Faults of a server after which there may be two holders: not amnesia, where servers guard against that."""
+    permits: bool = False
+    """Several may hold it, each as many permits as his ``ask`` says."""
     rewinds: str = "clock back"
     """How a fault begins after which fences may fall, if it comes with amnesia: a clock that is behind what was issued."""
 
@@ -306,6 +308,33 @@ def r15_released(case: Evidence, _: Limits) -> Iterator[Violation]:
                 continue
             if not any(fault.kind != "cancel" for fault in case.touching(hold.process)):
                 yield from _untrue(case, hold)
+
+
+def r19_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
+    """Who has a lock and takes it again has the same fence; it is not given back before he has left it as often as he has taken
+    it, and what was lost is not taken again."""
+    for hold in case.holds():
+        inside = 0
+        for event in case.said(hold):
+            text = ""
+            if event.kind == "again":
+                inside += 1
+                text = _other(case, hold, event)
+            elif event.kind == "inner":
+                inside -= 1
+            elif event.kind == "release" and inside:
+                text = f"{hold.who} gave {hold.lock!r} back at {case.ms(event.at)}, and had taken it {inside} times more"
+            if text:
+                yield Violation("R19", text, (hold.taken, event))
+
+
+def _other(case: Evidence, hold: Hold, again: Event) -> str:
+    """What is wrong with taking it again, if anything is."""
+    if again.fence != hold.fence:
+        return f"{hold.who} has {hold.lock!r} with fence {hold.fence}, took it again, and got {again.fence}"
+    if again.at > hold.ended:
+        return f"{hold.who} took {hold.lock!r} again at {case.ms(again.at)}, when it was over"
+    return ""
 
 
 def _untrue(case: Evidence, hold: Hold) -> Iterator[Violation]:
