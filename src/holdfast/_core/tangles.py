@@ -98,13 +98,13 @@ def standing(nodes: list[Node], waiting: list[Attempt], now: float) -> dict[Wait
     late: dict[int, list[Attempt]] = {}
     for attempt in waiting:
         owner, since = getattr(attempt.slot, "waits", None) or (0, now)  # as the drivers write it down when it begins to wait
-        if now - since >= LONG:
+        if now - since >= LONG and attempt.spec.permits is None:  # a permit leaves room for others
             late.setdefault(owner, []).append(attempt)
     held: dict[int, list[str]] = {}
     for node in nodes if late else ():
         for tenure in node.renewing.tenures():
             owner = getattr(tenure.owner(), "_owner", 0)
-            if owner in late and not tenure.lost and "*" not in tenure.token:  # a permit leaves room for others
+            if owner in late and not tenure.lost and tenure.spec.permits is None:
                 held.setdefault(owner, []).append(tenure.spec.key)
     return {
         Wait(attempt.spec.key, owner, attempt.slot.waits[1], tuple(sorted(keys)[:MOST]), attempt.spec.yields): attempt  # type: ignore[union-attr]
