@@ -65,7 +65,11 @@ FEATURES = {
         channels=("hf:inbox:*",),
     ),
     "inspect": Feature(
-        scripts=("inspect",), commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"), keys=("<prefix>{*", "hf:proc:*")
+        scripts=("inspect",),
+        # for the deadlocks, besides
+        commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET", "GET", "HGET", "PUBSUB|NUMSUB"),
+        keys=("<prefix>{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
     ),
     "break": Feature(
         scripts=("inspect", "break", "permit_break"),
