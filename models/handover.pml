@@ -69,6 +69,11 @@ byte faults = FAULTS;
 byte idle;                   /* for the check alone */
 bool ended[TOKENS + 1];      /* for the check alone: this attempt is over, and the server has said so */
 
+#ifdef HEAD_ONLY
+#define lively(t) (listening[owner(t)])
+#else
+#define lively(t) (listening[owner(t)] && place[t] > PLACE - CLAIM)   /* it could believe what it is told */
+#endif
 #define owner(t) ((t - 1) % PROCESSES)
 #define alive(p) (!crashed[p] && !stopped[p])
 #define quiet(p) (request[p] == NONE && answer[p] == NONE)
@@ -107,12 +112,12 @@ inline hand_over(me) {
         :: next != 0 -> queue!t
 #ifndef HEAD_ONLY
         :: next == 0 && place[t] == 0 -> skip                      /* its place has run out */
-        :: next == 0 && place[t] > 0 && t != me && !listening[owner(t)] -> queue!t     /* passed over, keeps its place */
+        :: next == 0 && place[t] > 0 && t != me && !lively(t) -> queue!t               /* passed over, keeps its place */
 #else
         :: next == 0 && t != me && !listening[owner(t)] -> queue!t; next = t           /* waits for the first in line */
 #endif
         :: next == 0 && place[t] > 0 && t == me -> next = t; place[t] = 0
-        :: next == 0 && place[t] > 0 && t != me && listening[owner(t)] ->
+        :: next == 0 && place[t] > 0 && t != me && lively(t) ->
             next = t; place[t] = 0;
 #ifdef NO_CLAIM_WINDOW
             take(t, 255);

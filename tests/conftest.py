@@ -30,9 +30,22 @@ if TYPE_CHECKING:
     from holdfast._servers.process import PrivateServer
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The fast ones first."""
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/unit/"))
+LONGEST = ("sim/test_exhaustive", "chaos/test_chaos.", "sim/", "faults/", "live/", "cli/", "docs/", "conformance/")
+"""How the names of files begin that are given to processes first, where there are several: then none is left with a long one
+when the others have done. Last are the many small files of tests/unit."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The fast ones first; or last, where that is sooner done."""
+    several = hasattr(config, "workerinput")
+
+    def place(item: pytest.Item) -> int:
+        name = item.nodeid.removeprefix("tests/")
+        if not several:
+            return not name.startswith("unit/")
+        return next((number for number, start in enumerate(LONGEST) if name.startswith(start)), len(LONGEST))
+
+    items.sort(key=place)
 
 
 # What the commands of the tests print is waited for line by line.

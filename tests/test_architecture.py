@@ -362,15 +362,15 @@ def test_public_members_of_once(cls: type) -> None:
     assert members(cls) == {"current", "forget", "run"}
 
 
-@pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock, reentrant.RLock, aio.RLock])
-def test_every_other_lock_has_what_a_lock_has(cls: type) -> None:
-    assert members(cls) == set(LOCK.split())
-
-
 @pytest.mark.parametrize("cls", [holdfast.Leader, aio.Leader], ids=["sync", "asyncio"])
 def test_public_members_of_leader(cls: type) -> None:
     whom = "candidate is_leader key lease name term value"
     assert members(cls) == set(f"campaign hand_over leader observe proclaim resign {whom}".split())
+
+
+@pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock, reentrant.RLock, aio.RLock])
+def test_every_other_lock_has_what_a_lock_has(cls: type) -> None:
+    assert members(cls) == set(LOCK.split())
 
 
 def test_the_version_is_written_once() -> None:

@@ -103,6 +103,12 @@ class BaseTerm(_lease.BaseLease):
             raise _no_candidate(tenure.spec, to, done.names)
         self._taken_away()
 
+    def _may_hand_over(self) -> None:
+        raise ConfigError(
+            f"the lead of {self.name!r} is handed over to a candidate: use the leader's hand_over, not a ticket",
+            parameter="ticket",
+        )
+
     def _go_on(self) -> None:
         """It was not handed over, and is looked after again."""
         self._tenure.over = False

@@ -6,6 +6,7 @@ a thread that has died is renewed no more, as one of a lock object that is colle
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import weakref
@@ -38,6 +39,9 @@ class Holding(Generic[L]):
 
     def __init__(self, lease: L, count: int = 1) -> None:
         self.lease = lease
+        lease._may_hand_over = functools.partial(  # type: ignore[method-assign]  # noqa: SLF001
+            _may_hand_over, weakref.ref(self), lease.name, lease.key
+        )
         self.count = count
 
     def again(self) -> L:
@@ -54,6 +58,18 @@ class Holding(Generic[L]):
     def over(self) -> bool:
         """The lease was given back by hand, or is that of the process which forked this one."""
         return self.lease._is_over()  # noqa: SLF001
+
+
+def _may_hand_over(whose: Callable[[], Holding[Any] | None], name: str, key: str) -> None:
+    """A ticket is made by the owner, and where nobody further out believes to hold the lock still."""
+    holding = whose()
+    why = ""
+    if holding is None or not any(mine is holding for mine in holdings().values()):
+        why = "another thread or task has it"
+    elif holding.count != 1:
+        why = f"it was taken {holding.count} times, and who took it first believes to have it still"
+    if why:
+        raise NotHeld(f"cannot hand over lock {name!r}: {why}", name=name, key=key)
 
 
 class Holdings(dict[Mark, Holding[Any]]):

@@ -108,6 +108,8 @@ class Issue:
     def __init__(self, lease: BaseLease, expires: float) -> None:
         self._lease = lease
         spec = lease._tenure.spec  # noqa: SLF001
+        if spec.permits is not None:
+            raise ConfigError(f"tickets are for locks: what is held of {lease.name!r} is one of several", parameter="ticket")
         self._seconds = _face.seconds(expires, "expires", _face.MIN_TTL, spec.guard or _face.MAX_TTL)
         self._ticket = Attempt(spec)
         self._begun = False
@@ -132,6 +134,7 @@ class Issue:
             raise self._lost("its key is gone or somebody else's")
         tenure.end()
         self._lease._handed_over = True  # noqa: SLF001
+        self._lease._count(self._lease._process.clock())  # noqa: SLF001
         if self._lease._attempt.gate is not None:  # noqa: SLF001
             self._lease._attempt.gate.left(self._lease._attempt)  # noqa: SLF001
         return write(tenure.spec, ticket.token, found.ends)

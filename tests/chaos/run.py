@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from chaos.plan import plan
 from chaos.register import Keeping
-from chaos.topologies import MAX_TTL, NAMES, Fault, Topology, left_behind
+from chaos.remains import left_behind
+from chaos.topologies import MAX_TTL, NAMES, Fault, Topology
 from chaos.worker import LAST_WAIT, Options, Worker
 from holdfast.testing.history import Event, write
 
@@ -137,10 +138,7 @@ class Run:
             complaint = worker.ended(max(0.1, deadline - time.monotonic()))
             if complaint:
                 self.complaints.append(complaint)
-        # The place of a process that was killed counts for three seconds, and goes when the queue is next touched after that.
-        crashed = max((event.at for event in self._events if event.kind == "crashed"), default=0.0)
-        left = left_behind(self.topology, MAX_TTL + 2, places=self.healed - crashed > 4)
-        self.complaints += [f"left behind: {what}" for what in left]
+        self.complaints += [f"left behind: {what}" for what in left_behind(self.topology, self.healed)]
 
 
 def together(runs: list[Run]) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from chaos.plan import plan
+from chaos.remains import PLACE, left_behind
 from chaos.run import Run, Size, Struck
-from chaos.topologies import NAMES, Single
+from chaos.topologies import NAMES, Single, client_of
 from chaos.verdict import OVERRUN, judge
 from holdfast.testing import history
 from holdfast.testing.history import Event
@@ -40,6 +43,28 @@ def judged(tmp_path: Path, *events: Event, struck: tuple[Struck, ...] = (), comp
     run.complaints += complaints
     run.healed = 100.0
     return run
+
+
+def in_line(single: Single, token: str, seen: float) -> None:
+    """Somebody whose last sign of life was at that (monotonic) time."""
+    until = int((time.time() - time.monotonic() + seen + PLACE) * 1000)
+    with closing(client_of(single.server)) as client:
+        client.hset(f"hf:{{{NAME}}}:state", mapping={"v": "1", f"at:{token}": until})
+        client.zadd(f"hf:{{{NAME}}}:queue", {token: 1})
+
+
+def test_what_is_left_behind_is_found() -> None:
+    with Single(remembers=False) as single:
+        healed = time.monotonic() - 2
+        in_line(single, "aaaaaaaaaaaaaaaaaa.1", healed - 0.7)
+        assert left_behind(single, healed, 0) == [], "it goes when its time is over, and somebody comes"
+        in_line(single, "aaaaaaaaaaaaaaaaaa.2", healed + 0.1)
+        assert "place of aaaaaaaaaaaaaaaaaa.2" in "".join(left_behind(single, healed, 0)), "nothing was in the way of that one"
+        with closing(client_of(single.server)) as client:
+            client.set(f"hf:{{{NAME}}}", "somebody", px=100)
+            assert left_behind(single, healed, 0) == [f"hf:{{{NAME}}} on {single.server}"]
+            client.set(f"hf:{{{NAME}}}", "somebody", px=100)
+            assert left_behind(single, healed, 0.2) == [], "until its lease is over"
 
 
 def asked(at: float, until: float, answered: float, who: str = "p1/a") -> list[Event]:

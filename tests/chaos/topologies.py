@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from typing import Any, NamedTuple, Protocol, Self
@@ -190,18 +189,3 @@ class Single:
 
     def servers(self, key: str) -> list[PrivateServer]:
         return [self.server]
-
-
-def left_behind(topology: Topology, seconds: float, *, places: bool) -> list[str]:
-    """Keys of the locks that are still there after so long, though nobody wants them: held, or (``places``) in line."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = []
-        for name in NAMES:
-            for key in (f"hf:{{{name}}}", *([f"hf:{{{name}}}:queue"] if places else [])):
-                for server in topology.servers(key):
-                    with closing(client_of(server)) as client:
-                        found += [f"{key} on {server}"] if client.exists(key) else []
-        if not found or time.monotonic() > deadline:
-            return found
-        time.sleep(0.05)

@@ -11,6 +11,13 @@ import pytest
 from holdfast.cli import main
 from holdfast.testing import ladder
 from holdfast.testing.explore import Report
+from holdfast.testing.ladder import rungs
+
+
+@pytest.fixture(autouse=True)
+def cured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the cures survive is searched by the tests of the ladder itself, for seconds. Here is what is said of it."""
+    monkeypatch.setattr(rungs, "survives", lambda _rung, _scenario: Report(states=5, schedules=7, covered=True))
 
 
 def test_it_shows_how_each_rung_breaks_and_exits_0(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,6 +30,7 @@ def test_it_shows_how_each_rung_breaks_and_exits_0(capsys: pytest.CaptureFixture
     assert re.findall(r"^\d+\. (.+)$", out, re.MULTILINE) == [rung.title for rung in falling]
     assert re.findall(r"^  (ok|FAILED) +", out, re.MULTILINE) == ["ok"] * 2 * len(falling)
     assert len(re.findall(r"^  ! R[147] does not hold: ", out, re.MULTILINE)) == len(falling)
+    assert len(re.findall(r"survives the same: 7 schedules, 5 states, all there are$", out, re.MULTILINE)) == len(falling)
     assert re.search(r"^Verdict: all 22 checks held, \d+\.\d s\.$", out, re.MULTILINE)
 
 

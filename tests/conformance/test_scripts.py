@@ -277,6 +277,48 @@ def test_who_does_not_listen_is_passed_over_and_keeps_his_place(box: Box) -> Non
     assert box.line() == [B]
 
 
+def test_who_has_given_no_sign_of_life_for_a_claim_is_passed_over_and_keeps_his_place(box: Box) -> None:
+    """His inbox looks open, and he may hang: with many places, each of them would cost a claim."""
+    box.listen("b", "c")
+    box.acquire(A)
+    other = token("b", 1)
+    for who in (B, other, C, D):
+        box.acquire(who, join=True)
+    for who in (B, other):
+        box.redis.hset(STATE, f"at:{who}", box.now_us() // 1000 + 990)  # of 3,000: two seconds old
+    box.release(A)
+    assert box.holder() == C
+    assert box.line() == [B, other, D]
+    assert box.refresh(other, inbox="b")[1][0] == 0
+    box.release(C)
+    assert box.holder() == other, "lively again"
+    assert box.line() == [B, D]
+
+
+def test_who_asks_gives_a_sign_of_life_for_his_whole_process(box: Box) -> None:
+    box.listen("b", "c")
+    box.acquire(A)
+    other = token("b", 1)
+    for who in (B, C, other):
+        box.acquire(who, join=True)
+        box.redis.hset(STATE, f"at:{who}", box.now_us() // 1000 + 500)
+    box.redis.delete(LOCK)
+    assert box.refresh(other, inbox="b")[1][0] == 0
+    assert box.holder() == B, "first come, first served"
+    assert box.line() == [C, other]
+
+
+def test_if_nobody_is_lively_the_newcomer_takes_it(box: Box) -> None:
+    box.listen("b")
+    box.acquire(A)
+    box.acquire(B, join=True)
+    box.redis.hset(STATE, f"at:{B}", box.now_us() // 1000 + 500)
+    box.release(A)
+    assert box.holder() is None
+    assert box.acquire(C)[0] == 1
+    assert box.line() == [B]
+
+
 def test_if_nobody_listens_the_newcomer_takes_it(box: Box) -> None:
     box.acquire(A)
     box.acquire(B, join=True)

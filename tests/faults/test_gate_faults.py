@@ -31,14 +31,16 @@ pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 TTL = 0.45
 
 
-def line_up(face: Face, url: str, name: str, count: int, **options: Any) -> tuple[Any, list[tuple[Any, Future[Any]]]]:
+def line_up(
+    face: Face, url: str, name: str, count: int, *, wait: float = 8, **options: Any
+) -> tuple[Any, list[tuple[Any, Future[Any]]]]:
     """One has the lock, and so many stand in line for it."""
     holder = face.Lock(url, name, **options)
     assert face.call(holder.acquire)
     waiters: list[tuple[Any, Future[Any]]] = []
     for number in range(count):
         lock = face.Lock(url, name, **options)
-        waiters.append((lock, face.start(lock.acquire, timeout=8)))
+        waiters.append((lock, face.start(lock.acquire, timeout=wait)))
         until(lambda: waiting_here(holder) == number + 1)  # noqa: B023
     until(lambda: gate(holder).node.reachable)  # or nothing would be passed on
     return holder, waiters
@@ -206,7 +208,7 @@ def test_trouble_in_the_middle_of_passing(new_server: NewServer, name: str, how:
 def test_the_server_is_gone_for_all_in_line(face: Face, new_server: NewServer, name: str) -> None:
     """Whose wait has an end is told at its end; the holder when he gives it back."""
     server = new_server()
-    holder, waiters = line_up(face, server.url, name, 3, ttl=5)
+    holder, waiters = line_up(face, server.url, name, 3, wait=2.5, ttl=5)
     server.kill()
     # Before the inbox is known to be lost, the holder passes it on to the next in line, who will be told instead.
     nodes = [node for node in current().keeper._nodes.values() if node.address.partition(":")[2] in server.url]

@@ -9,9 +9,17 @@ import pytest
 import redis
 
 from holdfast._servers.process import PrivateServer
+from live.clusters import Cluster, cluster
 from live.witness import Monitor
 
 _numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def common_cluster() -> Iterator[Cluster]:
+    """Three primaries, for all tests that only need a cluster (it takes two seconds to start): slots may be moved, no more."""
+    with cluster() as running:
+        yield running
 
 
 @pytest.fixture

@@ -57,9 +57,9 @@ def test_a_crowd_at_a_key_that_expires_is_one_query(
 
 def test_without_it_they_are_many(name: str, database: Database, shoppers: list[Shoppers]) -> None:
     before = database.asked()
-    got, _ = together(shoppers, 100, name, database, naive=True)
-    assert got == [100] * 100
-    assert database.asked() - before > 25
+    got, _ = together(shoppers, 40, name, database, naive=True)
+    assert got == [100] * 40
+    assert database.asked() - before > 10
 
 
 def test_while_a_new_one_is_loaded_the_crowd_gets_the_old(

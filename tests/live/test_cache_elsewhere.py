@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
 
-import holdfast
 from holdfast._servers.process import PrivateServer
-from live.clusters import Cluster, cluster
+from live.clusters import Cluster
 from live.either_cache import Either, either
 from live.witness import in_thread, until
 
@@ -25,11 +23,9 @@ class TunnelledAsync(redis.asyncio.Connection):
     """The same for asyncio."""
 
 
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Cluster]:
-    with cluster() as running:
-        yield running
-        holdfast.close()
+@pytest.fixture
+def nodes(common_cluster: Cluster) -> Cluster:
+    return common_cluster
 
 
 def use(cache: Either, other: Either) -> None:

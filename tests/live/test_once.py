@@ -536,7 +536,7 @@ def test_a_result_that_is_refused_for_a_moment_is_stored_after_it(new_server: Ne
         look.config_set("maxmemory", 1)
         return work()
 
-    job = Face(face, server.url, "{key}", keep=60, busy="wait", wait=20)
+    job = Face(face, server.url, "{key}", keep=60, busy="wait", wait=20, ttl=5)
     with pytest.warns(HoldfastWarning, match="nobody knows whether what came of it is stored"):
         job.run(demoted, key="a")
     look.replicaof("NO", "ONE")

@@ -25,7 +25,7 @@ import holdfast.aio
 import holdfast.schedule
 from holdfast._servers.process import PrivateServer
 from holdfast.schedule import Cancelled, Every, Run
-from live.clusters import cluster
+from live.clusters import Cluster
 from live.witness import until, until_in_loop
 
 if TYPE_CHECKING:
@@ -515,14 +515,13 @@ def test_more_jobs_between_two_event_loops(own: PrivateServer) -> None:
         asyncio.run(serve(name))
 
 
-def test_in_a_cluster(serving: Any) -> None:
-    with cluster(2) as nodes:
-        ran: list[float] = []
-        schedule = serving(nodes.url, lambda run: ran.append(run.scheduled), name="job")
-        other = serving(nodes.url, lambda run: ran.append(run.scheduled), name="job")
-        until(lambda: len(ran) > 3)
-        schedule.run_now("job")
-        until(lambda: any(round(tick * 10) != tick * 10 for tick in ran))
-        schedule.stop(0)
-        other.stop(0)
+def test_in_a_cluster(serving: Any, common_cluster: Cluster) -> None:
+    ran: list[float] = []
+    schedule = serving(common_cluster.url, lambda run: ran.append(run.scheduled), name="job")
+    other = serving(common_cluster.url, lambda run: ran.append(run.scheduled), name="job")
+    until(lambda: len(ran) > 3)
+    schedule.run_now("job")
+    until(lambda: any(round(tick * 10) != tick * 10 for tick in ran))
+    schedule.stop(0)
+    other.stop(0)
     assert len(set(ran)) == len(ran)

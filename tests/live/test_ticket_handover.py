@@ -15,7 +15,7 @@ import redis
 
 import holdfast
 from faults.faces import Aio, Face, Sync
-from holdfast import ConfigError, FairLock, Lock, TicketRefused, redeem
+from holdfast import ConfigError, FairLock, Lock, NotHeld, TicketRefused, redeem
 from holdfast._servers.process import PrivateServer
 from live.witness import in_thread, queue_length, until
 
@@ -195,3 +195,32 @@ def test_not_over_several_servers(face: Face, server: PrivateServer, new_server:
         face.call(lock.ticket)
     lock.lease.check()
     face.call(lock.release)
+
+
+def test_of_an_rlock_by_its_owner_where_it_is_held_once(server: PrivateServer, name: str) -> None:
+    lock = holdfast.RLock(server.url, name)
+    with lock as lease:
+        with lock, pytest.raises(NotHeld, match=r"cannot hand over lock 'live-\d+': it was taken 2 times"):
+            lock.ticket()
+        with pytest.raises(NotHeld, match="another thread or task has it"):
+            in_thread(lease.ticket).result(5)
+        ticket = lock.ticket()
+        assert not lock._is_owned()
+        with redeem(server.url, ticket) as heir:
+            assert heir.fence > lease.fence
+    with lock:
+        pass
+    assert (lock.statistics().held, lock.statistics().losses) == (0, 0)
+
+
+def test_not_of_permits_and_not_of_leadership(face: Face, server: PrivateServer, name: str) -> None:
+    semaphore = (holdfast if face.name == "sync" else holdfast.aio).Semaphore(server.url, name, 2)
+    assert face.call(semaphore.acquire)
+    with pytest.raises(ConfigError, match="tickets are for locks"):
+        face.call(semaphore.lease.ticket)
+    face.call(semaphore.release)
+    leader = (holdfast if face.name == "sync" else holdfast.aio).Leader(server.url, f"{name}-leader")
+    face.call(leader.campaign)
+    with pytest.raises(ConfigError, match="use the leader's hand_over, not a ticket"):
+        face.call(leader.lease.ticket)
+    face.call(leader.resign)

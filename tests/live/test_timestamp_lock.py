@@ -22,7 +22,7 @@ from holdfast import ConfigError, LeaseLost, Lock, LockTimeout, NotHeld, ServerE
 from holdfast._drive import clock
 from holdfast._servers.process import PrivateServer
 from holdfast.legacy import Migrating, TimestampLock
-from live.clusters import cluster
+from live.clusters import Cluster
 from live.deployed import Deployed
 from live.witness import Monitor, in_thread, until
 
@@ -416,17 +416,15 @@ def test_it_warns_once_and_points_at_the_users_line(tmp_path: Path) -> None:
 # In a Cluster
 
 
-def test_in_a_cluster() -> None:
-    with cluster() as nodes:
-        for number in range(4):
-            for which in ("own", "server"):
-                lock = TimestampLock(nodes.url, f"stamp-{number}", ttl=5, clock=which)
-                with lock as lease:
-                    lease.renew()
-                    assert lock.locked()
-        with Migrating(nodes.url, "stamp", ttl=5) as both:
-            both.check()
-        holdfast.close()
+def test_in_a_cluster(common_cluster: Cluster) -> None:
+    for number in range(4):
+        for which in ("own", "server"):
+            lock = TimestampLock(common_cluster.url, f"stamp-{number}", ttl=5, clock=which)
+            with lock as lease:
+                lease.renew()
+                assert lock.locked()
+    with Migrating(common_cluster.url, "stamp", ttl=5) as both:
+        both.check()
 
 
 # On the way to Lock

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,17 +11,14 @@ import redis
 
 import holdfast
 from holdfast import ConfigError, ServerError, aio
-from live.clusters import Cluster, cluster
+from live.clusters import Cluster
 from live.optimists import KINDS, Optimist, done
 from live.sentinels import Sentinels
 
 
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Cluster]:
-    """Three primaries."""
-    with cluster() as running:
-        yield running
-        holdfast.close()
+@pytest.fixture
+def nodes(common_cluster: Cluster) -> Cluster:
+    return common_cluster
 
 
 class InCluster(Optimist):

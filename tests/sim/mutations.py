@@ -6,6 +6,7 @@ A text that is replaced stands exactly once in its file; when it changes, the de
 
 from __future__ import annotations
 
+from sim.election_defects import ELECTION
 from sim.flight_defects import FLIGHT
 from sim.gate_defects import GATES
 from sim.hung_defects import HUNG
@@ -254,6 +255,7 @@ MUTATIONS = (
     *QUORUM,
     *FLIGHT,
     *SCHEDULES,
+    *ELECTION,
     *MEETINGS,
     *TICKETS,
     *REENTRANT,

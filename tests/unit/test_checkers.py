@@ -489,16 +489,16 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         ),
         [],
     ),
-    "R17 taken again under another fence": (
+    "R19 taken again under another fence": (
         story(held(A, 1, 4, 5), e(2, "again", A, "a5", fence=6), e(3, "inner", A, "a5")),
-        ["R17"],
+        ["R19"],
     ),
-    "R17 given back by the inner": (story(held(A, 1, 4, 5), e(2, "again", A, "a5", fence=5), e(5, "inner", A, "a5")), ["R17"]),
-    "R17 taken again when it was lost": (
+    "R19 given back by the inner": (story(held(A, 1, 4, 5), e(2, "again", A, "a5", fence=5), e(5, "inner", A, "a5")), ["R19"]),
+    "R19 taken again when it was lost": (
         story(held(A, 1, 4, 5)[:2], e(1.5, "lost", A, "a5"), e(2, "again", A, "a5", fence=5), e(3, "inner", A, "a5")),
-        ["R17"],
+        ["R19"],
     ),
-    "R17 taken again, and given back as often": (
+    "R19 taken again, and given back as often": (
         story(
             held(A, 1, 4, 5),
             *(e(2 + n / 10, "again", A, "a5", fence=5) for n in range(2)),

@@ -68,6 +68,7 @@ BESIDES: dict[type[HoldfastError], type[Exception]] = {
     BrokenBarrier: threading.BrokenBarrierError,
     NotHeld: RuntimeError,
     ReleasedTooOften: ValueError,
+    NoCandidate: LookupError,
     ConfigError: ValueError,
 }
 

@@ -16,7 +16,7 @@ from holdfast._core.mutex import ACQUIRE, BLOCK, RELEASE, Busy
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Gone, NotSent, Park, Request, Run, TimedOut, Unknown, Wait
 from holdfast._core.sharing import acquire
-from unit.driver import ME, OTHER, Driver, Slot, kind_of, slot_of, spec
+from unit.driver import ME, OTHER, Driver, Fault, Slot, always, kind_of, slot_of, spec
 from unit.node import Node
 from unit.server import Server
 
@@ -300,6 +300,17 @@ def test_a_server_that_is_away_at_the_first_contact_is_an_error_at_once(process:
     leader.answers = True  # had it asked once more, it would have the lock
     assert leader.goes(None, away).result is away
     assert process.gate.who is None
+
+
+@pytest.mark.parametrize("wait", [0, 0.1])
+def test_of_a_server_that_says_nothing_one_is_told_within_a_second_after_the_wait(process: Process, wait: float) -> None:
+    """Asking, and taking that back, together."""
+    began = process.server.now
+    process.driver.failing = always(Fault(Unknown("no answer in time")), "acquire", "release")
+    attempt = Attempt(spec(ttl=1.0), slot=Slot(), gate=process.gate)
+    with pytest.raises(Unknown):
+        process.driver.run(acquire(attempt, wait))
+    assert process.server.now - began - wait < 0.9, "in a Cluster it takes a little longer to find out who is to be asked"
 
 
 def test_who_stands_in_line_there_already_rides_out_an_absence(process: Process) -> None:

@@ -65,7 +65,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
     busy = Busy(0.0, 0, "", lingers=False)
     if place is None:
         attempt.token = attempt.token or await Draw() + attempt.spec.mark
-        result: Answer[Reply] | Grant | Busy = await ask(attempt, now, patient=attempt.waited)
+        result: Answer[Reply] | Grant | Busy = await ask(attempt, now, at_once=at_once, patient=attempt.waited)
     else:
         result = await _stand_in_line(attempt, place, patient=attempt.waited)
     while isinstance(result, Answer):
@@ -104,15 +104,18 @@ async def start_over(attempt: Attempt) -> None:
     attempt.pending = attempt.doubt = False
 
 
-async def ask(attempt: Attempt, now: float, *, join: bool = False, patient: bool = False, more: int = 0) -> Answer[Reply]:
-    """Ask until there is an answer. A server that says "in a moment" is asked again as long as we mean to wait.
+async def ask(
+    attempt: Attempt, now: float, *, join: bool = False, at_once: bool = False, patient: bool = False, more: int = 0
+) -> Answer[Reply]:
+    """Ask until there is an answer. A server that says "in a moment" is asked again as long as we mean to wait. ``at_once``: of
+    one that says nothing that counts from now on, though the keeper of this process was given a moment.
 
     ``patient``: it was there before, so an absence is ridden out as well; at the first contact it is an error at once, and a
     lost answer is asked for again twice.
     """
     spec = attempt.spec
     give_up_at = attempt.until
-    silent_until = float("inf") if attempt.until is None else attempt.until + GRACE
+    silent_until = float("inf") if give_up_at is None else (now if at_once else give_up_at) + GRACE
     extra = (more, *spec.guarded) if more or spec.guard else spec.terms
     script = scripts(spec).acquire
     pause = 0.02

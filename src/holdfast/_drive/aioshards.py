@@ -32,7 +32,7 @@ class ShardDriver(Driver):
         try:
             while True:
                 step = journey.send(reply)  # type: ignore[arg-type]  # None starts it
-                left = max(LEAST, deadline - clock())
+                left = max(LEAST, deadline - clock() - (LEAST if step is None else 0.0))  # the step behind it has that
                 reply = await (_find_out(self._cluster, left) if step is None else self._take(step.within(left)))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]

@@ -5,10 +5,13 @@
 
 -- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last number issued.
 -- `me` (the caller, or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen
--- just now is passed over, and with it all others of that process, but they keep their places until
--- their deadlines. One run looks at a thousand places and removes a hundred at most: others want the server, too.
+-- just now is passed over, and with it all others of that process; and so is one that has given no sign of life for as long as a
+-- claim counts: it would not believe what it is told without asking (`_core/waiting.py`), and if it hangs, each of its places
+-- would cost a claim. They keep their places until their deadlines. Who asks gives a sign of life for his whole process. One run
+-- looks at a thousand places and removes a hundred at most: others want the server, too.
 local function hand_over(lock, state, queue, now, me, last)
   local silent, granted, removed, from, page = {}, false, 0, 0, 1
+  local asking = me and string.match(me, '^[^.]+')
   while from < 1000 do
     local line = redis.call('ZRANGE', queue, from, from + page - 1)
     for _, token in ipairs(line) do
@@ -16,7 +19,8 @@ local function hand_over(lock, state, queue, now, me, last)
       local process = string.match(token, '^[^.]+')
       if at and at * 1000 > now then
         if token == me then return me, last end
-        if not silent[process] then
+        local lively = process == asking or at * 1000 - now >= (PLACE - CLAIM) * 1000
+        if lively and not silent[process] then
           local first
           first, last = take(lock, state, token, CLAIM, now, last)
           granted = true

@@ -19,7 +19,8 @@ from holdfast._wire.blocking import Connection
 from holdfast._wire.endpoint import Endpoint, endpoints, interned
 
 LIMIT = 0.5
-"""Seconds for one Sentinel, or the server it names, to answer: the others are asked instead."""
+"""Seconds for one Sentinel, or the server it names, to answer: the others are asked instead. Half of what is left at most, so
+that there is time for that."""
 
 PORT = 26379
 
@@ -52,7 +53,7 @@ class Sentinel:
         failures: list[WireError] = []
         doubtful: set[tuple[str, int]] = set()
         for watcher in list(self.watchers):
-            limit = min(LIMIT, deadline - monotonic())
+            limit = min(LIMIT, (deadline - monotonic()) / 2)
             if limit <= 0:
                 break
             try:

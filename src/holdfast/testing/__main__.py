@@ -36,6 +36,8 @@ def main() -> int:
     kind.add_argument("--quorum", dest="of", action="store_const", const="quorum", help="a lock on several servers")
     kind.add_argument("--flight", dest="of", action="store_const", const="flight", help="single flight, as of a cache")
     kind.add_argument("--schedule", dest="of", action="store_const", const="schedule", help="jobs that run once per tick")
+    kind.add_argument("--permits", dest="of", action="store_const", const="permits", help="semaphores, read-write locks")
+    kind.add_argument("--election", dest="of", action="store_const", const="election", help="leaders, and who observes them")
     parser_swarm.set_defaults(run=_swarm, of="lock")
 
     parser_explore = commands.add_parser("explore", help="every schedule of a small scenario")

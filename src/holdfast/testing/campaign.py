@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.testing import handovers, meetings, quorum, reigns, schedules, stampede, swarm
+from holdfast.testing import handovers, meetings, permits, quorum, reigns, schedules, stampede, swarm
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
@@ -27,6 +27,7 @@ SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "schedule": schedules.simulate,
     "election": reigns.simulate,
     "meetings": meetings.simulate,
+    "permits": permits.simulate,
     "ticket": handovers.simulate,
 }
 """What makes a history of a seed."""
@@ -105,6 +106,36 @@ ENOUGH_OF_MEETINGS = {
 """The same, for barriers, latches and events: see `sim.visitor`."""
 
 
+ENOUGH_OF_PERMITS = {
+    "contended": 1000,
+    "handed_over": 300,
+    "renewed": 300,
+    "expired": 30,
+    "lost": 30,
+    "died_holding": 10,
+    "permits shared": 500,
+    "permits downgraded": 20,
+    "permits limit": 300,
+    "permits refused": 100,
+    **{f"script permit_{name}": 300 for name in ("acquire", "refresh", "release", "renew")},
+    **{f"script permit_{name}": 20 for name in ("change", "limit")},
+}
+"""The same, for semaphores and read-write locks."""
+
+ENOUGH_OF_TICKETS = {
+    "contended": 100,
+    "renewed": 100,
+    "lost": 20,
+    "died_holding": 10,
+    "ticket issued": 2000,
+    "ticket redeemed": 1500,
+    "ticket used": 500,
+    "ticket lost": 300,
+    "ticket expired": 100,
+    "script rotate": 5000,
+}
+"""The same, for locks that are handed over by tickets: see `handovers.counts`."""
+
 _ENOUGH = {
     "lock": ENOUGH,
     "quorum": ENOUGH_OF_SEVERAL,
@@ -112,6 +143,8 @@ _ENOUGH = {
     "schedule": ENOUGH_OF_SCHEDULES,
     "election": ENOUGH_OF_ELECTIONS,
     "meetings": ENOUGH_OF_MEETINGS,
+    "permits": ENOUGH_OF_PERMITS,
+    "ticket": ENOUGH_OF_TICKETS,
 }
 
 

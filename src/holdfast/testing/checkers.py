@@ -13,7 +13,7 @@ from typing import Final
 
 from holdfast.testing import history
 from holdfast.testing.history import Event
-from holdfast.testing.judge import deadlines, rules
+from holdfast.testing.judge import deadlines, permits, rules
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.evidence import Evidence
 from holdfast.testing.judge.rules import Limits, Violation
@@ -29,14 +29,14 @@ def check(
     coverage: Coverage | None = None,
 ) -> list[Violation]:
     """All violations in a history, by ``only`` these rules (default: all). What happened in it is added to ``coverage``."""
-    if only is None and limits.quorum > 1:
-        only = OF_SEVERAL
+    if only is None:
+        only = OF_SEVERAL if limits.quorum > 1 else OF_PERMITS if limits.permits else OF_LOCKS
     case = Evidence(events)
     if coverage is not None:
         coverage.add(case)
     found: list[Violation] = []
     for name, (_, rule) in RULES.items():
-        if only is None or name in only:
+        if name in only:
             found += rule(case, limits)
     return found
 
@@ -62,11 +62,18 @@ RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violatio
     "R14": ("who gave up gets nothing", rules.r14_given_up),
     "R15": ("a release tells the truth", rules.r15_released),
     "R16": ("what is kept is used, or given back", deadlines.r16_kept_for_somebody),
-    "R17": ("who has it may take it again", rules.r17_taken_again),
+    "R17": ("no more permits than there are", permits.r17_permits),
+    "R18": ("what is free goes to who is next", permits.r18_next),
+    "R19": ("who has it may take it again", rules.r19_taken_again),
 }
 """By number. R10 is `capacity`; R11, that enough has happened, is `Coverage.missing`."""
 
-OF_SEVERAL: Final = frozenset(("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12", "R14", "R17"))
+OF_PERMITS: Final = RULES.keys() - {"R1", "R4", "R16"}
+"""Those that can be judged where several hold it at the same time."""
+
+OF_LOCKS: Final = RULES.keys() - {"R17", "R18"}
+
+OF_SEVERAL: Final = frozenset(("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12", "R14", "R19"))
 """Those that can be judged where no single server knows who has the lock."""
 
 EXPECTED: Final = {"taken": 2, "contended": 1}

@@ -31,10 +31,13 @@ def lead(name: str, hold: float = 0.0, *, to: str = "", wait: float | None = Non
             term = await candidate.campaign(wait)
             if wait is not None:
                 break
-        if term is not None:
+        if term is None:
+            return
+        try:
             await Sleep(hold)
             if to:
                 await candidate.hand_over(term, to)
+        finally:
             if not term._is_over():  # noqa: SLF001
                 await candidate.resign(term)
 
@@ -100,7 +103,7 @@ CONTESTS: dict[str, Contest] = {
         *(Contest(f"elect-gift-{fault}", f"one hands over to another one; {fault}", GIFT, (fault,)) for fault in FAULTS),
         *(
             Contest(f"elect-watched-{fault}", f"one leads, and one observes; {fault}", WATCHED, (fault,), watched=True)
-            for fault in ("lost-request", "lost-reply", "slow", "duplicate", "pause", "deaf")
+            for fault in ("lost-request", "lost-reply", "slow", "duplicate", "deaf")
         ),
     )
 }

@@ -12,6 +12,7 @@ from holdfast.testing.contests import CONTESTS
 from holdfast.testing.explore import Report, explore
 from holdfast.testing.flights import FLIGHTS, Flight
 from holdfast.testing.judge.rules import Limits
+from holdfast.testing.relays import RELAYS
 from holdfast.testing.scenarios import SCENARIOS, Program, Scenario, once
 from holdfast.testing.sim.lock import Lock
 from holdfast.testing.sim.process import Process
@@ -88,5 +89,5 @@ ELECTIONS: dict[str, Election] = {
 UNGUARDED = Election("quorum-unguarded", "the same, but who forgets is declared new at once", HELD, guarded=False, **FORGETS)
 """This breaks: it shows what the guard is for."""
 
-ALL: dict[str, Scenario | Flight] = {**SCENARIOS, **ELECTIONS, UNGUARDED.name: UNGUARDED, **FLIGHTS, **CONTESTS}
+ALL: dict[str, Scenario | Flight] = {**SCENARIOS, **ELECTIONS, UNGUARDED.name: UNGUARDED, **FLIGHTS, **CONTESTS, **RELAYS}
 """All scenarios there are, by name."""

@@ -17,10 +17,10 @@ from holdfast.testing.judge.evidence import Evidence
 from holdfast.testing.judge.rules import Limits, Violation
 from holdfast.testing.runs import Run
 from holdfast.testing.sim.lock import Lease, Lock
-from holdfast.testing.sim.tickets import Slip, issue, redeem
+from holdfast.testing.sim.tickets import Slip, issue, out, redeem
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, World
-from holdfast.testing.swarm import HORIZON, STEPS, Profile, Round
+from holdfast.testing.swarm import HORIZON, PROMPT, STEPS, Profile, Round
 
 SHARE = 0.6
 """Of the leases that are handed over."""
@@ -115,7 +115,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
     found: list[Violation] = []
     try:
         if world.work(EPOCH + HORIZON, STEPS):
-            _let_run_out(world, post)
+            _let_run_out(world, profile)
             swarm.settle(world, profile)
         else:
             found.append(Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s: {swarm.waiting(world)}"))
@@ -137,13 +137,12 @@ def limits(profile: Profile) -> Limits:
     return replace(usual, handover=max(usual.handover, 3.5 + profile.waits), lag=max(usual.lag, 5.0))
 
 
-def _let_run_out(world: World, post: Post) -> None:
+def _let_run_out(world: World, profile: Profile) -> None:
     """Tickets that nobody has redeemed end by themselves. If there are none, no time passes: what is left is seen at once."""
     world.mishap = None
-    assert post.profile is not None
-    late = max((slip.ends + 0.03 * post.profile.longest for slip in post.slips if not slip.taken), default=0.0)
-    if late > world.now:
-        world.pass_time(late - world.now + 1.0)
+    world.pass_time(PROMPT * profile.latency)
+    if out(world):
+        world.pass_time(1.03 * profile.longest + 1.0)
 
 
 def judge(slips: list[Slip], case: Evidence) -> Iterator[Violation]:

@@ -3,16 +3,18 @@
 The simulator and the recorder (`recording`) write it, the checkers judge it, `timeline` draws it. A kind says what happened:
 
 ======== =============================================================================================================
-client   ``ask`` (until: when its wait ends), ``lined`` (stands in the line of its own process), ``queued`` (at the server;
-         since: when the joining request was sent), ``passed`` (given by another one of its process; fence), ``taken``
-         (fence; until: when the belief ends; since: when the first request for it was sent; note: why, if the process knew
-         by then that the lease was lost), ``again`` (its holder takes it once more; fence), ``inner`` (and gives that back),
-         ``busy``, ``failed``, ``cancelled``, ``renewed`` (until), ``lost``, ``release``
-         (asked for), ``released`` (note: "", "passed" if its process keeps the lock, "lost" or an error), ``write`` (fence;
-         note: "accepted" or "refused", in the order of the register)
+client   ``ask`` (until: when its wait ends; note: "2 of 5", where there are several permits), ``lined`` (stands in the line
+         of its own process), ``queued`` (at the server; since: when the joining request was sent), ``passed`` (given by
+         another one of its process; fence), ``taken`` (fence; until: when the belief ends; since: when the first request
+         for it was sent; note: why, if the process knew by then that the lease was lost), ``again`` (its holder takes it
+         once more; fence), ``inner`` (and gives that back), ``busy``, ``failed``, ``cancelled``, ``renewed`` (until), ``lost``, ``downgraded`` (a writer has become a reader), ``release`` (asked
+         for), ``released`` (note: "", "passed" if its process keeps the lock, "lost" or an error), ``write`` (fence; note:
+         "accepted" or "refused", in the order of the register), ``ticket`` (the lock was handed over; attempt: what the
+         lease of the ticket is called)
 process  ``crashed``, ``paused``, ``resumed``
 server   ``granted`` (fence, last; until: when the key expires), ``extended`` (the same; note: "more" if more fences were
-         asked for), ``freed``, ``asked`` (the holder's process was told that somebody waits): only a simulator knows
+         asked for), ``freed``, ``asked`` (the holder's process was told that somebody waits), ``limit`` (last: how many
+         permits there are from now on): only a simulator knows
 fault    ``fault`` (note: what, first a word of `FAULTS`; who: whom it hits; until: when it is over, if known), ``healed``
 the end  ``left`` (note: what was left behind), ``end``
 traced   ``sent``, ``served``, ``answered`` (note: the script or command, its reply, local and server time)

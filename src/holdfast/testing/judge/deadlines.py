@@ -64,7 +64,7 @@ def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
     for lock, scene in case.scenes.items():
         if limits.quorum > 1:
             yield from _idle(case, limits, lock, scene)
-        elif scene.server:
+        elif scene.server and not limits.permits:
             yield from _left_free(case, limits, lock, scene)
     for ask in case.asks:
         if ask.ended > ask.event.until + limits.lag or ask.ended == INFINITY:

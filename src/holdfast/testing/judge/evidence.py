@@ -110,7 +110,7 @@ class Place:
 class Scene:
     """One lock."""
 
-    __slots__ = ("holds", "lined", "passed", "queued", "server", "top", "writes")
+    __slots__ = ("holds", "limits", "lined", "passed", "queued", "server", "top", "writes")
 
     def __init__(self) -> None:
         self.holds: list[Hold] = []
@@ -122,6 +122,8 @@ class Scene:
         """By lease: how it was passed on in its process."""
         self.writes: list[Event] = []
         self.server: list[Event] = []
+        self.limits: list[Event] = []
+        """How many permits there are, from when on."""
         self.top: Hold | None = None
 
 
@@ -167,6 +169,8 @@ class Evidence:
             "extended": self._server,
             "freed": self._server,
             "asked": self._server,
+            "limit": self._limit,
+            "downgraded": self._noted,
             "write": self._write,
             "busy": self._outcome,
             "failed": self._outcome,
@@ -325,6 +329,9 @@ class Evidence:
     def _server(self, event: Event) -> None:
         self._scene(event.lock).server.append(event)
         self._about(event)
+
+    def _limit(self, event: Event) -> None:
+        self._scene(event.lock).limits.append(event)
 
     def _write(self, event: Event) -> None:
         self._scene(event.lock).writes.append(event)

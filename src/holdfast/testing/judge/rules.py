@@ -50,6 +50,8 @@ class Limits:
     """So many servers have to keep a lock for its holder: more than one where it is had from a majority."""
     excuses: frozenset[str] = UNSETTLING
     """Faults of a server after which there may be two holders: not amnesia, where servers guard against that."""
+    permits: bool = False
+    """Several may hold it, each as many permits as his ``ask`` says."""
     rewinds: str = "clock back"
     """How a fault begins after which fences may fall, if it comes with amnesia: a clock that is behind what was issued."""
 
@@ -308,7 +310,7 @@ def r15_released(case: Evidence, _: Limits) -> Iterator[Violation]:
                 yield from _untrue(case, hold)
 
 
-def r17_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
+def r19_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
     """Who has a lock and takes it again has the same fence; it is not given back before he has left it as often as he has taken
     it, and what was lost is not taken again."""
     for hold in case.holds():
@@ -323,7 +325,7 @@ def r17_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
             elif event.kind == "release" and inside:
                 text = f"{hold.who} gave {hold.lock!r} back at {case.ms(event.at)}, and had taken it {inside} times more"
             if text:
-                yield Violation("R17", text, (hold.taken, event))
+                yield Violation("R19", text, (hold.taken, event))
 
 
 def _other(case: Evidence, hold: Hold, again: Event) -> str:

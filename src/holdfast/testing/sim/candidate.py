@@ -123,7 +123,6 @@ class Observer:
 
     async def see(self) -> Elected | None:
         """The next change; a server that is away is asked again."""
-        world = self.worker.process.world
         while True:
             try:
                 try:
@@ -135,6 +134,8 @@ class Observer:
             except Cancelled:
                 self.watch = Watch()  # it begins anew
             else:
-                name, term, value = found or ("", 0, "")
-                world.note("saw", self.worker.name, self.election.spec.key, name, fence=term, note=value)
+                self._saw(*(found or ("", 0, "")))
                 return found
+
+    def _saw(self, name: str, term: int, value: str) -> None:
+        self.worker.process.world.note("saw", self.worker.name, self.election.spec.key, name, fence=term, note=value)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from holdfast._core.attempt import GUARD
 from holdfast._core.ballot import MARKER
 from holdfast.testing.sim.world import World
+
+if TYPE_CHECKING:
+    from holdfast.testing.sim.server import Server
 
 MARKERS = {MARKER, GUARD}
 """What a server knows of itself: the only keys of ours without an expiry."""
@@ -47,14 +51,21 @@ def leftovers(world: World) -> list[str]:
                 held = [name for name in ("who", "line", "tenure") if getattr(gate, name)]
                 found += [f"{process.name}: a gate with {' and '.join(held)}"] if held else []
     for server in world.servers:
-        server.keyspace.now = int(server.wall() * 1e6)
-        now_ms = server.keyspace.now // 1000
-        for key, kind, value, expires in server.keyspace.dump():
-            name = key.decode("ascii", "replace")
-            if expires is None and value != b"foreign" and key not in MARKERS:
-                found.append(f"{name} has no expiry")
-            if kind == b"string" and key in server.locks and value != b"foreign":
-                found.append(f"{name} is held")
-            if kind == b"hash":
-                found += [f"a place in {name}: {f.decode()}" for f, v in value if f.startswith(b"at:") and int(v) > now_ms]
+        found += _at(server)
     return found
+
+
+def _at(server: Server) -> Iterator[str]:
+    """The same, at one server."""
+    server.keyspace.now = int(server.wall() * 1e6)
+    now_ms = server.keyspace.now // 1000
+    for key, kind, value, expires in server.keyspace.dump():
+        name = key.decode("ascii", "replace")
+        if expires is None and value != b"foreign" and key not in MARKERS:
+            yield f"{name} has no expiry"
+        if kind == b"string" and key in server.locks and value != b"foreign":
+            yield f"{name} is held"
+        if kind == b"zset" and key in server.permits and any(until > now_ms for _, until in value):
+            yield f"permits of {name} are held"
+        if kind == b"hash":
+            yield from (f"a place in {name}: {f.decode()}" for f, v in value if f.startswith(b"at:") and int(v) > now_ms)

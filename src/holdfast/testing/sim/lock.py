@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core import permits
 from holdfast._core.acquire import KeyConflict, acquire
 from holdfast._core.attempt import Attempt, Grant, Spec, answer_within, milliseconds
 from holdfast._core.ballot import Disagreement, TooFew
@@ -18,6 +19,7 @@ from holdfast._lease import BaseLease, disown
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError
 from holdfast.guard import GUARD, KEEP_FENCE
+from holdfast.testing.sim.permits import Permits
 from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 
 if TYPE_CHECKING:
@@ -100,8 +102,13 @@ class Lock:
         self.worker = worker
         self.spec = described
         self.gate = None if fair else self._gate(worker.process, described.keys[0])
+        key, state, _ = described.keys
         for server in worker.process.world.servers:
-            server.locks[described.keys[0]] = described.keys[1]
+            if described.permits is not None:
+                server.locks.pop(key, None)
+                server.permits.setdefault(key, Permits(server, key, state))
+            else:
+                server.locks[key] = state
 
     def _gate(self, process: Process, key: bytes) -> Gate:
         return process.gate(key)
@@ -121,7 +128,9 @@ class Lock:
         worker.acquisitions += 1
         worker.acquisition = f"{worker.name}#{worker.acquisitions}"
         worker.asked_to_join = worker.asked_first = 0.0
-        self._note("ask", until=float("inf") if wait is None else process.true(process.clock() + wait))
+        permits = self.spec.permits
+        wants = f"{permits.wanted} of {permits.limit}" if permits is not None else ""
+        self._note("ask", wants, until=float("inf") if wait is None else process.true(process.clock() + wait))
         slot = Slot(worker)
         attempt = slot.attempt = self._attempt(slot)
         lease: Lease | None = None
@@ -174,6 +183,15 @@ class Lock:
         lease.checked_in = self.worker.process.clock()
         if lease in self.worker.process.leases:
             lease.tell()
+
+    async def downgrade(self, lease: Lease) -> None:
+        """A writer becomes a reader. He reads no more than that before he knows, and writes no more before he asks."""
+        try:
+            with self.worker.operation():
+                self._note("downgraded")
+                await permits.change(lease._tenure.spec, lease._tenure.token, 1)  # noqa: SLF001
+        except WireError:
+            pass
 
     async def release(self, lease: Lease) -> None:
         """Give the lock back. A cancellation meanwhile does what the end of ``with`` does."""

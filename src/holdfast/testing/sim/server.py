@@ -12,6 +12,7 @@ from holdfast._core.ballot import DECLARE
 from holdfast._core.mutex import ACQUIRE, BLOCK
 from holdfast._core.requests import Call, Command, Refused, Run
 from holdfast.testing.keyspace import Keyspace, ReplyError
+from holdfast.testing.sim.permits import Permits
 from holdfast.testing.sim.wire import End, Push, Wire
 from holdfast.testing.sim.world import EPOCH
 
@@ -63,6 +64,8 @@ class Server:
         self._holders: dict[bytes, tuple[bytes, int | None]] = {}
         self.locks: dict[bytes, bytes] = {}
         """Keys of the locks of which the history is told, each with the key of its state."""
+        self.permits: dict[bytes, Permits] = {}
+        """The same for those that several may hold."""
         world.servers.append(self)
 
     # Its clock
@@ -154,7 +157,7 @@ class Server:
         """The process that has the lock hears that somebody else waits for it."""
         for key in self.locks:
             if self.keyspace.peek(key)[0] == token:
-                self.world.note("asked", self.name, key.decode(), self._whose(token))
+                self.world.note("asked", self.name, key.decode(), self.whose(token))
 
     def look(self, *, more: bool = False) -> None:
         """Tell the history who holds what, where that has changed. ``more``: the holder has asked for more fences."""
@@ -168,15 +171,18 @@ class Server:
             lock = key.decode()
             over = ended is not None and ended < self.keyspace.now // 1000
             if before and (over or before != value):
-                self.world.note("freed", self.name, lock, self._whose(before))
+                self.world.note("freed", self.name, lock, self.whose(before))
             if value:
                 kind = "extended" if before == value and not over else "granted"
                 last = int(self.keyspace.execute("HGET", state, "fence") or 0)
                 fence = max(0, last - self.block + 1)
                 note = "more" if more and kind == "extended" else ""
-                self.world.note(kind, self.name, lock, self._whose(value), fence=fence, last=last, until=until, note=note)
+                self.world.note(kind, self.name, lock, self.whose(value), fence=fence, last=last, until=until, note=note)
 
-    def _whose(self, value: bytes) -> str:
+        for permits in self.permits.values():
+            permits.look()
+
+    def whose(self, value: bytes) -> str:
         return self.world.drawn_for(value.decode("ascii", "replace"))
 
     # Its life

@@ -22,7 +22,9 @@ from holdfast._core.barrier import Duty, Participant
 from holdfast._core.crowd import Crowd, Member
 from holdfast._core.flight import Charter, Load, Site
 from holdfast._core.gate import KEEPER, Gate, Lead
+from holdfast._core.hearing import Listener
 from holdfast._core.latch import Waiting
+from holdfast._core.leading import Candidacy, Office
 from holdfast._core.node import Node
 from holdfast._core.renewing import Tenure, nobody
 from holdfast._core.requests import Answer
@@ -31,6 +33,7 @@ from holdfast._core.votes import Mandate, Vote
 from holdfast._core.waiting import Waiter
 from holdfast._lua import Script
 from holdfast.testing.keyspace import Status
+from holdfast.testing.sim import candidate
 from holdfast.testing.sim.lock import Lease, Lock
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.quorum import Company, QuorumLease, QuorumLock
@@ -273,21 +276,12 @@ class Fingerprint:
         self._tenure(load.tenure)
         self._attributes(load, ("fence", "record"))
 
-    def _member(self, member: Member) -> None:
-        self._text(member.hope)
-        self._put(bool(member.hints), member.leads)
-        self.add(member.found)
-        self.add(member.slot)
-
-    def _waiting(self, waiting: Waiting) -> None:
-        self._member(waiting)
-        self.add(waiting.seen)
-
-    def _participant(self, participant: Participant) -> None:
-        self._text(participant.hope)
-        self._put(bool(participant.hints), participant.pending)
-        self.add(participant.duty)
-        self.add(participant.slot)
+    def _listener(self, listener: Listener) -> None:
+        self._text(listener.hope)
+        self._put(bool(listener.hints))
+        for name in ("leads", "found", "seen", "pending", "duty"):  # as far as one has them
+            self.add(getattr(listener, name, None))
+        self.add(listener.slot)
 
     def _crowd(self, crowd: Crowd) -> None:
         self._put(*(member.slot.whose if isinstance(member.slot, Slot) else "" for member in crowd.members))
@@ -373,12 +367,16 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Lease: Fingerprint._lease,  # noqa: SLF001
     Charter: Fingerprint._tenure,  # noqa: SLF001
     Load: Fingerprint._load,  # noqa: SLF001
-    Member: Fingerprint._member,  # noqa: SLF001
-    Waiting: Fingerprint._waiting,  # noqa: SLF001
-    Participant: Fingerprint._participant,  # noqa: SLF001
+    Member: Fingerprint._listener,  # noqa: SLF001
+    Waiting: Fingerprint._listener,  # noqa: SLF001
+    Participant: Fingerprint._listener,  # noqa: SLF001
     Action: Fingerprint._tenure,  # noqa: SLF001
     Duty: lambda fingerprint, duty: fingerprint._tenure(duty.tenure),  # noqa: SLF001
     Crowd: Fingerprint._crowd,  # noqa: SLF001
+    Listener: Fingerprint._listener,  # noqa: SLF001
+    Candidacy: Fingerprint._attempt,  # noqa: SLF001
+    candidate.Term: Fingerprint._lease,  # noqa: SLF001
+    candidate.Observer: lambda fingerprint, observer: fingerprint.add(observer.watch),
     Source: lambda fingerprint, source: fingerprint._put(source.version),  # noqa: SLF001
     Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
     Status: Fingerprint._bytes,  # noqa: SLF001
@@ -395,3 +393,4 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
 }
 same_in_all_states(type, FunctionType, Lock, QuorumLock, Company, Spec, Site, Reader, Panel, Process, Worker, Voter, End, Gate)
+same_in_all_states(Office, candidate.Candidate, candidate.Election)

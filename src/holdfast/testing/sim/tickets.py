@@ -12,17 +12,19 @@ from holdfast._core.requests import WireError
 from holdfast._core.sharing import abandon
 from holdfast._core.tickets import Void
 from holdfast._lease import disown
+from holdfast._tickets import Told
 from holdfast.errors import HoldfastError
 from holdfast.testing.sim.lock import Lease, Lock
 from holdfast.testing.sim.worker import Cancelled, Slot
-from holdfast.testing.sim.world import EPOCH
+from holdfast.testing.sim.world import EPOCH, World
 
 
 @dataclass(slots=True, eq=False)
 class Slip:
     """A ticket that was given out."""
 
-    ticket: str
+    told: Told
+    """What it says."""
     giver: Lease
     lock: str
     lease: str
@@ -37,6 +39,13 @@ class Slip:
     """When it was found void, and why."""
 
 
+def out(world: World) -> bool:
+    """There is a lock that a ticket has which was given out, and which nobody has redeemed."""
+    given = {event.attempt for event in world.history if event.kind == "ticket"}
+    holders = [server.keyspace.peek(key)[0] for server in world.servers for key in server.locks]
+    return any(world.drawn_for(holder.decode("ascii", "replace")) in given for holder in holders)
+
+
 def _begin(lock: Lock) -> None:
     """Another acquisition of this worker. It comes first of all: whoever has a ticket overtakes those in line."""
     worker = lock.worker
@@ -48,11 +57,10 @@ def _begin(lock: Lock) -> None:
 async def issue(lock: Lock, lease: Lease, seconds: float) -> Slip | None:
     """Make a ticket of a lease. None: there is none, and the lease is over all the same."""
     worker = lock.worker
-    world = worker.process.world
     with worker.operation():
         lease.leave()
         _begin(lock)  # for the history, the ticket is an acquisition that nobody has asked for
-        asked = world.now
+        asked = worker.process.world.now
         try:
             ticket = await _tickets.Issue(lease, seconds).operation()
         except HoldfastError as error:
@@ -63,7 +71,8 @@ async def issue(lock: Lock, lease: Lease, seconds: float) -> Slip | None:
             lease.left("cancelled")
             raise
         lease.left()
-    return Slip(ticket.reveal(), lease, lock.spec.key, worker.acquisition, asked + 0.99 * seconds)
+        lock._note("ticket")  # noqa: SLF001
+    return Slip(_tickets.read(ticket), lease, lock.spec.key, worker.acquisition, asked + 0.99 * seconds)
 
 
 async def _end(lease: Lease) -> None:
@@ -86,12 +95,11 @@ async def redeem(lock: Lock, slip: Slip) -> Lease | None:
         _begin(lock)
         slip.asked.append(process.world.now)
         lock._note("ask", until=process.world.now)  # noqa: SLF001
-        told = _tickets.read(slip.ticket)
         slot = Slot(worker)
         attempt = slot.attempt = Attempt(lock.spec, slot=slot)
         lease: Lease | None = None
         try:
-            found = await tickets.redeem(attempt, told.token, told.ends)
+            found = await tickets.redeem(attempt, slip.told.token, slip.told.ends)
             if isinstance(found, Void):
                 slip.refused.append((process.world.now, found.why))
                 lock._note("failed", f"TicketRefused: {found.why}")  # noqa: SLF001

@@ -82,7 +82,7 @@ class Hall(Server):
             self.together += 1
         for token, number in sorted(found.items(), key=lambda item: item[1]):
             self._met.add(token)
-            who = self._whose(token)
+            who = self.whose(token)
             self.world.note("together", self.name, key.decode(), who, fence=number, last=self.together)
 
     @property

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core import permits
 from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.attempt import Slot as AnySlot
 from holdfast._core.gate import Lead
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.process import Process
     from holdfast.testing.sim.server import Server
     from holdfast.testing.sim.world import Entry
+
+
+TAKING = (ACQUIRE, permits.ACQUIRE)
+"""What asks for a lock, or a place in its line."""
 
 
 class Cancelled(BaseException):
@@ -204,7 +209,7 @@ class Worker:
         process = self.process
         wire = self._wire_to(server or process.server)
         self._asked = asked = Ticket(self)
-        if isinstance(call, Run) and call.script is ACQUIRE:
+        if isinstance(call, Run) and call.script in TAKING:
             self.asked_first = self.asked_first or process.world.now
             if call.args[2] and not self.asked_to_join:
                 self.asked_to_join = process.world.now

@@ -91,7 +91,7 @@ class World:
 
     def drawn_for(self, token: str) -> str:
         """The acquisition that a token was drawn for: what the history calls its lease. A foreign one: its value."""
-        return self.acquisitions.get(token.removesuffix("~"), token)
+        return self.acquisitions.get(token.partition("*")[0].removesuffix("~"), token)
 
     def lease(self, token: str, acquisition: str) -> str:
         """What the history says of whose lease it is, of one who has it in this acquisition: nothing if it is his own."""

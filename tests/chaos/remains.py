@@ -1,0 +1,74 @@
+"""What is still there of locks that nobody wants any more, and what of it may be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import NamedTuple
+
+import redis
+
+import holdfast
+from chaos.topologies import MAX_TTL, NAMES, Topology, client_of
+from chaos.worker import LAST_WAIT
+from holdfast._core.waiting import REFRESH_EVERY
+from holdfast._servers.process import PrivateServer
+
+PLACE = 3 * REFRESH_EVERY
+"""Seconds a place in line counts after the last sign of life."""
+
+
+class Place(NamedTuple):
+    """One in line."""
+
+    name: str
+    token: str
+    seen: float
+    """Last sign of life, in monotonic seconds."""
+    server: PrivateServer
+
+
+def left_behind(topology: Topology, healed: float, patience: float = MAX_TTL + 2) -> list[str]:
+    """What should not be there, ``healed`` being the (monotonic) time since when nothing has been broken.
+
+    A lock may be held until its lease is over, which ``patience`` is for. A place in line counts until `PLACE` is over, and
+    goes when the queue is next touched after that. Somebody who could not say that he waits no more leaves his there: who was
+    killed; whose server did not answer, or was replaced by one that had not heard of it; or whose slot was being moved, when
+    nobody can reach more of a lock than its own key. So a place of the time in which something was broken has to go when it
+    is touched. Of the time after that there is to be none: nothing was in the way of those who left.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        places = list(_places(topology))
+        found = _held(topology) + [f"place of {place.token} in {place.name}" for place in places if place.seen > healed]
+        if not found or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    for place in places:
+        time.sleep(max(0.0, place.seen + PLACE - time.monotonic()))
+    for name in {place.name for place in places}:
+        with getattr(holdfast, topology.kind)(topology.where(0), name, wait=LAST_WAIT, **topology.more):
+            pass
+    return found + [f"place of {place.token} in {place.name}, touched when its time was over" for place in _places(topology)]
+
+
+def _held(topology: Topology) -> list[str]:
+    return [f"{key} on {server}" for _, key, server, client in _everywhere(topology) if client.exists(key)]
+
+
+def _places(topology: Topology) -> Iterator[Place]:
+    ahead = time.time() - time.monotonic()
+    for name, key, server, client in _everywhere(topology):
+        tokens: list[bytes] = client.zrange(f"{key}:queue", 0, -1)  # type: ignore[assignment]
+        for token in tokens:
+            until: bytes | None = client.hget(f"{key}:state", b"at:" + token)  # type: ignore[assignment]
+            yield Place(name, token.decode(), int(until or 0) / 1000 - PLACE - ahead, server)
+
+
+def _everywhere(topology: Topology) -> Iterator[tuple[str, str, PrivateServer, redis.Redis]]:
+    for name in NAMES:
+        key = f"hf:{{{name}}}"
+        for server in topology.servers(key):
+            with closing(client_of(server)) as client:
+                yield name, key, server, client

@@ -1,0 +1,48 @@
+"""Elections: seeds, each with its own faults, and every schedule of something small."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing import reigns
+from holdfast.testing.campaign import ENOUGH_OF_ELECTIONS, Tally, campaign
+from holdfast.testing.contests import CONTESTS
+
+HISTORIES, SECONDS = 400, 30.0
+MANY = 20_000
+LONG = {name for name in CONTESTS if name.startswith("elect-two-")} | {"elect-gift-duplicate", "elect-gift-slow"}
+
+
+def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n  {tally.histories} histories, {tally.counts['elected']} terms, {tally.counts['seen']} times seen")
+    seeds = "; ".join(f"{what}: python -m holdfast.testing replay election:{seed}" for seed, what in tally.failed[:5])
+    assert tally.failed == [], seeds
+    assert tally.missing(ENOUGH_OF_ELECTIONS) == [], "too little has happened (R11)"
+
+
+def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(histories=HISTORIES, seconds=SECONDS, of="election")
+    assert tally.histories >= 200
+    judge(tally, capsys)
+
+
+@pytest.mark.soak
+def test_many_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(first=1_000_000, histories=MANY, of="election")
+    assert tally.histories == MANY
+    judge(tally, capsys)
+
+
+def test_a_seed_is_one_history() -> None:
+    for seed in range(3):
+        assert reigns.simulate(seed).history == reigns.simulate(seed).history
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in CONTESTS])
+def test_every_schedule(name: str) -> None:
+    report = CONTESTS[name].explore()
+    choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
+    assert report.found == [], f"python -m holdfast.testing replay {name}:{choices}"
+    assert report.covered
+    assert report.ended > 1

@@ -1,0 +1,39 @@
+"""Semaphores and read-write locks: seeds, each with its own faults, and every schedule of something small."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing import permits
+from holdfast.testing.campaign import ENOUGH_OF_PERMITS, Tally, campaign
+
+HISTORIES, SECONDS = 1000, 20.0
+MANY = 50_000
+
+
+def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n  {tally.histories} histories, {tally.calls} script calls, {tally.counts['permits shared']} shared")
+    seeds = "; ".join(f"{what}: python -m holdfast.testing replay permits:{seed}" for seed, what in tally.failed[:5])
+    assert tally.failed == [], seeds
+    assert tally.missing(ENOUGH_OF_PERMITS) == [], "too little has happened (R11)"
+
+
+def test_a_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(histories=HISTORIES, seconds=SECONDS, of="permits")
+    assert tally.histories >= 300
+    judge(tally, capsys)
+
+
+@pytest.mark.soak
+def test_many_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(first=1_000_000, histories=MANY, of="permits")
+    assert tally.histories == MANY
+    judge(tally, capsys)
+
+
+def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
+    for seed in range(10):
+        shown = permits.simulate(seed, trace=True).history
+        unseen = [event for event in shown if event.kind not in {"sent", "served", "answered"}]
+        assert permits.simulate(seed).history == unseen

@@ -1,0 +1,57 @@
+"""Locks that are handed over by tickets: seeds, each with its own faults, and every schedule of something small."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing import handovers
+from holdfast.testing.campaign import ENOUGH_OF_TICKETS, Tally, campaign
+from holdfast.testing.relays import RELAYS
+
+HISTORIES, SECONDS = 1000, 10.0
+MANY = 50_000
+
+
+def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(
+            f"\n  {tally.histories} histories, {tally.calls} script calls, {tally.counts['ticket redeemed']} tickets redeemed"
+        )
+    seeds = "; ".join(f"{what}: python -m holdfast.testing replay ticket:{seed}" for seed, what in tally.failed[:5])
+    assert tally.failed == [], seeds
+    assert tally.missing(ENOUGH_OF_TICKETS) == [], "too little has happened (R11)"
+
+
+def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(histories=HISTORIES, seconds=SECONDS, of="ticket")
+    assert tally.histories >= 300
+    judge(tally, capsys)
+
+
+@pytest.mark.soak
+def test_many_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(first=1_000_000, histories=MANY, of="ticket")
+    assert tally.histories == MANY
+    judge(tally, capsys)
+
+
+def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
+    for seed in range(10):
+        shown = handovers.simulate(seed, trace=True).history
+        unseen = [event for event in shown if event.kind not in {"sent", "served", "answered"}]
+        assert handovers.simulate(seed).history == unseen
+
+
+@pytest.mark.parametrize("name", RELAYS)
+def test_every_schedule(name: str) -> None:
+    report = RELAYS[name].explore()
+    choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
+    assert report.found == [], f"python -m holdfast.testing replay {name}:{choices}"
+    assert report.covered
+    assert report.ended > 1
+
+
+def test_a_schedule_can_be_replayed() -> None:
+    history, violations = RELAYS["relay"].replay([0] * 20)
+    assert violations == []
+    assert {"taken", "ticket"} <= {event.kind for event in history}
