@@ -153,6 +153,18 @@ VARIANTS = [
     Variant("flight", "FLOOR_BEHIND", "acked", "an invalidation does not cover the last fence that was issued"),
     Variant("flight", "READS_VOID", "acked", "a value is found whatever its tag's floor is"),
     Variant("flight", "FENCE_AT_LANDING", "acked", "the fence is drawn when the value is stored, not when its load begins"),
+    Variant("latch", "", "", "three calls, late copies of all of them, one who waits; it is set back once"),
+    Variant("latch", "NO_MEMORY", "left", "calls are not remembered: a copy counts again"),
+    Variant("latch", "LEVEL_ONLY", "at!=", "who waits looks if it is open now, not if it was"),
+    Variant("latch", "LOOKS_THEN_LISTS", "at!=", "who waits is listed after he has looked, not at the same time"),
+    Variant("latch", "NO_TELL", "at!=", "who waits is not told"),
+    Variant("latch", "BELIEVES", "since", "who waits believes any message, and does not look"),
+    Variant("barrier", "", "", "five visitors, three at a time, late copies; one leaves, one dies, it is reset once"),
+    Variant("barrier", "NO_BURY", "at[i]!=", "who leaves is forgotten: a late copy of his request has a place"),
+    Variant("barrier", "REFUSES_ONLY", "at[i]!=", "who was told that it is broken is forgotten: a late copy comes"),
+    Variant("barrier", "COUNTS_COPIES", "n==", "who asks again counts twice"),
+    Variant("barrier", "FORGETS", "passed", "who went on is forgotten: who looks only then is told that it is broken"),
+    Variant("barrier", "NO_DEADLINE", "live&&dead", "a place lasts for ever: the others wait for a dead one"),
 ]
 
 

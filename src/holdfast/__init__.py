@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from holdfast._later import later
 from holdfast.errors import (
-    BrokenBarrier,
     CommandFailed,
     ConfigError,
+    Deadlock,
     HolderChanged,
     HoldfastError,
     HoldfastWarning,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from holdfast._sync_once import once
     from holdfast._tickets import Ticket
     from holdfast._transactional import transactional
-    from holdfast.barrier import Barrier
+    from holdfast.barrier import Barrier, BrokenBarrier
     from holdfast.cache import Cache
     from holdfast.deadlocks import find_deadlocks
     from holdfast.decorator import locked
@@ -72,6 +72,7 @@ __all__ = [
     "CommandFailed",
     "ConfigError",
     "CountDownLatch",
+    "Deadlock",
     "Event",
     "FairLock",
     "HolderChanged",
@@ -116,6 +117,7 @@ __all__ = [
 _LATER = {
     "BoundedSemaphore": "holdfast.semaphore",
     "Barrier": "holdfast.barrier",
+    "BrokenBarrier": "holdfast.barrier",
     "Cache": "holdfast.cache",
     "CountDownLatch": "holdfast.events",
     "Event": "holdfast.events",

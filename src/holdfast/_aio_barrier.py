@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
-from holdfast import _events, _face, errors
+from holdfast import _events, _face
 from holdfast._caller import AioCaller
 from holdfast._core import barrier
 from holdfast._core.barrier import Broken, Participant
@@ -18,7 +18,7 @@ from holdfast.errors import ServerError
 T = TypeVar("T")
 
 
-class BrokenBarrier(errors.BrokenBarrier, asyncio.BrokenBarrierError):
+class BrokenBarrier(_events.BrokenBarrier, asyncio.BrokenBarrierError):
     """As asyncio knows it, too."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Never
@@ -13,12 +14,15 @@ from holdfast._core.barrier import Broken, Meeting
 from holdfast._core.latch import Disagreement, Forgotten, Latch
 from holdfast._core.names import encoded, start
 from holdfast._drive.process import describe
-from holdfast.errors import BrokenBarrier, ConfigError, ServerError
+from holdfast.errors import ConfigError, HoldfastError, ServerError
 
 KEEP = 86400.0
 """Seconds, a day: none of these is meant to be left alone for so long and then to be relied on."""
 
 PLACE = 30.0
+
+ANSWER_WITHIN = 1.0
+"""Seconds: what gets no answer by then is asked again, which does no harm."""
 
 MOST = 10_000
 """Parties of a barrier: all of them are told in one run of a script."""
@@ -30,6 +34,17 @@ BROKEN_BY = {
     "action": "the action failed in {who}",
     "lost": "the server has lost who was waiting",
 }
+
+
+class BrokenBarrier(HoldfastError, threading.BrokenBarrierError):
+    """A barrier is broken, or was while this one waited at it. The others are told so, too."""
+
+    name: str
+    key: str
+    reason: str
+    """What broke it: "died", "timeout", "abort", "action", "reset", or "lost": the server has lost who waited."""
+    by: str | None
+    """Who broke it, as ``host:pid (label)``; None when unknown."""
 
 
 class Named:
@@ -92,7 +107,7 @@ class BaseLatch(Named):
         super().__init__(name, prefix, (b"waiters", b"done"))
         keep_ms = milliseconds(_face.seconds(keep, "keep", 1.0))
         state, waiters, done = self._keys
-        self._latch = Latch((state, waiters, done), kind, at_least_one(count, "count"), keep_ms, timeout)
+        self._latch = Latch((state, waiters, done), kind, at_least_one(count, "count"), keep_ms, min(timeout, ANSWER_WITHIN))
 
 
 class BaseBarrier(Named):
@@ -108,7 +123,7 @@ class BaseBarrier(Named):
         ttl = _face.seconds(ttl, "ttl", _face.MIN_TTL)
         action = self._keys[-1]
         keys = (action, action + b":state", action + b":queue")
-        spec = Spec(self._name, keys, ttl, renew=True, max_hold=None, timeout=min(timeout, answer_within(ttl)))
+        spec = Spec(self._name, keys, ttl, renew=True, max_hold=None, timeout=min(timeout, ANSWER_WITHIN, answer_within(ttl)))
         self._meeting = Meeting(self._keys[:-1], spec, number, milliseconds(_face.seconds(keep, "keep", 1.0)))
 
     @property

@@ -11,7 +11,10 @@ from holdfast import _events, _face
 from holdfast._caller import Caller
 from holdfast._core import barrier
 from holdfast._core.barrier import Broken, Participant
+from holdfast._events import BrokenBarrier
 from holdfast.errors import ServerError
+
+__all__ = ["Barrier", "BrokenBarrier"]
 
 T = TypeVar("T")
 

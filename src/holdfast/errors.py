@@ -3,6 +3,7 @@
 HoldfastError
 ├── LockTimeout (also TimeoutError)   busy for as long as we were willing to wait
 │   └── InProgress                    the same call is running already
+├── Deadlock                          those who wait for each other would wait for ever, and this one gives way
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
 ├── HolderChanged                     somebody else has the lock than was seen to: it was not taken away
@@ -11,10 +12,10 @@ HoldfastError
 ├── TicketRefused                     a ticket that is not good any more: used, expired, or the lock was taken away
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
 ├── TransactionConflict               somebody else was quicker: nothing of the transaction was carried out
-├── BrokenBarrier                     a barrier that not all will come to (also threading.BrokenBarrierError)
 ├── CommandFailed                     a command of a transaction failed inside EXEC; the others were carried out
 ├── ServerError                       the server cannot be reached, or refused; the cause is attached
 ├── ConfigError (also ValueError)     bad input, refused before anything was sent
+├── barrier.BrokenBarrier             not all of those come who are to meet (also threading.BrokenBarrierError)
 ├── schedule.JobFailed                the command of a job ended with another exit code than 0, or could not be run
 └── schedule.Cancelled                a job ended early because it was told to
 
@@ -23,7 +24,6 @@ All of them survive pickling with their facts. None carries a token or a passwor
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 
@@ -63,6 +63,16 @@ class InProgress(LockTimeout):
 
     since: float
     """Seconds since that call began."""
+
+
+class Deadlock(HoldfastError):
+    """The lock was waited for in a circle: each of several holds what another one waits for. The one who began to wait last is
+    told so, if his lock has ``deadlock="raise"``: when he gives back what he holds, the others go on."""
+
+    name: str
+    key: str
+    cycle: Any
+    """Who waits for what, and holds what: a `holdfast.deadlocks.Cycle`."""
 
 
 class LeaseLost(HoldfastError):
@@ -128,17 +138,6 @@ class TransactionConflict(HoldfastError):
     tries: int
     waited: float
     """Seconds from the first try on."""
-
-
-class BrokenBarrier(HoldfastError, threading.BrokenBarrierError):
-    """A barrier is broken, or was while this one waited at it. The others are told so, too."""
-
-    name: str
-    key: str
-    reason: str
-    """What broke it: "died", "timeout", "abort", "action", "reset", or "lost": the server has lost who waited."""
-    by: str | None
-    """Who broke it, as ``host:pid (label)``; None when unknown."""
 
 
 class CommandFailed(HoldfastError):

@@ -24,6 +24,7 @@ from conformance.test_scripts_everywhere import CASES, arguments
 from conformance.test_scripts_of_a_schedule import CASES as OF_A_SCHEDULE
 from conformance.test_scripts_of_flight import FLIGHT_CASES
 from conformance.test_scripts_of_flight import STATE as FLIGHT_STATE
+from conformance.test_scripts_of_meetings import MEETING_CASES
 from conformance.test_scripts_of_several import SEVERAL_CASES
 from holdfast import _access, _lua, guard
 from holdfast._core.surroundings import Place
@@ -155,6 +156,7 @@ GUARDED_CASES = [
 
 
 FLIGHTS = [Case(*case) for case in FLIGHT_CASES]
+MEETINGS = [Case(*case) for case in MEETING_CASES]
 
 
 def outcomes(box: Box, client: Any, cases: list[Case]) -> Iterator[object]:
@@ -168,7 +170,9 @@ def outcomes(box: Box, client: Any, cases: list[Case]) -> Iterator[object]:
             reply = shape(client.eval(source(case.script), len(case.keys), *case.keys, *case.args))
         except redis.ResponseError as error:
             reply = type(error)
-        if case in FLIGHTS and isinstance(reply, list):
+        if case in MEETINGS:
+            yield {key: (box.redis.type(key), box.redis.pttl(key) > 0) for key in case.keys}
+        if case in FLIGHTS + MEETINGS and isinstance(reply, list):
             reply = reply[0]  # all else are times, and values with times in them
         holder = box.redis.get(LOCK) if box.redis.type(LOCK) == b"string" else None
         told = [re.sub(r"\d{13,}", "number", line) for line in box.heard("b")] if "b" in box._inboxes else []
@@ -176,7 +180,7 @@ def outcomes(box: Box, client: Any, cases: list[Case]) -> Iterator[object]:
         if case in FLIGHTS:
             kinds = {key: box.redis.type(key) for key in sorted(case.keys)}
             yield kinds, sorted(box.redis.hkeys(FLIGHT_STATE)) if kinds.get(FLIGHT_STATE) == b"hash" else []
-        if case in FLIGHTS or case in SCHEDULE_CASES:
+        if case in FLIGHTS + MEETINGS or case in SCHEDULE_CASES:
             yield box.heard("b")  # the scripts go on where they may not tell: only those who wait to be told miss it
 
 
@@ -221,6 +225,7 @@ def subscribe(client: Any, command: str = "SUBSCRIBE") -> None:
         (("lock", "guarded"), GUARDED_CASES),
         (("redlock",), REDLOCK_CASES),
         (("cache",), FLIGHTS),
+        (("events",), MEETINGS),
         (("schedule",), SCHEDULE_CASES),
         (("sentinel", "replicas"), []),
         (("legacy",), LEGACY_CASES),

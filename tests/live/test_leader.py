@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from queue import Queue
 from typing import TYPE_CHECKING, Any
@@ -128,7 +128,9 @@ def test_a_term_in_all_its_words(server: PrivateServer, name: str) -> None:
     assert two.leader() == one.leader() == Elected("one", term.fence, "http://one")
     one.proclaim("http://other")
     assert two.leader() == ("one", term.fence, "http://other")
-    for trying in (lambda: two.campaign(wait=0), lambda: Leader(server.url, name, candidate="two", wait=0.0).__enter__()):
+    never = Leader(server.url, name, candidate="two", wait=0.0)
+    tries: tuple[Callable[[], object], ...] = (lambda: two.campaign(wait=0), never.__enter__)
+    for trying in tries:
         with pytest.raises(LockTimeout, match=f"'two' was not elected to '{name}' within 0.0 s: one leads") as failed:
             trying()
         assert failed.value.holder == "one"
@@ -163,6 +165,7 @@ def test_the_same_for_asyncio(server: PrivateServer, name: str) -> None:
             assert await anext(changes) == ("two", two.term, "")
         await two.resign()
         assert await anext(changes) is None
+        assert isinstance(changes, AsyncGenerator)
         await changes.aclose()
 
     asyncio.run(main())

@@ -26,8 +26,8 @@ MEETINGS = (
         "barrier-forgets-who-passed",
         "barrier",
         "  if who == token then mine = outcome end\n",
-        "  if outcome ~= 'left ' and who ~= token then redis.call('HDEL', state, who) end\n  if who == token then mine = outcome end\n",
-        "what became of a token is not remembered: who was told so, or asks again, does not learn it",
+        "  if who ~= token then redis.call('HDEL', state, who) end\n  if who == token then mine = outcome end\n",
+        "what became of a token is not remembered: who looks does not learn it",
     ),
     _lua(
         "barrier-leaver-comes-late",
@@ -65,13 +65,6 @@ MEETINGS = (
         "whoever was to run the action, and died, is waited for",
     ),
     _lua(
-        "barrier-leaves-the-action",
-        "barrier",
-        "if what == 'break' or (what == 'leave' and token == actor) then",
-        "if what == 'break' then",
-        "who was to run the action and is cancelled leaves the others waiting",
-    ),
-    _lua(
         "barrier-passes-before-the-action",
         "barrier",
         "  if more == '0' then return settle('passed') end\n",
@@ -84,13 +77,6 @@ MEETINGS = (
         "            at = min(at, now + meeting.spec.ttl / 3)\n",
         "",
         "who waits gives no sign of life",
-    ),
-    _core(
-        "barrier-cancelled-stays",
-        "barrier",
-        "        await leave(meeting, me)\n        raise\n    finally:",
-        "        raise\n    finally:",
-        "who is cancelled keeps a place that ends for all",
     ),
     _lua(
         "latch-counts-twice",
@@ -113,13 +99,6 @@ MEETINGS = (
         "return seen.missing == 0 or seen.opened > self.seen.opened",
         "return seen.missing == 0",
         "who waits does not learn that it was open, if it was set back at once",
-    ),
-    _core(
-        "latch-one-told",
-        "latch",
-        "if isinstance(other, Waiting) and other.released_by(seen)",
-        "if other is me",
-        "of those of a process who wait, one is told",
     ),
     _core(
         "latch-joins-late",

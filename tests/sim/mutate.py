@@ -40,6 +40,7 @@ SEEDS = 10_000
 
 SWARM = {
     "lock": "swarm",
+    "several": "several",
     "quorum": "quorum",
     "flight": "flight",
     "schedule": "schedule",

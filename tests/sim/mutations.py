@@ -15,6 +15,7 @@ from sim.quorum_defects import QUORUM
 from sim.reentrant_defects import REENTRANT
 from sim.schedule_defects import SCHEDULES
 from sim.script_defects import SCRIPTS, Mutation, _lua
+from sim.several_defects import SEVERAL
 from sim.ticket_defects import TICKETS
 
 
@@ -252,6 +253,7 @@ MUTATIONS = (
     *MORE,
     *GATES,
     *HUNG,
+    *SEVERAL,
     *QUORUM,
     *FLIGHT,
     *SCHEDULES,

@@ -12,8 +12,8 @@ import pytest
 import holdfast
 import holdfast.schedule
 from holdfast import errors
+from holdfast.barrier import BrokenBarrier
 from holdfast.errors import (
-    BrokenBarrier,
     CommandFailed,
     ConfigError,
     HolderChanged,
@@ -58,13 +58,12 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     JobFailed: {},
     Cancelled: {},
 }
-ELSEWHERE = {JobFailed, Cancelled}
-"""Those of ``holdfast.schedule``."""
+ELSEWHERE = {JobFailed, Cancelled, BrokenBarrier}
+"""Those that are beside what raises them."""
 
 BESIDES: dict[type[HoldfastError], type[Exception]] = {
     LockTimeout: TimeoutError,
     InProgress: TimeoutError,
-    NoCandidate: LookupError,
     BrokenBarrier: threading.BrokenBarrierError,
     NotHeld: RuntimeError,
     ReleasedTooOften: ValueError,
@@ -78,7 +77,7 @@ def test_one_tree() -> None:
     assert found - {HoldfastWarning} == set(FACTS) - ELSEWHERE
     for cls in FACTS:
         assert issubclass(cls, HoldfastError)
-        assert getattr(holdfast.schedule if cls in ELSEWHERE else holdfast, cls.__name__) is cls
+        assert getattr(holdfast.schedule if cls in {JobFailed, Cancelled} else holdfast, cls.__name__) is cls
     assert issubclass(HoldfastWarning, UserWarning)
     assert not issubclass(HoldfastWarning, HoldfastError)
 

@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.testing import handovers, meetings, permits, quorum, reigns, schedules, stampede, swarm
+from holdfast.testing import handovers, meetings, permits, quorum, reigns, schedules, stampede, swarm, together
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
@@ -22,6 +22,7 @@ BATCH = 100
 
 SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "lock": swarm.simulate,
+    "several": together.simulate,
     "quorum": quorum.simulate,
     "flight": stampede.simulate,
     "schedule": schedules.simulate,
@@ -136,7 +137,17 @@ ENOUGH_OF_TICKETS = {
 }
 """The same, for locks that are handed over by tickets: see `handovers.counts`."""
 
+ENOUGH_OF_SEVERAL_LOCKS = {
+    **{name: count for name, count in ENOUGH.items() if not name.startswith("fault ")},
+    "several taken": 1000,
+    "several not taken": 200,
+    "script gather": 2000,
+    "script scatter": 500,
+}
+"""The same, for several locks at once."""
+
 _ENOUGH = {
+    "several": ENOUGH_OF_SEVERAL_LOCKS,
     "lock": ENOUGH,
     "quorum": ENOUGH_OF_SEVERAL,
     "flight": ENOUGH_OF_FLIGHTS,

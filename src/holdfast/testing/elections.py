@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any
 
 from holdfast._core.requests import Sleep
+from holdfast.testing.circles import CIRCLES
 from holdfast.testing.contests import CONTESTS
 from holdfast.testing.explore import Report, explore
 from holdfast.testing.flights import FLIGHTS, Flight
+from holdfast.testing.gatherings import GATHERINGS, Gathering
 from holdfast.testing.judge.rules import Limits
 from holdfast.testing.relays import RELAYS
 from holdfast.testing.scenarios import SCENARIOS, Program, Scenario, once
@@ -89,5 +91,14 @@ ELECTIONS: dict[str, Election] = {
 UNGUARDED = Election("quorum-unguarded", "the same, but who forgets is declared new at once", HELD, guarded=False, **FORGETS)
 """This breaks: it shows what the guard is for."""
 
-ALL: dict[str, Scenario | Flight] = {**SCENARIOS, **ELECTIONS, UNGUARDED.name: UNGUARDED, **FLIGHTS, **CONTESTS, **RELAYS}
+ALL: dict[str, Scenario | Flight | Gathering] = {
+    **SCENARIOS,
+    **ELECTIONS,
+    UNGUARDED.name: UNGUARDED,
+    **FLIGHTS,
+    **GATHERINGS,
+    **CONTESTS,
+    **RELAYS,
+    **CIRCLES,
+}
 """All scenarios there are, by name."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast._core.requests import Sleep
 from holdfast.testing.explore import Report, explore, replay
 from holdfast.testing.history import Event
 from holdfast.testing.judge import meetings as judge
@@ -56,6 +57,20 @@ def wait(seconds: float | None = None) -> Program:
     async def program(visitor: Visitor, what: Any) -> None:
         try:
             await visitor.wait(what, seconds)
+        except Cancelled:
+            pass
+
+    return program
+
+
+def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
+    """The same, later; who is cancelled has left."""
+
+    async def program(visitor: Visitor, where: Any) -> None:
+        try:
+            if after:
+                await Sleep(after)
+            await visitor.meet(where, wait)
         except Cancelled:
             pass
 
@@ -129,6 +144,7 @@ same_in_all_states(Visitor)
 FAULTS = ("cancel", "lost-request", "lost-reply", "slow", "duplicate", "crash", "pause", "deaf")
 
 LIMITED: Any = (meet(3.0), meet(3.0))
+LEFT: Any = (meet_once(3.0), meet_once(0.7, after=1.5))
 ACTING: Any = (meet(3.0, 0.1), meet(3.0, 0.1))
 
 GATHERINGS: dict[str, Gathering] = {
@@ -139,6 +155,7 @@ GATHERINGS: dict[str, Gathering] = {
         Gathering("meet-acting", "two meet, and one acts", "barrier", (meet(takes=0.1), meet(takes=0.1)), acts=True),
         *(Gathering(f"meet-{fault}", f"two meet; {fault}", "barrier", LIMITED, (fault,)) for fault in FAULTS),
         *(Gathering(f"meet-acting-{f}", f"two meet, and one acts; {f}", "barrier", ACTING, (f,), acts=True) for f in FAULTS),
+        Gathering("meet-late", "one leaves, and one comes", "barrier", LEFT, ("cancel", "slow"), 2),
         Gathering("latch", "two count, one waits", "latch", (count(), count(), wait()), ("lost-reply", "duplicate", "deaf")),
         Gathering("event", "one sets and clears, two wait for a while", "event", (count(clears=True), wait(5.0), wait(5.0))),
         *(

@@ -66,6 +66,19 @@ def _outcomes(case: Meetings) -> Iterator[Violation]:
         excused = event.note in {"cancelled", "away"} or (event.note == "timeout" and not case.calm)
         if event.attempt in met and not excused:
             yield Violation("B2", f"{event.attempt} is told that it is broken ({event.note}), and the others go on")
+        if event.note in {"died", "lost"} and case.calm:
+            yield Violation("B4", f"{event.attempt} is told {event.note}, and all are well")
+
+    yield from _the_gone(case, met)
+
+
+def _the_gone(case: Meetings, met: dict[str, Event]) -> Iterator[Violation]:
+    faults = [event.note for event in case.of("fault")]
+    if case.acts or not set(faults) <= {"cancel", "duplicate", "slow"} or ("slow" in faults and len(faults) > 2):
+        return  # perhaps it could not say that it leaves
+    for event in case.of("parted"):
+        if event.note == "cancelled" and event.attempt in met and met[event.attempt].at > event.at + LATE / 2:
+            yield Violation("B1", f"{event.attempt} has left long since, and others go on with it")
 
 
 def _the_dead(case: Meetings, came: dict[str, Event]) -> Iterator[Violation]:

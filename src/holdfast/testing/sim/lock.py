@@ -154,6 +154,10 @@ class Lock:
         else:
             return lease
 
+    async def abandon(self, attempt: Attempt) -> None:
+        """Leave nothing of an attempt behind."""
+        await abandon(attempt, self._ways)
+
     def _attempt(self, slot: Slot) -> Attempt:
         return Attempt(self.spec, slot=slot, gate=self.gate)
 

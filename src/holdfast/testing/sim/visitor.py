@@ -3,8 +3,8 @@
 The kinds of events. Of a barrier: ``come``, then ``through`` (fence: the number) or ``parted`` (note: why); ``acting`` and
 ``acted``, where there is an action; from the server ``together`` (fence: the number, last: which meeting). Of a latch or an
 event: ``count`` (last: by how many; note: the name), then ``counted`` (fence: what is missing) or ``uncounted``; ``await``
-(until: when the wait ends), then ``released``, ``unreleased`` or ``ended``; from the server ``opened`` and ``closed``. An attempt
-at any of these has a name of its own.
+(until: when the wait ends), then ``released``, ``unreleased`` or ``ended``; from the server ``opened`` and ``closed``. An
+attempt at any of these has a name of its own.
 """
 
 from __future__ import annotations

@@ -1,0 +1,58 @@
+"""Barriers, latches and events, in many histories, and in every schedule of small scenarios."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing import meetings
+from holdfast.testing.campaign import ENOUGH_OF_MEETINGS, Tally, campaign
+from holdfast.testing.gatherings import GATHERINGS
+
+HISTORIES, SECONDS = 1000, 60.0
+MANY = 20_000
+LONG = {"meet-late", "event"}
+
+
+def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n  {tally.histories} histories; each core {tally.histories / tally.seconds:.0f} a second")
+    seeds = "; ".join(f"{what}: python -m holdfast.testing replay meetings:{seed}" for seed, what in tally.failed[:5])
+    assert tally.failed == [], seeds
+    assert tally.missing(ENOUGH_OF_MEETINGS) == [], "too little has happened (R11)"
+
+
+def test_a_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(histories=HISTORIES, seconds=SECONDS, of="meetings")
+    assert tally.histories >= 500
+    judge(tally, capsys)
+
+
+@pytest.mark.soak
+def test_twenty_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(first=1_000_000, histories=MANY, of="meetings")
+    assert tally.histories == MANY
+    judge(tally, capsys)
+
+
+def search(names: set[str]) -> None:
+    states = 0
+    for name in sorted(names):
+        report = GATHERINGS[name].explore()
+        assert [str(violation) for found in report.found for violation in found.violations] == [], name
+        assert report.covered
+        assert report.ended > 1
+        states += report.states
+    assert states > 5000
+
+
+def test_every_schedule_of_small_scenarios() -> None:
+    search(GATHERINGS.keys() - LONG)
+
+
+@pytest.mark.soak
+def test_every_schedule_of_longer_ones() -> None:
+    search(LONG)
+
+
+def test_a_seed_is_one_history() -> None:
+    assert meetings.simulate(3).history == meetings.simulate(3).history
