@@ -34,7 +34,8 @@ class BaseSeat(_face.BaseLock):
 
     def _new_attempt(self, process: Process) -> Attempt:  # noqa: ARG002
         leader = self.leader
-        return Candidacy(self._spec, name=leader.candidate, value=leader.value, observers=self.office.observers)
+        observers = self.office.observers
+        return Candidacy(self._spec, tally=self._tally, name=leader.candidate, value=leader.value, observers=observers)
 
     def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
         assert isinstance(attempt, Candidacy)
@@ -94,6 +95,7 @@ class BaseTerm(_lease.BaseLease):
             await self._abandoned()
             raise
         if done is True:
+            self._count(self._process.clock())
             tenure.end()
             self._forget()
             if tenure.doubt:

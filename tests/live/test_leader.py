@@ -144,6 +144,7 @@ def test_a_term_in_all_its_words(server: PrivateServer, name: str) -> None:
         assert following.fence > term.fence
         assert one.leader() == ("two", following.fence, "")
     assert one.leader() is None
+    assert (two.statistics().acquisitions, two.statistics().held, two.statistics().timeouts) == (1, 0, 1)
 
 
 def test_the_same_for_asyncio(server: PrivateServer, name: str) -> None:
