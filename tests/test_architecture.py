@@ -201,6 +201,7 @@ PUBLIC = {
         Cache
         CommandFailed
         ConfigError
+        Deadlock
         CountDownLatch
         Event
         FairLock
@@ -288,6 +289,7 @@ PUBLIC = {
     "holdfast.errors": """
         CommandFailed
         ConfigError
+        Deadlock
         HolderChanged
         HoldfastError
         HoldfastWarning

@@ -22,6 +22,7 @@ from holdfast._later import later
 from holdfast.errors import (
     CommandFailed,
     ConfigError,
+    Deadlock,
     HolderChanged,
     HoldfastError,
     HoldfastWarning,
@@ -71,6 +72,7 @@ __all__ = [
     "CommandFailed",
     "ConfigError",
     "CountDownLatch",
+    "Deadlock",
     "Event",
     "FairLock",
     "HolderChanged",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class _Lost(asyncio.Event):
     """Set when the lease is lost; asking notices an end that nobody has had time to notice yet."""
 
-    def __init__(self, lease: _lease.Lossy) -> None:
+    def __init__(self, lease: Any) -> None:
         super().__init__()
         self._expired = lease._expired  # noqa: SLF001
 

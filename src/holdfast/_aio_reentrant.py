@@ -11,6 +11,7 @@ from holdfast import _face
 from holdfast._aio_lease import Lease
 from holdfast._reentrant import Reentrant, holdings
 from holdfast.aio import Lock
+from holdfast.errors import NotHeld
 
 __all__ = ["RLock"]
 
@@ -82,10 +83,15 @@ class RLock(Reentrant[Lease], Lock):
         """Give the lock back, if it was taken no more than once; only who has it may. Raises NotHeld (a RuntimeError) if this
         thread or task does not have it, LeaseLost, ServerError."""
         mine = holdings()
-        holding = self._leaving(mine)
+        try:
+            holding = mine.leave(self._mark)
+        except KeyError:
+            raise self._not_held() from None
         if holding is not None:
             try:
                 await holding.lease.release()
+            except NotHeld:
+                raise  # it was given back by hand, and a ``with`` is still to be left
             except BaseException:
                 mine.tidy(self._mark)
                 raise
@@ -112,10 +118,11 @@ class RLock(Reentrant[Lease], Lock):
         if holding.count == holding.guarded:
             lease._body, holding.guarded = None, 0  # noqa: SLF001
         error = lease._end_of_body(error)  # noqa: SLF001
+        holding.leaving = holding.count
         try:
             if holding.count > 1:
                 self._step_out(error)
             else:
                 await self._leave(lease, error)
         finally:
-            holdings().tidy(self._mark)
+            holdings().left(self._mark)

@@ -127,11 +127,14 @@ def make_spec(
     max_pass_time: float,
     replicas: int = 0,
     guard: bool | float = False,
+    deadlock: str = "wait",
     progress_within: float | None = None,
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
     ttl = seconds(ttl, "ttl", MIN_TTL)
+    if deadlock not in {"wait", "raise"}:
+        raise ConfigError(f"deadlock must be 'wait' or 'raise', not {deadlock!r}", parameter="deadlock")
     longest = _longest(guard)
     if longest and ttl > longest:
         raise ConfigError(
@@ -165,6 +168,7 @@ def make_spec(
         max_pass_time=seconds(max_pass_time, "max_pass_time", 0.0),
         replicas=whole_number(replicas, "replicas"),
         guard=longest,
+        yields=deadlock == "raise",
         progress_within=progress_within,
     )
 
@@ -204,6 +208,7 @@ class BaseLock:
         max_pass_time: float,
         replicas: int,
         guard: bool | float,
+        deadlock: str = "wait",
     ) -> None:
         self._endpoint: Any = resolve(client, self._face)
         self._cluster = self._endpoint.cluster
@@ -229,6 +234,7 @@ class BaseLock:
             max_pass_time=max_pass_time,
             replicas=replicas,
             guard=guard,
+            deadlock=deadlock,
             progress_within=progress_within,
         )
         self._set_up(spec, wait, on_lost, label)

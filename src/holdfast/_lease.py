@@ -12,10 +12,10 @@ from holdfast._core import mutex, renewing
 from holdfast._core.attempt import Attempt, Grant, Tally
 from holdfast._core.gate import Gate
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import WireError
+from holdfast._core.requests import Run, WireError
 from holdfast._face import MAX_TTL, MIN_TTL, seconds, server_error
 from holdfast._wire.endpoint import Endpoint
-from holdfast.errors import LeaseLost, NotHeld
+from holdfast.errors import HoldfastError, LeaseLost, NotHeld, QuorumError, ServerError
 
 
 class Watch(Protocol):
@@ -26,6 +26,9 @@ class Watch(Protocol):
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         """Look after it no more."""
+
+    def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
+        """Send this until it is answered, or local time ``until``."""
 
     def call(self, what: Callable[[], None]) -> None:
         """Do something soon, in the keeper's thread."""
@@ -48,13 +51,6 @@ class Home(Protocol):
 
     def clock(self) -> float:
         """Local time in seconds."""
-
-
-class Lossy(Protocol):
-    """What may be lost: a lease, of whatever kind."""
-
-    def _expired(self) -> bool:
-        """It is lost."""
 
 
 class BaseLease:
@@ -247,6 +243,23 @@ class BaseLease:
             self._count_loss()
             raise self._lease_lost()
 
+    async def _let_go(self) -> None:
+        """Operation: give it back; where the server is away, the keeper does that as soon as it can. Nobody needs to know."""
+        if self._is_over():  # somebody has begun to give it back, and nobody knows how far he has come
+            await self._abandoned()
+            return
+        try:
+            if not self._hand_on():
+                await self._release()
+        except (ServerError, QuorumError):
+            for where, part in self._parts:
+                self._process.keeper.insist(where, part.giving_back(bury=True, timeout=part.spec.timeout), part.deadline)
+        except HoldfastError:
+            pass  # lost meanwhile
+        except BaseException:
+            await self._abandoned()
+            raise
+
     async def _abandoned(self) -> None:
         """What to drive when the end of a ``with`` was interrupted, and nobody knows how far it had come."""
         tenure, attempt = self._tenure, self._attempt
@@ -254,10 +267,10 @@ class BaseLease:
         if not self._process.here:
             return
         self._count(self._process.clock())
-        if attempt.gate is None:
-            tenure.end()
-        else:
+        if attempt.gate is not None:
             attempt.gate.withdraw(attempt)
+        if attempt.gate is None or tenure.lost:  # a late renewal may have made it longer at the server
+            tenure.end()
         if tenure.over:
             self._forget()
             await self._give_up()

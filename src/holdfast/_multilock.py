@@ -42,8 +42,7 @@ def find(client: object, locks: object, kind: type[K], options: dict[str, Any]) 
             raise _bad(f"{lock!r} counts how often it is taken: several locks are held once, so name a Lock of this name")
         if not isinstance(lock, kind) or isinstance(lock, BaseMultiLock):
             raise _bad(f"{lock!r} is of another kind: a {kind.__module__}.Lock, FairLock or Redlock can be one of several")
-    mine = [lock for lock in found if isinstance(lock, kind)]
-    mine.sort(key=_place)
+    mine = multilock.in_order((lock for lock in found if isinstance(lock, kind)), _place)
     for one, other in itertools.pairwise(mine):
         if _place(one) == _place(other):
             raise _bad(f"{one.name!r} is named twice: the second would wait for the first")
@@ -118,7 +117,7 @@ class Part:
         if self.lease is None:
             await self.lock._abandon(self.attempt)
         else:
-            await self.lease._abandoned()
+            await self.lease._let_go()
             self.lease, self.attempt.pending = None, False
 
     def hand_on(self) -> bool:
@@ -295,6 +294,17 @@ class BaseMultiLease:
             raise self._not_held()
         for lease in self._leases:
             lease.check()
+
+    def progress(self) -> None:
+        """Check in, for those locks that have ``progress_within``: raises as `check`. Asks no server."""
+        self.check()
+        for lease in self._leases:
+            lease.progress()
+
+    def _no_ticket(self) -> ConfigError:
+        return ConfigError(
+            f"several locks ({self.name}) give no ticket: make one of each, with its own lock object", parameter="ticket"
+        )
 
     def notice_loss(self) -> None:
         raise NotImplementedError

@@ -30,7 +30,12 @@ SEVERAL = {"max_ttl": None, "answer_within": None}
 class Holding(Generic[L]):
     """A lock that somebody has, and how often he has taken it."""
 
-    __slots__ = ("__weakref__", "count", "guarded", "lease")
+    guarded = 1
+    """At which count the body was entered that is cancelled if the lease is lost."""
+    leaving = 0
+    """What the count was at the end of a ``with`` that is being left."""
+    saved = 0
+    """As often it is taken by who takes it back: a Condition gives all of it back meanwhile."""
 
     def __init__(self, lease: L, count: int = 1) -> None:
         self.lease = lease
@@ -38,8 +43,6 @@ class Holding(Generic[L]):
             _may_hand_over, weakref.ref(self), lease.name, lease.key
         )
         self.count = count
-        self.guarded = 1
-        """At which count the body was entered that is cancelled if the lease is lost."""
 
     def again(self) -> L:
         """Once more. Survives an interrupt at each line."""
@@ -85,19 +88,30 @@ class Holdings(dict[Mark, Holding[Any]]):
 
     def leave(self, mark: Mark) -> Holding[Any] | None:
         """Once less. The holding, if this is the last time: then its lease is to be given back. Raises KeyError if there is
-        none, LeaseLost if it was lost before, NotHeld if it was given back by hand."""
+        none, LeaseLost if it was lost before, NotHeld if it was given back by hand; that counts at the end of a ``with`` only.
+        """
         holding = self[mark]
         if holding.count == 1:
             return holding
+        if not holding.leaving and holding.over:
+            holding.lease.check()
         holding.count -= 1
         holding.lease.check()
         return None
 
     def tidy(self, mark: Mark) -> None:
-        """Forget a lease that was given back, but for those ends of ``with`` that are still to come."""
+        """Forget a lease that was given back."""
         holding = self.get(mark)
         if holding is not None and holding.count == 1 and holding.over:
             del self[mark]
+
+    def left(self, mark: Mark) -> None:
+        """The end of a ``with`` is over. Only the outermost forgets the lease: others would not know that they were entered."""
+        holding = self.get(mark)
+        if holding is not None:
+            last, holding.leaving = holding.leaving == 1, 0
+            if last:
+                self.tidy(mark)
 
 
 class _Thread(threading.local):
@@ -109,12 +123,15 @@ _thread = _Thread()
 _tasks: MutableMapping[Any, Holdings] = weakref.WeakKeyDictionary()
 
 
+_running_loop: Callable[[], Any] | None = None
+_current_task: Callable[[Any], Any]
+
+
 def holdings() -> Holdings:
     """Those of the task that runs in this thread, or of the thread."""
-    asyncio = sys.modules.get("asyncio")  # it is not imported for this
-    if asyncio is not None:
-        loop = asyncio._get_running_loop()  # noqa: SLF001 - documented, and cheaper than an exception
-        task = None if loop is None else asyncio.current_task(loop)
+    loop = _running_loop() if _running_loop is not None else _find_asyncio()
+    if loop is not None:
+        task = _current_task(loop)
         if task is not None:
             found = _tasks.get(task)
             if found is None:
@@ -123,21 +140,31 @@ def holdings() -> Holdings:
     return _thread.holdings
 
 
+def _find_asyncio() -> Any:
+    """It is not imported for this: where nobody has, no task runs."""
+    global _running_loop, _current_task  # noqa: PLW0603 (looked up once; at each use it would cost as much as all the rest)
+    if "asyncio" not in sys.modules:
+        return None
+    import asyncio
+
+    _current_task = asyncio.current_task
+    _running_loop = asyncio._get_running_loop  # noqa: SLF001 - documented, and cheaper than an exception
+    return _running_loop()
+
+
 class Unlisted(Entered[L]):
     """An RLock knows by itself whose ``with`` it is in, and does not keep leases alive whose thread has died."""
 
     __slots__ = ()
 
     def push(self, owner: int, lease: L) -> None:
-        pass
+        lease._owner = owner  # noqa: SLF001
 
 
 class Reentrant(BaseLock, Generic[L]):
     """What makes a lock an RLock, in both faces."""
 
     _several = False
-    _current: Any = property(lambda self: self.lease, lambda self, lease: self._took(lease))
-    """What is taken belongs to who takes it, and not to this object."""
 
     def _start(self) -> None:
         super()._start()
@@ -160,9 +187,12 @@ class Reentrant(BaseLock, Generic[L]):
 
     def _took(self, lease: L | None) -> None:
         if lease is not None:
-            holdings()[self._mark] = Holding(lease)
-            in_task = self._face == "asyncio"
-            lease._owner = id(sys.modules["asyncio"].current_task()) if in_task else threading.get_ident()  # noqa: SLF001
+            mine = holdings()
+            before = mine.get(self._mark)
+            mine[self._mark] = Holding(lease, 1 if before is None else before.saved or 1)
+
+    _current: Any = property(lambda self: self.lease, _took)
+    """What is taken belongs to who takes it, and not to this object."""
 
     def _held(self) -> Holding[L]:
         """What this thread or task has. Raises NotHeld."""
@@ -170,13 +200,6 @@ class Reentrant(BaseLock, Generic[L]):
         if holding is None or holding.over:
             raise self._not_held()
         return holding
-
-    def _leaving(self, mine: Holdings) -> Holding[L] | None:
-        """As `Holdings.leave`, but raises NotHeld."""
-        try:
-            return mine.leave(self._mark)
-        except KeyError:
-            raise self._not_held() from None
 
     def _inside(self) -> Holding[L]:
         """The same at the end of a ``with``, where the lease may have been given back in the body."""

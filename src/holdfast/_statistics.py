@@ -27,7 +27,7 @@ class LockStatistics:
     losses: int
     """Leases that were lost while they were held."""
     total_wait: float
-    """Time spent by those that had to wait, whether they got it or not."""
+    """Time spent by those that had to wait, whether they got it or not; from when it was found busy."""
     longest_wait: float
     total_hold: float
     """Time for which it was held, from when it was taken until it was given back or lost."""

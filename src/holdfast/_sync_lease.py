@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast import _lease
 from holdfast._core.attempt import Grant
@@ -21,7 +21,7 @@ log = logger("holdfast")
 class _Lost(threading.Event):
     """Set when the lease is lost; asking notices an end that nobody has had time to notice yet."""
 
-    def __init__(self, lease: _lease.Lossy) -> None:
+    def __init__(self, lease: Any) -> None:
         super().__init__()
         self._expired = lease._expired  # noqa: SLF001
 

@@ -186,6 +186,7 @@ class BaseRedeem(_face.BaseLock):
         renew: bool = True,
         on_lost: Callable[[Any], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         **mistaken: Never,
     ) -> None:
@@ -199,6 +200,7 @@ class BaseRedeem(_face.BaseLock):
             ttl=ttl,
             renew=renew,
             max_hold=max_hold,
+            progress_within=progress_within,
             prefix="hf:",
             key=None,
             linger=0.0,

@@ -6,7 +6,7 @@ import asyncio
 import warnings
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar
 
 from holdfast import _face, _lease
 from holdfast._aio_lease import Lease
@@ -44,32 +44,10 @@ if TYPE_CHECKING:
     from holdfast.schedule.tasks import Schedule
 
 __all__ = [
-    "Barrier",
-    "BoundedSemaphore",
-    "Cache",
-    "CountDownLatch",
-    "Event",
-    "FairLock",
-    "Leader",
-    "Lease",
-    "Lock",
-    "MultiLease",
-    "MultiLock",
-    "RLock",
-    "RWLock",
-    "Redlock",
-    "Schedule",
-    "Semaphore",
-    "Transaction",
-    "close",
-    "find_deadlocks",
-    "inspect",
-    "locked",
-    "once",
-    "redeem",
-    "transaction",
-    "transactional",
-]
+    "Barrier", "BoundedSemaphore", "Cache", "CountDownLatch", "Event", "FairLock", "Leader", "Lease", "Lock",
+    "MultiLease", "MultiLock", "RLock", "RWLock", "Redlock", "Schedule", "Semaphore", "Transaction", "close",
+    "find_deadlocks", "inspect", "locked", "once", "redeem", "transaction", "transactional",
+]  # fmt: skip
 
 _LATER = {
     "BoundedSemaphore": "holdfast._aio_semaphore",
@@ -134,6 +112,8 @@ class Lock(_face.BaseLock):
             ServerError says so.
         guard: the longest lease, in seconds, of all who use guarded locks on this server, or True for 60: when the server may
             have forgotten who holds them, it grants none for so long.
+        deadlock: what becomes of one who waits for it while holding others, where several wait for each other in a circle:
+            ``"wait"``: he waits, and `find_deadlocks` tells of it; ``"raise"``: the one who began to wait last gets Deadlock.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -161,6 +141,7 @@ class Lock(_face.BaseLock):
         max_pass_time: float = 0.01,
         replicas: int = 0,
         guard: bool | float = False,
+        deadlock: Literal["wait", "raise"] = "wait",
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
@@ -181,6 +162,7 @@ class Lock(_face.BaseLock):
             max_pass_time=max_pass_time,
             replicas=replicas,
             guard=guard,
+            deadlock=deadlock,
         )
 
     def _start(self) -> None:
@@ -376,6 +358,7 @@ class FairLock(Lock):
         key: str | bytes | None = None,
         replicas: int = 0,
         guard: bool | float = False,
+        deadlock: Literal["wait", "raise"] = "wait",
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
@@ -393,4 +376,5 @@ class FairLock(Lock):
             key=key,
             replicas=replicas,
             guard=guard,
+            deadlock=deadlock,
         )

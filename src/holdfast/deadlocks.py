@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast import _deadlocks
 from holdfast._caller import Caller
 from holdfast._core import deadlocks
-from holdfast._core.deadlocks import Link
-from holdfast._deadlocks import Cycle, Waiter
+from holdfast._core.deadlocks import Cycle, Link, Waiter
 
 __all__ = ["Cycle", "Waiter", "find_deadlocks"]
 
@@ -30,4 +28,4 @@ def find_deadlocks(client: object) -> list[Cycle]:
     waiting: list[Link] = []
     for one in caller.each():
         waiting += one.run(deadlocks.everybody(), b"hf:proc:", what)
-    return caller.run(_deadlocks.find(waiting), b"hf:proc:", what)
+    return caller.run(deadlocks.find(waiting), b"hf:proc:", what)

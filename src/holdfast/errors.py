@@ -3,10 +3,11 @@
 HoldfastError
 ├── LockTimeout (also TimeoutError)   busy for as long as we were willing to wait
 │   └── InProgress                    the same call is running already
+├── Deadlock                          those who wait for each other would wait for ever, and this one gives way
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
-├── HolderChanged                     somebody else has the lock than was seen to: it was not taken away
 │   └── ReleasedTooOften              (also ValueError) more permits of a semaphore than this object holds
+├── HolderChanged                     somebody else has the lock than was seen to: it was not taken away
 ├── NoCandidate (also LookupError)     nobody of that name is campaigning; the leader goes on leading
 ├── TicketRefused                     a ticket that is not good any more: used, expired, or the lock was taken away
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered
@@ -62,6 +63,16 @@ class InProgress(LockTimeout):
 
     since: float
     """Seconds since that call began."""
+
+
+class Deadlock(HoldfastError):
+    """The lock was waited for in a circle: each of several holds what another one waits for. The one who began to wait last is
+    told so, if his lock has ``deadlock="raise"``: when he gives back what he holds, the others go on."""
+
+    name: str
+    key: str
+    cycle: Any
+    """Who waits for what, and holds what: a `holdfast.deadlocks.Cycle`."""
 
 
 class LeaseLost(HoldfastError):

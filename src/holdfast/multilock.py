@@ -42,6 +42,10 @@ class MultiLease(_multilock.BaseMultiLease):
         """
         self._driver.run(self._renew(ttl))
 
+    def ticket(self, expires: float = 60.0) -> Never:  # noqa: ARG002 - there is none
+        """Several locks give no ticket. Raises ConfigError."""
+        raise self._no_ticket()
+
     def release(self) -> None:
         """Give all locks back. Raises LeaseLost if one was lost before, NotHeld the second time, ServerError if a server cannot
         be reached (its locks then end with their leases); what can be given back is."""

@@ -10,7 +10,7 @@ from typing import Any, Never, Self
 from holdfast import _face
 from holdfast._reentrant import Holding, Reentrant, holdings
 from holdfast._sync_lease import Lease
-from holdfast.errors import HoldfastError, HoldfastWarning
+from holdfast.errors import HoldfastError, HoldfastWarning, NotHeld
 from holdfast.locks import Lock
 
 __all__ = ["RLock"]
@@ -83,10 +83,15 @@ class RLock(Reentrant[Lease], Lock):
         """Give the lock back, if it was taken no more than once; only who has it may. Raises NotHeld (a RuntimeError) if this
         thread or task does not have it, LeaseLost, ServerError."""
         mine = holdings()
-        holding = self._leaving(mine)
+        try:
+            holding = mine.leave(self._mark)
+        except KeyError:
+            raise self._not_held() from None
         if holding is not None:
             try:
                 holding.lease.release()
+            except NotHeld:
+                raise  # it was given back by hand, and a ``with`` is still to be left
             except BaseException:
                 mine.tidy(self._mark)
                 raise
@@ -101,11 +106,10 @@ class RLock(Reentrant[Lease], Lock):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Give back what this ``with`` has taken. LeaseLost is raised if the body succeeded, else noted on its exception; a
         server that cannot be reached is a warning."""
-        holding, before = None, 0
         try:
             holding = self._inside()
-            before = holding.count
-            if before > 1:
+            holding.leaving = holding.count
+            if holding.count > 1:
                 self._step_out(error)
             else:
                 self._leave(holding.lease, error)
@@ -113,29 +117,27 @@ class RLock(Reentrant[Lease], Lock):
             raise
         except BaseException:
             # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
-            self._interrupted(holding or self._inside(), before)
+            self._interrupted(self._inside())
             raise
         finally:
-            holdings().tidy(self._mark)
+            holdings().left(self._mark)
 
-    def _interrupted(self, holding: Holding[Lease], before: int) -> None:
-        """The end of a ``with`` was, when this was taken so often; or when nothing had been done, 0."""
-        left = (before or holding.count) - 1
-        if left:
-            holding.count = left
+    def _interrupted(self, holding: Holding[Lease]) -> None:
+        """The end of a ``with`` was, and nobody knows how far it had come."""
+        holding.leaving = holding.leaving or holding.count
+        if holding.leaving > 1:
+            holding.count = holding.leaving - 1
         else:
             self._driver().run(holding.lease._abandoned())  # noqa: SLF001
 
     def _release_save(self) -> int:
         """As threading.RLock's, for threading.Condition: give it back, however often it was taken."""
         holding = self._held()
+        holding.saved = holding.count
         holding.lease.release()
-        return holding.count
+        return holding.saved
 
     def _acquire_restore(self, count: int) -> None:
         """As threading.RLock's: take it as often as it was, however long that takes."""
-        try:
-            super().acquire(timeout=threading.TIMEOUT_MAX)
-        finally:
-            if self._is_owned():
-                self._held().count = count
+        super().acquire(timeout=threading.TIMEOUT_MAX)
+        self._held().count = count

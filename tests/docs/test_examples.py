@@ -80,7 +80,7 @@ def test_python(page: Path, here: Callable[[str], str], environment: dict[str, s
     for block in blocks(page, "python"):
         if not block.not_run:
             lines += [""] * (block.line - 1 - len(lines)) + here(block.text).splitlines()
-    program = tmp_path / f"{page.stem}.py"
+    program = tmp_path / f"page_{page.stem}.py"  # not the name of a module: there is a page about threading
     program.write_text("\n".join(lines) + "\n", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, program.name], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False

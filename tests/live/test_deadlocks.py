@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast import FairLock, Lock, MultiLock, aio, find_deadlocks
+from holdfast import ConfigError, Deadlock, FairLock, Lock, MultiLock, aio, find_deadlocks
 from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
 from holdfast.deadlocks import Cycle
@@ -34,13 +35,13 @@ Users = list["subprocess.Popen[str]"]
 
 
 @contextmanager
-def ring(server: PrivateServer, names: list[str]) -> Iterator[Users]:
+def ring(server: PrivateServer, names: list[str], program: str = USER) -> Iterator[Users]:
     """A process for each lock, which holds it and waits for the next one."""
     orders = [(name, following) for name, following in zip(names, [*names[1:], names[0]], strict=True)]
     with ExitStack() as stack:
         users = [
             stack.enter_context(
-                subprocess.Popen([sys.executable, "-c", USER, server.url, *order], stdin=-1, stdout=-1, text=True)
+                subprocess.Popen([sys.executable, "-c", program, server.url, *order], stdin=-1, stdout=-1, text=True)
             )
             for order in orders
         ]
@@ -125,7 +126,11 @@ def test_threads_of_one_process(server: PrivateServer, name: str) -> None:
         with Lock(server.url, mine):
             here.wait(5)
             ready.append(mine)
-            return Lock(server.url, theirs).acquire(timeout=2)
+            lock = Lock(server.url, theirs)
+            got = lock.acquire(timeout=2)
+            if got:
+                lock.release()
+            return got
 
     futures = [in_thread(cross, a, b), in_thread(cross, b, a)]
     (cycle,) = until(lambda: found(server, name))
@@ -193,3 +198,76 @@ def test_records_that_cannot_be_read_are_left_out(server: PrivateServer, look: r
     look.set("hf:proc:ffffffffffff", forge, px=2000)
     assert found(server, name) == []
     look.delete("hf:proc:ffffffffffff")
+
+
+# Ended
+
+
+YIELDING = (
+    USER.replace("Lock(url, theirs)", "Lock(url, theirs, deadlock='raise')").replace(
+        "    print(Lock", "    try:\n        print(Lock"
+    )
+    + "    except Deadlock as error:\n        print(error.cycle, flush=True)\n"
+)
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_one_of_a_circle_gets_the_error_and_the_others_go_on(server: PrivateServer, name: str, number: int) -> None:
+    names = [f"{name}-{letter}" for letter in "abc"[:number]]
+    program = YIELDING.replace("import Lock", "import Deadlock, Lock")
+    with ring(server, names, program) as users:
+        said = [user.stdout.readline() for user in users if user.stdout is not None]
+        assert sorted(line == "True\n" for line in said) == [False, *[True] * (number - 1)]
+        (told,) = (line for line in said if line != "True\n")
+        assert told.startswith("deadlock: ")
+        assert told.count(" and waits for ") == number
+        assert [user.wait(10) for user in users] == [0] * number
+
+
+def test_the_younger_of_two_threads_gets_the_error(server: PrivateServer, name: str) -> None:
+    """Whether the other one may give way or not."""
+    a, b = f"{name}-a", f"{name}-b"
+    waits = threading.Event()
+
+    def elder() -> bool:
+        with Lock(server.url, a):
+            waits.wait(5)
+            with Lock(server.url, b, wait=10):
+                return True
+
+    with pytest.raises(Deadlock) as caught, Lock(server.url, b):
+        elder_got = in_thread(elder)
+        until(Lock(server.url, a).locked)
+        waits.set()
+        until(lambda: waiting_here(Lock(server.url, b)) == 1)
+        Lock(server.url, a, deadlock="raise").acquire()
+    assert elder_got.result(5)
+    error = pickle.loads(pickle.dumps(caught.value))  # noqa: S301
+    assert (error.name, error.key) == (a, key(a))
+    assert {waiter.thread for waiter in error.cycle.waiters} >= {"MainThread"}
+    assert waiting_here(Lock(server.url, a)) == 0
+
+
+def test_a_task_gets_the_error_and_leaves_nothing(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    a, b = f"{name}-a", f"{name}-b"
+
+    async def cross(mine: str, theirs: str) -> str:
+        try:
+            async with aio.FairLock(server.url, mine):
+                await asyncio.sleep(0.05)
+                async with aio.FairLock(server.url, theirs, deadlock="raise"):
+                    return "both"
+        except Deadlock:
+            return "deadlock"
+
+    async def main() -> list[str]:
+        return list(await asyncio.gather(cross(a, b), cross(b, a)))
+
+    assert sorted(asyncio.run(main())) == ["both", "deadlock"]
+    assert [look.exists(key(a)), look.exists(key(b)), queue_length(look, a), queue_length(look, b)] == [0] * 4
+
+
+@pytest.mark.parametrize("make", [Lock, FairLock, aio.Lock, aio.FairLock])
+def test_another_word_is_refused(make: Any) -> None:
+    with pytest.raises(ConfigError, match="deadlock must be 'wait' or 'raise', not 'ignore'"):
+        make("redis://localhost:1", "x", deadlock="ignore")

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import redis
@@ -22,14 +22,6 @@ from live.witness import Monitor, in_thread, queue_length, until
 
 if TYPE_CHECKING:
     from conftest import NewServer
-
-
-def outcome(step: Callable[[Any], object], lock: object) -> object:
-    """What it answers, or the builtin error that it raises."""
-    try:
-        return step(lock)
-    except Exception as error:
-        return next(cls for cls in type(error).__mro__ if cls.__module__ == "builtins")
 
 
 # with
@@ -96,57 +88,7 @@ def test_giving_back_twice(server: PrivateServer, name: str) -> None:
                 again()
 
 
-# As a threading.Lock
-
-
-def test_the_same_life_as_a_threading_lock(server: PrivateServer, name: str) -> None:
-    life: list[Callable[[Any], object]] = [
-        lambda lock: lock.locked(),
-        lambda lock: lock.release(),
-        lambda lock: lock.acquire(),
-        lambda lock: lock.locked(),
-        lambda lock: lock.acquire(False),
-        lambda lock: lock.acquire(blocking=False),
-        lambda lock: lock.acquire(True, 0),
-        lambda lock: lock.acquire(True, 0.01),
-        lambda lock: lock.acquire(timeout=0.01),
-        lambda lock: lock.acquire(False, 5),
-        lambda lock: lock.acquire(True, -2),
-        lambda lock: lock.acquire(timeout=-0.1),
-        lambda lock: lock.acquire(timeout=threading.TIMEOUT_MAX * 2),
-        lambda lock: lock.acquire(timeout="1"),
-        lambda lock: lock.release(),
-        lambda lock: lock.release(),
-        lambda lock: lock.acquire(False),
-        lambda lock: in_thread(lock.release).result(),
-        lambda lock: lock.locked(),
-        lambda lock: lock.acquire(True, 5),
-        lambda lock: lock.__exit__(None, None, None) if isinstance(lock, type(threading.Lock())) else lock.release(),
-        lambda lock: lock.locked(),
-    ]
-    ours, theirs = Lock(server.url, name), threading.Lock()
-    assert [outcome(step, ours) for step in life] == [outcome(step, theirs) for step in life]
-
-
-def test_inside_a_condition(server: PrivateServer, name: str) -> None:
-    """A Condition releases and takes again by hand what ``with`` has taken; the end of the ``with`` gives it back."""
-    lock = Lock(server.url, name)
-    condition = threading.Condition(lock)  # type: ignore[arg-type]
-    items: list[int] = []
-
-    def consume() -> int:
-        with condition:
-            while not items:
-                condition.wait(5)
-            return items.pop()
-
-    consumer = in_thread(consume)
-    until(lambda: len(condition._waiters))  # type: ignore[attr-defined]
-    with condition:
-        items.append(7)
-        condition.notify()
-    assert consumer.result(10) == 7
-    assert not lock.locked()
+# Threads
 
 
 def test_one_object_shared_by_threads(server: PrivateServer, name: str) -> None:

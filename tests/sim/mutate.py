@@ -40,12 +40,14 @@ SEEDS = 10_000
 
 SWARM = {
     "lock": "swarm",
+    "several": "several",
     "quorum": "quorum",
     "flight": "flight",
     "schedule": "schedule",
     "election": "election",
     "meetings": "meetings",
     "ticket": "ticket",
+    "break": "break",
 }
 """What the record calls each of the swarms."""
 

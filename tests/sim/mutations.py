@@ -6,14 +6,17 @@ A text that is replaced stands exactly once in its file; when it changes, the de
 
 from __future__ import annotations
 
+from sim.break_defects import BREAKING
 from sim.election_defects import ELECTION
 from sim.flight_defects import FLIGHT
 from sim.gate_defects import GATES
 from sim.hung_defects import HUNG
 from sim.meeting_defects import MEETINGS
 from sim.quorum_defects import QUORUM
+from sim.reentrant_defects import REENTRANT
 from sim.schedule_defects import SCHEDULES
 from sim.script_defects import SCRIPTS, Mutation, _lua
+from sim.several_defects import SEVERAL
 from sim.ticket_defects import TICKETS
 
 
@@ -251,10 +254,13 @@ MUTATIONS = (
     *MORE,
     *GATES,
     *HUNG,
+    *SEVERAL,
     *QUORUM,
     *FLIGHT,
     *SCHEDULES,
     *ELECTION,
     *MEETINGS,
     *TICKETS,
+    *REENTRANT,
+    *BREAKING,
 )

@@ -489,6 +489,23 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         ),
         [],
     ),
+    "R19 taken again under another fence": (
+        story(held(A, 1, 4, 5), e(2, "again", A, "a5", fence=6), e(3, "inner", A, "a5")),
+        ["R19"],
+    ),
+    "R19 given back by the inner": (story(held(A, 1, 4, 5), e(2, "again", A, "a5", fence=5), e(5, "inner", A, "a5")), ["R19"]),
+    "R19 taken again when it was lost": (
+        story(held(A, 1, 4, 5)[:2], e(1.5, "lost", A, "a5"), e(2, "again", A, "a5", fence=5), e(3, "inner", A, "a5")),
+        ["R19"],
+    ),
+    "R19 taken again, and given back as often": (
+        story(
+            held(A, 1, 4, 5),
+            *(e(2 + n / 10, "again", A, "a5", fence=5) for n in range(2)),
+            *(e(3 + n / 10, "inner", A, "a5") for n in range(2)),
+        ),
+        [],
+    ),
     "R13 not the fence that was granted": (
         story(held(A, 1, 2, 5), e(0.9, "granted", "server", "a5", until=40, fence=4)),
         ["R13"],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from holdfast._core.insist import insist
@@ -23,6 +24,9 @@ PROCESS = 12
 
 LONGEST = 50
 """Waiters in a circle that is looked for, at most."""
+
+STEPS = 100_000
+"""From waiter to waiter, at most: a lock has one holder, but a record may say anything."""
 
 BETWEEN = 0.25
 """Seconds between the two looks: a wait that has ended is told within this time."""
@@ -49,6 +53,57 @@ class Link(NamedTuple):
     """Keys of those that it holds."""
     yields: bool
     """Its wait may be ended."""
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """One of a cycle: a thread or task that waits for a lock, and holds one that another of them waits for."""
+
+    lock: str
+    """Key of the lock that it waits for."""
+    holds: str
+    """Key of the lock that it holds, and that the one before it waits for."""
+    host: str
+    pid: int
+    label: str
+    """As its locks' ``label=``; empty if it has none."""
+    thread: str
+    """Name of the thread or task."""
+    since: float
+    """When it began to wait (Unix time of its machine)."""
+
+    def __str__(self) -> str:
+        label = f" ({self.label})" if self.label else ""
+        return f"{self.host}:{self.pid}{label} {self.thread} holds {self.holds} and waits for {self.lock}"
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """Waiters none of whom can ever get on: each waits for what the next one holds, and the last one for what the first one
+    holds. The one who has waited for longest comes first."""
+
+    waiters: tuple[Waiter, ...]
+
+    def __str__(self) -> str:
+        return "deadlock: " + "; ".join(map(str, self.waiters))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def cycle(circle: tuple[Link, ...]) -> Cycle:
+    """A circle, for users."""
+    return Cycle(tuple(_waiter(link, before) for link, before in zip(circle, (circle[-1], *circle[:-1]), strict=True)))
+
+
+def _waiter(link: Link, before: Link) -> Waiter:
+    # Whoever can write a record chooses these characters, and a terminal may obey some of them.
+    host, label, thread, lock, holds = (
+        "".join(c if c.isprintable() else "?" for c in text[:300])
+        for text in (link.host, link.label, link.who, link.lock, before.lock)
+    )
+    return Waiter(lock, holds, host, link.pid, label, thread, link.since)
 
 
 Circle = tuple[Link, ...]
@@ -92,18 +147,21 @@ def circles(waiting: Iterable[Link]) -> list[Circle]:
         for key in link.holds:
             holders.setdefault(key, []).append(link)
     found: dict[frozenset[Link], Circle] = {}
+    steps = iter(range(STEPS))
     for first in waiting:
-        for circle in _from(first, (first,), holders):
+        for circle in _from(first, (first,), holders, steps):
             found.setdefault(frozenset(circle), circle)
     return list(found.values())
 
 
-def _from(first: Link, path: Circle, holders: dict[str, list[Link]]) -> Iterator[Circle]:
+def _from(first: Link, path: Circle, holders: dict[str, list[Link]], steps: Iterator[int]) -> Iterator[Circle]:
     for holder in holders.get(path[-1].lock, ()):
+        if next(steps, None) is None:
+            return
         if holder is first:
             yield path
         elif holder > first and holder not in path and len(path) < LONGEST:
-            yield from _from(first, (*path, holder), holders)
+            yield from _from(first, (*path, holder), holders, steps)
 
 
 def youngest(circle: Circle) -> Link | None:
@@ -160,6 +218,11 @@ async def evidence(circle: Circle) -> Evidence | None:
     return tuple(found)
 
 
+async def find(waiting: Iterable[Link]) -> list[Cycle]:
+    """Operation behind `find_deadlocks`: the cycles among these that stand at two looks."""
+    return [cycle(circle) for circle in await confirmed(circles(waiting))]
+
+
 async def confirmed(suspected: Iterable[Circle]) -> list[Circle]:
     """Those circles that stand at two looks."""
     first = [(circle, await evidence(circle)) for circle in suspected]
@@ -193,3 +256,10 @@ async def around(first: Link) -> Circle | None:
             return None
         path = (*path, holds[0])
     return None
+
+
+async def suspected(first: Link) -> tuple[Circle, Evidence] | None:
+    """One look at the circle that one who waits is in."""
+    circle = await around(first)
+    seen = None if circle is None else await evidence(circle)
+    return None if circle is None or seen is None else (circle, seen)

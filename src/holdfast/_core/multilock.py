@@ -7,14 +7,16 @@ multitasking systems", IBM Systems Journal 7, 1968.)
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from holdfast._core.attempt import Attempt, Grant, margin
 from holdfast._core.mutex import GRACE, Busy, give_up
 from holdfast._core.requests import Answer, Draw, Now, Refused, Request, Run, Sleep, Unknown, WireError
 from holdfast._lua import Script
+
+T = TypeVar("T")
 
 
 def _numbers(raw: object) -> list[int]:
@@ -24,6 +26,10 @@ def _numbers(raw: object) -> list[int]:
 
 GATHER: Script[list[int]] = Script("gather", _numbers)
 SCATTER: Script[list[int]] = Script("scatter", _numbers)
+
+
+MOMENT = 0.001
+"""Seconds for which one of the locks is waited for at least: who does not wait at all goes past those who do."""
 
 
 class PartLost(Exception):
@@ -80,6 +86,11 @@ class Part(Protocol):
         """Give it back; ``known``: what came of that where a script did it for all. Answers why it was no good."""
 
 
+def in_order(several: Iterable[T], place: Callable[[T], Any]) -> list[T]:
+    """In the one order by which all take them: by their places, which are the same for all."""
+    return sorted(several, key=place)
+
+
 async def acquire(parts: Sequence[Part], wait: float | None) -> Blocked | None:
     """Take all within ``wait`` seconds (None: for ever; 0: one try each). Blocked when time ran out.
 
@@ -119,7 +130,11 @@ async def there(call: Coroutine[Any, Any, Any], home: Any) -> Any:
 
 async def _in_order(parts: Sequence[Part], until: float | None, *, at_once: bool) -> Blocked | None:
     number = alone = 0
-    while number < len(parts):
+    while True:
+        if any(part.lost for part in parts[:number]):
+            raise PartLost
+        if number == len(parts):
+            return None
         together = _alike(parts, number)
         if len(together) > 1 and number >= alone:
             busy = await there(gather(together, until), together[0].home)
@@ -128,7 +143,7 @@ async def _in_order(parts: Sequence[Part], until: float | None, *, at_once: bool
                 continue
             alone = number + busy + 1  # up to that one they are taken one by one, and the rest tried again
         part = parts[number]
-        left = 0.0 if at_once else None if until is None else max(0.0, until - await Now())
+        left = 0.0 if at_once else None if until is None else max(MOMENT, until - await Now())
         result = await there(part.take(left), part.home)
         if isinstance(result, Busy):
             blocked = Blocked(*result)
@@ -136,9 +151,6 @@ async def _in_order(parts: Sequence[Part], until: float | None, *, at_once: bool
             return blocked
         part.hold(result)
         number += 1
-        if any(part.lost for part in parts[:number]):
-            raise PartLost
-    return None
 
 
 def _alike(parts: Sequence[Part], number: int) -> list[Part]:
@@ -224,12 +236,11 @@ async def release(parts: Sequence[Part]) -> None:
     wrong: list[Exception] = []
     while left:
         alike = _alike(left, 0)
-        together = [part for part in alike if part.giving() is not None]
-        known: dict[int, bool | WireError] = {}
-        if len(together) > 1:
-            known = await there(scatter(together), together[0].home)
-        for part in alike:
-            error = await there(part.given_back(known.get(id(part))), part.home)
+        known: list[bool | WireError | None] = [None] * len(alike)
+        if len(alike) > 1 and all(part.giving() is not None for part in alike):
+            known = await there(scatter(alike), alike[0].home)
+        for part, what in zip(alike, known, strict=True):
+            error = await there(part.given_back(what), part.home)
             if error is not None:
                 wrong.append(error)
         left = left[len(alike) :]
@@ -237,8 +248,8 @@ async def release(parts: Sequence[Part]) -> None:
         raise wrong[0]
 
 
-async def scatter(parts: Sequence[Part]) -> dict[int, bool | WireError]:
-    """Give these back at once: by their ids, whether they were ours still; or why nobody knows."""
+async def scatter(parts: Sequence[Part]) -> list[bool | WireError]:
+    """Give these back at once: of each, whether it was ours still; or why nobody knows."""
     tokens = [given for part in parts if (given := part.giving()) is not None]
     args = tuple(value for token, bury, _ in tokens for value in (token, "bury" if bury else "release"))
     specs = [part.attempt.spec for part in parts]
@@ -253,12 +264,11 @@ async def scatter(parts: Sequence[Part]) -> dict[int, bool | WireError]:
                 resent = resent or isinstance(error, Unknown)
                 failures += 1
                 if failures == 3 or (isinstance(error, Refused) and not error.transient):
-                    return dict.fromkeys(map(id, parts), error)
+                    return [error for _ in parts]
                 await Sleep(0.02 * failures)
             else:
                 # What a first copy of this request gave back may be somebody else's by now.
-                kept = [value == 1 or (resent and in_time) for value, (_, _, in_time) in zip(answer.value, tokens, strict=True)]
-                return dict(zip(map(id, parts), kept, strict=True))
+                return [value == 1 or (resent and given[2]) for value, given in zip(answer.value, tokens, strict=True)]
     except BaseException:
         # Cancelled or interrupted, and nobody knows whether the request arrived. Once more: it does no harm.
         for spec, (token, _, _) in zip(specs, tokens, strict=True):

@@ -142,7 +142,7 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float, ways: W
         return await acknowledged(await ways.take(attempt, at_once, now, None))
     place = lead.place
     # Not where the inbox is still to be opened: with the server away one would wait for that, instead of being told at once.
-    if place is None and gate.crowded and gate.node.reachable and not at_once:
+    if place is None and gate.crowded and gate.node.reachable and not (at_once or attempt.doubt):
         attempt.token = await Draw() + attempt.spec.mark
         place = Waiter(attempt, gate.heard)  # asking first whether it is free would most likely be a trip for nothing
     try:

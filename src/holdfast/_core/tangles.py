@@ -12,6 +12,7 @@ from holdfast._core.attempt import Attempt
 
 if TYPE_CHECKING:
     from holdfast._core.node import Node
+    from holdfast._core.yielding import Lookout
 
 LONG = 0.5
 """Seconds of waiting after which it is told; and between two looks, as long as there is nothing to tell."""
@@ -50,6 +51,8 @@ class Tangles:
         """When to look next (local seconds)."""
         self.waits: tuple[Wait, ...] = ()
         """As of the last look."""
+        self._attempts: dict[Wait, Attempt] = {}
+        self.lookout: Lookout | None = None
         self.untold = False
         """They are others than those in the record of the process."""
 
@@ -71,11 +74,18 @@ class Tangles:
         with self.nodes[0].mutex:
             waiting = self.waiting()
             looked_at = len(waiting) + sum(len(node.renewing) for node in self.nodes)
-            waits = tuple(sorted(standing(self.nodes, waiting, now))[:MOST])
+            self._attempts = standing(self.nodes, waiting, now)
+            waits = tuple(sorted(self._attempts)[:MOST])
             self.at = now + max(SOON if waits else LONG, looked_at / PER_LOOK) if waiting else float("inf")
             if waits != self.waits:
                 self.waits, self.untold = waits, True
                 self.nodes[0].facts_changed(now)
+        if self.lookout is None and any(wait.yields for wait in self.waits):
+            from holdfast._core.yielding import Lookout  # here: most never need it
+
+            self.lookout = Lookout()
+        if self.lookout is not None:
+            self.lookout.turn(self.nodes[0], {wait: self._attempts[wait] for wait in self.waits}, now)
 
     def waiting(self) -> list[Attempt]:
         """All who wait, in the queue of a server or in the line of their process."""
@@ -83,7 +93,7 @@ class Tangles:
         return found + [attempt for node in self.nodes for gate in node.gates() for attempt in gate.line]
 
 
-def standing(nodes: list[Node], waiting: list[Attempt], now: float) -> list[Wait]:
+def standing(nodes: list[Node], waiting: list[Attempt], now: float) -> dict[Wait, Attempt]:
     """Those who have waited for long, and hold something."""
     held: dict[int, list[str]] = {}
     for node in nodes:
@@ -91,9 +101,10 @@ def standing(nodes: list[Node], waiting: list[Attempt], now: float) -> list[Wait
             lease = tenure.owner()
             if lease is not None and not tenure.lost and "*" not in tenure.token:  # a permit leaves room for others
                 held.setdefault(getattr(lease, "_owner", 0), []).append(tenure.spec.key)
-    waits = []
+    waits: dict[Wait, Attempt] = {}
     for attempt in waiting if held else ():
         owner, since = getattr(attempt.slot, "waits", None) or (0, now)  # as the drivers write it down when it begins to wait
         if owner in held and now - since >= LONG:
-            waits.append(Wait(attempt.spec.key, owner, since, tuple(sorted(held[owner])[:MOST]), attempt.spec.yields))
+            wait = Wait(attempt.spec.key, owner, since, tuple(sorted(held[owner])[:MOST]), attempt.spec.yields)
+            waits[wait] = attempt
     return waits

@@ -20,7 +20,7 @@ for i = 1, #KEYS / 3 do
   if dead or type(waiters) == 'table' or not (mine or (not holder and waiters == 0)) then return {i} end
   found[i] = {mine, fields}
 end
-for i = 1, #KEYS / 3 do
+for i = 1, #found do
   local lock, state, queue = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
   local token, ttl = ARGV[2 * i - 1], tonumber(ARGV[2 * i])
   local mine, fields = found[i][1], found[i][2]

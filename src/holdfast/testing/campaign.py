@@ -12,7 +12,18 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.testing import handovers, meetings, permits, quorum, reigns, schedules, stampede, swarm
+from holdfast.testing import (
+    breakages,
+    handovers,
+    meetings,
+    permits,
+    quorum,
+    reigns,
+    schedules,
+    stampede,
+    swarm,
+    together,
+)
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
@@ -22,6 +33,7 @@ BATCH = 100
 
 SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "lock": swarm.simulate,
+    "several": together.simulate,
     "quorum": quorum.simulate,
     "flight": stampede.simulate,
     "schedule": schedules.simulate,
@@ -29,12 +41,14 @@ SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "meetings": meetings.simulate,
     "permits": permits.simulate,
     "ticket": handovers.simulate,
+    "break": breakages.simulate,
 }
 """What makes a history of a seed."""
 
 ENOUGH = {
     "contended": 100,
     "handed_over": 100,
+    "again": 100,
     "renewed": 100,
     "expired": 20,
     "lost": 20,
@@ -81,13 +95,13 @@ ENOUGH_OF_FLIGHTS = {
 """The same, for single flight: see `stampede.Case.counts`."""
 
 ENOUGH_OF_ELECTIONS = {
-    "seen": 6000,
-    "seen nobody": 2000,
-    "elected": 3000,
-    "not elected": 500,
-    "handed": 200,
-    "kept": 500,
-    "cancelled": 5,
+    "election seen": 4000,
+    "election seen nobody": 1500,
+    "election elected": 2500,
+    "election not elected": 400,
+    "election handed": 150,
+    "election kept": 400,
+    "election cancelled": 5,
     **{f"script {name}": 200 for name in ("introduce", "proclaim", "observe", "transfer", "vacate")},
 }
 """The same, for elections."""
@@ -104,6 +118,16 @@ ENOUGH_OF_MEETINGS = {
 }
 """The same, for barriers, latches and events: see `sim.visitor`."""
 
+
+ENOUGH_OF_BREAKING = {
+    "contended": 100,
+    "break done": 300,
+    "break told": 150,
+    "break handed over": 100,
+    "break refused": 50,
+    "script break": 300,
+}
+"""The same, for locks that are taken away."""
 
 ENOUGH_OF_PERMITS = {
     "contended": 1000,
@@ -135,13 +159,24 @@ ENOUGH_OF_TICKETS = {
 }
 """The same, for locks that are handed over by tickets: see `handovers.counts`."""
 
+ENOUGH_OF_SEVERAL_LOCKS = {
+    **{name: count for name, count in ENOUGH.items() if not name.startswith("fault ")},
+    "several taken": 1000,
+    "several not taken": 200,
+    "script gather": 2000,
+    "script scatter": 500,
+}
+"""The same, for several locks at once."""
+
 _ENOUGH = {
+    "several": ENOUGH_OF_SEVERAL_LOCKS,
     "lock": ENOUGH,
     "quorum": ENOUGH_OF_SEVERAL,
     "flight": ENOUGH_OF_FLIGHTS,
     "schedule": ENOUGH_OF_SCHEDULES,
     "election": ENOUGH_OF_ELECTIONS,
     "meetings": ENOUGH_OF_MEETINGS,
+    "break": ENOUGH_OF_BREAKING,
     "permits": ENOUGH_OF_PERMITS,
     "ticket": ENOUGH_OF_TICKETS,
 }

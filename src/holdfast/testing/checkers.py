@@ -64,6 +64,7 @@ RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violatio
     "R16": ("what is kept is used, or given back", deadlines.r16_kept_for_somebody),
     "R17": ("no more permits than there are", permits.r17_permits),
     "R18": ("what is free goes to who is next", permits.r18_next),
+    "R19": ("who has it may take it again", rules.r19_taken_again),
 }
 """By number. R10 is `capacity`; R11, that enough has happened, is `Coverage.missing`."""
 
@@ -72,7 +73,7 @@ OF_PERMITS: Final = RULES.keys() - {"R1", "R4", "R16"}
 
 OF_LOCKS: Final = RULES.keys() - {"R17", "R18"}
 
-OF_SEVERAL: Final = frozenset(("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12", "R14"))
+OF_SEVERAL: Final = frozenset(("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R9", "R12", "R14", "R19"))
 """Those that can be judged where no single server knows who has the lock."""
 
 EXPECTED: Final = {"taken": 2, "contended": 1}

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from holdfast._core.requests import Sleep
+from holdfast.testing.circles import CIRCLES
 from holdfast.testing.contests import CONTESTS
 from holdfast.testing.explore import Report, explore
 from holdfast.testing.flights import FLIGHTS, Flight
@@ -98,5 +99,6 @@ ALL: dict[str, Scenario | Flight | Gathering] = {
     **GATHERINGS,
     **CONTESTS,
     **RELAYS,
+    **CIRCLES,
 }
 """All scenarios there are, by name."""

@@ -15,11 +15,12 @@ from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import QUORUM_FAULTS, mishaps
 from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.quorum import Company, QuorumLock, described
+from holdfast.testing.sim.reentrant import RLock
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.voter import Voter
 from holdfast.testing.sim.worker import Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
-from holdfast.testing.swarm import HORIZON, PROMPT, SET_BACK, STEPS, Round, waiting, work
+from holdfast.testing.swarm import HORIZON, PROMPT, SET_BACK, STEPS, Round, nest, progress_within, waiting, work
 
 QUICK = 2e-6
 """Seconds that a message takes where clocks show hardly any difference between two of them: there, fences count up."""
@@ -58,6 +59,7 @@ class Profile:
     fair: list[bool] = field(default_factory=list)
     """By process: it passes nothing on."""
     max_passes: int = 32
+    progress_within: float | None = None
 
     def has(self, *kinds: str) -> bool:
         """One of these faults happens."""
@@ -127,6 +129,7 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Company]:
     """The world of a seed, before anything has happened in it."""
     rng = random.Random(seed)
     profile = draw(rng)
+    profile.progress_within = progress_within(seed, profile.renew, profile.ttl, profile.workers)
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
     if profile.mishaps:
         world.mishap = mishaps(world, profile.mishaps)
@@ -143,9 +146,10 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Company]:
         _process(world, f"c{number + 1}", rng, profile.far, profile.distance)
         if profile.slow_share:
             world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
+    nested = nest(seed, (planned for _, rounds in profile.workers for planned in rounds))
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Voter(world.processes[of], str(number + 1))
-        worker.start(work(rounds, partial(_lock, worker, company, profile, fair=profile.fair[of])))
+        worker.start(work(rounds, partial(_rlock if nested else _lock, worker, company, profile, fair=profile.fair[of])))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: QUORUM_FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
     return world, profile, company
@@ -161,8 +165,13 @@ def _process(world: World, name: str, rng: random.Random, far: float, distance: 
 
 
 def _lock(worker: Worker, company: Company, profile: Profile, name: str, *, fair: bool = True) -> QuorumLock:
-    spec = described(name, ttl=profile.ttl, renew=profile.renew, max_passes=profile.max_passes)
+    sharing = {"max_passes": profile.max_passes, "progress_within": profile.progress_within}
+    spec = described(name, ttl=profile.ttl, renew=profile.renew, **sharing)
     return QuorumLock(worker, company, spec, fair=fair)
+
+
+def _rlock(worker: Worker, company: Company, profile: Profile, name: str, *, fair: bool) -> RLock:
+    return RLock(_lock(worker, company, profile, name, fair=fair))
 
 
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:

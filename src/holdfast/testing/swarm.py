@@ -7,7 +7,7 @@ Many histories with a few faults each find more than few histories with all of t
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,8 +22,9 @@ from holdfast.testing.judge.rules import Limits, Violation
 from holdfast.testing.runs import Run
 from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import FAULTS, mishaps
-from holdfast.testing.sim.lock import Lease, Lock, spec
+from holdfast.testing.sim.lock import Lock, spec
 from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.reentrant import RLock
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
@@ -40,7 +41,10 @@ ODD = 1.5
 GUARDED = 0.5
 """The part of the histories with a server that may forget in which locks have guard=."""
 
-HUNG = 0.06
+NESTED, NESTED_ROUNDS = 0.25, 0.5
+"""The part of the histories in which locks are RLocks, and of the times that these are taken twice."""
+
+HUNG = 0.12
 """The part of the histories in which holders have to check in."""
 
 PROMPT = 20
@@ -62,6 +66,8 @@ class Round:
     gap: float
     twice: bool = False
     """The lease is given back a second time, which is to be refused."""
+    nested: bool = False
+    """Taken once more inside, by who has it."""
     checks_in: bool = False
     """It says that it makes progress, between any two steps."""
 
@@ -157,24 +163,25 @@ def _draw_sharing(rng: random.Random, profile: Profile) -> None:
         profile.odd = rng.randrange(len(profile.workers))
 
 
-def _draw_progress(rng: random.Random, profile: Profile) -> None:
+def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int, list[Round]]]) -> float | None:
     """Whether holders have to check in, and which of them do. Drawn apart, as guards are."""
-    if profile.renew and rng.random() < HUNG:
-        profile.progress_within = profile.ttl * rng.choice((0.2, 0.5, 1.0, 2.0))
-        profile.linger = 0.0
-        for _, rounds in profile.workers:
-            for planned in rounds:
-                planned.checks_in = rng.random() < 0.8
+    rng = random.Random(f"progress {seed}")
+    if not renew or rng.random() >= HUNG:
+        return None
+    for _, rounds in workers:
+        for planned in rounds:
+            planned.checks_in = rng.random() < 0.8
+    return ttl * rng.choice((0.2, 0.5, 1.0, 2.0))
 
 
-Program = Callable[[list[Round], Callable[[str], Lock]], Coroutine[Any, Any, None]]
+Program = Callable[[list[Round], Callable[[str], Any]], Coroutine[Any, Any, None]]
 
 
-async def work(rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
+async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
     """What a worker does: takes a lock, writes to what it protects, now and then, and gives the lock back."""
     for planned in rounds:
         lock = lock_of(planned.lock)
-        lease: Lease | None = None
+        lease: Any = None
         try:
             lease = await lock.acquire(planned.wait)
             if lease is not None:
@@ -185,9 +192,7 @@ async def work(rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
                 if planned.by_hand:
                     await lock.renew(lease, max(0.1, lock.spec.ttl * planned.by_hand))
                 lock.write(lease)
-                await Sleep(planned.hold / 2)
-                if planned.checks_in:
-                    lock.progress(lease)
+                await _go_on(planned, lock, lease)
                 lock.write(lease)
                 held, lease = lease, None
                 await lock.release(held)
@@ -199,12 +204,54 @@ async def work(rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
         await Sleep(planned.gap)
 
 
+async def _go_on(planned: Round, lock: Lock | RLock, lease: Any) -> None:
+    """The second half of what is done with it: an RLock may be taken once more for that."""
+    inside = planned.nested and await lock.acquire(planned.wait) is not None
+    try:
+        await Sleep(planned.hold / 2)
+        if planned.checks_in:
+            lock.progress(lease)
+    except Cancelled:
+        if inside:
+            await lock.release(lease)
+        raise
+    if inside:
+        await lock.release(lease)
+
+
+def nest(seed: int, rounds: Iterable[Round]) -> bool:
+    """The locks are RLocks, and some are taken again by their holder. Drawn apart: nothing else in a history depends on it."""
+    rng = random.Random(f"nested {seed}")
+    if rng.random() >= NESTED:
+        return False
+    for planned in rounds:
+        planned.nested = rng.random() < NESTED_ROUNDS
+    return True
+
+
+def _lock(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Any:
+    return Lock(worker, specs[name], fair=fair)
+
+
+def _nested(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Any:
+    return RLock(_lock(worker, specs, name, fair=fair))
+
+
 def build(
-    seed: int, *, trace: bool = False, rng: random.Random | None = None, program: Program = work
+    seed: int,
+    *,
+    trace: bool = False,
+    rng: random.Random | None = None,
+    program: Program = work,
+    redraw: Callable[[Profile], object] | None = None,
+    lock_of: Callable[..., Any] = _lock,
 ) -> tuple[World, Profile]:
-    """The world of a seed, before anything has happened in it. ``program``: what its workers do."""
+    """The world of a seed, before anything has happened in it. ``program``: what its workers do; ``redraw`` may change what
+    was drawn; ``lock_of``: what is used for a lock."""
     rng = rng or random.Random(seed)
     profile = draw(rng)
+    if redraw is not None:
+        redraw(profile)
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
     if profile.mishaps:
         world.mishap = mishaps(world, profile.mishaps)
@@ -216,7 +263,8 @@ def build(
     if kinds & {"amnesia", "flush", "restart"} and random.Random(f"guard {seed}").random() < GUARDED:
         profile.guard = max(CLAIM, profile.longest)
         server.declare(profile.guard)
-    _draw_progress(random.Random(f"progress {seed}"), profile)
+    profile.progress_within = progress_within(seed, profile.renew, profile.ttl, profile.workers)
+    profile.linger = profile.linger if profile.progress_within is None else 0.0
     sharing = {
         "linger": profile.linger,
         "max_passes": profile.max_passes,
@@ -225,7 +273,7 @@ def build(
         "progress_within": profile.progress_within,
     }
     specs, odd = (
-        {name: spec(name, ttl=ttl, renew=profile.renew, max_hold=profile.max_hold, **sharing) for name in "xy"}
+        {name: spec(name, ttl=ttl, renew=profile.renew, max_hold=profile.max_hold, **sharing) for name in "xyz"}
         for ttl in (profile.ttl, ODD * profile.ttl)
     )
     for number in range(1 + max(process for process, _ in profile.workers)):
@@ -239,22 +287,25 @@ def build(
         )
         if profile.slow_share:
             world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
+    plain = program is work and lock_of is _lock
+    nested = plain and nest(seed, (planned for _, rounds in profile.workers for planned in rounds))
+    make = _nested if nested else lock_of
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Worker(world.processes[of], str(number + 1))
         mine = odd if number == profile.odd else specs
-        worker.start(program(rounds, partial(_lock, worker, mine, fair=profile.fair[of])))
+        worker.start(program(rounds, partial(make, worker, mine, fair=profile.fair[of])))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
     return world, profile
 
 
-def _lock(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Lock:
-    return Lock(worker, specs[name], fair=fair)
-
-
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
     """One history, judged. What happened in it is added to ``coverage``."""
-    world, profile = build(seed, trace=trace)
+    return judged(seed, *build(seed, trace=trace), coverage)
+
+
+def judged(seed: int, world: World, profile: Profile, coverage: Coverage | None) -> Run[Profile]:
+    """What comes of a world."""
     found: list[Violation] = []
     try:
         if world.work(EPOCH + HORIZON, STEPS):

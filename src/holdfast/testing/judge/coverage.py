@@ -28,6 +28,8 @@ class Coverage:
     """Taken by who had the place in the queue of another one of its process."""
     lingered: int = 0
     """Leases that were kept for a while after use, when nobody of the process wanted them."""
+    again: int = 0
+    """Taken once more by who had it."""
     renewed: int = 0
     expired: int = 0
     """The belief ran out before the holder was done."""
@@ -66,6 +68,7 @@ class Coverage:
         for ask in case.asks:
             self.gave_up += ask.outcome in {"busy", "failed", "cancelled"}
             self.died_asking += ask.outcome == "crashed"
+        self.again += sum(event.kind == "again" for said in case.leases.values() for event in said)
         self.renewed += case.renewals
         for kind, held in case.struck:
             self.faults[kind] += 1

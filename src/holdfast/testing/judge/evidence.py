@@ -163,6 +163,8 @@ class Evidence:
             "release": self._stopped,
             "lost": self._stopped,
             "released": self._noted,
+            "again": self._noted,
+            "inner": self._noted,
             "granted": self._server,
             "extended": self._server,
             "freed": self._server,

@@ -310,6 +310,33 @@ def r15_released(case: Evidence, _: Limits) -> Iterator[Violation]:
                 yield from _untrue(case, hold)
 
 
+def r19_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
+    """Who has a lock and takes it again has the same fence; it is not given back before he has left it as often as he has taken
+    it, and what was lost is not taken again."""
+    for hold in case.holds():
+        inside = 0
+        for event in case.said(hold):
+            text = ""
+            if event.kind == "again":
+                inside += 1
+                text = _other(case, hold, event)
+            elif event.kind == "inner":
+                inside -= 1
+            elif event.kind == "release" and inside:
+                text = f"{hold.who} gave {hold.lock!r} back at {case.ms(event.at)}, and had taken it {inside} times more"
+            if text:
+                yield Violation("R19", text, (hold.taken, event))
+
+
+def _other(case: Evidence, hold: Hold, again: Event) -> str:
+    """What is wrong with taking it again, if anything is."""
+    if again.fence != hold.fence:
+        return f"{hold.who} has {hold.lock!r} with fence {hold.fence}, took it again, and got {again.fence}"
+    if again.at > hold.ended:
+        return f"{hold.who} took {hold.lock!r} again at {case.ms(again.at)}, when it was over"
+    return ""
+
+
 def _untrue(case: Evidence, hold: Hold) -> Iterator[Violation]:
     gone, kept = False, float("-inf")
     for event in case.said(hold):

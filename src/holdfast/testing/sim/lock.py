@@ -75,6 +75,14 @@ class Lease(BaseLease):
         self._sim.leases.pop(self, None)
         self._note("lost", fence=self.fence, note=self._tenure.lost)
 
+    def note_again(self) -> None:
+        """Its holder has taken it once more."""
+        self._note("again", fence=self.fence)
+
+    def note_inner(self) -> None:
+        """Its holder has given it back, and has it still."""
+        self._note("inner", fence=self.fence)
+
     def leave(self) -> None:
         """It is being given back."""
         self._sim.leases.pop(self, None)
@@ -145,6 +153,10 @@ class Lock:
             raise
         else:
             return lease
+
+    async def abandon(self, attempt: Attempt) -> None:
+        """Leave nothing of an attempt behind."""
+        await abandon(attempt, self._ways)
 
     def _attempt(self, slot: Slot) -> Attempt:
         return Attempt(self.spec, slot=slot, gate=self.gate)

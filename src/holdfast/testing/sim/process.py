@@ -17,6 +17,7 @@ from holdfast._core.renewing import Tenure
 from holdfast._core.requests import (
     Answer,
     NotSent,
+    Run,
 )
 from holdfast._core.tangles import Tangles, Wait
 from holdfast._core.tending import Held, Leave, Send, Tend
@@ -223,6 +224,9 @@ class Process:
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         self._node(endpoint).renewing.forget(tenure.token)
+
+    def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
+        self._node(endpoint).insist(call, until)
 
     def call(self, what: Callable[[], None]) -> None:
         self.calls.append(what)

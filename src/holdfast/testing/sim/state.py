@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
-from types import FunctionType
+from types import CoroutineType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Grant, Spec
@@ -80,7 +80,7 @@ class Fingerprint:
 
     def add(self, value: Any) -> None:
         """Any value of a local variable, an attribute, or the server's memory."""
-        writer = _WRITERS.get(type(value))
+        writer = WRITERS.get(type(value))
         if type(value) in _MET_OFTEN:
             if id(value) in self._met:
                 self._put(self._met[id(value)])
@@ -344,13 +344,13 @@ def _nothing(_fingerprint: Fingerprint, _value: Any) -> None:
 
 def same_in_all_states(*types: type) -> None:
     """Things of these types tell nothing about a state: they never change, or are told for themselves."""
-    _WRITERS.update(dict.fromkeys(types, _nothing))
+    WRITERS.update(dict.fromkeys(types, _nothing))
 
 
 _MET_OFTEN = frozenset((Candidate, Mandate, Ballot, QuorumLease))
 """Told once, and called by a number after that."""
 
-_WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
+WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     type(None): _plain,
     bool: _plain,
     float: Fingerprint._float,  # noqa: SLF001
@@ -392,5 +392,7 @@ _WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     QuorumLease: Fingerprint._lease,  # noqa: SLF001
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
 }
-same_in_all_states(type, FunctionType, Lock, QuorumLock, Company, Spec, Site, Reader, Panel, Process, Worker, Voter, End, Gate)
+same_in_all_states(
+    type, CoroutineType, FunctionType, Lock, QuorumLock, Company, Spec, Site, Reader, Panel, Process, Worker, Voter, End, Gate
+)
 same_in_all_states(Office, candidate.Candidate, candidate.Election)

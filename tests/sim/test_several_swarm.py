@@ -1,0 +1,43 @@
+"""Several locks at once: seeds, each with its own faults, and every schedule of something small."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing import together
+from holdfast.testing.campaign import Tally, campaign, enough
+from holdfast.testing.circles import CIRCLES
+
+HISTORIES, MANY = 500, 20_000
+LONG = {"crossed-cancel"}
+
+
+def judge(tally: Tally) -> None:
+    seeds = "; ".join(f"{what}: python -m holdfast.testing replay several:{seed}" for seed, what in tally.failed[:5])
+    assert tally.failed == [], seeds
+    assert tally.missing(enough("several")) == [], "too little has happened (R11)"
+
+
+def test_some_hundred_histories() -> None:
+    judge(campaign(histories=HISTORIES, of="several"))
+
+
+@pytest.mark.soak
+def test_many_histories() -> None:
+    judge(campaign(first=1_000_000, histories=MANY, of="several"))
+
+
+def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
+    for seed in range(20):
+        shown = together.simulate(seed, trace=True).history
+        unseen = [event for event in shown if event.kind not in {"sent", "served", "answered"}]
+        assert together.simulate(seed).history == unseen
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in CIRCLES])
+def test_every_schedule(name: str) -> None:
+    report = CIRCLES[name].explore()
+    choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
+    assert report.found == [], f"python -m holdfast.testing replay {name}:{choices}"
+    assert report.covered
+    assert report.ended

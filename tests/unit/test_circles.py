@@ -1,0 +1,87 @@
+"""Circles of waiters, as far as they are pure: what records say, who is in a circle, whose wait is to be ended."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+
+import pytest
+
+from holdfast._core.deadlocks import Link, circles, cycle, links, youngest
+
+_since = count()
+
+
+def link(owner: str, waits_for: str, holds: str, *, yields: bool = False) -> Link:
+    """``owner``: a process and a thread, as in p1."""
+    return Link(next(_since), owner[0] * 12, owner[1:], f"thread {owner}", "host", 7, "", waits_for, tuple(holds), yields)
+
+
+def test_a_circle_of_two_and_one_of_three() -> None:
+    two = [link("p1", "B", "A"), link("q1", "A", "B")]
+    three = [link("r1", "Y", "X"), link("s1", "Z", "Y"), link("t1", "X", "Z")]
+    outside = [link("u1", "A", "U"), link("v1", "free", "W")]
+    assert circles([*outside, *two, *three]) == [tuple(two), tuple(three)]
+
+
+def test_a_chain_is_none_and_neither_are_two_threads_of_a_process() -> None:
+    assert circles([link("p1", "B", "A"), link("q1", "C", "B"), link("r1", "D", "C")]) == []
+    assert circles([link("p1", "B", "X"), link("q1", "A", "B")]) == [], "it is another thread of p that holds A"
+
+
+def test_who_waits_for_what_he_holds_himself_is_in_a_circle_of_his_own() -> None:
+    alone = link("p1", "A", "A")
+    assert circles([alone]) == [(alone,)]
+
+
+def test_two_circles_through_one_waiter() -> None:
+    middle = link("p1", "B", "AC")
+    one, other = link("q1", "A", "B"), link("r1", "C", "B")
+    assert {frozenset(circle) for circle in circles([middle, one, other])} == {
+        frozenset((middle, one)),
+        frozenset((middle, other)),
+    }
+
+
+def test_many_waiters_take_no_time() -> None:
+    crowd = [link("p1", "B", "A"), *(link(f"q{number}", "A", "") for number in range(2000))]
+    assert circles(crowd) == []
+    everything = "".join(map(chr, range(200)))
+    assert circles([link(f"w{number}", chr(number), everything) for number in range(200)]), "forged; and not all there could be"
+    ring = [link(f"r{number}", f"{(number + 1) % 30}", "") for number in range(30)]
+    ring = [one._replace(holds=(str(number),)) for number, one in enumerate(ring)]
+    assert circles(ring) == [tuple(ring)]
+
+
+def test_the_youngest_of_those_that_yield() -> None:
+    elder, middle, last = link("p1", "B", "A", yields=True), link("q1", "C", "B", yields=True), link("r1", "A", "C")
+    assert youngest((elder, middle, last)) is middle
+    assert youngest((last,)) is None
+
+
+def test_a_cycle_for_people() -> None:
+    first, second = link("p1", "B", "A"), link("q1", "A", "B")._replace(label="\x1b[31m")
+    shown = cycle((first, second))
+    assert str(shown) == (
+        "deadlock: host:7 thread p1 holds A and waits for B; host:7 (?[31m) thread q1 holds B and waits for A"
+    )
+    assert json.loads(json.dumps(shown.as_dict()))["waiters"][1]["lock"] == "A"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        None, b"", b"{", b"7", b"[1]", b"null", b'{"waits": 7, "pid": 1}', b'{"waits": [7], "pid": 1}',
+        b'{"waits": [{}], "pid": 1}',
+        b'{"waits": [], "pid": "x"}', b"\xff\xfe",
+        b'{"host": "h", "pid": 1, "waits": [{"lock": "a", "since": "then", "id": "1", "who": "t", "holds": []}]}',
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_left_out(record: object) -> None:
+    assert links("p" * 12, record) == []
+
+
+def test_what_a_record_says() -> None:
+    wait = {"lock": "hf:{b}", "since": 5.5, "id": "ff", "who": "main", "holds": ["hf:{a}"], "yields": True}
+    record = json.dumps({"host": "web", "pid": 9, "label": None, "waits": [wait]}).encode()
+    assert links("p" * 12, record) == [Link(5.5, "p" * 12, "ff", "main", "web", 9, "", "hf:{b}", ("hf:{a}",), True)]
