@@ -72,7 +72,7 @@ FEATURES = {
         channels=("hf:inbox:*",),
     ),
     "break": Feature(
-        scripts=("inspect", "break"),
+        scripts=("inspect", "break", "permit_break"),
         commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"),
         keys=("<prefix>{*", "hf:proc:*", "hf:guard"),
         channels=("hf:inbox:*",),

@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from contextlib import ExitStack
 from typing import Any
 
+from holdfast._drive.process import current
 from holdfast._reentrant import Reentrant
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
@@ -33,6 +34,8 @@ async def enter_in_loop(lock: Any) -> Any:
 
 
 def _check(lock: Any) -> None:
+    if not hasattr(lock, "_entered"):
+        raise TypeError(f"a lock is wanted, not {lock!r}; of an RWLock, its read or its write side")
     if isinstance(lock, Reentrant):
         raise TypeError(
             f"{lock!r} belongs to the thread or task that takes it, and others may end the transaction: use a Lock, or take it "
@@ -64,7 +67,7 @@ class Holding:
         """The same from where garbage is collected, which may be anywhere: nothing can be waited for there. Answers what was
         held."""
         held = [lease for lease in self.leases if not lease._is_over()]  # noqa: SLF001
-        keeper = held[0]._process.running_keeper if held else None  # noqa: SLF001
+        keeper = current().running_keeper if held else None
         if keeper is not None:
             rest = Holding()
             rest.leases, self.leases = held, []

@@ -50,7 +50,7 @@ def hold(target: Any, lock: Any) -> Any:
     lost, NotHeld if it was given back before: nothing is committed then.
     """
     holding = _holding(target, lock)
-    if inspect.iscoroutinefunction(lock.release):
+    if inspect.iscoroutinefunction(getattr(lock, "release", None)):
         return _hold_in_loop(holding, lock)
     lease = enter(lock)
     holding.leases.append(lease)
@@ -78,7 +78,7 @@ def _holding(target: Any, what: Any) -> Holding:
     if hasattr(target, "registry"):
         target = target()  # of a scoped session
     inner = getattr(target, "sync_session", None) or getattr(target, "sync_connection", None)
-    asynchronous = inspect.iscoroutinefunction(what.release)
+    asynchronous = inspect.iscoroutinefunction(getattr(what, "release", None))
     if asynchronous != (inner is not None):
         theirs, ours = ("an asyncio", "holdfast.aio.Lock") if inner is not None else ("not an asyncio", "holdfast.Lock")
         raise TypeError(f"{type(target).__name__} is {theirs} one, so it goes with a {ours}, not with {what!r}")

@@ -11,13 +11,6 @@ def _hung(name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
 
 HUNG = (
     _hung(
-        "hung-and-not-noticed",
-        "_core/renewing.py",
-        "        return min(self.renew_at, self.good_until)",
-        "        return min(self.renew_at, self.deadline, self.ends_at)",
-        "who hangs is told when his lease is to be renewed, which may be much later",
-    ),
-    _hung(
         "hung-and-renewed",
         "_core/renewing.py",
         "        return min(self.deadline, self.ends_at, self.stalled_at)",
@@ -44,5 +37,13 @@ HUNG = (
         "not tenure.lost or tenure.stalled or",
         "not tenure.lost or",
         "who was held to be hung, and ends, does not give back what the server still has for him",
+    ),
+    Mutation(
+        "progress-of-no-vote",
+        "_core/votes.py",
+        "            vote.progressed(now)\n",
+        "            pass\n",
+        "on several servers, who checks in is held to be hung all the same",
+        of="quorum",
     ),
 )

@@ -100,5 +100,6 @@ ALL: dict[str, Scenario | Flight | Gathering] = {
     **GATHERINGS,
     **CONTESTS,
     **RELAYS,
+    **CIRCLES,
 }
 """All scenarios there are, by name."""

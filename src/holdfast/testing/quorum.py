@@ -20,7 +20,7 @@ from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.voter import Voter
 from holdfast.testing.sim.worker import Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
-from holdfast.testing.swarm import HORIZON, PROMPT, SET_BACK, STEPS, Round, nest, waiting, work
+from holdfast.testing.swarm import HORIZON, PROMPT, SET_BACK, STEPS, Round, nest, progress_within, waiting, work
 
 QUICK = 2e-6
 """Seconds that a message takes where clocks show hardly any difference between two of them: there, fences count up."""
@@ -59,6 +59,7 @@ class Profile:
     fair: list[bool] = field(default_factory=list)
     """By process: it passes nothing on."""
     max_passes: int = 32
+    progress_within: float | None = None
 
     def has(self, *kinds: str) -> bool:
         """One of these faults happens."""
@@ -128,6 +129,7 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Company]:
     """The world of a seed, before anything has happened in it."""
     rng = random.Random(seed)
     profile = draw(rng)
+    profile.progress_within = progress_within(seed, profile.renew, profile.ttl, profile.workers)
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
     if profile.mishaps:
         world.mishap = mishaps(world, profile.mishaps)
@@ -163,7 +165,8 @@ def _process(world: World, name: str, rng: random.Random, far: float, distance: 
 
 
 def _lock(worker: Worker, company: Company, profile: Profile, name: str, *, fair: bool = True) -> QuorumLock:
-    spec = described(name, ttl=profile.ttl, renew=profile.renew, max_passes=profile.max_passes)
+    sharing = {"max_passes": profile.max_passes, "progress_within": profile.progress_within}
+    spec = described(name, ttl=profile.ttl, renew=profile.renew, **sharing)
     return QuorumLock(worker, company, spec, fair=fair)
 
 

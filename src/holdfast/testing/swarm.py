@@ -44,7 +44,7 @@ GUARDED = 0.5
 NESTED, NESTED_ROUNDS = 0.25, 0.5
 """The part of the histories in which locks are RLocks, and of the times that these are taken twice."""
 
-HUNG = 0.06
+HUNG = 0.12
 """The part of the histories in which holders have to check in."""
 
 PROMPT = 20
@@ -163,14 +163,15 @@ def _draw_sharing(rng: random.Random, profile: Profile) -> None:
         profile.odd = rng.randrange(len(profile.workers))
 
 
-def _draw_progress(rng: random.Random, profile: Profile) -> None:
+def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int, list[Round]]]) -> float | None:
     """Whether holders have to check in, and which of them do. Drawn apart, as guards are."""
-    if profile.renew and rng.random() < HUNG:
-        profile.progress_within = profile.ttl * rng.choice((0.2, 0.5, 1.0, 2.0))
-        profile.linger = 0.0
-        for _, rounds in profile.workers:
-            for planned in rounds:
-                planned.checks_in = rng.random() < 0.8
+    rng = random.Random(f"progress {seed}")
+    if not renew or rng.random() >= HUNG:
+        return None
+    for _, rounds in workers:
+        for planned in rounds:
+            planned.checks_in = rng.random() < 0.8
+    return ttl * rng.choice((0.2, 0.5, 1.0, 2.0))
 
 
 Program = Callable[[list[Round], Callable[[str], Any]], Coroutine[Any, Any, None]]
@@ -228,9 +229,12 @@ def nest(seed: int, rounds: Iterable[Round]) -> bool:
     return True
 
 
-def _lock(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool, nested: bool) -> Any:
-    lock = Lock(worker, specs[name], fair=fair)
-    return RLock(lock) if nested else lock
+def _lock(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Any:
+    return Lock(worker, specs[name], fair=fair)
+
+
+def _nested(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Any:
+    return RLock(_lock(worker, specs, name, fair=fair))
 
 
 def build(
@@ -259,7 +263,8 @@ def build(
     if kinds & {"amnesia", "flush", "restart"} and random.Random(f"guard {seed}").random() < GUARDED:
         profile.guard = max(CLAIM, profile.longest)
         server.declare(profile.guard)
-    _draw_progress(random.Random(f"progress {seed}"), profile)
+    profile.progress_within = progress_within(seed, profile.renew, profile.ttl, profile.workers)
+    profile.linger = profile.linger if profile.progress_within is None else 0.0
     sharing = {
         "linger": profile.linger,
         "max_passes": profile.max_passes,
@@ -282,11 +287,13 @@ def build(
         )
         if profile.slow_share:
             world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
-    nested = program is work and nest(seed, (planned for _, rounds in profile.workers for planned in rounds))
+    plain = program is work and lock_of is _lock
+    nested = plain and nest(seed, (planned for _, rounds in profile.workers for planned in rounds))
+    make = _nested if nested else lock_of
     for number, (of, rounds) in enumerate(profile.workers):
         worker = Worker(world.processes[of], str(number + 1))
         mine = odd if number == profile.odd else specs
-        worker.start(program(rounds, partial(lock_of, worker, mine, fair=profile.fair[of], nested=nested)))
+        worker.start(program(rounds, partial(make, worker, mine, fair=profile.fair[of])))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
     return world, profile
