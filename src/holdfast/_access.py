@@ -68,7 +68,7 @@ FEATURES = {
         scripts=("inspect",), commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"), keys=("<prefix>{*", "hf:proc:*")
     ),
     "break": Feature(
-        scripts=("inspect", "break"),
+        scripts=("inspect", "break", "permit_break"),
         commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"),
         keys=("<prefix>{*", "hf:proc:*", "hf:guard"),
         channels=("hf:inbox:*",),
