@@ -1,13 +1,15 @@
 /*
  * The queue of a busy lock, and the direct hand-over from one holder to the next.
  *
- * SPEAKS OF  _lua/acquire.lua _lua/refresh.lua _lua/release.lua _lua/renew.lua _lua/_grant.lua _lua/_state.lua _lua/_queue.lua _lua/_line.lua _lua/_numbers.lua _lua/_inbox.lua _core/acquire.py _core/waiting.py
+ * SPEAKS OF  _lua/acquire.lua _lua/refresh.lua _lua/release.lua _lua/renew.lua _lua/break.lua _lua/inspect.lua _lua/_grant.lua _lua/_state.lua _lua/_queue.lua _lua/_line.lua _lua/_numbers.lua _lua/_inbox.lua _core/acquire.py _core/waiting.py
  *
  * Processes make attempts to get the lock, one after the other: stand in line, wait, hold, give back; or give up at any point.
  * Time is counted in ticks, and every length of time counts down, the same for all: what clocks may do is the business of
  * lease.pml. FAULTS times something goes wrong, anywhere: a request or its answer is lost, or the request arrives late,
  * after the client has gone on without it; a hand-over message is lost; a subscription breaks; a process stops for a while,
  * or for ever. A message may be read at any time after it was sent.
+ *
+ * A lock that a person takes away (break.lua) is, for those in line, one that was given back; who had it may still believe in it.
  *
  * Holds: whoever believes to hold the lock has it on the server, for at least as long as it believes; an attempt
  * that was ended has nothing on the server, and never gets anything there again; and the lock does not lie idle for more

@@ -367,7 +367,7 @@ def test_public_members_of_once(cls: type) -> None:
 
 @pytest.mark.parametrize("cls", [holdfast.Leader, aio.Leader], ids=["sync", "asyncio"])
 def test_public_members_of_leader(cls: type) -> None:
-    whom = "candidate is_leader key lease name term value"
+    whom = "candidate is_leader key lease name statistics term value"
     assert members(cls) == set(f"campaign hand_over leader observe proclaim resign {whom}".split())
 
 

@@ -65,10 +65,14 @@ FEATURES = {
         channels=("hf:inbox:*",),
     ),
     "inspect": Feature(
-        scripts=("inspect",), commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"), keys=("<prefix>{*", "hf:proc:*")
+        scripts=("inspect",),
+        # for the deadlocks, besides
+        commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET", "GET", "HGET", "PUBSUB|NUMSUB"),
+        keys=("<prefix>{*", "hf:proc:*"),
+        channels=("hf:inbox:*",),
     ),
     "break": Feature(
-        scripts=("inspect", "break"),
+        scripts=("inspect", "break", "permit_break"),
         commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"),
         keys=("<prefix>{*", "hf:proc:*", "hf:guard"),
         channels=("hf:inbox:*",),

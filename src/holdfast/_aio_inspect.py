@@ -11,7 +11,7 @@ from holdfast._core.inspecting import LINE, Ask
 from holdfast._core.requests import Answer, Call, WireError
 from holdfast._drive.aio import Driver, driver_for
 from holdfast._drive.process import current
-from holdfast._inspect import BaseInspector, Broken, LockInfo, by_whom, describe, parts_of
+from holdfast._inspect import BaseInspector, Broken, Holder, LockInfo, describe, parts_of
 
 T = TypeVar("T")
 
@@ -56,13 +56,19 @@ class inspect(BaseInspector[AioCaller]):  # noqa: N801 (it reads as a function, 
         return await self._run(breaking.wait(self._field(await self._parts()), lock, timeout), f"lock {called!r}", lock)
 
     async def break_lock(
-        self, lock: str | bytes | LockInfo, *, key: str | bytes | None = None, by: str | None = None
+        self,
+        lock: str | bytes | LockInfo,
+        *,
+        holder: Holder | None = None,
+        key: str | bytes | None = None,
+        by: str | None = None,
     ) -> Broken | None:
         """Take the lock away from who has it; None: nobody has.
 
         Give it what `show` or `locks` has found: if somebody else has the lock by now, he keeps it, and HolderChanged is
         raised. With a name alone, whoever has it now. The next in line has it at once; who had it is told, loses his lease,
-        and his fences are below the one that is returned. ``by``: who does this, for him and his log.
+        and his fences are below the one that is returned. ``by``: who does this, for him and his log. ``holder``: of what
+        several share, who alone is to lose it; without, all who were seen.
 
         Raises HolderChanged, ServerError, QuorumError.
         """
@@ -70,8 +76,7 @@ class inspect(BaseInspector[AioCaller]):  # noqa: N801 (it reads as a function, 
         if seen.holder is None:
             self._enough(seen, seen.answered)
             return None
-        where, mark = self._field(await self._parts()), seen.holder.mark
-        operation = breaking.break_lock(where, seen.key, mark, by_whom(by))
+        operation = self._breaking(self._field(await self._parts()), seen, holder, by)
         return self._broken(seen, await self._run(operation, f"lock {seen.name!r}", seen.key))
 
     async def _parts(self) -> list[Any]:

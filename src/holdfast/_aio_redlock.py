@@ -41,4 +41,5 @@ class Redlock(BaseRedlock[Lease], aio.Lock):
 class RLock(_aio_reentrant.RLock, Redlock):
     """What `aio.RLock` is on several servers."""
 
+    _lease_type = Lease  # type: ignore[assignment]
     _several = True

@@ -9,11 +9,15 @@ from typing import Any, Never, Self
 
 from holdfast import _face
 from holdfast._aio_lease import Lease
-from holdfast._reentrant import Reentrant, holdings
+from holdfast._reentrant import OwnedLease, Reentrant, holdings
 from holdfast.aio import Lock
 from holdfast.errors import NotHeld
 
 __all__ = ["RLock"]
+
+
+class _Lease(OwnedLease, Lease):
+    """One acquisition of an RLock: what ``async with`` gives."""
 
 
 class RLock(Reentrant[Lease], Lock):
@@ -31,6 +35,8 @@ class RLock(Reentrant[Lease], Lock):
     Raises:
         ConfigError: an option is out of range; nothing was sent.
     """
+
+    _lease_type = _Lease
 
     def __new__(cls, client: object, *_args: Any, **_options: Any) -> Self:
         if cls is RLock and isinstance(client, list | tuple | Mapping):

@@ -19,6 +19,7 @@ class redeem(BaseRedeem, aio.Lock):  # noqa: N801 - reads as a function
         renew: False leaves renewal to you (`Lease.renew`).
         on_lost: as for `Lock`.
         max_hold: seconds after which renewal stops, counted from here.
+        progress_within: as for `Lock`.
         label: who you are, shown to those who wait.
 
     Raises:

@@ -7,7 +7,7 @@ import fnmatch
 import functools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -293,6 +293,15 @@ class BaseInspector(Generic[C]):
             why = f"it takes {lock.servers // 2 + 1} of its {lock.servers} servers, and {answered} can be asked"
             nodes = {endpoint.address: "one of the servers of the lock" for endpoint in self._endpoints}
             raise QuorumError(f"lock {lock.name!r} cannot be taken away: {why}", name=lock.name, nodes=nodes)
+
+    def _breaking(
+        self, where: Field, lock: LockInfo, holder: Holder | None, by: str | None
+    ) -> Coroutine[Any, Any, list[breaking.Answer | WireError]]:
+        """The operation."""
+        holders = lock.holders if holder is None else (holder,)
+        if lock.kind in {"semaphore", "rwlock"}:
+            return breaking.break_permits(where, lock.key, [one.mark for one in holders], by_whom(by))
+        return breaking.break_lock(where, lock.key, holders[0].mark, by_whom(by))
 
     def _broken(self, lock: LockInfo, answers: list[breaking.Answer | WireError]) -> Broken | None:
         """What came of it, of what each server answered."""

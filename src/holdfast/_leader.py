@@ -16,6 +16,7 @@ from holdfast._core.mutex import Busy
 from holdfast._core.names import side_key
 from holdfast._core.requests import Unknown, WireError
 from holdfast._drive.process import Process, describe
+from holdfast._statistics import LockStatistics
 from holdfast.errors import ConfigError, LockTimeout, NoCandidate, NotHeld
 
 LONGEST_NAME, LONGEST_VALUE = 200, 65536
@@ -33,7 +34,8 @@ class BaseSeat(_face.BaseLock):
 
     def _new_attempt(self, process: Process) -> Attempt:  # noqa: ARG002
         leader = self.leader
-        return Candidacy(self._spec, name=leader.candidate, value=leader.value, observers=self.office.observers)
+        observers = self.office.observers
+        return Candidacy(self._spec, tally=self._tally, name=leader.candidate, value=leader.value, observers=observers)
 
     def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
         assert isinstance(attempt, Candidacy)
@@ -93,6 +95,7 @@ class BaseTerm(_lease.BaseLease):
             await self._abandoned()
             raise
         if done is True:
+            self._count(self._process.clock())
             tenure.end()
             self._forget()
             if tenure.doubt:
@@ -167,6 +170,11 @@ class BaseLeader:
         """Number of the term while this candidate leads, else None: the fence of its lease. Asks no server."""
         lease = self._seat.lease
         return lease.fence if lease is not None and lease.remaining() > 0 else None
+
+    def statistics(self) -> LockStatistics:
+        """What has happened to this candidate: as of a `Lock`. Asks no server."""
+        found: LockStatistics = self._seat.statistics()
+        return found
 
     def __repr__(self) -> str:
         return f"<holdfast candidate {self.candidate!r} for {self.name!r}>"

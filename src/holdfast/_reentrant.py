@@ -6,7 +6,6 @@ a thread that has died is renewed no more, as one of a lock object that is colle
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 import weakref
@@ -39,9 +38,6 @@ class Holding(Generic[L]):
 
     def __init__(self, lease: L, count: int = 1) -> None:
         self.lease = lease
-        lease._may_hand_over = functools.partial(  # type: ignore[method-assign]  # noqa: SLF001
-            _may_hand_over, weakref.ref(self), lease.name, lease.key
-        )
         self.count = count
 
     def again(self) -> L:
@@ -58,18 +54,6 @@ class Holding(Generic[L]):
     def over(self) -> bool:
         """The lease was given back by hand, or is that of the process which forked this one."""
         return self.lease._is_over()  # noqa: SLF001
-
-
-def _may_hand_over(whose: Callable[[], Holding[Any] | None], name: str, key: str) -> None:
-    """A ticket is made by the owner, and where nobody further out believes to hold the lock still."""
-    holding = whose()
-    why = ""
-    if holding is None or not any(mine is holding for mine in holdings().values()):
-        why = "another thread or task has it"
-    elif holding.count != 1:
-        why = f"it was taken {holding.count} times, and who took it first believes to have it still"
-    if why:
-        raise NotHeld(f"cannot hand over lock {name!r}: {why}", name=name, key=key)
 
 
 class Holdings(dict[Mark, Holding[Any]]):
@@ -150,6 +134,21 @@ def _find_asyncio() -> Any:
     _current_task = asyncio.current_task
     _running_loop = asyncio._get_running_loop  # noqa: SLF001 - documented, and cheaper than an exception
     return _running_loop()
+
+
+class OwnedLease(BaseLease):
+    """One acquisition of an RLock."""
+
+    def _may_hand_over(self) -> None:
+        """A ticket is made by the owner, and where nobody further out believes to hold the lock still."""
+        mine = next((holding for holding in holdings().values() if holding.lease is self), None)
+        why = ""
+        if mine is None:
+            why = "another thread or task has it"
+        elif mine.count != 1:
+            why = f"it was taken {mine.count} times, and who took it first believes to have it still"
+        if why:
+            raise NotHeld(f"cannot hand over lock {self.name!r}: {why}", name=self.name, key=self.key)
 
 
 class Unlisted(Entered[L]):

@@ -141,10 +141,9 @@ class Issue:
 
     async def undo(self) -> None:
         """What to drive when it was interrupted, and nobody knows how far it had come: nobody has the ticket."""
-        lease = self._lease
-        if self._begun and not lease._tenure.lost:  # noqa: SLF001
+        if self._begun:
             self._lost("handing it over was interrupted, so it was given back")
-            await tickets.take_back(self._ticket, lease._tenure.token)  # noqa: SLF001
+            await tickets.take_back(self._ticket, self._lease._tenure.token)  # noqa: SLF001
 
     def _begin(self) -> None:
         """From now on nobody of this process uses or renews it: the server's answer to that would be that it is lost."""
@@ -186,6 +185,7 @@ class BaseRedeem(_face.BaseLock):
         renew: bool = True,
         on_lost: Callable[[Any], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         **mistaken: Never,
     ) -> None:
@@ -199,6 +199,7 @@ class BaseRedeem(_face.BaseLock):
             ttl=ttl,
             renew=renew,
             max_hold=max_hold,
+            progress_within=progress_within,
             prefix="hf:",
             key=None,
             linger=0.0,

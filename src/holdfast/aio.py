@@ -195,6 +195,7 @@ class Lock(_face.BaseLock):
             result._owner = id(asyncio.current_task())  # noqa: SLF001
             return True
         except GeneratorExit:
+            self._tally.gave_up(attempt)
             raise  # dropped with its event loop, where nothing can be awaited: what could be done is done
         except BaseException:
             await self._undo(attempt)
@@ -238,6 +239,7 @@ class Lock(_face.BaseLock):
             self._entered.push(id(result._body), result)  # noqa: SLF001
             return result
         except GeneratorExit:
+            self._tally.gave_up(attempt)
             raise  # dropped with its event loop, where nothing can be awaited: what could be done is done
         except BaseException:
             await self._undo(attempt)

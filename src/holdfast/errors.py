@@ -6,8 +6,8 @@ HoldfastError
 ├── Deadlock                          those who wait for each other would wait for ever, and this one gives way
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
-├── HolderChanged                     somebody else has the lock than was seen to: it was not taken away
 │   └── ReleasedTooOften              (also ValueError) more permits of a semaphore than this object holds
+├── HolderChanged                     somebody else has the lock than was seen to: it was not taken away
 ├── NoCandidate (also LookupError)     nobody of that name is campaigning; the leader goes on leading
 ├── TicketRefused                     a ticket that is not good any more: used, expired, or the lock was taken away
 ├── QuorumError                       too few servers agreed; ``nodes`` says what each one answered

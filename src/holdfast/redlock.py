@@ -41,6 +41,7 @@ class Redlock(BaseRedlock[Lease], locks.Lock):
 class RLock(reentrant.RLock, Redlock):
     """What `reentrant.RLock` is on several servers."""
 
+    _lease_type = Lease  # type: ignore[assignment]
     _several = True
 
 

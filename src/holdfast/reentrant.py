@@ -8,12 +8,16 @@ from types import TracebackType
 from typing import Any, Never, Self
 
 from holdfast import _face
-from holdfast._reentrant import Holding, Reentrant, holdings
+from holdfast._reentrant import Holding, OwnedLease, Reentrant, holdings
 from holdfast._sync_lease import Lease
 from holdfast.errors import HoldfastError, HoldfastWarning, NotHeld
 from holdfast.locks import Lock
 
 __all__ = ["RLock"]
+
+
+class _Lease(OwnedLease, Lease):
+    """One acquisition of an RLock: what ``with`` gives."""
 
 
 class RLock(Reentrant[Lease], Lock):
@@ -31,6 +35,8 @@ class RLock(Reentrant[Lease], Lock):
     Raises:
         ConfigError: an option is out of range; nothing was sent.
     """
+
+    _lease_type = _Lease
 
     def __new__(cls, client: object, *_args: Any, **_options: Any) -> Self:
         if cls is RLock and isinstance(client, list | tuple | Mapping):

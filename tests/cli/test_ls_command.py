@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import subprocess
+import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -187,3 +189,24 @@ def test_who_changes_while_it_asks_keeps_it(server: PrivateServer, hf: Holdfast,
         assert process.wait(20) == 75
     assert b"somebody else has it now" in os.read(mine, 1000)
     os.close(mine)
+
+
+def test_who_waits_for_each_other(server: PrivateServer, ask: Callable[..., tuple[int, str, str]], name: str) -> None:
+    assert ask("ls", "--deadlocks") == (0, "", "holdfast: no deadlocks\n")
+    a, b = (holdfast.FairLock(server.url, f"{name}-{which}", wait=5) for which in "ab")
+    both = threading.Barrier(2)
+
+    def cross(first: holdfast.FairLock, second: str) -> None:
+        with first, contextlib.suppress(holdfast.LockTimeout):
+            both.wait(20)
+            with holdfast.FairLock(server.url, second, wait=3):
+                pass
+
+    waits = [in_thread(cross, a, f"{name}-b"), in_thread(cross, b, f"{name}-a")]
+    until(lambda: ask("ls", "--deadlocks")[0] == 1)
+    code, out, _ = ask("ls", "--deadlocks")
+    assert (code, out.count(" and waits for ")) == (1, 2)
+    found = json.loads(ask("ls", "--deadlocks", "--json")[1])
+    assert {waiter["lock"] for waiter in found["waiters"]} == {f"hf:{{{name}-{which}}}" for which in "ab"}
+    for wait in waits:
+        wait.result(20)

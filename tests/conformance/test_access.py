@@ -128,7 +128,20 @@ INSPECT_CASES = [
     )
 ]
 BREAKABLE = (*KEYS, "hf:{x}:hopefuls", "hf:guard")
-BREAK = (hashlib.sha1(A.encode(), usedforsecurity=False).hexdigest()[:16], "ops@host")
+PERMIT = f"{A}*1"
+
+
+def mark_of(holder: str) -> str:
+    return hashlib.sha1(holder.encode(), usedforsecurity=False).hexdigest()[:16]
+
+
+def share(box: Box) -> object:
+    """A semaphore of one, which is held."""
+    box.redis.zadd(LOCK, {PERMIT: 2**50})
+    return box.redis.hset(STATE, mapping={"v": "semaphore 1", "limit": 1, "used": 1, "fence": 5, f"h:{PERMIT}": "5 1 0"})
+
+
+BREAK = (mark_of(A), "ops@host")
 BREAK_CASES = [
     *INSPECT_CASES,
     *(
@@ -140,6 +153,15 @@ BREAK_CASES = [
             lambda box: (box.acquire(A), box.redis.hset(STATE, f"at:{B}", 1), box.redis.zadd(QUEUE, {B: 1})),
             lambda box: box.redis.rpush(LOCK, "data"),
             lambda box: box.redis.set(LOCK, A),
+        )
+    ),
+    *(
+        Case("permit_break", KEYS, ("ops@host", mark_of(PERMIT)), prepare)
+        for prepare in (
+            share,
+            lambda box: (share(box), box.redis.zadd(QUEUE, {f"{B}*1": 1}), box.redis.hset(STATE, f"at:{B}*1", 2**50)),
+            lambda box: (share(box), box.redis.zadd(QUEUE, {f"{B}*1": 1})),
+            lambda box: box.redis.rpush(LOCK, "data"),
         )
     ),
 ]
@@ -199,6 +221,8 @@ def plain_commands() -> dict[str, Callable[[Any], object]]:
         "DEL": lambda client: client.delete(record),
         "SETNX": lambda client: client.setnx(LOCK, "stamp"),
         "SCAN": lambda client: client.scan(0),
+        "HGET": lambda client: client.hget("hf:{x}:state", "fence"),
+        "PUBSUB|NUMSUB": lambda client: client.pubsub_numsub("hf:inbox:aaaaaaaaaaaa"),
         "ZRANGE": lambda client: client.zrange("hf:schedule:{s}:jobs", 0, -1),
         "ROLE": lambda client: client.role(),
         "WAIT": lambda client: client.wait(0, 1),
@@ -253,8 +277,9 @@ def test_the_rights_are_enough_and_none_is_too_much(
         if command in direct:
             with pytest.raises(NoPermissionError):
                 direct[command](limited)
-        replicas_only = features == ("break",) and command == "PUBSUB|NUMSUB"  # without replicas, PUBLISH says as much
-        if command in {name for case in cases for name in _lua.commands(case.script)} and not replicas_only:
+        # Without replicas, PUBLISH says as much; and what is shared by the scripts of permits is not all run by each of them.
+        unseen = features == ("break",) and command in {"PUBSUB|NUMSUB", "ZSCORE"}
+        if command in {name for case in cases for name in _lua.commands(case.script)} and not unseen:
             pairs = zip(outcomes(box, limited, cases), expected, strict=True)
             assert any(found != wanted for found, wanted in pairs), f"{command}: nobody misses it"
         box.redis.execute_command("ACL SETUSER", USER, f"+{name}")
@@ -398,9 +423,10 @@ def test_what_is_sent_as_it_is_stands_in_the_table() -> None:
         text = path.read_text()
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in {"Command", "command"} and node.args:
-                first = node.args[0].elts[0] if isinstance(node.args[0], ast.Tuple) else node.args[0]
+                parts = node.args[0].elts if isinstance(node.args[0], ast.Tuple) else node.args
+                first = parts[0]
                 if isinstance(first, ast.Constant):
-                    longer = "|".join(str(part.value) for part in node.args[:2] if isinstance(part, ast.Constant))
+                    longer = "|".join(str(part.value) for part in parts[:2] if isinstance(part, ast.Constant))
                     name = longer if longer in allowed else first.value
                     assert name in allowed, f"{path.name}: {ast.unparse(node)}"
                     sent.add(name)

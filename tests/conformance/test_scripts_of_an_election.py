@@ -102,7 +102,8 @@ def test_who_does_not_listen_or_has_shown_no_sign_of_life_is_no_candidate(box: B
     box.listen("b")
     box.acquire(A, 5000)
     line_up(box, (B, "b"))
-    box.redis.hset(STATE, f"at:{B}", 1)
+    seconds, _ = box.redis.time()
+    box.redis.hset(STATE, f"at:{B}", seconds * 1000 + 900)  # the last sign of life was two seconds ago: he may hang
     assert transfer(box, A, "b") == [2]
     box.acquire(B, 5000, join=True)
     box.deafen("b")

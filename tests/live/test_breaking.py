@@ -258,3 +258,40 @@ def test_waiting_takes_nothing(server: PrivateServer, look: redis.Redis, name: s
     look.set(f"hf:{{{name}}}", "theirs", px=300)
     assert wait(5)
     assert not look.exists(f"hf:{{{name}}}")
+
+
+def test_permits_of_one_or_of_all(server: PrivateServer, look: redis.Redis, name: str, breaks: Callable[..., Any]) -> None:
+    see = holdfast.inspect(server.url)
+    leases = [holdfast.Semaphore(server.url, name, 3).__enter__() for _ in range(3)]
+    waits = in_thread(lambda: holdfast.Semaphore(server.url, name, 3, wait=20).__enter__())
+    until(lambda: look.zcard(f"hf:{{{name}}}:queue") == 1)
+    until(lambda: all_hear(1))
+    seen = see.show(name)
+    (second,) = (holder for holder in seen.holders if holder.fence == leases[1].fence)
+    broken = breaks(server.url, seen, holder=second, by="ops")
+    heir = waits.result(20)
+    assert leases[2].fence < broken.fence < heir.fence
+    assert (broken.told, broken.handed_over) == (True, True)
+    until(leases[1].lost.is_set)
+    with pytest.raises(LeaseLost, match="it was broken by ops"):
+        leases[1].release()
+    assert [lease.lost.is_set() for lease in (leases[0], leases[2], heir)] == [False] * 3
+    assert see.show(name).used == 3
+    again = breaks(server.url, seen, holder=second)
+    assert (again.fence, see.show(name).used) == (broken.fence, 3), "as when the first answer got lost"
+    assert breaks(server.url, name).fence > heir.fence
+    assert see.show(name).used == 0
+    for lease in (leases[0], leases[2], heir):
+        with pytest.raises(LeaseLost):
+            lease.release()
+    with pytest.raises(HolderChanged), holdfast.Semaphore(server.url, name, 3):
+        breaks(server.url, seen, holder=seen.holders[0])
+
+
+def test_a_writer_and_readers(server: PrivateServer, name: str, breaks: Callable[..., Any]) -> None:
+    writing = holdfast.RWLock(server.url, name).write.__enter__()
+    broken = breaks(server.url, name)
+    with holdfast.RWLock(server.url, name).read as reading:
+        assert writing.fence < broken.fence < reading.fence
+    with pytest.raises(LeaseLost):
+        writing.release()

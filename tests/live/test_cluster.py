@@ -138,11 +138,43 @@ def test_handed_over_between_processes(nodes: Cluster, name: str) -> None:
     assert quickest < 0.5, "by a message: the next refresh would come after a second"
 
 
+def test_handed_over_by_a_ticket(nodes: Cluster, name: str) -> None:
+    async def take_over(ticket: str) -> int:
+        async with aio.redeem(nodes.url, ticket) as lease:
+            return lease.fence
+
+    fences = []
+    for number in range(4):  # on several shards
+        with holdfast.Lock(nodes.url, f"{name}-{number}", ttl=5) as lease:
+            fences.append((lease.fence, asyncio.run(take_over(lease.ticket()))))
+    assert all(before < after for before, after in fences)
+
+
 def test_who_holds_it_is_said(nodes: Cluster, name: str) -> None:
     with holdfast.Lock(nodes.url, name), pytest.raises(holdfast.LockTimeout) as caught:
         holdfast.FairLock(nodes.url, name, wait=0).__enter__()
     assert caught.value.holder is not None
     assert ":" in caught.value.holder, "host:pid, not the bare id"
+
+
+def test_an_election(nodes: Cluster, name: str) -> None:
+    one, two = (holdfast.Leader(nodes.url, name, candidate=who) for who in ("one", "two"))
+    changes = holdfast.Leader(nodes.url, name).observe()
+    assert next(changes) is None
+    with ThreadPoolExecutor(2) as others:
+        seen = others.submit(next, changes)
+        term = one.campaign()
+        assert seen.result(20) == ("one", term.fence, "")
+        following = others.submit(two.campaign)
+        state = f"{one.key}:state"
+        until(lambda: "two" in nodes.call(nodes.primary_of(one.key), "HVALS", state))
+        began = time.monotonic()
+        one.hand_over("two")
+        assert following.result(20).fence > term.fence
+        assert next(changes) == ("two", two.term, "")
+        assert time.monotonic() - began < 0.9, "by messages: the next refresh would come after a second"
+        two.resign()
+    assert next(changes) is None
 
 
 @pytest.mark.fault(56)

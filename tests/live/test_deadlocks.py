@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast import ConfigError, Deadlock, FairLock, Lock, MultiLock, aio, find_deadlocks
+from holdfast import ConfigError, Deadlock, FairLock, Lock, MultiLock, Semaphore, aio, find_deadlocks
 from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
 from holdfast.deadlocks import Cycle
@@ -271,3 +271,23 @@ def test_a_task_gets_the_error_and_leaves_nothing(server: PrivateServer, look: r
 def test_another_word_is_refused(make: Any) -> None:
     with pytest.raises(ConfigError, match="deadlock must be 'wait' or 'raise', not 'ignore'"):
         make("redis://localhost:1", "x", deadlock="ignore")
+
+
+def test_permits_are_in_no_circle(server: PrivateServer, name: str) -> None:
+    """Somebody else may give one back."""
+    semaphore, lock = Semaphore(server.url, f"{name}-s", 1), Lock(server.url, f"{name}-l")
+    with semaphore:
+        with lock:
+            assert Semaphore(server.url, f"{name}-s", 1).acquire(timeout=0.8) is False
+            assert _told(server) == ()
+        with in_thread_lock(lock):
+            assert lock.acquire(timeout=0.8) is False
+            assert _told(server) == ()
+
+
+@contextmanager
+def in_thread_lock(lock: Lock) -> Iterator[None]:
+    """Somebody else has it."""
+    in_thread(lock.acquire).result(5)
+    yield
+    lock.release()

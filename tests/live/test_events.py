@@ -74,12 +74,13 @@ def test_a_wait_ends_when_its_time_is_over(face: str, server: PrivateServer, nam
 
 @faces
 def test_who_waits_is_released_even_if_it_is_cleared_at_once(
-    face: str, server: PrivateServer, name: str, look: redis.Redis
+    face: str, server: PrivateServer, name: str, monitor: Monitor
 ) -> None:
     event, setter = Either(face, "Event", server.url, name), Event(server.url, name)
+    assert not setter.is_set()
+    monitor.commands()
     waiting = [event.later("wait", 10.0) for _ in range(5)]
-    until(lambda: look.hget(f"hf:{{{name}}}", "left") and listed(look, name))
-    time.sleep(0.1)  # all but one of them wait in this process alone, where nobody can see it
+    monitor.until(10, name)  # each looks twice
     setter.set()
     setter.clear()
     assert [future.result(5) for future in waiting] == [True] * 5

@@ -134,6 +134,7 @@ def test_a_term_in_all_its_words(server: PrivateServer, name: str) -> None:
         with pytest.raises(LockTimeout, match=f"'two' was not elected to '{name}' within 0.0 s: one leads") as failed:
             trying()
         assert failed.value.holder == "one"
+    assert (one.statistics().acquisitions, two.statistics().acquisitions) == (1, 0)
     one.resign()
     assert (one.is_leader, two.leader()) == (False, None)
     for idle in (one.resign, lambda: one.proclaim("x"), lambda: one.hand_over("two")):
@@ -143,6 +144,7 @@ def test_a_term_in_all_its_words(server: PrivateServer, name: str) -> None:
         assert following.fence > term.fence
         assert one.leader() == ("two", following.fence, "")
     assert one.leader() is None
+    assert (two.statistics().acquisitions, two.statistics().held, two.statistics().timeouts) == (1, 0, 1)
 
 
 def test_the_same_for_asyncio(server: PrivateServer, name: str) -> None:

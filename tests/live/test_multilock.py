@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
+from faults.test_interrupts import at_every_line
 from holdfast import ConfigError, FairLock, LeaseLost, Lock, LockTimeout, MultiLock, NotHeld, Redlock, ServerError, aio
 from holdfast._core.multilock import GATHER, SCATTER
 from holdfast._servers.process import PrivateServer
@@ -378,3 +379,28 @@ def test_no_deadlock_between_threads(server: PrivateServer, look: redis.Redis, n
         future.result(60)
     assert len(inside) == 30 * len(orders)
     assert held(look, *names) == [False] * 3
+
+
+@pytest.mark.filterwarnings("ignore:lease of .* was dropped without release:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("part", [pytest.param(0, id="some lines"), pytest.param(1, id="all", marks=pytest.mark.soak)])
+def test_interrupted_at_the_lines_of_with(server: PrivateServer, look: redis.Redis, names: list[str], part: int) -> None:
+    """`with locks: pass`, interrupted once at each line of holdfast that it runs; no key is left held."""
+    left: list[str] = []
+    with MultiLock(server.url, names):
+        pass
+
+    def check(where: str) -> None:
+        try:
+            until(lambda: not any(held(look, *names)), 1)
+        except AssertionError:
+            left.append(where)
+            look.delete(*(f"hf:{{{name}}}" for name in names))
+
+    def body() -> None:
+        with MultiLock(server.url, names, ttl=30):
+            pass
+
+    lines = at_every_line(body, check, step=1 if part else 17)
+    assert not left, "left behind when interrupted at\n" + "\n".join(left)
+    assert len(lines) > 10, "it was really traced"

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 import redis
 
-from holdfast import ConfigError, FairLock, Lock, ServerError, aio
+from holdfast import ConfigError, FairLock, Lock, ServerError, aio, redeem
 from holdfast._servers import private
 from holdfast._servers.process import PrivateServer
 from live.witness import Monitor, in_thread, until, waiting_here
@@ -122,3 +122,13 @@ def test_a_client_of_somebody_elses_make_has_no_connection_to_wait_on(primary: P
 def test_a_number_of_replicas(replicas: int) -> None:
     with pytest.raises(ConfigError, match="replicas must be a whole number from 0"):
         Lock("redis://", "x", replicas=replicas)
+
+
+def test_a_ticket_is_redeemed_when_replicas_have_that(primary: PrivateServer, name: str) -> None:
+    with Lock(primary.url, name, ttl=3, replicas=1) as lease:
+        ticket = lease.ticket()
+    with Monitor(primary.url) as monitor, redeem(primary.url, ticket, ttl=3) as heir:
+        assert heir.remaining() > 2.5
+        assert heir.fence > lease.fence
+        assert monitor.names().count("WAIT") == 1
+    assert clean(primary, name)

@@ -47,6 +47,7 @@ SWARM = {
     "election": "election",
     "meetings": "meetings",
     "ticket": "ticket",
+    "break": "break",
 }
 """What the record calls each of the swarms."""
 

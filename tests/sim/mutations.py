@@ -6,6 +6,7 @@ A text that is replaced stands exactly once in its file; when it changes, the de
 
 from __future__ import annotations
 
+from sim.break_defects import BREAKING
 from sim.election_defects import ELECTION
 from sim.flight_defects import FLIGHT
 from sim.gate_defects import GATES
@@ -261,4 +262,5 @@ MUTATIONS = (
     *MEETINGS,
     *TICKETS,
     *REENTRANT,
+    *BREAKING,
 )

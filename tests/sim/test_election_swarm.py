@@ -8,14 +8,15 @@ from holdfast.testing import reigns
 from holdfast.testing.campaign import ENOUGH_OF_ELECTIONS, Tally, campaign
 from holdfast.testing.contests import CONTESTS
 
-HISTORIES, SECONDS = 400, 30.0
+HISTORIES, SECONDS = 200, 20.0
 MANY = 20_000
 LONG = {name for name in CONTESTS if name.startswith("elect-two-")} | {"elect-gift-duplicate", "elect-gift-slow"}
 
 
 def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
-        print(f"\n  {tally.histories} histories, {tally.counts['elected']} terms, {tally.counts['seen']} times seen")
+        terms, seen = tally.counts["election elected"], tally.counts["election seen"]
+        print(f"\n  {tally.histories} histories, {terms} terms, {seen} times seen")
     seeds = "; ".join(f"{what}: python -m holdfast.testing replay election:{seed}" for seed, what in tally.failed[:5])
     assert tally.failed == [], seeds
     assert tally.missing(ENOUGH_OF_ELECTIONS) == [], "too little has happened (R11)"
@@ -23,7 +24,7 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
     tally = campaign(histories=HISTORIES, seconds=SECONDS, of="election")
-    assert tally.histories >= 200
+    assert tally.histories >= 100
     judge(tally, capsys)
 
 

@@ -16,6 +16,7 @@ from holdfast.barrier import BrokenBarrier
 from holdfast.errors import (
     CommandFailed,
     ConfigError,
+    Deadlock,
     HolderChanged,
     HoldfastError,
     HoldfastWarning,
@@ -50,6 +51,7 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     HolderChanged: {"name": "x", "key": "hf:{x}"},
     ReleasedTooOften: {"name": "x", "key": "hf:{x}"},
     TicketRefused: {"name": "x", "key": "hf:{x}", "reason": "used"},
+    Deadlock: {"name": "x", "key": "hf:{x}", "cycle": ("one", "two")},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
     TransactionConflict: {"keys": ("a", "b"), "tries": 16, "waited": 1.5},
     CommandFailed: {"keys": ("a",), "results": [True, None], "failed": {1: "INCRBY 'a': not an integer"}},

@@ -279,14 +279,15 @@ async def leave(meeting: Meeting, me: Participant, why: str = "") -> None:
     if not me.pending:
         return
     call = _run(meeting, me.hope, "break", why) if why else _run(meeting, me.hope, "leave")
-    me.pending = False
     try:
         await call
     except WireError:
         await _leave_to_the_keeper(meeting, call)
     except BaseException:
         await _leave_to_the_keeper(meeting, call)
+        me.pending = False
         raise
+    me.pending = False  # not before: whoever is interrupted here has to do it again
 
 
 async def _leave_to_the_keeper(meeting: Meeting, call: Run[Said]) -> None:

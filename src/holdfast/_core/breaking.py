@@ -55,17 +55,27 @@ def _read(raw: Any) -> Answer:
 
 
 BREAK: Script[Answer] = Script("break", _read)
+BREAK_PERMITS: Script[Answer] = Script("permit_break", _read)
 
 
 async def break_lock(where: Field, key: bytes, mark: str, by: str) -> list[Answer | WireError]:
-    """What each server answers. Raises WireError if none does."""
+    """Take it away from the holder with this mark: what each server answers. Raises WireError if none does."""
     keys = keys_of(key)
     if where.slot_of is None:  # in a Cluster no lock is guarded
         keys += (GUARD,)
+    return await _everywhere(where, Run(BREAK, keys, (mark, by), where.timeout))
+
+
+async def break_permits(where: Field, key: bytes, marks: list[str], by: str) -> list[Answer | WireError]:
+    """Take away what the holders with these marks have of what several share."""
+    return await _everywhere(where, Run(BREAK_PERMITS, keys_of(key)[:3], (by, *marks), where.timeout))
+
+
+async def _everywhere(where: Field, call: Run[Answer]) -> list[Answer | WireError]:
     answers: list[Answer | WireError] = []
     for place in range(where.places):
         try:
-            answers.append((await insist(Ask(place, Run(BREAK, keys, (mark, by), where.timeout)))).value)
+            answers.append((await insist(Ask(place, call))).value)
         except WireError as error:
             answers.append(error)
     failure = answers[-1]

@@ -62,11 +62,18 @@ def read_reply(raw: object) -> Reply:
         case [-2, bytes(key), bytes(kind)]:
             return Conflict(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}, not a lock")
         case [-3, bytes(version)]:
-            return Conflict(f"it is something else, or of another release: {version.decode(errors='replace')!r}, not format 1")
+            return Conflict(_other_format(version.decode(errors="replace")))
         case [-4, bytes(message)]:
             return Conflict(message.decode(errors="replace"))
         case _:
             return Gone() if raw == [-1] else Conflict(f"unexpected answer {raw!r}")
+
+
+def _other_format(version: str) -> str:
+    kind, _, number = version.rpartition(" ")
+    if number == "1":
+        return f"it is used as a {kind or 'lock'}; a name is of one kind"
+    return f"its state has format {version!r}, this release knows format 1"
 
 
 def read_acquire(raw: object) -> Reply:

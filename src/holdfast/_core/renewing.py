@@ -246,7 +246,7 @@ class Renewing:
         """Look after a lease, or look at it anew; answers when it wants attention (local seconds)."""
         token = tenure.token
         if self._broken and token in self._broken:
-            tenure.broken, tenure.deadline = self._broken.pop(token), 0.0
+            tenure.broken, tenure.ends_at = self._broken.pop(token), 0.0
         at = tenure.wants_at
         number = int(at * GRID)
         slot = self._slots.get(number)

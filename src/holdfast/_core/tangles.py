@@ -95,16 +95,19 @@ class Tangles:
 
 def standing(nodes: list[Node], waiting: list[Attempt], now: float) -> dict[Wait, Attempt]:
     """Those who have waited for long, and hold something."""
-    held: dict[int, list[str]] = {}
-    for node in nodes:
-        for tenure in node.renewing.tenures():
-            lease = tenure.owner()
-            if lease is not None and not tenure.lost and "*" not in tenure.token:  # a permit leaves room for others
-                held.setdefault(getattr(lease, "_owner", 0), []).append(tenure.spec.key)
-    waits: dict[Wait, Attempt] = {}
-    for attempt in waiting if held else ():
+    late: dict[int, list[Attempt]] = {}
+    for attempt in waiting:
         owner, since = getattr(attempt.slot, "waits", None) or (0, now)  # as the drivers write it down when it begins to wait
-        if owner in held and now - since >= LONG:
-            wait = Wait(attempt.spec.key, owner, since, tuple(sorted(held[owner])[:MOST]), attempt.spec.yields)
-            waits[wait] = attempt
-    return waits
+        if now - since >= LONG and attempt.spec.permits is None:  # a permit leaves room for others
+            late.setdefault(owner, []).append(attempt)
+    held: dict[int, list[str]] = {}
+    for node in nodes if late else ():
+        for tenure in node.renewing.tenures():
+            owner = getattr(tenure.owner(), "_owner", 0)
+            if owner in late and not tenure.lost and tenure.spec.permits is None:
+                held.setdefault(owner, []).append(tenure.spec.key)
+    return {
+        Wait(attempt.spec.key, owner, attempt.slot.waits[1], tuple(sorted(keys)[:MOST]), attempt.spec.yields): attempt  # type: ignore[union-attr]
+        for owner, keys in held.items()
+        for attempt in late[owner]
+    }

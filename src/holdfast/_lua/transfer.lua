@@ -27,7 +27,8 @@ local now, names = now_us(), {2}
 for _, candidate in ipairs(line) do
   local at, name = unpack(redis.call('HMGET', state, 'at:' .. candidate, 'as:' .. candidate))
   local inbox = 'hf:inbox:' .. string.match(candidate, '^[^.]+')
-  if name and at and at * 1000 > now and listens(inbox) then
+  local lively = at and at * 1000 - now >= (PLACE - CLAIM) * 1000  -- or he may hang, as in hand_over
+  if name and lively and listens(inbox) then
     if name == wanted then
       local left = redis.call('PTTL', lock)
       local first = take(lock, state, candidate, CLAIM, now, fields[1])

@@ -11,8 +11,7 @@ from holdfast.cli import output, sights
 from holdfast.errors import ConfigError, HolderChanged, QuorumError, ServerError
 
 if TYPE_CHECKING:
-    from holdfast._inspect import Broken, LockInfo
-    from holdfast._sync_inspect import inspect
+    from holdfast._inspect import Broken, Holder, LockInfo
 
 CHANGED = 75
 
@@ -26,6 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("name", metavar="NAME", help="of the lock")
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    parser.add_argument("--holder", metavar="TEXT", help="of what several share: the one who is shown so (default: all)")
     parser.add_argument("--by", metavar="TEXT", help="who does this, for who had it (default: you, and this host)")
     sights.add_options(parser)
 
@@ -39,9 +39,11 @@ def main(args: argparse.Namespace) -> int:
         lock = see.show(args.name, key=args.key)
         if lock.holder is None:
             return _tell(args, lock, None)
-        if not args.yes and not _asked(lock):
+        holder = _chosen(args, lock)
+        others = " and all others" if holder is None and len(lock.holders) > 1 else ""
+        if not args.yes and not _asked(lock, f"{holder or lock.holder}{others}"):
             return 1
-        return _tell(args, lock, _break(see, lock, args.by))
+        return _tell(args, lock, see.break_lock(lock, holder=holder, by=args.by or _me()))
     except HolderChanged as error:
         output.say(f"break: {error}")
         return CHANGED
@@ -53,16 +55,21 @@ def main(args: argparse.Namespace) -> int:
         return output.EX_UNAVAILABLE
 
 
-def _break(see: inspect, lock: LockInfo, by: str | None) -> Broken | None:
-    return see.break_lock(lock, by=by or _me())
+def _chosen(args: argparse.Namespace, lock: LockInfo) -> Holder | None:
+    if args.holder is None:
+        return None
+    found = [holder for holder in lock.holders if args.holder in {str(holder), f"{holder.host}:{holder.pid}", holder.process}]
+    if len(found) != 1:
+        raise ConfigError(f"{len(found)} of its holders are called so: {args.holder}", parameter="holder")
+    return found[0]
 
 
-def _asked(lock: LockInfo) -> bool:
+def _asked(lock: LockInfo, whom: str) -> bool:
     from holdfast.cli.show import tell
 
     tell(lock)
     sys.stdout.flush()
-    sys.stderr.write(output.clean(f"Take {lock.name!r} away from {lock.holder}? [y/N] "))
+    sys.stderr.write(output.clean(f"Take {lock.name!r} away from {whom}? [y/N] "))
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 

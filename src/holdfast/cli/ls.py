@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 
-from holdfast.cli import output, sights
+from holdfast.cli import output, servers, sights
 from holdfast.errors import ConfigError, ServerError
 
 
@@ -14,16 +15,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.epilog = (
         "PATTERN: of names, as in a shell: * ? [abc]; in quotes, or the shell reads it. --json: a lock in each line.\n"
-        "Exit codes: 0 done, 64 bad usage, 69 no server."
+        "Exit codes: 0 done, 1 there are deadlocks (--deadlocks), 64 bad usage, 69 no server."
     )
     parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="names (default: all)")
+    parser.add_argument("--deadlocks", action="store_true", help="only who waits for each other's locks, for ever")
     sights.add_options(parser, key=False)
 
 
 def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
     try:
-        return _list(args)
+        return _deadlocks(args) if args.deadlocks else _list(args)
     except ConfigError as error:
         output.say(f"ls: {error}")
         return output.EX_USAGE
@@ -33,6 +35,23 @@ def main(args: argparse.Namespace) -> int:
     except BrokenPipeError:  # whoever reads has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _deadlocks(args: argparse.Namespace) -> int:
+    url = servers.one(args, quiet=args.json)
+    from holdfast.deadlocks import find_deadlocks
+
+    found = find_deadlocks(url)
+    for cycle in found:
+        if args.json:
+            print(output.clean(json.dumps(cycle.as_dict())))
+            continue
+        print("deadlock:")
+        for waiter in cycle.waiters:
+            print(output.clean(f"  {waiter}"))
+    if not found and not args.json:
+        output.say("no deadlocks")
+    return 1 if found else 0
 
 
 def _list(args: argparse.Namespace) -> int:

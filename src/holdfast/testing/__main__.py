@@ -38,6 +38,7 @@ def main() -> int:
     kind.add_argument("--schedule", dest="of", action="store_const", const="schedule", help="jobs that run once per tick")
     kind.add_argument("--permits", dest="of", action="store_const", const="permits", help="semaphores, read-write locks")
     kind.add_argument("--election", dest="of", action="store_const", const="election", help="leaders, and who observes them")
+    kind.add_argument("--ticket", dest="of", action="store_const", const="ticket", help="locks that are handed over by tickets")
     parser_swarm.set_defaults(run=_swarm, of="lock")
 
     parser_explore = commands.add_parser("explore", help="every schedule of a small scenario")

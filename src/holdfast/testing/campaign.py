@@ -12,7 +12,18 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.testing import handovers, meetings, permits, quorum, reigns, schedules, stampede, swarm, together
+from holdfast.testing import (
+    breakages,
+    handovers,
+    meetings,
+    permits,
+    quorum,
+    reigns,
+    schedules,
+    stampede,
+    swarm,
+    together,
+)
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
@@ -30,6 +41,7 @@ SWARMS: dict[str, Callable[..., Run[Any]]] = {
     "meetings": meetings.simulate,
     "permits": permits.simulate,
     "ticket": handovers.simulate,
+    "break": breakages.simulate,
 }
 """What makes a history of a seed."""
 
@@ -83,13 +95,13 @@ ENOUGH_OF_FLIGHTS = {
 """The same, for single flight: see `stampede.Case.counts`."""
 
 ENOUGH_OF_ELECTIONS = {
-    "seen": 6000,
-    "seen nobody": 2000,
-    "elected": 3000,
-    "not elected": 500,
-    "handed": 200,
-    "kept": 500,
-    "cancelled": 5,
+    "election seen": 4000,
+    "election seen nobody": 1500,
+    "election elected": 2500,
+    "election not elected": 400,
+    "election handed": 150,
+    "election kept": 400,
+    "election cancelled": 5,
     **{f"script {name}": 200 for name in ("introduce", "proclaim", "observe", "transfer", "vacate")},
 }
 """The same, for elections."""
@@ -106,6 +118,16 @@ ENOUGH_OF_MEETINGS = {
 }
 """The same, for barriers, latches and events: see `sim.visitor`."""
 
+
+ENOUGH_OF_BREAKING = {
+    "contended": 100,
+    "break done": 300,
+    "break told": 150,
+    "break handed over": 100,
+    "break refused": 50,
+    "script break": 300,
+}
+"""The same, for locks that are taken away."""
 
 ENOUGH_OF_PERMITS = {
     "contended": 1000,
@@ -154,6 +176,7 @@ _ENOUGH = {
     "schedule": ENOUGH_OF_SCHEDULES,
     "election": ENOUGH_OF_ELECTIONS,
     "meetings": ENOUGH_OF_MEETINGS,
+    "break": ENOUGH_OF_BREAKING,
     "permits": ENOUGH_OF_PERMITS,
     "ticket": ENOUGH_OF_TICKETS,
 }

@@ -93,6 +93,7 @@ UNGUARDED = Election("quorum-unguarded", "the same, but who forgets is declared 
 
 ALL: dict[str, Scenario | Flight | Gathering] = {
     **SCENARIOS,
+    **CIRCLES,
     **ELECTIONS,
     UNGUARDED.name: UNGUARDED,
     **FLIGHTS,

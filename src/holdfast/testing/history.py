@@ -6,9 +6,9 @@ The simulator and the recorder (`recording`) write it, the checkers judge it, `t
 client   ``ask`` (until: when its wait ends; note: "2 of 5", where there are several permits), ``lined`` (stands in the line
          of its own process), ``queued`` (at the server; since: when the joining request was sent), ``passed`` (given by
          another one of its process; fence), ``taken`` (fence; until: when the belief ends; since: when the first request
-         for it was sent; note: why, if the process knew by then that the lease was lost), ``again`` (its holder takes it once
-         more; fence), ``inner`` (and gives that back), ``busy``, ``failed``,
-         ``cancelled``, ``renewed`` (until), ``lost``, ``downgraded`` (a writer has become a reader), ``release`` (asked
+         for it was sent; note: why, if the process knew by then that the lease was lost), ``again`` (its holder takes it
+         once more; fence), ``inner`` (and gives that back), ``busy``, ``failed``, ``cancelled``, ``renewed`` (until),
+         ``lost``, ``downgraded`` (a writer has become a reader), ``release`` (asked
          for), ``released`` (note: "", "passed" if its process keeps the lock, "lost" or an error), ``write`` (fence; note:
          "accepted" or "refused", in the order of the register), ``ticket`` (the lock was handed over; attempt: what the
          lease of the ticket is called)

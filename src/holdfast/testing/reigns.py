@@ -36,9 +36,6 @@ FORGETFUL = "amnesia"
 """A fault after which two may believe to lead: the fence keeps the older out."""
 
 STEPS = 60_000
-REIGN = 3.0
-"""Seconds for which the last one leads."""
-
 FACES: tuple[Face, ...] = ("threads", "asyncio")
 
 
@@ -97,6 +94,10 @@ class Play:
         self.server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
         self.election = Election(spec("x", ttl=profile.ttl))
         self.counts: Counter[str] = Counter()
+        self.have_seen: set[str] = set()
+        """Observers that have seen the last one lead."""
+        self.led = self.enough = False
+        """It leads; and may resign."""
         processes = [self._process(f"c{number + 1}") for number in range(rng.choice((1, 2, 3)))]
         self.names = [f"n{number + 1}" for number in range(profile.candidates)]
         self.candidates = [self._worker(rng.choice(processes), self._take_part, name) for name in self.names]
@@ -125,21 +126,21 @@ class Play:
                 await self._reign(candidate)
                 await Sleep(rng.choice((0.0, 0.1, 1.0)) * rng.random())
             except Cancelled:
-                self.counts["cancelled"] += 1
+                self.counts["election cancelled"] += 1
 
     async def _reign(self, candidate: Candidate) -> None:
         rng, counts = self.rng, self.counts
         term = await candidate.campaign(rng.choice((None, None, 5.0, 0.3, 0.0)))
         if term is None:
-            counts["not elected"] += 1
+            counts["election not elected"] += 1
             return
-        counts["elected"] += 1
+        counts["election elected"] += 1
         try:
             await Sleep(rng.choice((0.0, 0.1, 0.5, 1.5)) * rng.random() * self.profile.ttl)
             if rng.random() < 0.3:
                 await candidate.say(term, "more")
             if rng.random() < 0.4:
-                counts[await candidate.hand_over(term, rng.choice(self.names))] += 1
+                counts[f"election {await candidate.hand_over(term, rng.choice(self.names))}"] += 1
                 await Sleep(0.1 * rng.random())
         finally:
             if not term._is_over():  # noqa: SLF001
@@ -151,7 +152,8 @@ class Play:
         found: Elected | None = None
         while found is None or found.name != LAST:
             found = await observer.see()
-            self.counts["seen" if found else "seen nobody"] += 1
+            self.counts["election seen" if found else "election seen nobody"] += 1
+        self.have_seen.add(worker.name)
         while found is not None:
             found = await observer.see()
 
@@ -160,9 +162,9 @@ class Play:
     def go(self) -> None:
         """Everything happens, is healed, and ends with the last term. Raises Stuck."""
         world, profile = self.world, self.profile
-        world.pass_time(9.0)
+        world.pass_time(9.0 if not profile.calm else 3.0)
         world.calm_down()
-        world.pass_time(4.0)
+        world.pass_time(4.0 if not profile.calm else 0.0)
         for _ in range(600):
             if not any(worker in world.working for worker in self.candidates):
                 break
@@ -170,12 +172,18 @@ class Play:
         else:
             raise Stuck
         self._worker(last := self._process("e1"), self._reign_last)
-        world.pass_time(profile.told_within + REIGN)
+        self._pass(profile.told_within + 1.0, lambda worker: worker.name in self.have_seen)
+        self.enough = True
         if profile.crash:
             self._note_end()
             last.crash()
-            world.pass_time(profile.ttl)
-        world.pass_time(profile.told_within + 1.0)
+        self._pass(profile.told_within + profile.ttl + 1.0, lambda worker: worker.done)
+
+    def _pass(self, most: float, enough: Callable[[Worker], bool]) -> None:
+        """Time passes until that is so for all observers, ``most`` seconds at most."""
+        until = self.world.now + most
+        while self.world.now < until and not (self.led and all(enough(w) for w in self.observers if w.process.here)):
+            self.world.pass_time(0.1)
 
     def _note_end(self) -> None:
         for candidate, term in self.election.terms[-1:]:
@@ -188,8 +196,10 @@ class Play:
         term = None
         while term is None:
             term = await candidate.campaign(None)
+        self.led = True
         if not self.profile.crash:
-            await Sleep(self.profile.told_within + REIGN - 1.0)
+            while not self.enough:
+                await Sleep(0.1)
             await candidate.resign(term)
         else:
             await Sleep(1e6)

@@ -204,7 +204,7 @@ async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
         await Sleep(planned.gap)
 
 
-async def _go_on(planned: Round, lock: Lock | RLock, lease: Any) -> None:
+async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
     """The second half of what is done with it: an RLock may be taken once more for that."""
     inside = planned.nested and await lock.acquire(planned.wait) is not None
     try:

@@ -1,0 +1,44 @@
+-- Take permits away from those who were seen to hold them, as `break` does with a lock.
+-- KEYS     holders, state, queue
+-- ARGV     by whom, without blanks; the marks of the holders, as `inspect` answers them
+-- RETURNS  {1, fence, 1 if one of them was told, '+' if others have them now, or ''}
+--                                             who still had theirs have them no more; the same again for the same first mark
+--          {0}                                nobody has any
+--          {-1}                               none of them has any more
+--          {-2, key, type} and {-3, version}  as in acquire; nothing was changed
+-- SINCE    Redis 5
+-- MODEL    models/permits.pml
+--
+-- The first write is ZREM: a script may go on writing when memory is full if its first write frees some.
+-- INCLUDE  _numbers
+-- INCLUDE  _state
+-- INCLUDE  _permit
+local p, refusal = open_permits(KEYS[1], KEYS[2], KEYS[3], '')
+if not p then return refusal end
+local marked, found = {}, {}
+for i = 2, #ARGV do marked[ARGV[i]] = true end
+local holders = redis.call('ZRANGE', KEYS[1], 0, -1)
+for _, token in ipairs(holders) do
+  if marked[string.sub(redis.sha1hex(token), 1, 16)] then found[#found + 1] = token end
+end
+if #found == 0 or not p.v then
+  local mark, before = string.match(redis.call('HGET', p.state, 'broken') or '', '^(%x+) (%d+)$')
+  if mark == ARGV[2] then return {1, tonumber(before), 0, ''} end
+  return {#holders == 0 and 0 or -1}
+end
+
+local told = 0
+for _, token in ipairs(found) do
+  remove(p, token)
+  p.dead = p.dead .. token .. ' '
+  local heard = publish('hf:inbox:' .. string.match(token, '^[^.]+'), '4 ' .. token .. ' ' .. ARGV[1])
+  if type(heard) == 'number' and heard > 0 then told = 1 end
+end
+local fence = math.max(p.fence + 1, p.now)
+p.fence = fence
+-- The list is capped, as everywhere.
+local dead, broken = string.sub(p.dead, -100 * (#found[1] + 1)), ARGV[2] .. ' ' .. integer(fence)
+redis.call('HSET', p.state, 'fence', fence, 'dead', dead, 'broken', broken)
+keep_permits(p, 0)
+if p.limit then serve(p, false) end
+return {1, fence, told, p.fence > fence and '+' or ''}

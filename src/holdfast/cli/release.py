@@ -1,0 +1,66 @@
+"""``holdfast release``: give back a lock that ``acquire`` took, with its ticket."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from holdfast.cli import output, servers
+from holdfast.errors import ConfigError, HoldfastError, LeaseLost, TicketRefused
+
+LOST = 76
+TICKET = "HOLDFAST_TICKET"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.epilog = (
+        f"The ticket is in --ticket-file (- for stdin), or in {TICKET}; never among the arguments, which everybody can see.\n"
+        "Exit codes: 0 given back, 76 it was lost before (expired, broken, or given back already), 64 bad usage, 69 no server."
+    )
+    parser.add_argument("name", metavar="NAME", help="of the lock")
+    parser.add_argument("--ticket-file", metavar="PATH", help="what acquire has written; removed when the lock is given back")
+    servers.add_options(parser, local=True)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run it; returns the exit code."""
+    url = servers.one(args)
+    try:
+        ticket = _ticket(args)
+    except (OSError, UnicodeDecodeError) as error:
+        output.say(f"release: {args.ticket_file}: {getattr(error, 'strerror', None) or 'not a ticket'}")
+        return output.EX_USAGE
+    try:
+        from holdfast.tickets import redeem
+
+        lock = redeem(url, ticket)
+        if lock.name != args.name:
+            output.say(f"release: the ticket is for {lock.name!r}, not for {args.name!r}")
+            return output.EX_USAGE
+        with lock:
+            pass
+    except ConfigError as error:
+        output.say(f"release: {error}")
+        return output.EX_USAGE
+    except (TicketRefused, LeaseLost) as error:
+        output.say(f"release: {error}")
+        return LOST
+    except HoldfastError as error:
+        output.say(f"release: {error}")
+        return output.EX_UNAVAILABLE
+    if args.ticket_file not in {None, "-"}:
+        os.unlink(args.ticket_file)  # noqa: PTH108 (pathlib imports slowly)
+    return 0
+
+
+def _ticket(args: argparse.Namespace) -> str:
+    if args.ticket_file == "-":
+        return sys.stdin.read()
+    if args.ticket_file is not None:
+        with open(args.ticket_file, encoding="ascii") as file:  # noqa: PTH123 (pathlib imports slowly)
+            return file.read()
+    if TICKET not in os.environ:
+        args.parser.error(f"no ticket: give --ticket-file, or set {TICKET}")
+    return os.environ[TICKET]

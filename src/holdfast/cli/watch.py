@@ -1,0 +1,166 @@
+"""``holdfast watch``: locks as they are taken, handed over and given back; full screen at a terminal, else in lines."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.cli import output, sights
+from holdfast.cli.durations import moment, positive_duration
+from holdfast.errors import ConfigError, ServerError
+
+if TYPE_CHECKING:
+    from holdfast._inspect import LockInfo
+
+ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+"""The alternate screen without a cursor, and back (xterm)."""
+
+HOME, REST, LINE_END = "\x1b[H", "\x1b[J", "\x1b[K"
+
+STEP = 0.1
+"""Seconds between two looks at the size of the terminal."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.epilog = (
+        "It looks at all of them every --interval, so what comes and goes between two looks is not seen: the changes of\n"
+        "holders that it counts are the least there have been. Ctrl-C ends it.\n"
+        "Exit codes: 0 ended, 64 bad usage, 69 no server."
+    )
+    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="names, as in ls (default: all)")
+    parser.add_argument(
+        "--interval", metavar="TIME", type=positive_duration, default=1.0, help="between two looks (default: 1)"
+    )
+    parser.add_argument("--count", metavar="N", type=int, default=0, help="end after so many looks")
+    sights.add_options(parser, key=False)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run it; returns the exit code."""
+    watch = Watch(args)
+    try:
+        if os.isatty(1) and not args.json:
+            with screen():
+                watch.run(watch.draw)
+        else:
+            watch.run(watch.tell)
+    except ConfigError as error:
+        output.say(f"watch: {error}")
+        return output.EX_USAGE
+    except ServerError as error:
+        output.say(f"watch: {error}")
+        return output.EX_UNAVAILABLE
+    except KeyboardInterrupt:
+        return 0
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+@contextmanager
+def screen() -> Iterator[None]:
+    """Has the whole of it, and leaves it as it was."""
+
+    def end(_signal: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        sys.stdout.write(ENTER)
+        yield
+    finally:
+        sys.stdout.write(LEAVE)
+        sys.stdout.flush()
+        signal.signal(signal.SIGTERM, before)
+
+
+class Watch:
+    """What was seen at the last look, and what has changed since the one before."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._locks: dict[bytes, LockInfo] = {}
+        self._changes: list[tuple[str, LockInfo]] = []
+        self._looked = 0.0
+        self._rate = 0.0
+        self._trouble = ""
+        self._size = os.terminal_size((80, 24))
+
+    def run(self, show: Callable[[], None]) -> None:
+        """Look, and show what was seen, again and again. Raises ServerError if that fails at once."""
+        see = sights.inspector(self._args)
+        for number in itertools.count(1):
+            began = time.monotonic()
+            try:
+                self._take_in({lock.key: lock for lock in see.locks(self._args.pattern)}, began)
+                self._trouble = ""
+            except ServerError as error:
+                if number == 1:
+                    raise
+                self._trouble, self._changes = str(error), []
+            show()
+            if number == self._args.count:
+                return
+            while (left := began + self._args.interval - time.monotonic()) > 0:
+                time.sleep(min(left, STEP))
+                if os.isatty(1) and not self._args.json and os.get_terminal_size(1) != self._size:
+                    show()
+
+    def _take_in(self, locks: dict[bytes, LockInfo], now: float) -> None:
+        self._changes = []
+        for key in {**self._locks, **locks}:
+            before, after = self._locks.get(key), locks.get(key)
+            had, has = (_mark(lock) for lock in (before, after))
+            if had != has and after is not None:
+                self._changes.append(("taken" if not had else "handed over" if has else "free", after))
+            elif had and after is None and before is not None:
+                self._changes.append(("free", before))
+        passed = sum(what == "handed over" for what, _ in self._changes)
+        self._rate = passed / (now - self._looked) if self._locks and now > self._looked else 0.0
+        self._locks, self._looked = locks, now
+
+    def tell(self) -> None:
+        """A line for each change."""
+        if self._trouble:
+            output.say(f"watch: {self._trouble}")
+        for what, lock in self._changes:
+            if self._args.json:
+                print(output.clean(json.dumps({"change": what, "at": round(time.time(), 3), **lock.facts()})), flush=True)
+                continue
+            whom = "" if what == "free" else f" {'by' if what == 'taken' else 'to'} {sights.who(lock)}"
+            waiting = f", {lock.waiters} wait" if lock.waiters and what != "free" else ""
+            print(output.clean(f"{moment(int(time.time()))} {lock.name}: {what}{whom}{waiting}"), flush=True)
+
+    def draw(self) -> None:
+        """The whole screen."""
+        self._size = size = os.get_terminal_size(1)
+        locks = sorted(self._locks.values(), key=lambda lock: (-lock.waiters, -_age(lock), lock.name))
+        waiting = sum(lock.waiters for lock in locks)
+        head = f"holdfast {self._args.pattern}  {len(locks)} held, {waiting} wait, at least {self._rate:.1f} hand-overs/s"
+        rows = [sights.COLUMNS, *(sights.row(lock) for lock in locks[: max(0, size.lines - 3)])]
+        cells = [tuple(map(output.clean, row)) for row in rows]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+        foot = f"and {len(locks) - len(rows) + 1} more" if len(locks) >= len(rows) else ""
+        shown = [output.clean(self._trouble or head), *lines, foot]
+        text = "\r\n".join(line.rstrip()[: size.columns] + LINE_END for line in shown[: size.lines])
+        sys.stdout.write(HOME + text + REST)
+        sys.stdout.flush()
+
+
+def _mark(lock: LockInfo | None) -> tuple[str, ...]:
+    """Says whether it is the same holder: of several, one of them is told."""
+    return tuple(holder.mark for holder in lock.holders) if lock is not None else ()
+
+
+def _age(lock: LockInfo) -> float:
+    return (lock.holder.held_for if lock.holder is not None else None) or 0.0

@@ -1,0 +1,179 @@
+"""Seeded histories in which somebody takes locks away from their holders, in the world of `swarm`.
+
+An operator looks at a lock, thinks for a while, and takes it away, with production's operations and scripts. Meanwhile it may
+be another one's: then it stays with him.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from holdfast._core.breaking import Answer, Broken, Changed, break_lock
+from holdfast._core.inspecting import Ask, Field, look
+from holdfast._core.names import lock_keys
+from holdfast._core.requests import Sleep, WireError
+from holdfast.testing import checkers, swarm
+from holdfast.testing.history import Event
+from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.judge.evidence import Evidence, Hold
+from holdfast.testing.judge.rules import Violation
+from holdfast.testing.runs import Run
+from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.worker import Cancelled, Worker
+from holdfast.testing.sim.world import EPOCH, Stuck, World
+from holdfast.testing.swarm import HORIZON, STEPS, Profile
+
+OPERATOR = "b" * 12
+WHERE = Field(places=1, parts=1, timeout=0.3)
+TOLD_WITHIN = 1.0
+"""Seconds for a message on its way, and a pause of who hears it apart."""
+
+
+@dataclass(slots=True)
+class Attack:
+    """One try to take a lock away."""
+
+    lock: str
+    lease: str
+    """As the history calls it: whose it was when somebody looked."""
+    sent: float
+    came: float = float("inf")
+    answer: Answer | WireError | None = None
+
+
+@dataclass(slots=True)
+class Operator:
+    """Who takes locks away."""
+
+    world: World
+    rng: random.Random
+    attacks: list[Attack] = field(default_factory=list)
+
+    def come(self) -> None:
+        """Begin, now."""
+        world = self.world
+        process = next((one for one in world.processes if one.name == OPERATOR), None)
+        process = process or Process(world, world.servers[0], OPERATOR)
+        if process.here and world.working:
+            worker = Worker(process, str(len(process.workers) + 1))
+            worker._do[Ask] = lambda request: worker._call(request.call)  # noqa: SLF001
+            key = lock_keys(self.rng.choice("xxy"), "hf:", None)[0]
+            worker.start(self._operate(key))
+
+    async def _operate(self, key: bytes) -> None:
+        world, rng = self.world, self.rng
+        try:
+            (seen,) = await look(WHERE, [key])
+            sight = seen.sights[0]
+            if sight is None or not sight.holds:
+                return
+            mark = sight.holds[0].mark
+            await Sleep(rng.choice((0.0, 0.0, 0.01, 1.0)) * rng.random())
+            attack = Attack(key.decode(), self._whose(mark), world.now)
+            self.attacks.append(attack)
+            name = world.servers[0].name
+            world.note("fault", name, attack.lock, until=float("inf"), note="foreign break")
+            try:
+                (attack.answer,) = await break_lock(WHERE, key, mark, "ops")
+            finally:
+                attack.came = world.now
+                world.note("healed", name, attack.lock, note="foreign break")
+        except (WireError, Cancelled):
+            return
+
+    def _whose(self, mark: str) -> str:
+        """The lease that has this mark; a token may say that its holder keeps it after use."""
+        tokens = (drawn + sort for drawn in self.world.acquisitions for sort in ("", "~"))
+        found = (t for t in tokens if hashlib.sha1(t.encode(), usedforsecurity=False).hexdigest().startswith(mark))
+        return self.world.drawn_for(next(found, ""))
+
+
+def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Operator]:
+    """The world of a seed, before anything has happened in it."""
+    rng = random.Random(f"break {seed}")
+    world, profile = swarm.build(seed, trace=trace, rng=rng)
+    operator = Operator(world, rng)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        world.plan(1 + int(150 * rng.random() ** 1.5), operator.come)
+    return world, profile, operator
+
+
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
+    """One history, judged. What happened in it is added to ``coverage``."""
+    world, profile, operator = build(seed, trace=trace)
+    found: list[Violation] = []
+    try:
+        if world.work(EPOCH + HORIZON, STEPS):
+            swarm.settle(world, profile)
+        else:
+            found.append(Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s: {swarm.waiting(world)}"))
+    except Stuck:
+        found.append(Violation("R7", f"nobody can make a step, and somebody waits: {swarm.waiting(world)}"))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
+        found.append(Violation("R0", f"it raises {error!r}"))
+    world.close()
+    found += checkers.check(world.history, limits=swarm.limits(profile), coverage=coverage)
+    found += judge(operator.attacks, world.history, Evidence(world.history))
+    return Run(seed, profile, world, found, counts(operator.attacks))
+
+
+def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterator[Violation]:
+    """K1: what is taken away, is taken from who was seen to have it. K2: its fences are below the one that is answered, and
+    those of who comes later above; excused are amnesia and a clock that was set. K3: who is said to have been told, knows;
+    excused is every fault of his, or of the server, but for breaking itself."""
+    seen = {attack.lease for attack in attacks}
+    for event in history:
+        broken = event.kind == "lost" and event.note.startswith("it was broken")
+        if broken and (event.lease or event.attempt) not in seen:
+            yield Violation("K1", f"{event.who} lost {event.lock!r}, and somebody else was to lose it", (event,))
+    done: set[int] = set()
+    for attack in attacks:
+        # The answer to one that looked before another one was done is that one's.
+        if isinstance(attack.answer, Broken) and attack.lock in case.scenes and attack.answer.fence not in done:
+            done.add(attack.answer.fence)
+            for hold in case.scenes[attack.lock].holds:
+                yield from _fences(case, attack, attack.answer.fence, hold)
+                if attack.answer.told and hold.lease == attack.lease:
+                    yield from _told(case, attack, hold)
+
+
+def _fences(case: Evidence, attack: Attack, fence: int, hold: Hold) -> Iterator[Violation]:
+    if case.disturbed(case.start, case.last, attack.lock, ("amnesia", "clock")):
+        return
+    if hold.lease == attack.lease and hold.fence >= fence and _was_meant(case, attack, hold):
+        yield Violation("K2", f"{hold.who} has fence {hold.fence}, and was to be kept out by {fence}", (hold.taken,))
+    asked = hold.ask.event.at if hold.ask is not None else float("-inf")
+    if asked > attack.came and hold.lease != attack.lease and hold.fence <= fence:
+        yield Violation("K2", f"{hold.who} came later than fence {fence}, and has {hold.fence}", (hold.taken,))
+
+
+def _was_meant(case: Evidence, attack: Attack, hold: Hold) -> bool:
+    """It was granted before: who did not know yet that it was his may have asked anew since then."""
+    granted = case.granted(hold)
+    return granted is not None and granted <= attack.sent
+
+
+def _told(case: Evidence, attack: Attack, hold: Hold) -> Iterator[Violation]:
+    felt = [fault for fault in case.touching(hold.process) if not fault.event.note.startswith("foreign break")]
+    late = min(hold.end, case.last) > max(attack.came, hold.since) + TOLD_WITHIN
+    if late and not felt and _was_meant(case, attack, hold):
+        text = f"{hold.who} was told at {case.ms(attack.came)} that {hold.lock!r} was taken away, and believed in it"
+        yield Violation("K3", text, (hold.taken,))
+
+
+def counts(attacks: list[Attack]) -> Counter[str]:
+    """What came of them."""
+    found: Counter[str] = Counter()
+    for attack in attacks:
+        match attack.answer:
+            case Broken(_, told, heir):
+                found["break done"] += 1
+                found["break told"] += told
+                found["break handed over"] += bool(heir)
+            case Changed():
+                found["break refused"] += 1
+    return found

@@ -1,0 +1,80 @@
+"""`holdfast acquire` and `holdfast release`: a lock over the steps of a job, held by a ticket."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import holdfast
+from cli.commands import PROGRAM, Holdfast
+
+if TYPE_CHECKING:
+    from holdfast._servers.process import PrivateServer
+
+
+def call(hf: Holdfast, *words: str, ticket: str = "", stdin: str = "") -> tuple[int, str, str]:
+    process = hf.popen([*PROGRAM, *words], env={"HOLDFAST_TICKET": ticket} if ticket else None)
+    out, err = process.communicate(stdin, timeout=30)
+    return process.returncode, out, err
+
+
+def test_steps_of_a_job(server: PrivateServer, hf: Holdfast, name: str) -> None:
+    code, ticket, err = call(hf, "acquire", name, "--ttl", "1h", "--label", "deploy 7")
+    assert (code, err, ticket.count("\n")) == (0, "", 1)
+    seen = holdfast.inspect(server.url).show(name)
+    assert seen.holder is not None
+    assert (seen.holder.host, seen.holder.label) == (socket.gethostname(), "deploy 7"), "though that process has ended"
+    assert seen.holder.remaining is not None
+    assert 3500 < seen.holder.remaining <= 3600
+    code, _, err = call(hf, "acquire", name, "--ttl", "1h", "-n")
+    assert (code, "deploy 7" in err) == (75, True)
+    code, _, err = call(hf, "release", name)
+    assert (code, "no ticket" in err) == (64, True)
+    assert call(hf, "release", "another", ticket=ticket)[0] == 64
+    assert call(hf, "release", name, ticket="nonsense")[0] == 64
+    assert call(hf, "release", name, ticket=ticket) == (0, "", "")
+    assert not holdfast.inspect(server.url).show(name).held
+    code, _, err = call(hf, "release", name, ticket=ticket)
+    assert (code, "redeemed before" in err) == (76, True)
+
+
+def test_a_ticket_in_a_file_is_nobody_elses(server: PrivateServer, hf: Holdfast, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "ticket"
+    file.touch(mode=0o644)
+    assert call(hf, "acquire", name, "--ttl", "60", "--ticket-file", str(file)) == (0, "", "")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert call(hf, "release", name, "--ticket-file", "-", stdin=file.read_text()) == (0, "", "")
+    assert call(hf, "release", name, "--ticket-file", str(file))[0] == 76
+    assert file.exists()
+    assert call(hf, "acquire", name, "--ttl", "60", "--ticket-file", str(file))[0] == 0
+    assert call(hf, "release", name, "--ticket-file", str(file))[0] == 0
+    assert not file.exists()
+    assert call(hf, "release", name, "--ticket-file", str(file))[0] == 64
+    assert call(hf, "acquire", name, "--ttl", "60", "--ticket-file", "/nowhere/ticket")[0] == 64
+    assert not holdfast.inspect(server.url).show(name).held
+
+
+@pytest.mark.parametrize("why", ["expired", "broken"])
+def test_what_was_lost_meanwhile(server: PrivateServer, hf: Holdfast, name: str, why: str) -> None:
+    _, ticket, _ = call(hf, "acquire", name, "--ttl", "60" if why == "broken" else "0.2")
+    if why == "broken":
+        assert holdfast.inspect(server.url).break_lock(name) is not None
+    deadline = time.monotonic() + 10
+    while holdfast.inspect(server.url).show(name).held:
+        assert time.monotonic() < deadline
+    assert call(hf, "release", name, ticket=ticket)[0] == 76
+
+
+def test_a_ticket_that_cannot_be_written_is_given_back(server: PrivateServer, hf: Holdfast, name: str) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    process = hf.popen([*PROGRAM, "acquire", name, "--ttl", "1h"], stdout=full)
+    os.close(full)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, "cannot be written" in err) == (71, True)
+    assert not holdfast.inspect(server.url).show(name).held

@@ -1,0 +1,35 @@
+"""Locks that are taken away from their holders: seeds, each with its own faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing import breakages
+from holdfast.testing.campaign import Tally, campaign, enough
+
+HISTORIES, SECONDS = 1000, 20.0
+MANY = 50_000
+
+
+def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n  {tally.histories} histories, {tally.counts['break done']} locks taken away")
+    seeds = "; ".join(f"{what}: python -m holdfast.testing replay break:{seed}" for seed, what in tally.failed[:5])
+    assert tally.failed == [], seeds
+    assert tally.missing(enough("break")) == [], "too little has happened (R11)"
+
+
+def test_a_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    judge(campaign(histories=HISTORIES, seconds=SECONDS, of="break"), capsys)
+
+
+@pytest.mark.soak
+def test_many_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    judge(campaign(first=1_000_000, histories=MANY, of="break"), capsys)
+
+
+def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
+    for seed in range(10):
+        shown = breakages.simulate(seed, trace=True).history
+        unseen = [event for event in shown if event.kind not in {"sent", "served", "answered"}]
+        assert breakages.simulate(seed).history == unseen
