@@ -172,8 +172,8 @@ def _handovers(plan: Plan) -> list[Row]:
 
 
 def _to_readers(plan: Plan) -> tuple[list[Row], int]:
-    """How long until the first and the last of fifty tasks of another process have it, when a writer leaves; and how many script
-    runs granted it to them, at most."""
+    """How long until the first and the last of fifty tasks of another process have it, when a writer leaves; and how many
+    script runs granted it to them."""
     writer = holdfast.RWLock(plan.url, _READ, ttl=TTL).write
     with workers(1, _read, plan.url) as (other,):
         other.hear()
@@ -210,7 +210,7 @@ _READ = f"{PREFIX}family:readers"
 
 
 def _read(pipe: Connection, url: str) -> None:
-    """The process of the readers: tells when all of them stand in line, when each had the lock, when they have given it back."""
+    """The process of the readers: tells when all of them stand in line, and when each had the lock."""
     with closing(Bare(url)) as bare, asyncio.Runner() as runner:
         pipe.send(None)
         while True:
@@ -220,18 +220,17 @@ def _read(pipe: Connection, url: str) -> None:
 
 
 async def _read_together(pipe: Connection, url: str, bare: Bare) -> list[float]:
+    all_inside = asyncio.Barrier(READERS)
+
     async def one() -> float:
         async with holdfast.aio.RWLock(url, _READ, ttl=TTL).read:
             awake = time.monotonic()
-            inside.append(None)
-            while len(inside) < READERS:
-                await asyncio.sleep(0)
+            await all_inside.wait()
         return awake
 
-    inside: list[None] = []
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one()) for _ in range(READERS)]
-        while bare("ZCARD", f"hf:{{{_READ}}}:queue") < READERS:
+        while bare("ZCARD", f"hf:{{{_READ}}}:queue") < READERS:  # noqa: ASYNC110 (only the server knows)
             await asyncio.sleep(0.005)
         pipe.send(None)
     return [task.result() for task in tasks]
