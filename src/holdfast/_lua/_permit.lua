@@ -50,6 +50,12 @@ local function open_permits(holders, state, queue, token)
     dead = fields[2] or '', v = fields[3], keep = fields[4], limit = tonumber(fields[5]), was = fields[6] or '', place = fields[8],
     used = count == 0 and 0 or tonumber(fields[7]),
   }
+  if count == 0 and (tonumber(fields[7]) or 0) > 0 then  -- the leases of all holders have ended, and the key with them
+    for _, field in ipairs(redis.call('HKEYS', state)) do
+      if string.sub(field, 1, 2) == 'h:' then redis.call('HDEL', state, field) end
+    end
+    redis.call('HSET', state, 'used', 0)
+  end
   if not p.used then  -- the state has been lost, and they have not
     p.used = 0
     for _, holder in ipairs(redis.call('ZRANGE', holders, 0, -1)) do p.used = p.used + (wanted(holder) or 0) end
