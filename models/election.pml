@@ -33,10 +33,14 @@ byte seen;                   /* what the observer has seen last: a term; 0: nobo
 byte top;                    /* the highest it has seen */
 byte asleep;                 /* ticks since what it would see has changed */
 bool looked;                 /* it has looked, and is not listed yet */
-byte found;
 
+#ifdef NO_COMPARE
+#define led     (holder != 0 -> said : 0)                       /* what was said last, whoever has the lock */
+#else
 #define led     (holder != 0 && said == term -> term : 0)
+#endif
 #define alive(c) (!stopped[c])
+#define leads(c) (alive(c) && state[c] == LEADS && holder == c + 1 && mine[c] == term)
 
 inline tell() {
 #ifdef NO_TELL
@@ -46,7 +50,7 @@ inline tell() {
 #endif
 }
 
-inline grant(c) { term++; holder = c + 1; ttl = LEASE; mine[c] = term; left[c] = LEASE; state[c] = CANDIDATE }
+inline grant(who) { term++; holder = who + 1; ttl = LEASE; mine[who] = term; left[who] = LEASE; state[who] = CANDIDATE }
 
 inline check() {
     assert(!(state[0] == LEADS && left[0] > 0 && state[1] == LEADS && left[1] > 0))    /* two leaders */
@@ -82,8 +86,7 @@ end:
             if :: holder == c + 1 && mine[c] == term -> holder = 0; ttl = 0 :: else fi;
             state[c] = RESTING; left[c] = 0; tell()
         /* transfer, to the other one if it stands in line. */
-        :: alive(c) && state[c] == LEADS && holder == c + 1 && mine[c] == term && alive(1 - c) && state[1 - c] == RESTING
-            && term < TERMS && late[c] == 0 ->
+        :: leads(c) && alive(1 - c) && state[1 - c] == RESTING && term < TERMS && late[c] == 0 ->
 #ifndef BELIEVES_ON
             state[c] = RESTING; left[c] = 0;
 #endif
@@ -98,9 +101,9 @@ end:
     od
 }
 
-inline see(x) {
-    if :: x != 0 -> assert(x >= top); top = x :: else fi;
-    seen = x; asleep = 0
+inline look(what) {
+    if :: what != 0 -> assert(what >= top); top = what :: else fi;
+    seen = what; asleep = 0
 }
 
 active proctype Observer() {
@@ -108,10 +111,10 @@ active proctype Observer() {
 end:
     do
 #ifdef LISTED_AFTER
-    :: atomic { !listed && !looked -> told = false; x = led; see(x); x = 0; looked = true }
+    :: atomic { !listed && !looked -> told = false; x = led; look(x); x = 0; looked = true }
     :: atomic { looked -> listed = true; looked = false }
 #else
-    :: atomic { !listed -> told = false; x = led; see(x); x = 0; listed = true }              /* observe: in one step */
+    :: atomic { !listed -> told = false; x = led; look(x); x = 0; listed = true }              /* observe: in one step */
 #endif
     od
 }

@@ -37,6 +37,7 @@ class PermitsLock(_face.BaseLock):
         renew: bool,
         on_lost: Callable[..., object] | None,
         max_hold: float | None,
+        progress_within: float | None,
         label: str | None,
         prefix: str,
     ) -> None:
@@ -57,6 +58,7 @@ class PermitsLock(_face.BaseLock):
             renew=renew,
             on_lost=on_lost,
             max_hold=max_hold,
+            progress_within=progress_within,
             label=label,
             prefix=prefix,
             key=None,
@@ -89,21 +91,36 @@ class PermitsLock(_face.BaseLock):
         return mine[-1] if mine else None
 
     def _to_release(self, n: int) -> list[Any]:
-        """The latest ``n``. Raises NotHeld, and gives none back, if there are not so many."""
+        """The latest ``n``, which are this caller's to give back: threads that give back at the same time get one each. Raises
+        NotHeld if there are not so many."""
         if n < 1:
             raise ValueError("n must be one or more")
-        held = self._holding()
-        if len(held) < n:
-            raise ReleasedTooOften(
-                f"{self._what} {self.name!r} is released too often: this object holds {len(held)}, not {n}",
-                name=self.name,
-                key=self.key,
-            )
-        return held[-n:]
+        with self._books:
+            held = self._holding()
+            if len(held) >= n:
+                self._held = held[:-n]
+                return held[-n:]
+        raise ReleasedTooOften(
+            f"{self._what} {self.name!r} is released too often: this object holds {len(held)}, not {n}",
+            name=self.name,
+            key=self.key,
+        )
+
+    def progress(self) -> None:
+        lease = next(reversed(self._holding()), None)
+        if lease is None:
+            raise self._not_held()
+        lease.progress()
+
+    progress.__doc__ = _face.BaseLock.progress.__doc__
 
     def _user_error(self, error: _face.Trouble) -> HoldfastError:
         if isinstance(error, KeyConflict):
-            return ConfigError(f"{self._what} {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
+            limit = self._permits.limit
+            said = "" if limit in {None, ALL} else f" with limit={limit}"
+            return ConfigError(
+                f"{self._what} {self.name!r}{said} cannot be used: {error}; nothing was changed", parameter="name"
+            )
         return super()._user_error(error)
 
     async def _count(self, limit: int | None = None) -> Count:
