@@ -387,7 +387,7 @@ OF_ASYNCIO = {
     "__aexit__": "__exit__",
     "asyncio.Event": "threading.Event",
     "an asyncio.Lock": "a threading.Lock",
-    "asyncio.BoundedSemaphore": "threading.BoundedSemaphore",
+    "an asyncio.BoundedSemaphore": "a threading.BoundedSemaphore",
     "``async with": "``with",
     "aio.Lock": "locks.Lock",
     "AsyncIterator": "Iterator",
