@@ -1,4 +1,4 @@
-"""Read-write locks of both faces on a real server: who shares, who is next, and what is refused instead of a wait without end."""
+"""Read-write locks of both faces on a real server: who shares, who is next, and what is refused, not waited for without end."""
 
 from __future__ import annotations
 
