@@ -17,7 +17,6 @@ _release = partial(_defect, "_lua/permit_release.lua")
 _refresh = partial(_defect, "_lua/permit_refresh.lua")
 _renew = partial(_defect, "_lua/permit_renew.lua")
 _change = partial(_defect, "_lua/permit_change.lua")
-_limit = partial(_defect, "_lua/permit_limit.lua")
 
 PERMITS = (
     _acquire(
@@ -97,11 +96,5 @@ PERMITS = (
         "  p.used = p.used - had + permits\n",
         "",
         "a writer who becomes a reader is counted as a writer still",
-    ),
-    _limit(
-        "permit-limit-serves-nobody",
-        "  serve(p, false)\n",
-        "",
-        "a higher limit lets in nobody who waits",
     ),
 )
