@@ -23,8 +23,8 @@ class WriteLease(_rwlock.BaseWriteLease, Lease):
 
 class _Side(_rwlock.Side, aio.Lock):
     @staticmethod
-    def _me() -> int:
-        return id(asyncio.current_task())
+    def _me() -> object:
+        return asyncio.current_task()
 
 
 class _WriteSide(_Side):

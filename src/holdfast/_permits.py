@@ -85,11 +85,6 @@ class PermitsLock(_face.BaseLock):
         """The leases that are not given back, the oldest first."""
         return [lease for lease in self._held if not lease._is_over()]  # noqa: SLF001
 
-    def _held_by(self, owner: int) -> Any:
-        """The latest lease of a thread or task."""
-        mine = [lease for lease in self._holding() if lease._owner == owner]  # noqa: SLF001
-        return mine[-1] if mine else None
-
     def _to_release(self, n: int) -> list[Any]:
         """The latest ``n``, which are this caller's to give back: threads that give back at the same time get one each. Raises
         NotHeld if there are not so many."""

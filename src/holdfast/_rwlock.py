@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Protocol
 
 from holdfast import _face, _lease
@@ -51,9 +52,19 @@ class Side(PermitsLock):
         self._prepare(client, name, permits.WRITING if writes else permits.READING, **options)
 
     @staticmethod
-    def _me() -> int:
+    def _me() -> object:
         """This thread or task."""
         raise NotImplementedError
+
+    def _keep(self, lease: Any) -> None:
+        # Not by number: that of one who has ended is given to the next.
+        lease._taker = weakref.ref(self._me())  # noqa: SLF001
+        super()._keep(lease)
+
+    def _held_by(self, taker: object) -> Any:
+        """The latest lease of a thread or task."""
+        mine = [lease for lease in self._holding() if lease._taker() is taker]  # noqa: SLF001
+        return mine[-1] if mine else None
 
     @property
     def lease(self) -> Any:

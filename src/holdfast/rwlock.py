@@ -23,8 +23,8 @@ class WriteLease(_rwlock.BaseWriteLease, Lease):
 
 class _Side(_rwlock.Side, locks.Lock):
     @staticmethod
-    def _me() -> int:
-        return threading.get_ident()
+    def _me() -> object:
+        return threading.current_thread()
 
 
 class _WriteSide(_Side):
