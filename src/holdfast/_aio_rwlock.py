@@ -55,8 +55,8 @@ class RWLock:
         renew: False leaves renewal to you (`Lease.renew`).
         on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
         max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
-        progress_within: seconds within which a holder has to call ``progress()`` of his lease, again and again, or he is held to
-            be hung: the lease is lost.
+        progress_within: seconds within which a holder has to call ``progress()`` of his lease, again and again, or he is taken
+            to hang: the lease is lost.
         label: who you are, shown to those who wait.
         prefix: start of the keys on the server.
 

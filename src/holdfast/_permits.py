@@ -161,7 +161,11 @@ class PermitsLock(_face.BaseLock):
 
     def _user_error(self, error: _face.Trouble) -> HoldfastError:
         if isinstance(error, KeyConflict):
-            return ConfigError(f"{self._what} {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
+            limit = self._permits.limit
+            said = "" if limit in {None, ALL} else f" with limit={limit}"
+            return ConfigError(
+                f"{self._what} {self.name!r}{said} cannot be used: {error}; nothing was changed", parameter="name"
+            )
         return super()._user_error(error)
 
     async def _count(self, limit: int | None = None) -> Count:

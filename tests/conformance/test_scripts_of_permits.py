@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -53,6 +53,48 @@ def fence(answer: Any) -> int:
     return int(answer[1])
 
 
+def full(box: Box) -> None:
+    """One holds all, two wait."""
+    acquire(box, token("a", 2))
+    acquire(box, token("b"), join=True)
+    acquire(box, token("b", 1, 1), join=True)
+
+
+def freed(box: Box) -> None:
+    """The same, and he has gone without a word."""
+    full(box)
+    box.redis.zadd(LOCK, {token("a", 2): 1})
+
+
+def forgotten(box: Box) -> None:
+    """The leases of all holders have ended."""
+    acquire(box, token("a", 2))
+    box.redis.delete(LOCK)
+
+
+def written(box: Box) -> None:
+    """Held for writing, while a reader waits."""
+    read(box, token("a", ALL))
+    read(box, token("b"), join=True)
+
+
+def theirs(box: Box) -> None:
+    box.redis.rpush(LOCK, "theirs")
+
+
+_ACQUIRE = (token("b"), LEASE, 1, "semaphore 1", 2)
+PERMIT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
+    *(("permit_acquire", KEYS, _ACQUIRE, prepare) for prepare in (Box.clear_keys, full, freed, forgotten, theirs)),
+    *(("permit_release", KEYS, (token("a", 2), "release"), prepare) for prepare in (Box.clear_keys, full, freed, forgotten)),
+    *(("permit_refresh", KEYS, (Box.channel("b"), token("b"), LEASE), prepare) for prepare in (full, freed, forgotten, theirs)),
+    ("permit_refresh", KEYS, (Box.channel("c"), token("c"), LEASE), full),
+    *(("permit_renew", KEYS, (token("a", 2), LEASE, 1), prepare) for prepare in (full, freed, forgotten)),
+    *(("permit_change", KEYS, (token("a", ALL), 1), prepare) for prepare in (written, Box.clear_keys)),
+    *(("permit_limit", KEYS, ("semaphore 1", limit, LEASE), prepare) for limit in ("", 3) for prepare in (full, freed, theirs)),
+]
+"""Script, keys, arguments, and what is there before."""
+
+
 @pytest.fixture(autouse=True)
 def _what_is_counted_is_what_is_held(box: Box) -> Iterator[None]:
     """At the end of each test: ``used`` is the sum of what the holders have, and each of them is noted once."""
@@ -67,10 +109,10 @@ def _what_is_counted_is_what_is_held(box: Box) -> Iterator[None]:
 
 def test_as_many_as_there_are_and_no_more(box: Box) -> None:
     first = fence(acquire(box, token("a")))
-    assert fence(acquire(box, token("b"))) > first
-    assert fence(acquire(box, token("a"))) == first, "the same again for the same request"
+    assert fence(acquire(box, token("b"), ttl=2 * LEASE)) > first
     what, left, last, process, _ = acquire(box, token("c"))
     assert (what, process) == (0, b"a" * 12)
+    assert fence(acquire(box, token("a"))) == first, "the same again for the same request"
     assert last > first
     assert 0 < left <= LEASE
     assert release(box, token("a")) == 1
