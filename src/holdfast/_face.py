@@ -186,6 +186,8 @@ class BaseLock:
     _cluster: Cluster | None = None
     _current: Any
     """The lease of the latest acquisition by this object."""
+    _what = "lock"
+    """What messages call it."""
     _shared = True
     """What one gets of this process is passed on to others of it."""
 
@@ -305,7 +307,7 @@ class BaseLock:
                 f"and grants none for another {busy.remaining:.1f} s (guard={self._spec.guard:g})"
             )
         return LockTimeout(
-            f"lock {self.name!r} is {why}; waited {waited:.1f} s, try again later",
+            f"{self._what} {self.name!r} is {why}; waited {waited:.1f} s, try again later",
             name=self.name,
             key=self.key,
             waited=waited,

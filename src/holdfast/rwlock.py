@@ -23,8 +23,13 @@ class WriteLease(_rwlock.BaseWriteLease, Lease):
 
 class _Side(_rwlock.Side, locks.Lock):
     @staticmethod
-    def _me() -> int:
-        return threading.get_ident()
+    def _me() -> object:
+        return threading.current_thread()
+
+    def release(self) -> None:
+        """Give it back; any thread may. Its own lease goes before those of others. Raises NotHeld (a RuntimeError) if it is not
+        held, LeaseLost, ServerError."""
+        self._give_back()
 
 
 class _WriteSide(_Side):
@@ -50,6 +55,8 @@ class RWLock:
         renew: False leaves renewal to you (`Lease.renew`).
         on_lost: called with the lease, in a thread of its own, when a lease is lost.
         max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
+        progress_within: seconds within which a holder has to call ``progress()`` of his lease, again and again, or he is taken
+            to hang: the lease is lost.
         label: who you are, shown to those who wait.
         prefix: start of the keys on the server.
 
@@ -67,6 +74,7 @@ class RWLock:
         renew: bool = True,
         on_lost: Callable[[Lease], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         **mistaken: Never,
@@ -83,6 +91,7 @@ class RWLock:
                 renew=renew,
                 on_lost=on_lost,
                 max_hold=max_hold,
+                progress_within=progress_within,
                 label=label,
                 prefix=prefix,
             )

@@ -13,6 +13,7 @@ import holdfast
 import holdfast.schedule
 from holdfast import errors
 from holdfast.barrier import BrokenBarrier
+from holdfast.deadlocks import Cycle, Waiter
 from holdfast.errors import (
     CommandFailed,
     ConfigError,
@@ -44,6 +45,7 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
         "remaining": 9.5,
         "since": 3.5,
     },
+    Deadlock: {"name": "x", "key": "hf:{x}", "cycle": Cycle((Waiter("hf:{x}", "hf:{y}", "host", 7, "me", "MainThread", 1.5),))},
     LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
     NoCandidate: {"name": "x", "key": "hf:{x}", "candidate": "b", "candidates": ("c",)},
     BrokenBarrier: {"name": "x", "key": "hf:{x}", "reason": "died", "by": "host:7 (me)"},

@@ -19,9 +19,10 @@ local token, ttl, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
 if redis.call('EXISTS', queue) == 0 then
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'limit', 'used')
   local first = redis.pcall('ZRANGE', holders, 0, 0, 'WITHSCORES')
-  local dead, kept, used, many = fields[2], fields[4], first[1] and fields[6] or 0, tonumber(string.match(token, '%*(%d+)$'))
+  local dead, kept, many = fields[2], fields[4], tonumber(string.match(token, '%*(%d+)$'))
+  local used = tonumber(fields[6]) or not first[1] and 0
   local agreed = fields[3] == ARGV[4] and fields[5] and (ARGV[5] == '' or ARGV[5] == fields[5]) and not first.err
-  if agreed and kept and used and not (dead and string.find(dead, token, 1, true)) then
+  if agreed and kept and used and (first[1] or used == 0) and not (dead and string.find(dead, token, 1, true)) then
     local t = redis.call('TIME')
     local now_ms = t[1] * 1000 + math.floor(t[2] / 1000)
     local left = kept - now_ms - 1000

@@ -37,7 +37,8 @@ if string.find(dead, heir, 1, true) then return {-5} end
 if denied then return denied end
 if pause then return {-6, pause} end
 if holder ~= giver then
-  if string.find(dead, giver, 1, true) then return {-1} end
+  local broken = string.sub(redis.call('HGET', state, 'broken') or '', 1, 16) == string.sub(redis.sha1hex(giver), 1, 16)
+  if string.find(dead, giver, 1, true) and not broken then return {-1} end  -- `break` declares it dead, too
   return {now >= ends * 1000 and 0 or -4}
 end
 redis.call('PEXPIRE', lock, ttl)

@@ -51,6 +51,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("name", metavar="NAME", help="name of the lock")
     add("-c", dest="shell", metavar="STRING", help="run this string with /bin/sh instead of a command after --")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--slots", metavar="N", type=_slots, help="at most N at a time: a permit of the semaphore NAME")
+    kind.add_argument("--shared", action="store_true", help="together with others that share it: read-write lock NAME, reading")
+    kind.add_argument("--exclusive", action="store_true", help="alone: the same read-write lock, writing")
     waiting = parser.add_mutually_exclusive_group()
     waiting.add_argument("-w", "--wait", metavar="TIME", type=duration, help="wait this long if busy (default: for ever)")
     waiting.add_argument("-n", "--nonblock", action="store_true", help="do not wait: the same as --wait 0")
@@ -113,6 +117,13 @@ def _exit_code(text: str) -> int:
     if not 0 <= code <= 255:
         raise argparse.ArgumentTypeError(f"{text!r} is not an exit code: 0 to 255")
     return code
+
+
+def _slots(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of slots: a whole number, 1 or more")
+    return number
 
 
 def _command(args: argparse.Namespace) -> list[str]:
@@ -250,7 +261,11 @@ class Run:
         return stack.enter_context(self.locks[-1])
 
     def _lock(self, *args: Any, **options: Any) -> Lock:
-        """On one server, or on a majority of several."""
+        """On one server, or on a majority of several; or something that several may hold."""
+        if self.args.slots or self.args.shared or self.args.exclusive:
+            from holdfast.cli.shared import lock
+
+            return lock(self.args, self.urls, *args, **options)
         if len(self.urls) == 1:
             from holdfast.locks import Lock
 

@@ -1,0 +1,152 @@
+"""One semaphore, or read-write lock, object that many threads or tasks use: whose permit is given back, and what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from holdfast import RWLock, Semaphore, aio
+from holdfast._servers.process import PrivateServer
+from live.owners import OWNERS, Either, Owners, done
+from live.witness import in_thread
+
+each = pytest.mark.parametrize("owners", OWNERS[:2], ids=lambda owners: type(owners).__name__)
+
+
+@each
+def test_leaving_with_gives_back_its_own_permit_only(owners: Owners, server: PrivateServer, name: str) -> None:
+    """Also where the inner one was given back in its body: the outer body goes on with its permit."""
+
+    async def steps() -> None:
+        semaphore = Either(owners.face.Semaphore(server.url, name, 3))
+        async with semaphore as outer:
+            async with semaphore as inner:
+                await done(inner.release())
+            outer.check()
+            assert await done(semaphore.lock.available()) == 2
+        assert await done(semaphore.lock.available()) == 3
+
+    owners.run(steps())
+
+
+@each
+def test_release_gives_back_the_callers_own(owners: Owners, server: PrivateServer, name: str) -> None:
+    """Not what another one took later, who is in his ``with`` still."""
+
+    async def steps() -> None:
+        semaphore = Either(owners.face.Semaphore(server.url, name, 3))
+
+        async def other() -> None:
+            async with semaphore as lease:
+                assert await done(semaphore.lock.available()) == 1
+                await owners.other(give_back)
+                lease.check()
+                assert await done(semaphore.lock.available()) == 2
+
+        async def give_back() -> None:
+            await semaphore.release()  # what acquire took goes before that whose with is not left
+
+        await semaphore.acquire()
+        await owners.other(other)
+        await semaphore.acquire()
+        async with semaphore as lease:
+            await semaphore.release()
+            lease.check()
+        assert await done(semaphore.lock.available()) == 3
+
+    owners.run(steps())
+
+
+@each
+def test_readers_of_one_object(owners: Owners, server: PrivateServer, name: str) -> None:
+    """Each gives back his own, and may read again while the other one reads on."""
+
+    async def steps() -> None:
+        lock = owners.face.RWLock(server.url, name)
+        reader = Either(lock.read)
+        await reader.acquire()
+
+        async def other() -> None:
+            await reader.acquire()
+
+        await owners.other(other)
+        await reader.release()
+        await reader.acquire()
+        with pytest.raises(RuntimeError, match="held for reading here already"):
+            await reader.acquire()
+        await reader.release()
+        assert not await Either(lock.write).acquire(blocking=False)
+        await reader.release()  # the other's
+        assert await Either(lock.write).acquire(blocking=False)
+        await Either(lock.write).release()
+        with pytest.raises(RuntimeError):
+            await reader.release()
+
+    owners.run(steps())
+
+
+def test_a_thread_is_not_taken_for_one_that_has_ended(server: PrivateServer, name: str) -> None:
+    """Python gives the number of a thread to the next one."""
+    lock = RWLock(server.url, name)
+    idents = set()
+
+    def read() -> None:
+        idents.add(threading.get_ident())
+        assert lock.read.acquire()
+
+    for _ in range(4):
+        in_thread(read).result(10)
+    assert len(idents) < 4
+    for _ in range(4):
+        lock.read.release()
+    assert not lock.read.locked()
+
+
+def test_a_task_is_not_taken_for_one_that_has_ended(server: PrivateServer, name: str) -> None:
+    async def steps() -> None:
+        lock = aio.RWLock(server.url, name)
+        idents = set()
+
+        async def read() -> None:
+            idents.add(id(asyncio.current_task()))
+            assert await lock.read.acquire()
+
+        for _ in range(8):
+            await asyncio.create_task(read())
+        assert len(idents) < 8
+        for _ in range(8):
+            await lock.read.release()
+
+    asyncio.run(steps())
+
+
+@contextmanager
+def busy_switching() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_nobody_is_counted_as_waiting_who_got_it_when_he_joined(server: PrivateServer, name: str) -> None:
+    """Busy when asked first, and free when he came to stand in line."""
+    semaphore = Semaphore(server.url, name, 3)
+
+    def work() -> None:
+        for _ in range(5):
+            with semaphore:
+                pass
+
+    with busy_switching():
+        for one in [in_thread(work) for _ in range(60)]:
+            one.result(30)
+    found = semaphore.statistics()
+    assert (found.acquisitions, found.held, found.waiting) == (300, 0, 0)
+    assert semaphore.available() == 3
