@@ -23,8 +23,13 @@ class WriteLease(_rwlock.BaseWriteLease, Lease):
 
 class _Side(_rwlock.Side, aio.Lock):
     @staticmethod
-    def _me() -> int:
-        return id(asyncio.current_task())
+    def _me() -> object:
+        return asyncio.current_task()
+
+    async def release(self) -> None:
+        """Give it back; any task may. Its own lease goes before those of others. Raises NotHeld (a RuntimeError) if it is not
+        held, LeaseLost, ServerError."""
+        await self._give_back_soon()
 
 
 class _WriteSide(_Side):

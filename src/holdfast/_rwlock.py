@@ -50,11 +50,6 @@ class Side(PermitsLock):
         self._whole, self._writes = whole, writes
         self._prepare(client, name, permits.WRITING if writes else permits.READING, **options)
 
-    @staticmethod
-    def _me() -> int:
-        """This thread or task."""
-        raise NotImplementedError
-
     @property
     def lease(self) -> Any:
         """The lease of the latest acquisition by this object, until it is given back."""

@@ -9,7 +9,7 @@ from holdfast import _events
 from holdfast._caller import Caller
 from holdfast._core import latch
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class _Latch(_events.BaseLatch):
@@ -17,7 +17,7 @@ class _Latch(_events.BaseLatch):
         self._caller = Caller(_events.one_server(client, type(self).__name__))
         super().__init__(name, kind, count=count, keep=keep, prefix=prefix, timeout=self._caller.timeout)
 
-    def _run(self, operation: Coroutine[Any, Any, T]) -> T:
+    def _run(self, operation: Coroutine[Any, Any, _T]) -> _T:
         with self._in_words("count"):
             return self._caller.run(operation, self._keys[0], self._what)
 

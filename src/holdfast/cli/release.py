@@ -45,7 +45,7 @@ def main(args: argparse.Namespace) -> int:
         return output.EX_LOST
     except HoldfastError as error:
         return output.failed("release", error)
-    if args.ticket_file not in {None, "-"}:
+    if args.ticket_file not in {None, "-"} and os.path.isfile(args.ticket_file):  # noqa: PTH113 (pathlib imports slowly)
         os.unlink(args.ticket_file)  # noqa: PTH108 (pathlib imports slowly)
     return 0
 
