@@ -174,6 +174,8 @@ def test_breaking_without_a_terminal_wants_a_yes(
     assert int(out.rpartition(" ")[2]) > lease.fence
     assert ask("break", name, "--yes") == (0, "", f"holdfast: {name}: nobody has it\n")
     assert json.loads(ask("break", name, "--yes", "--json")[1]) == {"name": name, "broken": False, "holder": None}
+    with pytest.raises(holdfast.LeaseLost):
+        lease.release()
 
 
 @pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"n\n", 1), (b"\n", 1), (b"\x04", 1)])
@@ -191,7 +193,7 @@ def test_at_a_terminal_it_asks(server: PrivateServer, hf: Holdfast, name: str, a
     os.close(mine)
     assert f"{name}: lock".encode() in said
     assert holdfast.inspect(server.url).show(name).held == (code == 1)
-    if code:
+    with contextlib.nullcontext() if code else pytest.raises(holdfast.LeaseLost):
         lock.release()
 
 

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli import output, servers
 from holdfast.cli.durations import duration, positive_duration
-from holdfast.errors import ConfigError, HoldfastError, LockTimeout
+from holdfast.errors import HoldfastError, LockTimeout
 
 if TYPE_CHECKING:
     from holdfast._tickets import Ticket
-
-BUSY = 75
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,13 +52,9 @@ def main(args: argparse.Namespace) -> int:
             ticket = lease.ticket(args.ttl)
     except LockTimeout as error:
         output.say(f"acquire: {error}")
-        return BUSY
-    except ConfigError as error:
-        output.say(f"acquire: {error}")
-        return output.EX_USAGE
+        return output.EX_TEMPFAIL
     except HoldfastError as error:
-        output.say(f"acquire: {error}")
-        return output.EX_UNAVAILABLE
+        return output.failed("acquire", error)
     return _hand_out(url, ticket, out, args.ttl)
 
 

@@ -13,8 +13,6 @@ from holdfast.errors import ConfigError, HolderChanged, QuorumError, ServerError
 if TYPE_CHECKING:
     from holdfast._inspect import Broken, Holder, LockInfo
 
-CHANGED = 75
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -46,13 +44,9 @@ def main(args: argparse.Namespace) -> int:
         return _tell(args, lock, see.break_lock(lock, holder=holder, by=args.by or _me()))
     except HolderChanged as error:
         output.say(f"break: {error}")
-        return CHANGED
-    except ConfigError as error:
-        output.say(f"break: {error}")
-        return output.EX_USAGE
-    except (ServerError, QuorumError) as error:
-        output.say(f"break: {error}")
-        return output.EX_UNAVAILABLE
+        return output.EX_TEMPFAIL
+    except (ConfigError, ServerError, QuorumError) as error:
+        return output.failed("break", error)
 
 
 def _chosen(args: argparse.Namespace, lock: LockInfo) -> Holder | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.leader import Elected, Leader
 
 TAKES_COMMAND = True
-_CODES = {LockTimeout: run.EX_BUSY, ConfigError: output.EX_USAGE, HoldfastError: output.EX_UNAVAILABLE}
+_CODES = {LockTimeout: output.EX_TEMPFAIL, ConfigError: output.EX_USAGE, HoldfastError: output.EX_UNAVAILABLE}
 _EPILOG = """\
 Without a command, a line is printed when this candidate leads, and when it does not any more; with --observe, one
 for each leader. Exit codes: the command's own, 128 + the signal that ended it; 75 not elected within --wait, 76
@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     loudness.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
     loudness.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     parser.set_defaults(
-        shell=None, skip=False, conflict_exit_code=run.EX_BUSY, nonblock=False, max_runtime=math.inf, label=None
+        shell=None, skip=False, conflict_exit_code=output.EX_TEMPFAIL, nonblock=False, max_runtime=math.inf, label=None
     )
 
 

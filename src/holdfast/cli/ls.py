@@ -26,12 +26,8 @@ def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
     try:
         return _deadlocks(args) if args.deadlocks else _list(args)
-    except ConfigError as error:
-        output.say(f"ls: {error}")
-        return output.EX_USAGE
-    except ServerError as error:
-        output.say(f"ls: {error}")
-        return output.EX_UNAVAILABLE
+    except (ConfigError, ServerError) as error:
+        return output.failed("ls", error)
     except BrokenPipeError:  # whoever reads has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from holdfast.locks import Lock
 
 TAKES_COMMAND = True
-EX_BUSY = 75
 _EPILOG = """\
 Times are seconds, or 500ms, 5m, 2h, 1d. Exit codes: the command's own, 128 + the signal that ended it; 75 the lock is
 busy, 76 the lock was lost and the command ended, 124 --max-runtime, 69 no server, 64 bad usage, 126 and 127 the command
@@ -59,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     waiting.add_argument("-w", "--wait", metavar="TIME", type=duration, help="wait this long if busy (default: for ever)")
     waiting.add_argument("-n", "--nonblock", action="store_true", help="do not wait: the same as --wait 0")
     busy = parser.add_mutually_exclusive_group()
-    busy.add_argument("-E", "--conflict-exit-code", metavar="N", type=_exit_code, default=EX_BUSY)
+    busy.add_argument("-E", "--conflict-exit-code", metavar="N", type=_exit_code, default=output.EX_TEMPFAIL)
     busy.add_argument("--skip", action="store_true", help="if busy, exit with 0")
     add("--ttl", metavar="TIME", type=positive_duration, default=30.0, help="lease, renewed while held (default: 30)")
     add("--kill-after", metavar="TIME", type=duration, help="from TERM to KILL (default: 10 or a third of ttl)")

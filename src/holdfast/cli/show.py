@@ -24,12 +24,8 @@ def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
     try:
         lock = sights.inspector(args).show(args.name, key=args.key)
-    except ConfigError as error:
-        output.say(f"show: {error}")
-        return output.EX_USAGE
-    except ServerError as error:
-        output.say(f"show: {error}")
-        return output.EX_UNAVAILABLE
+    except (ConfigError, ServerError) as error:
+        return output.failed("show", error)
     if args.json:
         print(sights.line_of(lock))
     else:

@@ -53,12 +53,8 @@ def main(args: argparse.Namespace) -> int:
                 watch.run(watch.draw)
         else:
             watch.run(watch.tell)
-    except ConfigError as error:
-        output.say(f"watch: {error}")
-        return output.EX_USAGE
-    except ServerError as error:
-        output.say(f"watch: {error}")
-        return output.EX_UNAVAILABLE
+    except (ConfigError, ServerError) as error:
+        return output.failed("watch", error)
     except KeyboardInterrupt:
         return 0
     except BrokenPipeError:  # whoever reads has seen enough
