@@ -79,7 +79,8 @@ class RLock(Reentrant[Lease], Lock):
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take the lock; False if it stayed busy. At once for who has it. As threading.RLock's, except that without arguments
         it waits as long as this object's ``wait`` says. Raises LeaseLost if it was held and lost, ServerError."""
-        mine = holdings().mine(self._mark)
+        held = holdings()
+        mine = held.mine(self._mark) if self._mark in held else None
         if mine is None:
             return await super().acquire(blocking, timeout)
         _face.acquire_wait(self._wait, blocking, timeout)

@@ -26,6 +26,11 @@ class _Side(_rwlock.Side, aio.Lock):
     def _me() -> object:
         return asyncio.current_task()
 
+    async def release(self) -> None:
+        """Give it back; any task may. Its own lease goes before those of others. Raises NotHeld (a RuntimeError) if it is not
+        held, LeaseLost, ServerError."""
+        await self._give_back_soon()
+
 
 class _WriteSide(_Side):
     _lease_type = WriteLease

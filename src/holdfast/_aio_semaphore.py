@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import functools
 from collections.abc import Callable
 from typing import Never
@@ -71,6 +71,10 @@ class Semaphore(_permits.PermitsLock, aio.Lock):
             prefix=prefix,
         )
 
+    @staticmethod
+    def _me() -> object:
+        return asyncio.current_task()
+
     @property
     def lease(self) -> Lease | None:
         """The lease of the latest acquisition by this object that is not given back."""
@@ -82,11 +86,10 @@ class Semaphore(_permits.PermitsLock, aio.Lock):
         return await self._acquire(_permits.acquire_wait(self._wait, blocking, timeout))
 
     async def release(self, n: int = 1) -> None:
-        """Give back what the latest ``n`` acquisitions of this object took; any task may. Raises NotHeld (a RuntimeError and
+        """Give back what ``n`` acquisitions of this object took, the latest first; any task may. Its own go before those of
+        others, and what `acquire` took before that whose ``with`` is not left yet. Raises NotHeld (a RuntimeError and
         ValueError) if it holds fewer, LeaseLost, ServerError."""
-        async with contextlib.AsyncExitStack() as stack:
-            for lease in self._to_release(n):
-                stack.push_async_callback(lease.release)
+        await self._give_back_soon(n)
 
     async def set_limit(self, limit: int) -> None:
         """Change how many permits there are, for all users, also those who know only the limit before. Holders keep theirs; who

@@ -86,8 +86,8 @@ class Holding:
             given_back = lease.release()
             if given_back is not None:
                 self._await(lease, _explained(given_back, lease, committed))
-        except Exception as error:  # noqa: BLE001 - see `_explain`
-            _explain(error, lease, committed)
+        except Exception as error:  # noqa: BLE001 - see `explain`
+            explain(error, lease, committed)
 
     def _await(self, lease: Any, given_back: Coroutine[Any, Any, None]) -> None:
         """Of an asyncio lock, where nobody awaits: in a task of its own."""
@@ -106,11 +106,11 @@ class Holding:
 async def _explained(given_back: Coroutine[Any, Any, None], lease: Any, committed: bool) -> None:
     try:
         await given_back
-    except Exception as error:  # noqa: BLE001 - see `_explain`
-        _explain(error, lease, committed)
+    except Exception as error:  # noqa: BLE001 - see `explain`
+        explain(error, lease, committed)
 
 
-def _explain(error: Exception, lease: Any, committed: bool) -> None:
+def explain(error: Exception, lease: Any, committed: bool) -> None:
     """The transaction has ended, and an error would say that it has not: so it is a warning, as at the end of a ``with`` when
     the server cannot be reached."""
     if isinstance(error, LeaseLost):

@@ -18,8 +18,8 @@ from holdfast.errors import ConfigError, LeaseLost, NotHeld
 
 L = TypeVar("L", bound=BaseLease)
 
-Mark = tuple[object, ...]
-"""Of all lock objects of a face that mean the same lock."""
+Mark = str
+"""Of all lock objects of a face that mean the same lock. A text, as its hash is reckoned only once."""
 
 ONE_SERVER = {"linger": 0.0, "replicas": 0, "guard": False}
 SEVERAL = {"max_ttl": None, "answer_within": None}
@@ -168,7 +168,10 @@ class Reentrant(BaseLock, Generic[L]):
     def _start(self) -> None:
         super()._start()
         self._entered: Any = Unlisted[L]()
-        self._mark: Mark = (self._face, self._cluster or self._endpoint, self._spec.keys[0])
+        # An endpoint, or a Cluster, is the same object for all who mean it, and who has a lease of it keeps it alive.
+        place = self._cluster or self._endpoint
+        places = place if isinstance(place, tuple) else (place,)
+        self._mark: Mark = " ".join((self._face, *(f"{id(one):x}" for one in places), self._spec.keys[0].decode("latin-1")))
 
     def _fitting(self, options: dict[str, Any]) -> dict[str, Any]:
         """Of the options those that there are for one server, or for several. Raises ConfigError."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, Protocol
 
 from holdfast import _face, _lease
@@ -50,21 +49,6 @@ class Side(PermitsLock):
     def __init__(self, whole: Sides, client: object, name: str | bytes, *, writes: bool, **options: Any) -> None:
         self._whole, self._writes = whole, writes
         self._prepare(client, name, permits.WRITING if writes else permits.READING, **options)
-
-    @staticmethod
-    def _me() -> object:
-        """This thread or task."""
-        raise NotImplementedError
-
-    def _keep(self, lease: Any) -> None:
-        # Not by number: that of one who has ended is given to the next.
-        lease._taker = weakref.ref(self._me())  # noqa: SLF001
-        super()._keep(lease)
-
-    def _held_by(self, taker: object) -> Any:
-        """The latest lease of a thread or task."""
-        mine = [lease for lease in self._holding() if lease._taker() is taker]  # noqa: SLF001
-        return mine[-1] if mine else None
 
     @property
     def lease(self) -> Any:

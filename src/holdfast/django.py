@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 
-from holdfast._holding import Holding, enter
+from holdfast._holding import Holding, enter, explain
+from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
     from holdfast.locks import Lease, Lock
@@ -28,9 +29,17 @@ def locked_atomic(lock: Lock, using: str | None = None) -> Iterator[Lease]:
     LeaseLost is raised, and all is rolled back. Raises RuntimeError inside another ``atomic``, as its commit would come after
     the lock is given back: use `hold` there.
     """
-    with lock as lease, transaction.atomic(using=using, durable=True):
-        yield lease
-        lease.check()
+    committed = False
+    try:
+        with lock as lease:
+            with transaction.atomic(using=using, durable=True):
+                yield lease
+                lease.check()
+            committed = True
+    except LeaseLost as lost:
+        if not committed:
+            raise
+        explain(lost, lease, committed)  # an error would have the caller do again what is done
 
 
 def hold(lock: Lock, using: str | None = None) -> Lease:

@@ -26,6 +26,11 @@ class _Side(_rwlock.Side, locks.Lock):
     def _me() -> object:
         return threading.current_thread()
 
+    def release(self) -> None:
+        """Give it back; any thread may. Its own lease goes before those of others. Raises NotHeld (a RuntimeError) if it is not
+        held, LeaseLost, ServerError."""
+        self._give_back()
+
 
 class _WriteSide(_Side):
     _lease_type = WriteLease

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import threading
 from collections.abc import Callable
 from typing import Never
 
@@ -71,6 +71,10 @@ class Semaphore(_permits.PermitsLock, locks.Lock):
             prefix=prefix,
         )
 
+    @staticmethod
+    def _me() -> object:
+        return threading.current_thread()
+
     @property
     def lease(self) -> Lease | None:
         """The lease of the latest acquisition by this object that is not given back."""
@@ -82,11 +86,10 @@ class Semaphore(_permits.PermitsLock, locks.Lock):
         return self._acquire(_permits.acquire_wait(self._wait, blocking, timeout))
 
     def release(self, n: int = 1) -> None:
-        """Give back what the latest ``n`` acquisitions of this object took; any thread may. Raises NotHeld (a RuntimeError and
+        """Give back what ``n`` acquisitions of this object took, the latest first; any thread may. Its own go before those of
+        others, and what `acquire` took before that whose ``with`` is not left yet. Raises NotHeld (a RuntimeError and
         ValueError) if it holds fewer, LeaseLost, ServerError."""
-        with contextlib.ExitStack() as stack:
-            for lease in self._to_release(n):
-                stack.callback(lease.release)
+        self._give_back(n)
 
     def set_limit(self, limit: int) -> None:
         """Change how many permits there are, for all users, also those who know only the limit before. Holders keep theirs; who

@@ -181,6 +181,7 @@ SCRIPT_ARGS: dict[str, list[Draw]] = {
     "acquire": [one(TOKENS), word(b"30000", b"5000"), word(b"0", b"1"), maybe(word(b"5", b"33"))],
     "release": [one(TOKENS), word(b"release", b"leave", b"bury")],
     "renew": [one(TOKENS), word(b"30000", b"60000"), word(b"1", b"2", b"3")],
+    "rotate": [one(TOKENS), one(TOKENS), word(b"30000", b"5000"), word(b"0", b"1800000000000")],
     "refresh": [one(CHANNELS), lambda d: [*one(TOKENS)(d), b"30000"]],
     "guard": [word(b"1", b"2", b"5000000000000000"), word(b"60000"), maybe(lambda _: [b"written", b"30000"])],
 }

@@ -116,6 +116,15 @@ def test_a_lease_lost_before_the_commit_rolls_all_back(spy: Spy, look: redis.Red
     assert balance() == 100
 
 
+def test_lost_while_it_was_committed(monkeypatch: pytest.MonkeyPatch, look: redis.Redis, lock: Lock) -> None:
+    """What is committed stays so: whoever got an error would do it again."""
+    put(100)
+    monkeypatch.setattr(connection, "_commit", lambda commit=connection._commit: (look.delete(lock.key), commit()))
+    with pytest.warns(HoldfastWarning, match="the transaction is committed; check the fence"), locked_atomic(lock):
+        put(99)
+    assert balance() == 99
+
+
 def test_not_inside_another_transaction(look: redis.Redis, lock: Lock) -> None:
     with transaction.atomic():
         with pytest.raises(RuntimeError, match="durable"), locked_atomic(lock):

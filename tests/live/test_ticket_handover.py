@@ -129,6 +129,21 @@ def test_a_ticket_that_nobody_redeems_falls_to_the_next_in_line(server: PrivateS
     waiter.release()
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_one_whose_lock_was_broken_was_not_used(server: PrivateServer, name: str, again: bool) -> None:
+    """Nor is it good for anything when somebody has had the lock since; one that was used is said to be."""
+    used = Lock(server.url, name, ttl=10).__enter__().ticket()
+    ticket = redeem(server.url, used).__enter__().ticket()
+    assert holdfast.inspect(server.url).break_lock(name) is not None
+    if again:
+        with Lock(server.url, name):
+            pass
+    for which, reason in ((ticket, "gone"), (used, "used")):
+        with pytest.raises(TicketRefused) as caught:
+            redeem(server.url, which).acquire()
+        assert caught.value.reason == reason
+
+
 def test_of_many_who_redeem_it_one_has_the_lock(server: PrivateServer, name: str) -> None:
     def one(ticket: str, barrier: threading.Barrier) -> redeem | str:
         mine = redeem(server.url, ticket, ttl=10)

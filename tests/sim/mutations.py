@@ -123,8 +123,8 @@ ASKING = (
     _core(
         "release-buries-nothing",
         "mutex",
-        '(token, "bury" if doubt else "release", *',
-        '(token, "release", *',
+        'how = "bury" if doubt else "release"\n                answer',
+        'how = "release"\n                answer',
         "after the release, a late copy of the request takes the lock again",
     ),
 )

@@ -13,6 +13,7 @@ import holdfast
 import holdfast.schedule
 from holdfast import errors
 from holdfast.barrier import BrokenBarrier
+from holdfast.deadlocks import Cycle, Waiter
 from holdfast.errors import (
     CommandFailed,
     ConfigError,
@@ -44,6 +45,7 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
         "remaining": 9.5,
         "since": 3.5,
     },
+    Deadlock: {"name": "x", "key": "hf:{x}", "cycle": Cycle((Waiter("hf:{x}", "hf:{y}", "host", 7, "me", "MainThread", 1.5),))},
     LeaseLost: {"name": "x", "key": "hf:{x}", "fence": 1_700_000_000_000_000, "reason": "its key is gone"},
     NoCandidate: {"name": "x", "key": "hf:{x}", "candidate": "b", "candidates": ("c",)},
     BrokenBarrier: {"name": "x", "key": "hf:{x}", "reason": "died", "by": "host:7 (me)"},
@@ -51,7 +53,6 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     HolderChanged: {"name": "x", "key": "hf:{x}"},
     ReleasedTooOften: {"name": "x", "key": "hf:{x}"},
     TicketRefused: {"name": "x", "key": "hf:{x}", "reason": "used"},
-    Deadlock: {"name": "x", "key": "hf:{x}", "cycle": ("one", "two")},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
     TransactionConflict: {"keys": ("a", "b"), "tries": 16, "waited": 1.5},
     CommandFailed: {"keys": ("a",), "results": [True, None], "failed": {1: "INCRBY 'a': not an integer"}},

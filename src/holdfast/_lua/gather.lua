@@ -5,7 +5,7 @@
 --                                                                   same tokens
 --          {number of a lock, from 1}  none was taken: that one is held, somebody waits for it, or acquire has more to say of it
 -- SINCE    Redis 5
--- MODEL    models/handover.pml
+-- MODEL    models/several.pml
 --
 -- INCLUDE  _grant
 -- INCLUDE  _state

@@ -6,7 +6,7 @@
 --          {0}                                nobody has it
 --          {-2, key, type} and {-3, version}  as in proclaim
 -- SINCE    Redis 5
--- MODEL    models/lease.pml
+-- MODEL    models/election.pml
 -- INCLUDE  _state
 local lock, state, observers, ms, hope = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), ARGV[2]
 local HOPES = 10000  -- so many are told; others look from time to time

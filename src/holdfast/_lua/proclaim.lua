@@ -5,7 +5,7 @@
 --          {-2, key, type}                    somebody's data is in the way; nothing was written
 --          {-3, version}                      written by an incompatible release
 -- SINCE    Redis 5
--- MODEL    models/lease.pml
+-- MODEL    models/election.pml
 -- INCLUDE  _grant
 -- INCLUDE  _state
 -- INCLUDE  _tell

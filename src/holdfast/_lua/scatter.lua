@@ -4,7 +4,7 @@
 -- RETURNS  {answer, answer, ...}, each as of release: 1 it was held, and is not any more | 0 the lock was free | -1 somebody else's
 --          value is there, and stays
 -- SINCE    Redis 5
--- MODEL    models/handover.pml
+-- MODEL    models/several.pml
 --
 -- The first writes are DEL: a script may go on writing when memory is full if its first write frees some.
 -- INCLUDE  _grant

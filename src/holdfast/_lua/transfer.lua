@@ -5,7 +5,7 @@
 --          {2, name, name, ...}               there is no such candidate, or none that can be told; names of those in line
 --          {-2, key, type} and {-3, version}  as in proclaim
 -- SINCE    Redis 5
--- MODEL    models/handover.pml
+-- MODEL    models/election.pml
 -- INCLUDE  _grant
 -- INCLUDE  _state
 -- INCLUDE  _queue

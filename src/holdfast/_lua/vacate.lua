@@ -3,7 +3,7 @@
 -- ARGV     none
 -- RETURNS  how many were told
 -- SINCE    Redis 5
--- MODEL    models/lease.pml
+-- MODEL    models/election.pml
 -- INCLUDE  _tell
 local listed = redis.pcall('ZCARD', KEYS[1])
 if type(listed) == 'table' then return 0 end

@@ -10,7 +10,6 @@ That nobody waits for ever (R7) is here, too, that those who name them in differ
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,7 +21,7 @@ from holdfast.testing.runs import Run
 from holdfast.testing.sim.lock import Lock
 from holdfast.testing.sim.several import MultiLock
 from holdfast.testing.sim.worker import Worker
-from holdfast.testing.swarm import Profile, Round
+from holdfast.testing.swarm import Profile
 
 ORDERS = ("xy", "yx", "xyz", "zyx", "zx", "yz", "x", "z")
 """Who wants which, in the order in which he names them."""
@@ -34,7 +33,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
     rng = random.Random(f"several {seed}")
     run = swarm.judged(
         seed,
-        *swarm.build(seed, trace=trace, redraw=partial(_redraw, rng), program=_work, lock_of=partial(_lock_of, made)),
+        *swarm.build(seed, trace=trace, redraw=partial(_redraw, rng), lock_of=partial(_lock_of, made)),
         coverage,
     )
     run.violations += [Violation("M1", what) for lock in made for what in lock.half]
@@ -50,14 +49,7 @@ def _redraw(rng: random.Random, profile: Profile) -> None:
             planned.by_hand = 0.0
 
 
-async def _work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
-    """Several locks are not taken again by who has them."""
-    for planned in rounds:
-        planned.nested = False
-    await swarm.work(rounds, lock_of)
-
-
-def _lock_of(made: list[MultiLock], worker: Worker, specs: dict[str, Spec], names: str, *, fair: bool, nested: bool) -> Any:  # noqa: ARG001
+def _lock_of(made: list[MultiLock], worker: Worker, specs: dict[str, Spec], names: str, *, fair: bool) -> Any:
     if len(names) == 1:
         return Lock(worker, specs[names], fair=fair)
     made.append(MultiLock(worker, [specs[name] for name in names], fair=fair))

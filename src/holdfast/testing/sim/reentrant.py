@@ -6,7 +6,7 @@ from holdfast._reentrant import Holding, Holdings
 from holdfast.errors import LeaseLost, NotHeld
 from holdfast.testing.sim.lock import Lease, Lock
 
-MARK = ("the lock",)
+MARK = "the lock"
 
 
 class RLock:
