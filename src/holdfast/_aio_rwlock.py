@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Never
+from typing import Any, Never
 
 from holdfast import _face, _rwlock, aio
 from holdfast._aio_lease import Lease
@@ -32,8 +32,16 @@ class _Side(_rwlock.Side, aio.Lock):
         await self._give_back_soon()
 
 
-class _WriteSide(_Side):
+class WriteSide(_Side):
+    """The writers' side: a `Lock` whose lease can become a reader's."""
+
     _lease_type = WriteLease
+
+    async def __aenter__(self) -> WriteLease:
+        """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
+        lease = await super().__aenter__()
+        assert isinstance(lease, WriteLease)
+        return lease
 
 
 class RWLock:
@@ -80,23 +88,18 @@ class RWLock:
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
-        self._read, self._write = (
-            side(
-                self,
-                client,
-                name,
-                writes=side is _WriteSide,
-                ttl=ttl,
-                wait=wait,
-                renew=renew,
-                on_lost=on_lost,
-                max_hold=max_hold,
-                progress_within=progress_within,
-                label=label,
-                prefix=prefix,
-            )
-            for side in (_Side, _WriteSide)
-        )
+        options: dict[str, Any] = {
+            "ttl": ttl,
+            "wait": wait,
+            "renew": renew,
+            "on_lost": on_lost,
+            "max_hold": max_hold,
+            "progress_within": progress_within,
+            "label": label,
+            "prefix": prefix,
+        }
+        self._read = _Side(self, client, name, writes=False, **options)
+        self._write = WriteSide(self, client, name, writes=True, **options)
 
     @property
     def read(self) -> aio.Lock:
@@ -104,7 +107,7 @@ class RWLock:
         return self._read
 
     @property
-    def write(self) -> aio.Lock:
+    def write(self) -> WriteSide:
         """Its writers' side: one holds it, and no reader."""
         return self._write
 

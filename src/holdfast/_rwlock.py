@@ -15,8 +15,11 @@ from holdfast._permits import PermitsLock
 class Sides(Protocol):
     """A read-write lock."""
 
-    _read: Side
-    _write: Side
+    @property
+    def _read(self) -> Side: ...
+
+    @property
+    def _write(self) -> Side: ...
 
 
 class BaseWriteLease(_lease.BaseLease):

@@ -88,7 +88,8 @@ class TestSlots:
         assert hf("--slots=3", name, "--", "true").returncode == 0
         done = hf("--slots=4", name, "--", "echo", "ran")
         assert (done.returncode, done.stdout) == (64, "")
-        assert done.stderr.startswith(f"holdfast: semaphore '{name}' cannot be used: its other users have a limit of 3")
+        refusal = f"semaphore '{name}' with limit=4 cannot be used: its other users have a limit of 3"
+        assert done.stderr.startswith(f"holdfast: {refusal}")
         assert done.stderr.count("\n") == 1
 
     def test_the_lock_and_the_semaphore_of_a_name_are_not_the_same(self, hf: Holdfast, name: str) -> None:

@@ -97,7 +97,7 @@ def test_a_hundred_of_them(
     holder, last = KINDS[kind](server.url, name)
     holder.acquire()
     crowd = [start(kind, name, 100 // processes) for _ in range(processes)]
-    until(lambda: queue_length(look, name) == 100)
+    until(lambda: queue_length(look, name) == 100, 30)  # ten processes have to start
     served = in_thread(last.acquire)
     until(lambda: queue_length(look, name) == 101)
     for process in crowd:

@@ -39,14 +39,14 @@ PERMITS = (
     ),
     _shared(
         "permit-blocked-passed-over",
-        "      elseif p.used + many > p.limit then\n        return mine, true\n",
+        "      elseif p.used + many > p.limit then\n        blocked = true\n        break\n",
         "      elseif p.used + many > p.limit then\n        from = from + 1\n",
         "who wants more than is free is passed over, again and again",
     ),
     _shared(
         "permit-place-kept",
-        "        if type(heard) == 'number' and heard > 0 then\n          leave(p.state, p.queue, token)\n",
-        "        if type(heard) == 'number' and heard > 0 then\n",
+        "          leaving[#leaving + 1] = token\n",
+        "",
         "who was served stands in line still, and is served again",
     ),
     _release(
