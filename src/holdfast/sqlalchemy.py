@@ -46,20 +46,18 @@ def hold(target: Any, lock: Any) -> Any:
     session, tells nobody when it has committed: the lock is given back when it goes back to its pool, or begins anew. With
     an asyncio session or connection, and a `holdfast.aio.Lock`, to be awaited.
 
-    Answers the lease. Raises LockTimeout and ServerError as ``with lock`` does. The commit raises LeaseLost if the lease is
-    lost, NotHeld if it was given back before: nothing is committed then.
+    Answers the lease; where the transaction has the lock already, the one that it has. Raises LockTimeout and ServerError as
+    ``with lock`` does. The commit raises LeaseLost if the lease is lost, NotHeld if it was given back before: nothing is
+    committed then.
     """
     holding = _holding(target, lock)
     if inspect.iscoroutinefunction(getattr(lock, "release", None)):
         return _hold_in_loop(holding, lock)
-    lease = enter(lock)
-    holding.leases.append(lease)
-    return lease
+    return holding.has(lock) or enter(lock, holding)
 
 
 async def _hold_in_loop(holding: Holding, lock: aio.Lock) -> aio.Lease:
-    lease: aio.Lease = await enter_in_loop(lock)
-    holding.leases.append(lease)
+    lease: aio.Lease = holding.has(lock) or await enter_in_loop(lock, holding)
     return lease
 
 
@@ -70,7 +68,7 @@ def release_after(target: AsyncTarget, lease: aio.Lease) -> None: ...
 def release_after(target: Any, lease: Any) -> None:
     """The same for a lease that was taken by ``acquire``: it is given back after the transaction of ``target`` has ended. Not
     for that of a ``with``, whose end would come first."""
-    _holding(target, lease).leases.append(lease)
+    _holding(target, lease).add(lease)
 
 
 def _holding(target: Any, what: Any) -> Holding:
