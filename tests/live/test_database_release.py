@@ -308,18 +308,24 @@ def test_over_several_servers_taken_again(file: Bank, new_server: NewServer, nam
             pass
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_interrupted_at_every_line(file: Bank, look: redis.Redis, lock: Lock) -> None:
     """The transaction gives it back, also where the lock object lives on."""
-    with Session(file.engine) as session:
+    sessions: list[Session] = []
 
-        def end(where: str) -> None:
-            session.rollback()
-            try:
-                until(lambda: not look.exists(lock.key), 2)
-            except AssertionError:
-                pytest.fail(f"left behind when interrupted at {where}")
+    def take() -> None:
+        sessions.append(Session(file.engine))
+        hold(sessions[-1], lock)
 
-        lines = at_every_line(lambda: hold(session, lock), end)
+    def end(where: str) -> None:
+        sessions.pop().rollback()
+        try:
+            until(lambda: not look.exists(lock.key), 2)
+        except AssertionError:
+            pytest.fail(f"left behind when interrupted at {where}")
+
+    lines = at_every_line(take, end, step=2)
     assert any("_holding" in line for line in lines)
 
 
