@@ -462,6 +462,45 @@ def test_a_lease_lost_before_a_connection_commits(money: Bank, look: redis.Redis
     assert money.balance() == 100
 
 
+JOINING: dict[str, bool] = {
+    "conditional_savepoint": False,
+    "rollback_only": False,
+    "create_savepoint": False,
+    "control_fully": True,
+}
+"""Whether a session that joins the transaction of its connection in this way commits it."""
+
+
+@pytest.mark.parametrize("mode", JOINING)
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_session_that_joins_a_transaction(money: Bank, look: redis.Redis, lock: Lock, mode: Any, connected: bool) -> None:
+    money.set(100)
+    with Spy(money, look, lock) as spy, money.engine.begin() as connection:
+        connection.execute(text("SELECT 1"))
+        with Session(bind=connection, join_transaction_mode=mode) as session:
+            if connected:
+                session.execute(text("SELECT 1"))
+            lease = hold(session, lock)
+            withdraw(session)
+            session.commit()
+        assert spy.held is not JOINING[mode]
+    assert spy.seen[0] == ("commit", True)
+    assert not spy.held
+    with pytest.raises(NotHeld):
+        lease.check()
+    assert money.balance() == 99
+
+
+def test_a_session_that_begins_the_transaction_of_its_connection(file: Bank, look: redis.Redis, lock: Lock) -> None:
+    with file.engine.connect() as connection, Session(bind=connection) as session:
+        for connected in (False, True):
+            if connected:
+                session.execute(text("SELECT 1"))
+            hold(session, lock)
+            session.commit()
+            assert not look.exists(lock.key)
+
+
 # asyncio
 
 
