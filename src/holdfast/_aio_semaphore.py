@@ -16,7 +16,7 @@ class Semaphore(_permits.PermitsLock, aio.Lock):
 
     A permit is a lease: the permits of a crashed holder come back when it ends. Each has a fence of its own, which rises from
     grant to grant. Permits go to those who wait in the order in which they came, and nobody goes before one who wants more than
-    there are just now. One object may be shared by threads or tasks, and hold several permits. Fits wherever an
+    there are just now. One object may be shared by threads or tasks, and hold several permits. Fits wherever a
     asyncio.BoundedSemaphore does.
 
     Args:
@@ -86,7 +86,7 @@ class Semaphore(_permits.PermitsLock, aio.Lock):
         return await self._acquire(_permits.acquire_wait(self._wait, blocking, timeout))
 
     async def release(self, n: int = 1) -> None:
-        """Give back what ``n`` acquisitions of this object took, the latest first; any task may. Its own go before those of
+        """Give back what ``n`` acquisitions of this object took, the latest first; anybody may. His own go before those of
         others, and what `acquire` took before that whose ``with`` is not left yet. Raises NotHeld (a RuntimeError and
         ValueError) if it holds fewer, LeaseLost, ServerError."""
         await self._give_back_soon(n)

@@ -86,7 +86,7 @@ class Semaphore(_permits.PermitsLock, locks.Lock):
         return self._acquire(_permits.acquire_wait(self._wait, blocking, timeout))
 
     def release(self, n: int = 1) -> None:
-        """Give back what ``n`` acquisitions of this object took, the latest first; any thread may. Its own go before those of
+        """Give back what ``n`` acquisitions of this object took, the latest first; anybody may. His own go before those of
         others, and what `acquire` took before that whose ``with`` is not left yet. Raises NotHeld (a RuntimeError and
         ValueError) if it holds fewer, LeaseLost, ServerError."""
         self._give_back(n)
