@@ -62,9 +62,11 @@ def _bad(why: str) -> ConfigError:
 
 
 def _place(lock: _face.BaseLock) -> tuple[str, bytes]:
-    """Where it stands in the order: all of a Cluster are in one place, wherever their slots are."""
-    where = "a Cluster" if lock._cluster is not None else lock._where
-    return re.sub(r"\blocalhost(?=:)", "127.0.0.1", where), lock._spec.keys[0]
+    """Where it stands in the order: all of a Cluster are in one place, wherever their slots are; servers that vote are in the
+    same place in whatever order they are named; and Sentinels wherever their primary was found last, if it was."""
+    where = "a Cluster" if lock._cluster is not None else re.sub(r" \(at [^)]*\)", "", lock._where)
+    servers = re.sub(r"\blocalhost(?=:)", "127.0.0.1", where).split(", ")
+    return ", ".join(sorted(servers)), lock._spec.keys[0]
 
 
 class Part:
