@@ -173,5 +173,5 @@ end
 
 local function keep_permits(p, ttl)
   if p.v then return keep_alive(p.state, p.queue, p.keep, ttl, p.now, p.v) end
-  redis.call('PEXPIRE', p.state, 2 * KEEP)  -- nobody has said yet of which kind it is: a token is dead that never came to live
+  redis.call('PEXPIRE', p.state, 2 * KEEP)  -- nobody has said yet of which kind it is: a token is dead that never came to life
 end
