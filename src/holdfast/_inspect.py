@@ -301,7 +301,7 @@ class BaseInspector(Generic[C]):
         holders = lock.holders if holder is None else (holder,)
         if lock.kind in {"semaphore", "rwlock"}:
             return breaking.break_permits(where, lock.key, [one.mark for one in holders], by_whom(by))
-        return breaking.break_lock(where, lock.key, holders[0].mark, by_whom(by))
+        return breaking.break_lock(where, lock.key, holders[0].mark, by_whom(by), leads=lock.kind == "leader")
 
     def _broken(self, lock: LockInfo, answers: list[breaking.Answer | WireError]) -> Broken | None:
         """What came of it, of what each server answered."""

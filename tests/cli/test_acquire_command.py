@@ -71,6 +71,23 @@ def test_what_was_lost_meanwhile(server: PrivateServer, hf: Holdfast, name: str,
     assert call(hf, "release", name, ticket=ticket)[0] == 76
 
 
+def test_where_nobody_would_have_the_ticket_nothing_is_taken(server: PrivateServer, hf: Holdfast, name: str) -> None:
+    process = hf.popen(["sh", "-c", '"$@" >&-', "-", *PROGRAM, "acquire", name, "--ttl", "1h"])
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, "stdout is closed" in err) == (64, True)
+    assert not holdfast.inspect(server.url).show(name).held, "once the ticket went to the server, in the place of stdout"
+
+
+def test_a_pipe_is_neither_changed_nor_removed(hf: Holdfast, name: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o644)
+    pipe.chmod(0o644)
+    taking = hf.popen([*PROGRAM, "acquire", name, "--ttl", "1h", "--ticket-file", str(pipe)])
+    assert call(hf, "release", name, "--ticket-file", str(pipe)) == (0, "", "")
+    assert taking.wait(30) == 0
+    assert stat.S_IMODE(pipe.stat().st_mode) == 0o644
+
+
 def test_a_ticket_that_cannot_be_written_is_given_back(server: PrivateServer, hf: Holdfast, name: str) -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     process = hf.popen([*PROGRAM, "acquire", name, "--ttl", "1h"], stdout=full)

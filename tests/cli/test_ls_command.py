@@ -129,6 +129,29 @@ def test_who_has_seen_enough_closes_the_pipe(client: redis.Redis, hf: Holdfast, 
     client.delete(*client.scan_iter(f"{name}:*", count=5000))
 
 
+def test_a_table_at_its_reader_s_pace_and_in_its_letters(client: redis.Redis, hf: Holdfast, name: str) -> None:
+    long = "l" * 300
+    for lock in ("käse", long):
+        client.set(f"{name}:{{{lock}}}", "0123456789ab.0123", px=60_000)
+    process = hf.popen([*PROGRAM, "ls", "--prefix", f"{name}:"], env={"PYTHONIOENCODING": "ascii"}, stderr=subprocess.PIPE)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+    short = next(line for line in out.splitlines() if line.startswith("k\\xe4se "))
+    assert len(short) < 200, "a long name is no reason for long lines elsewhere"
+    client.delete(f"{name}:{{käse}}", f"{name}:{{{long}}}")
+
+
+@pytest.mark.parametrize(("where", "code", "words"), [(">&-", 0, ""), (">/dev/full", 70, "No space left"), ("| true", 141, "")])
+def test_stdout_that_cannot_be_written(hf: Holdfast, name: str, where: str, code: int, words: str) -> None:
+    process = hf.popen(
+        ["bash", "-c", f'"$@" {where}; exit ${{PIPESTATUS[0]}}', "-", *PROGRAM, "show", name], stderr=subprocess.PIPE
+    )
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == code or (where == "| true" and process.returncode == 0)
+    assert (words in err, "Traceback" in err, "Exception ignored" in err) == (True, False, False)
+    assert err.count("\n") == (1 if words else 0)
+
+
 # wait and break
 
 

@@ -156,6 +156,7 @@ BREAK_CASES = [
             lambda box: box.redis.set(LOCK, A),
         )
     ),
+    Case("vacate", ("hf:{x}:observers",), (), lambda box: box.redis.zadd("hf:{x}:observers", {HOPE: 2**50})),
     *(
         Case("permit_break", KEYS, ("ops@host", mark_of(PERMIT)), prepare)
         for prepare in (

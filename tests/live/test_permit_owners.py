@@ -1,16 +1,13 @@
-"""One semaphore, or read-write lock, object that many threads or tasks use: whose permit is given back, and what is counted."""
+"""One semaphore, or read-write lock, object that many threads or tasks use: whose permit is given back."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
-from holdfast import RWLock, Semaphore, aio
+from holdfast import RWLock, aio
 from holdfast._servers.process import PrivateServer
 from live.owners import OWNERS, Either, Owners, done
 from live.witness import in_thread
@@ -123,30 +120,3 @@ def test_a_task_is_not_taken_for_one_that_has_ended(server: PrivateServer, name:
             await lock.read.release()
 
     asyncio.run(steps())
-
-
-@contextmanager
-def busy_switching() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
-
-
-def test_nobody_is_counted_as_waiting_who_got_it_when_he_joined(server: PrivateServer, name: str) -> None:
-    """Busy when asked first, and free when he came to stand in line."""
-    semaphore = Semaphore(server.url, name, 3)
-
-    def work() -> None:
-        for _ in range(5):
-            with semaphore:
-                pass
-
-    with busy_switching():
-        for one in [in_thread(work) for _ in range(60)]:
-            one.result(30)
-    found = semaphore.statistics()
-    assert (found.acquisitions, found.held, found.waiting) == (300, 0, 0)
-    assert semaphore.available() == 3

@@ -17,7 +17,6 @@ _release = partial(_defect, "_lua/permit_release.lua")
 _refresh = partial(_defect, "_lua/permit_refresh.lua")
 _renew = partial(_defect, "_lua/permit_renew.lua")
 _change = partial(_defect, "_lua/permit_change.lua")
-_limit = partial(_defect, "_lua/permit_limit.lua")
 
 PERMITS = (
     _acquire(
@@ -45,28 +44,10 @@ PERMITS = (
         "who wants more than is free is passed over, again and again",
     ),
     _shared(
-        "permit-one-expiry-for-all",
-        "    if tonumber(first[i + 1]) > p.now_ms then break end\n",
-        "    if tonumber(first[#first]) > p.now_ms then break end\n",
-        "what dead holders had comes back when the lease of the last one has ended",
-    ),
-    _shared(
-        "permit-claim-of-a-whole-place",
-        "(at - p.now_ms < PLACE - CLAIM or not listening[process])",
-        "not listening[process]",
-        "a waiter is given permits when his window is over",
-    ),
-    _shared(
         "permit-place-kept",
         "        if type(heard) == 'number' and heard > 0 then\n          leave(p.state, p.queue, token)\n",
         "        if type(heard) == 'number' and heard > 0 then\n",
         "who was served stands in line still, and is served again",
-    ),
-    _shared(
-        "permit-unheard-kept",
-        "          remove(p, token)\n          listening[process] = false\n",
-        "          listening[process] = false\n",
-        "permits that nobody was told of stay given",
     ),
     _release(
         "permit-release-serves-nobody",
@@ -115,11 +96,5 @@ PERMITS = (
         "  p.used = p.used - had + permits\n",
         "",
         "a writer who becomes a reader is counted as a writer still",
-    ),
-    _limit(
-        "permit-limit-serves-nobody",
-        "  serve(p, false)\n",
-        "",
-        "a higher limit lets in nobody who waits",
     ),
 )

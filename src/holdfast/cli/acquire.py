@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import stat
 import sys
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
     url = servers.one(args)
+    if args.ticket_file is None and sys.stdout is None:
+        args.parser.error("stdout is closed: nobody would have the ticket; give --ticket-file")
     try:
         out = _open(args.ticket_file) if args.ticket_file is not None else 1
     except OSError as error:
@@ -78,7 +81,8 @@ def _hand_out(url: str, ticket: Ticket, out: int, ttl: float) -> int:
 
 def _open(path: str) -> int:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    os.fchmod(file, 0o600)  # it may have been there before
+    if stat.S_ISREG(os.fstat(file).st_mode):  # no device, or pipe
+        os.fchmod(file, 0o600)  # it may have been there before
     return file
 
 
@@ -97,4 +101,3 @@ def _leave_word(url: str, ttl: float) -> None:
         Caller(url).ask(Command(("SET", key, json.dumps(process.facts()), "PX", milliseconds(ttl)), 1.0), key.encode())
     except WireError as error:
         output.say(f"acquire: others cannot be told who has it: {error}")
-    sys.stdout.flush()

@@ -68,7 +68,7 @@ def _asked(lock: LockInfo, whom: str) -> bool:
     from holdfast.cli.show import tell
 
     tell(lock)
-    sys.stdout.flush()
+    output.flush()
     sys.stderr.write(output.clean(f"Take {lock.name!r} away from {whom}? [y/N] "))
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -67,5 +67,5 @@ def _list(args: argparse.Namespace) -> int:
         table.flush()
     elif none and not args.json:
         output.say("no locks are held" + (f" whose names match {args.pattern}" if args.pattern != "*" else ""))
-    sys.stdout.flush()
+    output.flush()
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 
 TYPE_CHECKING = False  # typing is not imported: this is part of every start
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text  # nearly always: a hundred thousand lines are to be cleaned, too
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def flush() -> None:
+    """What was printed is written, unless there is no stdout."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 def say(text: str) -> None:

@@ -50,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
     except HoldfastError as error:
         output.say(f"release: {error}")
         return output.EX_UNAVAILABLE
-    if args.ticket_file not in {None, "-"}:
+    if args.ticket_file not in {None, "-"} and os.path.isfile(args.ticket_file):  # noqa: PTH113 (pathlib imports slowly)
         os.unlink(args.ticket_file)  # noqa: PTH108 (pathlib imports slowly)
     return 0
 

@@ -94,7 +94,6 @@ def main(args: argparse.Namespace) -> int:
 
 def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
     """Run the command as this kind of run does; returns the exit code."""
-    _open_standard_streams()
     argv = _command(args)
     _check_times(args)
     urls = _urls(args)
@@ -155,15 +154,6 @@ def _urls(args: argparse.Namespace) -> list[str]:
     if args.max_ttl is not None and len(urls) == 1:
         args.parser.error("--max-ttl is for several servers: name them with --url, each")
     return urls
-
-
-def _open_standard_streams() -> None:
-    """Were we started with one of them closed, the next socket would take its place, and the command would get it."""
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 class Run:

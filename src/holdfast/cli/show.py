@@ -57,6 +57,8 @@ def _what(lock: LockInfo) -> str:
         return "held by a program that is not holdfast"
     if lock.kind == "other":
         return "no lock: its key holds something else"
+    if lock.kind in {"event", "latch", "barrier"}:
+        return f"{lock.kind}: nobody has it to himself"
     if not lock.holders:
         return "free" + (f", and {lock.waiters} wait" if lock.waiters else "")
     shared = f", {sights.sharing(lock)}" if lock.limit > 1 else ""

@@ -70,6 +70,10 @@ def sharing(lock: LockInfo) -> str:
     return f"{lock.used} of {lock.limit}"
 
 
+WIDEST = 60
+"""Characters of a column: what is longer stands out, and moves nothing in other lines."""
+
+
 class Table:
     """A table whose rows come one after the other: columns become wider when they have to."""
 
@@ -87,7 +91,7 @@ class Table:
     def flush(self) -> None:
         """Show what has been added."""
         for row in self._rows:
-            self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
+            self._widths = [max(width, min(len(cell), WIDEST)) for width, cell in zip(self._widths, row, strict=True)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, self._widths, strict=True)) for row in self._rows]
         if lines:
             print("\n".join(line.rstrip() for line in lines), flush=True)
