@@ -27,7 +27,7 @@ class _Side(_rwlock.Side, aio.Lock):
         return asyncio.current_task()
 
     async def release(self) -> None:
-        """Give it back; any task may. Its own lease goes before those of others. Raises NotHeld (a RuntimeError) if it is not
+        """Give it back; anybody may. His own lease goes before those of others. Raises NotHeld (a RuntimeError) if it is not
         held, LeaseLost, ServerError."""
         await self._give_back_soon()
 

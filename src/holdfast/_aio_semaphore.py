@@ -86,8 +86,8 @@ class Semaphore(_permits.PermitsLock, aio.Lock):
         return await self._acquire(_permits.acquire_wait(self._wait, blocking, timeout))
 
     async def release(self, n: int = 1) -> None:
-        """Give back what ``n`` acquisitions of this object took, the latest first; any task may. Its own go before those of
-        others, and what `acquire` took before that whose ``with`` is not left yet. Raises NotHeld (a RuntimeError and
+        """Give back what ``n`` acquisitions of this object took; anybody may. His own go before those of others, and the latest
+        first; one whose ``with`` is not left goes last of all. Raises NotHeld (a RuntimeError and
         ValueError) if it holds fewer, LeaseLost, ServerError."""
         await self._give_back_soon(n)
 

@@ -17,25 +17,29 @@ _tasks: set[asyncio.Future[Any]] = set()
 """What is being given back: a task that nobody refers to may be collected."""
 
 
-def enter(lock: Any) -> Any:
-    """Take it as ``with`` does, and answer the lease, which no ``with`` will give back."""
-    _check(lock)
-    lease = lock.__enter__()
-    lock._entered.remove(lease)  # noqa: SLF001
-    return lease
+def enter(lock: Any, holding: Holding) -> Any:
+    """Take it as ``with`` does, for a transaction to give back, and answer the lease."""
+    _check(lock, "__enter__", "holdfast.Lock")
+    leases = holding.leases
+    leases.append(lock.__enter__())  # in one line: interrupted behind it, the transaction gives the lock back
+    lock._entered.remove(leases[-1])  # noqa: SLF001
+    return leases[-1]
 
 
-async def enter_in_loop(lock: Any) -> Any:
-    _check(lock)
+async def enter_in_loop(lock: Any, holding: Holding) -> Any:
+    _check(lock, "__aenter__", "holdfast.aio.Lock")
     lease = await lock.__aenter__()
+    holding.leases.append(lease)
     lock._entered.remove(lease)  # noqa: SLF001
     lease._body = None  # noqa: SLF001 - no task is inside: the transaction finds out when it is to be committed
     return lease
 
 
-def _check(lock: Any) -> None:
+def _check(lock: Any, method: str, wanted: str) -> None:
     if not hasattr(lock, "_entered"):
         raise TypeError(f"a lock is wanted, not {lock!r}; of an RWLock, its read or its write side")
+    if not hasattr(lock, method):
+        raise TypeError(f"a {wanted} is wanted, not {lock!r}")
     if isinstance(lock, Reentrant):
         raise TypeError(
             f"{lock!r} belongs to the thread or task that takes it, and others may end the transaction: use a Lock, or take it "
@@ -49,6 +53,25 @@ class Holding:
     def __init__(self) -> None:
         self.leases: list[Any] = []
         self.committed = False
+
+    def add(self, lease: Any) -> None:
+        """One that was taken otherwise. Raises TypeError if it is none."""
+        if not hasattr(lease, "check"):
+            raise TypeError(f"a lease is wanted, as a lock that was taken has it (lock.lease), not {lease!r}")
+        self.leases.append(lease)
+
+    def has(self, lock: Any) -> Any:
+        """The lease by which the transaction has this lock already; or None. Raises LeaseLost if it is lost.
+
+        Functions that call each other in one transaction take the same lock, and would wait for themselves. Of a semaphore,
+        each is given its own."""
+        for lease in self.leases:
+            if type(lease) is not getattr(lock, "_lease_type", None) or lease._tenure.spec.permits is not None:  # noqa: SLF001
+                continue
+            if lease.key == lock.key and lease._endpoint == lock._endpoint and not lease._is_over():  # noqa: SLF001
+                lease.check()
+                return lease
+        return None
 
     def check(self) -> None:
         """Just before the commit. Raises LeaseLost, or NotHeld: so nothing is committed."""

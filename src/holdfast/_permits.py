@@ -101,10 +101,13 @@ class PermitsLock(_face.BaseLock):
         return mine[-1] if mine else None
 
     def _preferred(self) -> list[Any]:
-        """The leases that are not given back, the one to be given back first at the end: what this thread or task took goes
-        before what others did, and what `acquire` took before that whose ``with`` is not left yet."""
-        me, entered = self._me(), self._entered._leases or ()  # noqa: SLF001
-        return sorted(self._holding(), key=lambda lease: (lease._taker() is me, lease not in entered))  # noqa: SLF001
+        """The leases that are not given back, the one to be given back first at the end: what `acquire` took goes before that
+        whose ``with`` is not left yet, and what this thread or task took before what others did."""
+        me, entered, held = self._me(), self._entered._leases or (), self._holding()  # noqa: SLF001
+        mine = [lease for lease in held if lease._taker() is me]  # noqa: SLF001
+        # Of others the oldest: another thread may be just about to enter its with.
+        others = [lease for lease in reversed(held) if lease not in mine]
+        return sorted([*others, *mine], key=lambda lease: lease not in entered)
 
     def _claim(self, n: int, claimed: list[Any]) -> None:
         """Choose ``n`` to be given back by this caller: threads that give back at the same time get one each. Raises NotHeld if

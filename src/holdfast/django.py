@@ -47,40 +47,42 @@ def hold(lock: Lock, using: str | None = None) -> Lease:
     been committed or rolled back; or until what was done in the ``atomic`` block around this has been rolled back.
 
     What the transaction has read before this may be old. Django tells nobody that it is about to commit: call ``check()`` of
-    the lease after your last statement, or check its fence in what you write. Answers the lease. Raises LockTimeout,
-    ServerError; TransactionManagementError where there is no transaction.
+    the lease after your last statement, or check its fence in what you write. Answers the lease; where the transaction has the
+    lock already, the one that it has. Raises LockTimeout, ServerError; TransactionManagementError where there is no
+    transaction.
     """
-    _check(using)
-    lease: Lease = enter(lock)
-    _release_after(lease, using)
+    connection = _in_transaction(using)
+    endings = [func for _, func, *_ in connection.run_on_commit if isinstance(func, _Ending)]
+    held: Lease | None = next(filter(None, (ending.has(lock) for ending in endings)), None)
+    if held is not None:
+        return held
+    ending = _Ending()
+    lease: Lease = enter(lock, ending)
+    connection.on_commit(ending)
     return lease
 
 
 def release_after(lease: Lease, using: str | None = None) -> None:
     """The same for a lease that was taken by ``acquire``. Not for that of a ``with``, whose end would come first."""
-    _check(using)
-    _release_after(lease, using)
+    connection = _in_transaction(using)
+    ending = _Ending()
+    ending.add(lease)
+    connection.on_commit(ending)
 
 
-def _check(using: str | None) -> None:
-    if not transaction.get_connection(using).in_atomic_block:
+def _in_transaction(using: str | None) -> Any:
+    connection = transaction.get_connection(using)
+    if not connection.in_atomic_block:
         raise transaction.TransactionManagementError(
             "there is no transaction that would give back the lock when it ends: use this inside transaction.atomic(), or "
             "locked_atomic(lock)"
         )
-
-
-def _release_after(lease: Lease, using: str | None) -> None:
-    transaction.on_commit(_Ending(lease), using=using)
+    return connection
 
 
 class _Ending(Holding):
     """What Django is to call after the commit. It has no such list for rollbacks, but forgets this one then, in whichever way
     the transaction ends: the last thing that an object does is to be collected."""
-
-    def __init__(self, lease: Any) -> None:
-        super().__init__()
-        self.leases.append(lease)
 
     def __call__(self) -> None:
         self.committed = True

@@ -27,7 +27,7 @@ class _Side(_rwlock.Side, locks.Lock):
         return threading.current_thread()
 
     def release(self) -> None:
-        """Give it back; any thread may. Its own lease goes before those of others. Raises NotHeld (a RuntimeError) if it is not
+        """Give it back; anybody may. His own lease goes before those of others. Raises NotHeld (a RuntimeError) if it is not
         held, LeaseLost, ServerError."""
         self._give_back()
 

@@ -42,24 +42,23 @@ def hold(target: Any, lock: Any) -> Any:
     """Take a lock, and hold it until the transaction of ``target`` has ended: a session, or a connection.
 
     The transaction is begun if it has not; do this before it has read anything, or what it has read may be old. It ends
-    with the outermost commit or rollback, or when it is closed; savepoints end nothing. A connection of its own, without a
+    with the outermost commit or rollback, or when it is closed; savepoints end nothing, nor do sessions that have joined the
+    transaction of a connection: that one is waited for. A connection of its own, without a
     session, tells nobody when it has committed: the lock is given back when it goes back to its pool, or begins anew. With
     an asyncio session or connection, and a `holdfast.aio.Lock`, to be awaited.
 
-    Answers the lease. Raises LockTimeout and ServerError as ``with lock`` does. The commit raises LeaseLost if the lease is
-    lost, NotHeld if it was given back before: nothing is committed then.
+    Answers the lease; where the transaction has the lock already, the one that it has. Raises LockTimeout and ServerError as
+    ``with lock`` does. The commit raises LeaseLost if the lease is lost, NotHeld if it was given back before: nothing is
+    committed then.
     """
     holding = _holding(target, lock)
     if inspect.iscoroutinefunction(getattr(lock, "release", None)):
         return _hold_in_loop(holding, lock)
-    lease = enter(lock)
-    holding.leases.append(lease)
-    return lease
+    return holding.has(lock) or enter(lock, holding)
 
 
 async def _hold_in_loop(holding: Holding, lock: aio.Lock) -> aio.Lease:
-    lease: aio.Lease = await enter_in_loop(lock)
-    holding.leases.append(lease)
+    lease: aio.Lease = holding.has(lock) or await enter_in_loop(lock, holding)
     return lease
 
 
@@ -70,7 +69,7 @@ def release_after(target: AsyncTarget, lease: aio.Lease) -> None: ...
 def release_after(target: Any, lease: Any) -> None:
     """The same for a lease that was taken by ``acquire``: it is given back after the transaction of ``target`` has ended. Not
     for that of a ``with``, whose end would come first."""
-    _holding(target, lease).leases.append(lease)
+    _holding(target, lease).add(lease)
 
 
 def _holding(target: Any, what: Any) -> Holding:
@@ -87,12 +86,30 @@ def _holding(target: Any, what: Any) -> Holding:
         raise TypeError(f"a lock is held for a session or a connection of SQLAlchemy, not for {target!r}")
     if not target.in_transaction():
         target.begin()
+    joined = _joined(target) if isinstance(target, Session) else None
+    if joined is not None:
+        return _of_connection(joined)
     if isinstance(target, Session):
         holding = target.info.get(KEY)
         if not isinstance(holding, _OfSession):
             holding = target.info[KEY] = _OfSession(target)
         return holding
     return _of_connection(target)
+
+
+def _joined(session: Session) -> Connection | None:
+    """The connection whose transaction was begun before the session came: the session's commit does not commit it."""
+    bind = session.bind
+    if not isinstance(bind, Connection):
+        return None
+    fully = session.join_transaction_mode == "control_fully"
+    # What it has begun by itself it does not say otherwise; and to connect first would need to be awaited, for asyncio.
+    begun: Any = getattr(session.get_transaction(), "_connections", {}).values()
+    if begun:
+        ends = all(commits and bind.get_transaction() is transaction for _, transaction, commits, _ in begun)
+    else:
+        ends = not bind.in_transaction() or (fully and not bind.in_nested_transaction())
+    return None if ends else bind
 
 
 class _Of(Holding):

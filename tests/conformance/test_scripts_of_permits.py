@@ -328,3 +328,20 @@ def test_when_memory_is_full_what_is_held_can_be_kept_made_less_and_given_back(b
     finally:
         box.redis.config_set("maxmemory", 0)
     assert box.redis.exists(QUEUE) == 0
+
+
+def test_the_limit_may_be_said_before_anybody_has_had_a_permit(box: Box) -> None:
+    assert run(box, LIMIT, "semaphore 1", 3, LEASE) == [1, 3, 0, 0]
+    one = acquire(box, token("a"), "")
+    assert one[0] == 1
+    assert one[1] > 0
+
+
+@pytest.mark.parametrize("kind", ["semaphore 1", "rwlock 1"])
+def test_a_token_may_be_declared_dead_before_anything_is_there(box: Box, kind: str) -> None:
+    """Its request was lost, or is late. The name is of no kind by that, least of all a lock's."""
+    late = token("a")
+    assert release(box, late, "bury") == 0
+    assert 0 < box.redis.pttl(STATE) <= 2 * 600_000
+    assert acquire(box, token("b"), ALL, kind=kind)[0] == 1
+    assert acquire(box, late, ALL, kind=kind) == [-1]

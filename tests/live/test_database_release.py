@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 import redis
@@ -17,11 +17,29 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from holdfast import FairLock, HoldfastWarning, LeaseLost, Lock, LockTimeout, MultiLock, NotHeld, RLock, RWLock, Semaphore, aio
+from faults.test_interrupts import at_every_line
+from holdfast import (
+    FairLock,
+    HoldfastWarning,
+    LeaseLost,
+    Lock,
+    LockTimeout,
+    MultiLock,
+    NotHeld,
+    Redlock,
+    RLock,
+    RWLock,
+    Semaphore,
+    aio,
+    declare_new,
+)
 from holdfast._servers.process import PrivateServer
 from holdfast.sqlalchemy import hold, release_after
 from live.bank import Account, Bank, bank
 from live.witness import until
+
+if TYPE_CHECKING:
+    from conftest import NewServer
 
 
 @pytest.fixture(scope="module", params=["mariadb", "sqlite"])
@@ -255,6 +273,79 @@ def test_two_locks_and_one_that_was_taken_by_hand(file: Bank, server: PrivateSer
     assert not look.exists(*(lock.key for lock in locks))
 
 
+def test_taken_again_in_the_same_transaction(file: Bank, look: redis.Redis, server: PrivateServer, name: str) -> None:
+    """By functions that call each other: it would wait for itself. Each permit of a semaphore is one more."""
+
+    def again() -> Lock:
+        return Lock(server.url, name, wait=0)
+
+    with Session(file.engine) as session, Session(file.engine) as other:
+        lease = hold(session, again())
+        assert hold(session, again()) is hold(session, FairLock(server.url, name, wait=0)) is lease
+        assert hold(session, Lock(server.url, f"{name}-2", wait=0)) is not lease
+        with pytest.raises(LockTimeout):
+            hold(other, again())
+        first, second = (hold(session, Semaphore(server.url, f"{name}-s", 2, wait=0)) for _ in range(2))
+        assert first is not second
+        session.commit()
+        assert hold(session, again()) is not lease
+        hold(session, again()).release()
+        assert hold(session, again()).remaining(), "given back by hand before: taken anew"
+        look.delete(lease.key)
+        with pytest.raises(LeaseLost):
+            hold(session, again()).renew()
+        with pytest.raises(LeaseLost):
+            hold(session, again())
+
+
+def test_over_several_servers_taken_again(file: Bank, new_server: NewServer, name: str) -> None:
+    servers = [new_server().url for _ in range(3)]
+    declare_new(servers)
+    with Session(file.engine) as session:
+        assert hold(session, Redlock(servers, name, wait=0)) is hold(session, Redlock(servers, name, wait=0))
+        session.commit()
+        with Redlock(servers, name, wait=0):
+            pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_interrupted_at_every_line(file: Bank, look: redis.Redis, lock: Lock) -> None:
+    """The transaction gives it back, also where the lock object lives on."""
+    sessions: list[Session] = []
+
+    def take() -> None:
+        sessions.append(Session(file.engine))
+        hold(sessions[-1], lock)
+
+    def end(where: str) -> None:
+        sessions.pop().rollback()
+        try:
+            until(lambda: not look.exists(lock.key), 2)
+        except AssertionError:
+            pytest.fail(f"left behind when interrupted at {where}")
+
+    lines = at_every_line(take, end, step=2)
+    assert any("_holding" in line for line in lines)
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_interrupted_while_they_are_given_back(
+    file: Bank, server: PrivateServer, look: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them: then it is over, and the others are given back all the same."""
+    locks = [Lock(server.url, f"{name}-{number}") for number in range(3)]
+    with Session(file.engine) as session:
+        leases = [hold(session, lock) for lock in locks]
+        monkeypatch.setattr(leases[1], "_hand_on", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            session.commit()
+        assert not look.exists(*(lock.key for lock in locks))
+
+
 only_mariadb = pytest.mark.parametrize("money", ["mariadb"], indirect=True)
 
 
@@ -371,6 +462,45 @@ def test_a_lease_lost_before_a_connection_commits(money: Bank, look: redis.Redis
     assert money.balance() == 100
 
 
+JOINING: dict[str, bool] = {
+    "conditional_savepoint": False,
+    "rollback_only": False,
+    "create_savepoint": False,
+    "control_fully": True,
+}
+"""Whether a session that joins the transaction of its connection in this way commits it."""
+
+
+@pytest.mark.parametrize("mode", JOINING)
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_session_that_joins_a_transaction(money: Bank, look: redis.Redis, lock: Lock, mode: Any, connected: bool) -> None:
+    money.set(100)
+    with Spy(money, look, lock) as spy, money.engine.begin() as connection:
+        connection.execute(text("SELECT 1"))
+        with Session(bind=connection, join_transaction_mode=mode) as session:
+            if connected:
+                session.execute(text("SELECT 1"))
+            lease = hold(session, lock)
+            withdraw(session)
+            session.commit()
+        assert spy.held is not JOINING[mode]
+    assert spy.seen[0] == ("commit", True)
+    assert not spy.held
+    with pytest.raises(NotHeld):
+        lease.check()
+    assert money.balance() == 99
+
+
+def test_a_session_that_begins_the_transaction_of_its_connection(file: Bank, look: redis.Redis, lock: Lock) -> None:
+    with file.engine.connect() as connection, Session(bind=connection) as session:
+        for connected in (False, True):
+            if connected:
+                session.execute(text("SELECT 1"))
+            hold(session, lock)
+            session.commit()
+            assert not look.exists(lock.key)
+
+
 # asyncio
 
 
@@ -440,6 +570,9 @@ def test_what_does_not_go_together(file: Bank, server: PrivateServer, name: str)
             hold(session, RLock(server.url, name))
         with pytest.raises(TypeError, match=r"a lock is wanted, not .*; of an RWLock, its read or its write side"):
             hold(session, RWLock(server.url, name))  # type: ignore[call-overload]
+        for no_lease in (Lock(server.url, name), None):
+            with pytest.raises(TypeError, match=r"a lease is wanted, .* \(lock.lease\), not "):
+                release_after(session, no_lease)  # type: ignore[call-overload]
         with pytest.raises(TypeError, match="for a session or a connection"):
             hold(file.engine, Lock(server.url, name))  # type: ignore[call-overload]
     engine = create_async_engine(file.url.replace("sqlite:", "sqlite+blocking:"), poolclass=NullPool)

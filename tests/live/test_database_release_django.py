@@ -14,7 +14,7 @@ import redis
 from django.conf import settings
 from django.db import connection, transaction
 
-from holdfast import HoldfastWarning, LeaseLost, Lock, LockTimeout, NotHeld
+from holdfast import HoldfastWarning, LeaseLost, Lock, LockTimeout, NotHeld, aio
 from holdfast._servers.process import PrivateServer
 from holdfast.django import hold, locked_atomic, release_after
 from live.witness import until
@@ -160,6 +160,29 @@ def test_given_back_when_what_it_was_for_is_undone(look: redis.Redis, lock: Lock
             hold(lock)
             raise ZeroDivisionError
         until(lambda: not look.exists(lock.key))
+
+
+def test_taken_again_in_the_same_transaction(look: redis.Redis, server: PrivateServer, name: str) -> None:
+    locks = [Lock(server.url, name, wait=0) for _ in range(4)]
+    with transaction.atomic():
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            first = hold(locks[0])
+            assert hold(locks[1]) is first
+            raise ZeroDivisionError
+        until(lambda: not look.exists(locks[0].key))
+        second = hold(locks[2])
+        with transaction.atomic():
+            assert hold(locks[3]) is second
+        second.check()
+    assert not look.exists(locks[0].key)
+
+
+def test_what_is_no_lock_and_no_lease(server: PrivateServer, name: str) -> None:
+    with transaction.atomic():
+        with pytest.raises(TypeError, match=r"a holdfast\.Lock is wanted, not <holdfast\.aio"):
+            hold(aio.Lock(server.url, name))  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="a lease is wanted"):
+            release_after(Lock(server.url, name).lease)  # type: ignore[arg-type]
 
 
 def fail() -> None:

@@ -156,6 +156,8 @@ def test_one_order_whatever_the_servers_are_called() -> None:
         assert MultiLock([single, vote]).names == ("voted", "single")
     with pytest.raises(ConfigError, match="named twice"):
         MultiLock(voted)
+    with pytest.raises(ConfigError, match="named twice"):
+        MultiLock([voted[0], Lock(third, "voted")])  # one of those that vote has it under the same key
     watched = Lock("redis+sentinel://127.0.0.1:1/main", "x")
     before = _place(watched)
     watched._endpoint.finder._last = single._endpoint
@@ -256,7 +258,7 @@ def test_several_servers_and_several_that_vote(
     voters = [new_server().url for _ in range(3)]
     declare_new(voters)
     far = voters[0]
-    locks = [Redlock(voters, names[0]), Lock(server.url, names[0]), Lock(far, names[0]), FairLock(far, names[1])]
+    locks = [Redlock(voters, names[0]), Lock(server.url, names[0]), Lock(far, names[2]), FairLock(far, names[1])]
     with MultiLock(locks) as lease:
         assert len(lease.fences) == 4
         assert all(lock.locked() for lock in locks)

@@ -54,6 +54,10 @@ def test_release_gives_back_the_callers_own(owners: Owners, server: PrivateServe
         async with semaphore as lease:
             await semaphore.release()
             lease.check()
+        async with semaphore as lease:
+            await owners.other(semaphore.acquire)
+            await semaphore.release()  # the other's, rather than leave this body without
+            lease.check()
         assert await done(semaphore.lock.available()) == 3
 
     owners.run(steps())

@@ -172,5 +172,6 @@ local function waiting_for(p)
 end
 
 local function keep_permits(p, ttl)
-  keep_alive(p.state, p.queue, p.keep, ttl, p.now, p.v)
+  if p.v then return keep_alive(p.state, p.queue, p.keep, ttl, p.now, p.v) end
+  redis.call('PEXPIRE', p.state, 2 * KEEP)  -- nobody has said yet of which kind it is: a token is dead that never came to life
 end

@@ -29,7 +29,7 @@ if redis.call('EXISTS', queue) == 0 then
     local late = first[1] and tonumber(first[2]) <= now_ms
     if left > KEEP and left > 2 * ttl and not late and used + many <= tonumber(fields[5]) then
       if redis.call('ZADD', holders, 'NX', now_ms + ttl, token) == 1 then
-        local fence = math.max(fields[1] + 1, t[1] * 1000000 + t[2])
+        local fence = math.max((fields[1] or 0) + 1, t[1] * 1000000 + t[2])
         redis.call('HSET', state, 'h:' .. token, string.format('%.0f %d 0', fence, many), 'fence', fence, 'used', used + many)
         if not first[1] or redis.call('PTTL', holders) < ttl then redis.call('PEXPIRE', holders, ttl) end
         return {1, fence, fence}
