@@ -185,6 +185,14 @@ class BaseLeader:
     def _not_leading(self) -> NotHeld:
         return NotHeld(f"{self.candidate!r} does not lead {self.name!r}", name=self.name, key=self.key)
 
+    def _leading(self, what: str) -> Any:
+        """The term of this candidate, for what only a leader may do. Raises NotHeld, and as `_office`."""
+        self._office(what)
+        lease = self._seat.lease
+        if not isinstance(lease, BaseTerm):
+            raise self._not_leading()
+        return lease
+
     def _office(self, what: str) -> Office:
         """Raises ConfigError where there are several servers."""
         if isinstance(self._seat, BaseSeat):

@@ -138,13 +138,6 @@ class Leader(_leader.BaseLeader):
         """Resign. Raises LeaseLost if leadership was lost, or notes it on the error of the body."""
         self._seat.__exit__(kind, error, trace)
 
-    def _leading(self, what: str) -> Term:
-        self._office(what)
-        lease = self._seat.lease
-        if not isinstance(lease, Term):
-            raise self._not_leading()
-        return lease
-
     def _next(self, watch: Watch) -> Elected | None:
         office = self._office("observing")
         return self._caller.run(self._change(watch), office.spec.keys[0], f"election {self.name!r}")
