@@ -386,7 +386,6 @@ OF_ASYNCIO = {
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "asyncio.Event": "threading.Event",
-    "asyncio.BoundedSemaphore": "threading.BoundedSemaphore",
     "an asyncio.Lock": "a threading.Lock",
     "an asyncio.BoundedSemaphore": "a threading.BoundedSemaphore",
     "``async with": "``with",

@@ -16,7 +16,7 @@ class Semaphore(_permits.PermitsLock, aio.Lock):
 
     A permit is a lease: the permits of a crashed holder come back when it ends. Each has a fence of its own, which rises from
     grant to grant. Permits go to those who wait in the order in which they came, and nobody goes before one who wants more than
-    there are just now. One object may be shared by threads or tasks, and hold several permits. Fits wherever a
+    there are just now. One object may be shared by threads or tasks, and hold several permits. Fits wherever an
     asyncio.BoundedSemaphore does.
 
     Args:

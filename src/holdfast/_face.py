@@ -17,7 +17,7 @@ from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.gate import Gate
 from holdfast._core.insist import insist
 from holdfast._core.mutex import CLAIM, Busy
-from holdfast._core.names import lock_keys
+from holdfast._core.names import PROCESS, lock_keys, record_key
 from holdfast._core.requests import Command, WireError
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
@@ -380,11 +380,11 @@ async def record_of(process: str) -> bytes | None:
     import json  # here: a command hardly ever needs it
 
     ours = current().id
-    process = process[: len(ours)]  # in a Cluster, more stands behind it
+    process = process[:PROCESS]
     if process == ours:
         return json.dumps(current().facts()).encode()
     try:
-        return (await Command(("GET", f"hf:proc:{process}"), 0.25)).value if process else None
+        return (await Command(("GET", record_key(process)), 0.25)).value if process else None
     except WireError:
         return None
 

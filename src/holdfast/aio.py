@@ -50,16 +50,16 @@ __all__ = [
 ]  # fmt: skip
 
 _LATER = {
+    "Barrier": "holdfast._aio_barrier",
     "BoundedSemaphore": "holdfast._aio_semaphore",
     "Cache": "holdfast._aio_cache",
-    "MultiLease": "holdfast._aio_multilock",
-    "MultiLock": "holdfast._aio_multilock",
-    "RWLock": "holdfast._aio_rwlock",
-    "RLock": "holdfast._aio_reentrant",
-    "Leader": "holdfast._aio_leader",
-    "Barrier": "holdfast._aio_barrier",
     "CountDownLatch": "holdfast._aio_events",
     "Event": "holdfast._aio_events",
+    "Leader": "holdfast._aio_leader",
+    "MultiLease": "holdfast._aio_multilock",
+    "MultiLock": "holdfast._aio_multilock",
+    "RLock": "holdfast._aio_reentrant",
+    "RWLock": "holdfast._aio_rwlock",
     "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
     "Semaphore": "holdfast._aio_semaphore",

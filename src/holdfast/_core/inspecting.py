@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast._core.insist import insist
-from holdfast._core.names import side_key
+from holdfast._core.names import PROCESS, record_key, side_key
 from holdfast._core.requests import Answer, Call, Command, Refused, Request, Run, WireError
 from holdfast._lua import Script
 
@@ -24,9 +24,6 @@ COUNT = 500
 
 LINE = 1000
 """Holders and waiters of one lock that are listed, at most."""
-
-PROCESS = 12
-"""Digits of the id under which a process has its record. In a Cluster, more stands behind."""
 
 
 @dataclass(slots=True)
@@ -163,7 +160,7 @@ async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
         for place in range(where.places):
             left = [process for process in some if records[process] is None]
             if left:
-                ask = Ask(place, Command(("MGET", *(f"hf:proc:{process}" for process in left)), where.timeout))
+                ask = Ask(place, Command(("MGET", *map(record_key, left)), where.timeout))
                 try:
                     records |= dict(zip(left, (await insist(ask)).value, strict=True))
                 except WireError:

@@ -91,11 +91,12 @@ def _leave_word(url: str, ttl: float) -> None:
     from holdfast import close
     from holdfast._caller import Caller
     from holdfast._core.attempt import milliseconds
+    from holdfast._core.names import record_key
     from holdfast._core.requests import Command, WireError
     from holdfast._drive.process import current
 
     process = current()
-    key = f"hf:proc:{process.id}"
+    key = record_key(process.id)
     close()
     try:
         Caller(url).ask(Command(("SET", key, json.dumps(process.facts()), "PX", milliseconds(ttl)), 1.0), key.encode())
