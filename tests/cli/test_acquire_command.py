@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import stat
 import time
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from cli.commands import PROGRAM, Holdfast
+from cli.commands import PROGRAM, Holdfast, wait_until
 
 if TYPE_CHECKING:
+    import redis
+
     from holdfast._servers.process import PrivateServer
 
 
@@ -76,6 +79,19 @@ def test_where_nobody_would_have_the_ticket_nothing_is_taken(server: PrivateServ
     _, err = process.communicate(timeout=30)
     assert (process.returncode, "stdout is closed" in err) == (64, True)
     assert not holdfast.inspect(server.url).show(name).held, "once the ticket went to the server, in the place of stdout"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_ended_while_it_waits_stands_in_no_line(
+    server: PrivateServer, client: redis.Redis, hf: Holdfast, name: str, number: signal.Signals
+) -> None:
+    with holdfast.FairLock(server.url, name):
+        process = hf.popen([*PROGRAM, "acquire", name, "--ttl", "1h"])
+        wait_until(lambda: client.zcard(f"hf:{{{name}}}:queue"))
+        process.send_signal(number)
+        assert process.communicate(timeout=20) == ("", "")
+        assert process.returncode == 128 + number
+        assert not client.zcard(f"hf:{{{name}}}:queue")
 
 
 def test_a_pipe_is_neither_changed_nor_removed(hf: Holdfast, name: str, tmp_path: Path) -> None:

@@ -152,6 +152,22 @@ def test_stdout_that_cannot_be_written(hf: Holdfast, name: str, where: str, code
     assert err.count("\n") == (1 if words else 0)
 
 
+def test_a_minority_of_several_servers_does_not_say_that_it_is_free(
+    new_server: NewServer, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    servers = [new_server(port=True) for _ in range(3)]
+    where = [word for server in servers for word in ("--url", server.url)]
+    assert main(["show", name, *where]) == 0
+    assert main(["break", name, "--yes", *where]) == 0
+    for server in servers[:2]:
+        server.kill()
+    capfd.readouterr()
+    assert main(["show", name, *where]) == 69
+    assert "unknown: 1 of 3 servers can be asked" in capfd.readouterr().out
+    assert main(["break", name, "--yes", *where]) == 69
+    assert main(["ls", *where]) == 69
+
+
 # wait and break
 
 

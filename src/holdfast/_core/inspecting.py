@@ -204,6 +204,8 @@ class Survey:
         self.cursor: bytes | int = 0
         self._found: list[bytes] = []
         self._shown: set[bytes] = set()
+        self.silent = 0
+        """Servers that have not answered: what most of them know is all there is, and no more."""
         self.records: Records = {}
 
     @property
@@ -235,7 +237,8 @@ async def page(survey: Survey) -> list[Seen]:
         try:
             survey.scanned(*(await insist(Ask(survey.part, scan, all_of=True))).value)
         except WireError as error:
-            if where.places == 1 or _for_good(error):
+            survey.silent += 1
+            if survey.silent > where.places // 2 or _for_good(error):
                 raise
             survey.scanned(0, [])  # its locks are known to the others
         keys = survey.take()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli import output, servers
 from holdfast.cli.durations import duration, positive_duration
+from holdfast.cli.supervise import Interrupted, Signals
 from holdfast.errors import HoldfastError, LockTimeout
 
 if TYPE_CHECKING:
@@ -48,8 +49,13 @@ def main(args: argparse.Namespace) -> int:
     try:
         from holdfast.locks import FairLock
 
+        signals = Signals()
+        signals.start_raising()
         with FairLock(url, args.name, wait=args.wait, label=args.label, prefix=args.prefix) as lease:
+            signals.raising = False  # a ticket that is made is handed out, or nobody could give the lock back
             ticket = lease.ticket(args.ttl)
+    except Interrupted as interrupt:
+        return 128 + interrupt.signum
     except LockTimeout as error:
         output.say(f"acquire: {error}")
         return output.EX_TEMPFAIL

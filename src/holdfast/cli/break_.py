@@ -36,7 +36,7 @@ def main(args: argparse.Namespace) -> int:
         see = sights.inspector(args)
         lock = see.show(args.name, key=args.key)
         if lock.holder is None:
-            return _tell(args, lock, None)
+            return _tell(args, lock, see.break_lock(lock))  # which knows whether enough servers say so
         holder = _chosen(args, lock)
         others = " and all others" if holder is None and len(lock.holders) > 1 else ""
         if not args.yes and not _asked(lock, f"{holder or lock.holder}{others}"):

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from holdfast.leader import Elected, Leader
 
 TAKES_COMMAND = True
+
+POLL = 0.5
+"""Seconds. A signal that comes in the instant before Python waits is handled when it waits no more."""
+
 _CODES = {LockTimeout: output.EX_TEMPFAIL, ConfigError: output.EX_USAGE, HoldfastError: output.EX_UNAVAILABLE}
 _EPILOG = """\
 Without a command, a line is printed when this candidate leads, and when it does not any more; with --observe, one
@@ -131,7 +135,8 @@ def _campaign(candidate: Leader, args: argparse.Namespace) -> int:
         try:
             with candidate as term:
                 _print(args, f"{who} leads, term {term.fence}", {"role": "leader", "name": who, "term": term.fence})
-                term.lost.wait()
+                while not term.lost.wait(POLL):
+                    pass
         except LeaseLost as lost:
             facts = {"role": "candidate", "name": who, "lost": lost.fence, "reason": lost.reason}
             _print(args, f"{who} leads no more: {lost.reason}; campaigns again", facts)

@@ -30,7 +30,7 @@ def main(args: argparse.Namespace) -> int:
         print(sights.line_of(lock))
     else:
         tell(lock)
-    return 0
+    return 0 if lock.answered > lock.servers // 2 else output.EX_UNAVAILABLE
 
 
 def tell(lock: LockInfo) -> None:
@@ -53,6 +53,8 @@ def _what(lock: LockInfo) -> str:
         return "held by a program that is not holdfast"
     if lock.kind == "other":
         return "no lock: its key holds something else"
+    if lock.answered <= lock.servers // 2:
+        return f"unknown: {lock.answered} of {lock.servers} servers can be asked, which is no majority"
     if lock.kind in {"event", "latch", "barrier"}:
         return f"{lock.kind}: nobody has it to himself"
     if not lock.holders:
