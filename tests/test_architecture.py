@@ -387,7 +387,7 @@ OF_ASYNCIO = {
     "__aexit__": "__exit__",
     "asyncio.Event": "threading.Event",
     "an asyncio.Lock": "a threading.Lock",
-    "asyncio.BoundedSemaphore": "threading.BoundedSemaphore",
+    "an asyncio.BoundedSemaphore": "a threading.BoundedSemaphore",
     "``async with": "``with",
     "aio.Lock": "locks.Lock",
     "AsyncIterator": "Iterator",
@@ -541,7 +541,7 @@ def test_scripts_are_plain_text_with_declared_keys(name: str) -> None:
     for call in re.findall(r"redis\.p?call\(([^)]*)\)", code):
         command = call.split(",")[0].strip().strip("'")
         assert command in {
-            "GET", "SET", "DEL", "EXISTS", "PEXPIRE", "PTTL", "TYPE", "TIME", "HGET", "HSET", "HDEL", "HMGET", "ZADD",
+            "GET", "SET", "DEL", "EXISTS", "PEXPIRE", "PTTL", "TYPE", "TIME", "HGET", "HSET", "HDEL", "HKEYS", "HMGET", "ZADD",
             "ZREM", "ZRANGE", "ZCARD", "ZSCORE", "ZREMRANGEBYSCORE", "PUBLISH", "SPUBLISH", "PUBSUB",
             "INFO", "GETSET",
         }, f"{command}: not among the commands an administrator is asked to allow"  # fmt: skip

@@ -115,8 +115,8 @@ __all__ = [
 ]
 
 _LATER = {
-    "BoundedSemaphore": "holdfast.semaphore",
     "Barrier": "holdfast.barrier",
+    "BoundedSemaphore": "holdfast.semaphore",
     "BrokenBarrier": "holdfast.barrier",
     "Cache": "holdfast.cache",
     "CountDownLatch": "holdfast.events",
@@ -125,11 +125,11 @@ _LATER = {
     "Leader": "holdfast.leader",
     "Lease": "holdfast.locks",
     "Lock": "holdfast.locks",
+    "LockStatistics": "holdfast._statistics",
     "MultiLease": "holdfast.multilock",
     "MultiLock": "holdfast.multilock",
-    "RWLock": "holdfast.rwlock",
-    "LockStatistics": "holdfast._statistics",
     "RLock": "holdfast.reentrant",
+    "RWLock": "holdfast.rwlock",
     "Redlock": "holdfast.redlock",
     "Schedule": "holdfast.schedule",
     "Semaphore": "holdfast.semaphore",

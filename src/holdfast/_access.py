@@ -72,7 +72,7 @@ FEATURES = {
         channels=("hf:inbox:*",),
     ),
     "break": Feature(
-        scripts=("inspect", "break", "permit_break"),
+        scripts=("inspect", "break", "permit_break", "vacate"),
         commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"),
         keys=("<prefix>{*", "hf:proc:*", "hf:guard"),
         channels=("hf:inbox:*",),

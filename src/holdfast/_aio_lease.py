@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast import _lease
@@ -26,18 +27,59 @@ class _Lost(asyncio.Event):
         return super().is_set() or self._expired()
 
 
-class Lease(_lease.BaseLease):
+class TellsLoss:
+    """How the owner of a lease, of one lock or of several, is told that it is lost: its event is set, the task inside its body
+    cancelled, ``on_lost`` called."""
+
+    name: Any
+    _driver: Driver
+    _event: Any
+    """None where nobody has asked for it."""
+    _on_lost: Callable[..., object] | None
+    _first_to_tell: Callable[[], bool]
+    _body: asyncio.Task[Any] | None = None
+    """The task inside ``async with``, to be cancelled if the lease is lost."""
+    _cancelled_body = False
+    _telling: asyncio.Future[object] | None = None
+    """What ``on_lost`` has begun."""
+
+    def notice_loss(self) -> None:
+        if not self._first_to_tell():
+            return
+        try:
+            self._driver.loop.call_soon_threadsafe(self._on_loss)
+        except RuntimeError:
+            pass  # the loop is closed: nobody is left to be told
+
+    def _end_of_body(self, error: BaseException | None) -> BaseException | None:
+        """What the body of ``async with`` has raised, but for our own cancellation, which ends here. If somebody else cancelled
+        the task too, that one goes on (as asyncio.timeout)."""
+        task = asyncio.current_task()
+        ours, self._cancelled_body = self._cancelled_body, False
+        if ours and task is not None:
+            outside = task.uncancel()
+            if isinstance(error, asyncio.CancelledError) and not outside:
+                return None
+        return error
+
+    def _on_loss(self) -> None:
+        if self._event is not None:
+            self._event.set()
+        if self._body is not None and not self._body.done():
+            self._cancelled_body = self._body.cancel(f"lease of {self.name!r} lost")
+        if self._on_lost is not None:
+            result = self._on_lost(self)
+            if inspect.isawaitable(result):
+                self._telling = asyncio.ensure_future(result)  # kept: a task that nobody refers to may be collected
+
+
+class Lease(TellsLoss, _lease.BaseLease):
     """One acquisition of a lock: what ``async with`` gives."""
 
     def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
         # All of ours before: a lease that is lost already is told so while it is made.
         self._driver = driver
         self._event: asyncio.Event | None = None
-        self._body: asyncio.Task[Any] | None = None
-        """The task inside ``async with``, to be cancelled if the lease is lost."""
-        self._cancelled_body = False
-        self._telling: asyncio.Future[object] | None = None
-        """What ``on_lost`` has begun."""
         super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
 
     @property
@@ -71,32 +113,3 @@ class Lease(_lease.BaseLease):
         cannot be reached (the lock then ends with its lease)."""
         if not self._hand_on():
             await self._driver.run(self._release())
-
-    def notice_loss(self) -> None:
-        if not self._first_to_tell():
-            return
-        try:
-            self._driver.loop.call_soon_threadsafe(self._on_loss)
-        except RuntimeError:
-            pass  # the loop is closed: nobody is left to be told
-
-    def _end_of_body(self, error: BaseException | None) -> BaseException | None:
-        """What the body of ``async with`` has raised, but for our own cancellation, which ends here. If somebody else cancelled
-        the task too, that one goes on (as asyncio.timeout)."""
-        task = asyncio.current_task()
-        ours, self._cancelled_body = self._cancelled_body, False
-        if ours and task is not None:
-            outside = task.uncancel()
-            if isinstance(error, asyncio.CancelledError) and not outside:
-                return None
-        return error
-
-    def _on_loss(self) -> None:
-        if self._event is not None:
-            self._event.set()
-        if self._body is not None and not self._body.done():
-            self._cancelled_body = self._body.cancel(f"lease of {self.name!r} lost")
-        if self._on_lost is not None:
-            result = self._on_lost(self)
-            if inspect.isawaitable(result):
-                self._telling = asyncio.ensure_future(result)  # kept: a task that nobody refers to may be collected

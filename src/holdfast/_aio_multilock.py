@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Never
 
 from holdfast import _face, _multilock, aio
-from holdfast._aio_lease import Lease, _Lost
+from holdfast._aio_lease import TellsLoss, _Lost
 from holdfast._core import multilock
 from holdfast._core.waiting import Astray
 from holdfast._drive.aio import Driver
@@ -18,18 +17,13 @@ from holdfast._drive.clock import clock
 from holdfast._drive.process import Process
 
 
-class MultiLease(_multilock.BaseMultiLease):
+class MultiLease(TellsLoss, _multilock.BaseMultiLease):
     """One acquisition of several locks: what ``async with`` gives."""
 
     def __init__(self, lock: MultiLock, driver: Driver, whole: _multilock.Whole) -> None:
         super().__init__(whole, lock.name, lock._on_lost)
         self._driver = driver
-        self._event = _Lost(self)
-        self._body: asyncio.Task[Any] | None = None
-        """The task inside ``async with``, to be cancelled if a lease is lost."""
-        self._cancelled_body = False
-        self._telling: asyncio.Future[object] | None = None
-        """What ``on_lost`` has begun."""
+        self._event: asyncio.Event = _Lost(self)
         self._start(lock._tally)
 
     @property
@@ -52,25 +46,6 @@ class MultiLease(_multilock.BaseMultiLease):
         """Give all locks back. Raises LeaseLost if one was lost before, NotHeld the second time, ServerError if a server cannot
         be reached (its locks then end with their leases); what can be given back is."""
         await self._driver.run(self._release())
-
-    def notice_loss(self) -> None:
-        if not self._first_to_tell():
-            return
-        try:
-            self._driver.loop.call_soon_threadsafe(self._on_loss)
-        except RuntimeError:
-            pass  # the loop is closed: nobody is left to be told
-
-    _end_of_body: Any = Lease._end_of_body
-
-    def _on_loss(self) -> None:
-        self._event.set()
-        if self._body is not None and not self._body.done():
-            self._cancelled_body = self._body.cancel(f"lease of {self.name} lost")
-        if self._on_lost is not None:
-            result = self._on_lost(self)
-            if inspect.isawaitable(result):
-                self._telling = asyncio.ensure_future(result)  # kept: a task that nobody refers to may be collected
 
 
 class MultiLock(_multilock.BaseMultiLock, aio.Lock):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable
 from typing import Never
@@ -15,7 +16,7 @@ class Semaphore(_permits.PermitsLock, aio.Lock):
 
     A permit is a lease: the permits of a crashed holder come back when it ends. Each has a fence of its own, which rises from
     grant to grant. Permits go to those who wait in the order in which they came, and nobody goes before one who wants more than
-    there are just now. One object may be shared by threads or tasks, and hold several permits. Fits wherever a
+    there are just now. One object may be shared by threads or tasks, and hold several permits. Fits wherever an
     asyncio.BoundedSemaphore does.
 
     Args:
@@ -29,6 +30,8 @@ class Semaphore(_permits.PermitsLock, aio.Lock):
         renew: False leaves renewal to you (`Lease.renew`).
         on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
         max_hold: seconds after which renewal stops, so that hung code cannot hold permits for ever.
+        progress_within: seconds within which a holder has to call ``progress()`` of his lease, again and again, or he is taken
+            to hang: the lease is lost.
         label: who you are, shown to those who wait.
         prefix: start of the keys on the server.
 
@@ -48,6 +51,7 @@ class Semaphore(_permits.PermitsLock, aio.Lock):
         renew: bool = True,
         on_lost: Callable[[Lease], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         **mistaken: Never,
@@ -62,9 +66,14 @@ class Semaphore(_permits.PermitsLock, aio.Lock):
             renew=renew,
             on_lost=on_lost,
             max_hold=max_hold,
+            progress_within=progress_within,
             label=label,
             prefix=prefix,
         )
+
+    @staticmethod
+    def _me() -> object:
+        return asyncio.current_task()
 
     @property
     def lease(self) -> Lease | None:
@@ -77,10 +86,10 @@ class Semaphore(_permits.PermitsLock, aio.Lock):
         return await self._acquire(_permits.acquire_wait(self._wait, blocking, timeout))
 
     async def release(self, n: int = 1) -> None:
-        """Give back what the latest ``n`` acquisitions of this object took; any task may. Raises NotHeld (a RuntimeError and
+        """Give back what ``n`` acquisitions of this object took; anybody may. His own go before those of others, and the latest
+        first; one whose ``with`` is not left goes last of all. Raises NotHeld (a RuntimeError and
         ValueError) if it holds fewer, LeaseLost, ServerError."""
-        for lease in self._to_release(n):
-            await lease.release()
+        await self._give_back_soon(n)
 
     async def set_limit(self, limit: int) -> None:
         """Change how many permits there are, for all users, also those who know only the limit before. Holders keep theirs; who

@@ -17,7 +17,7 @@ from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.gate import Gate
 from holdfast._core.insist import insist
 from holdfast._core.mutex import CLAIM, Busy
-from holdfast._core.names import lock_keys
+from holdfast._core.names import PROCESS, lock_keys, record_key
 from holdfast._core.requests import Command, WireError
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
@@ -186,6 +186,8 @@ class BaseLock:
     _cluster: Cluster | None = None
     _current: Any
     """The lease of the latest acquisition by this object."""
+    _what = "lock"
+    """What messages call it."""
     _shared = True
     """What one gets of this process is passed on to others of it."""
 
@@ -305,7 +307,7 @@ class BaseLock:
                 f"and grants none for another {busy.remaining:.1f} s (guard={self._spec.guard:g})"
             )
         return LockTimeout(
-            f"lock {self.name!r} is {why}; waited {waited:.1f} s, try again later",
+            f"{self._what} {self.name!r} is {why}; waited {waited:.1f} s, try again later",
             name=self.name,
             key=self.key,
             waited=waited,
@@ -378,11 +380,11 @@ async def record_of(process: str) -> bytes | None:
     import json  # here: a command hardly ever needs it
 
     ours = current().id
-    process = process[: len(ours)]  # in a Cluster, more stands behind it
+    process = process[:PROCESS]
     if process == ours:
         return json.dumps(current().facts()).encode()
     try:
-        return (await Command(("GET", f"hf:proc:{process}"), 0.25)).value if process else None
+        return (await Command(("GET", record_key(process)), 0.25)).value if process else None
     except WireError:
         return None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from holdfast._core import breaking, inspecting, names
-from holdfast._core.inspecting import PROCESS, Field, Hold, Seen, Sight, Standing, Survey
+from holdfast._core.inspecting import Field, Hold, Seen, Sight, Standing, Survey
 from holdfast._core.requests import Conflict, WireError
 from holdfast._drive.process import current
 from holdfast._log import logger
@@ -22,8 +22,8 @@ from holdfast.errors import HolderChanged, QuorumError, ServerError
 
 log = logger("holdfast.inspect")
 
-KINDS = {"semaphore": "semaphore", "rwlock": "rwlock", "event": "event", "latch": "latch", "barrier": "barrier"}
-"""By the first word of what is written there as its format."""
+KINDS = {"semaphore", "rwlock", "event", "latch", "barrier"}
+"""What the first word of a format may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool =
     waiting = max(sights, key=lambda sight: sight.waiters)
     holders = tuple(_holder(hold, first, seen.records) for hold in first.holds)
     return LockInfo(
-        name=name if name is not None else text(names_of(seen.key, prefix)),
+        name=name if name is not None else text(inspecting.name_of(seen.key, prefix) or seen.key),
         key=seen.key,
         kind=_kind(first),
         holders=holders,
@@ -170,11 +170,6 @@ def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool =
     )
 
 
-def names_of(key: bytes, prefix: bytes) -> bytes:
-    """The name that a key was made of; the key itself, if it was not."""
-    return inspecting.name_of(key, prefix) or key
-
-
 def text(raw: bytes) -> str:
     """For people, and for JSON."""
     return raw.decode(errors="backslashreplace")
@@ -184,10 +179,10 @@ def _kind(sight: Sight) -> str:
     if sight.type == "string":
         foreign = not sight.holds[0].process
         return "foreign" if foreign else "leader" if sight.leader else "lock"
-    kind = KINDS.get(sight.format.split(" ")[0])
-    if sight.type == "none":
-        return kind or "lock"
-    return kind or "other"
+    kind = sight.format.split(" ")[0]
+    if kind in KINDS:
+        return kind
+    return "lock" if sight.type == "none" else "other"
 
 
 @functools.lru_cache(1000)
@@ -206,7 +201,7 @@ def _party(process: str, record: bytes | None) -> dict[str, Any]:
 
 
 def _who(one: Hold | Standing, records: dict[str, bytes | None]) -> dict[str, Any]:
-    process = one.process[:PROCESS]
+    process = one.process[: names.PROCESS]
     return _party(process, records.get(process))
 
 
@@ -301,7 +296,7 @@ class BaseInspector(Generic[C]):
         holders = lock.holders if holder is None else (holder,)
         if lock.kind in {"semaphore", "rwlock"}:
             return breaking.break_permits(where, lock.key, [one.mark for one in holders], by_whom(by))
-        return breaking.break_lock(where, lock.key, holders[0].mark, by_whom(by))
+        return breaking.break_lock(where, lock.key, holders[0].mark, by_whom(by), leads=lock.kind == "leader")
 
     def _broken(self, lock: LockInfo, answers: list[breaking.Answer | WireError]) -> Broken | None:
         """What came of it, of what each server answered."""

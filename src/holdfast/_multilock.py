@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import replace
@@ -43,9 +42,12 @@ def find(client: object, locks: object, kind: type[K], options: dict[str, Any]) 
         if not isinstance(lock, kind) or isinstance(lock, BaseMultiLock):
             raise _bad(f"{lock!r} is of another kind: a {kind.__module__}.Lock, FairLock or Redlock can be one of several")
     mine = multilock.in_order((lock for lock in found if isinstance(lock, kind)), _place)
-    for one, other in itertools.pairwise(mine):
-        if _place(one) == _place(other):
-            raise _bad(f"{one.name!r} is named twice: the second would wait for the first")
+    seen: set[tuple[str, bytes]] = set()
+    for lock in mine:
+        for place in ((server, lock._spec.keys[0]) for server in _servers(lock)):
+            if place in seen:
+                raise _bad(f"{lock.name!r} is named twice: the second would wait for the first")
+            seen.add(place)
     return mine
 
 
@@ -62,9 +64,15 @@ def _bad(why: str) -> ConfigError:
 
 
 def _place(lock: _face.BaseLock) -> tuple[str, bytes]:
-    """Where it stands in the order: all of a Cluster are in one place, wherever their slots are."""
-    where = "a Cluster" if lock._cluster is not None else lock._where
-    return re.sub(r"\blocalhost(?=:)", "127.0.0.1", where), lock._spec.keys[0]
+    """Where it stands in the order."""
+    return ", ".join(_servers(lock)), lock._spec.keys[0]
+
+
+def _servers(lock: _face.BaseLock) -> list[str]:
+    """As all call them: all of a Cluster are in one place, wherever their slots are; servers that vote are in the same place in
+    whatever order they are named; and Sentinels are, wherever their primary was found last."""
+    where = "a Cluster" if lock._cluster is not None else re.sub(r" \(at [^)]*\)", "", lock._where)
+    return sorted(re.sub(r"\blocalhost(?=:)", "127.0.0.1", where).split(", "))
 
 
 class Part:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Permits
 from holdfast._core.permits import ALL, Count
 from holdfast._core.requests import Conflict, WireError
+from holdfast._lease import Entered
 from holdfast.errors import ConfigError, HoldfastError, ReleasedTooOften
 
 
@@ -23,6 +26,7 @@ class PermitsLock(_face.BaseLock):
     _shared = False
     _permits: Permits
     _what = "semaphore"
+    _entered: Entered[Any]
     _held: list[Any]
     """The leases of this object, perhaps some that are given back among them."""
 
@@ -37,6 +41,7 @@ class PermitsLock(_face.BaseLock):
         renew: bool,
         on_lost: Callable[..., object] | None,
         max_hold: float | None,
+        progress_within: float | None,
         label: str | None,
         prefix: str,
     ) -> None:
@@ -57,6 +62,7 @@ class PermitsLock(_face.BaseLock):
             renew=renew,
             on_lost=on_lost,
             max_hold=max_hold,
+            progress_within=progress_within,
             label=label,
             prefix=prefix,
             key=None,
@@ -72,7 +78,13 @@ class PermitsLock(_face.BaseLock):
         self._held = []
         super()._set_up(dataclasses.replace(spec, permits=self._permits), *rest)
 
+    @staticmethod
+    def _me() -> object:
+        """This thread or task. Its number would not do: another one has it, once this one has ended."""
+        raise NotImplementedError
+
     def _keep(self, lease: Any) -> None:
+        lease._taker = weakref.ref(self._me())  # noqa: SLF001
         with self._books:
             self._held = [*self._holding(), lease]
 
@@ -83,27 +95,80 @@ class PermitsLock(_face.BaseLock):
         """The leases that are not given back, the oldest first."""
         return [lease for lease in self._held if not lease._is_over()]  # noqa: SLF001
 
-    def _held_by(self, owner: int) -> Any:
+    def _held_by(self, owner: object) -> Any:
         """The latest lease of a thread or task."""
-        mine = [lease for lease in self._holding() if lease._owner == owner]  # noqa: SLF001
+        mine = [lease for lease in self._holding() if lease._taker() is owner]  # noqa: SLF001
         return mine[-1] if mine else None
 
-    def _to_release(self, n: int) -> list[Any]:
-        """The latest ``n``. Raises NotHeld, and gives none back, if there are not so many."""
+    def _preferred(self) -> list[Any]:
+        """The leases that are not given back, the one to be given back first at the end: what `acquire` took goes before that
+        whose ``with`` is not left yet, and what this thread or task took before what others did."""
+        me, entered, held = self._me(), self._entered._leases or (), self._holding()  # noqa: SLF001
+        mine = [lease for lease in held if lease._taker() is me]  # noqa: SLF001
+        # Of others the oldest: another thread may be just about to enter its with.
+        others = [lease for lease in reversed(held) if lease not in mine]
+        return sorted([*others, *mine], key=lambda lease: lease not in entered)
+
+    def _claim(self, n: int, claimed: list[Any]) -> None:
+        """Choose ``n`` to be given back by this caller: threads that give back at the same time get one each. Raises NotHeld if
+        there are not so many."""
         if n < 1:
             raise ValueError("n must be one or more")
-        held = self._holding()
-        if len(held) < n:
-            raise ReleasedTooOften(
-                f"{self._what} {self.name!r} is released too often: this object holds {len(held)}, not {n}",
-                name=self.name,
-                key=self.key,
-            )
-        return held[-n:]
+        with self._books:
+            held = self._preferred()
+            if len(held) >= n:
+                claimed += held[-n:]
+                self._held = [lease for lease in self._held if lease not in claimed]
+                return
+        raise ReleasedTooOften(
+            f"{self._what} {self.name!r} is released too often: this object holds {len(held)}, not {n}",
+            name=self.name,
+            key=self.key,
+        )
+
+    def _unclaim(self, claimed: list[Any]) -> None:
+        """Interrupted: what is not given back is held as before."""
+        with self._books:
+            self._held = [*claimed, *(lease for lease in self._held if lease not in claimed)]
+
+    def _give_back(self, n: int = 1) -> None:
+        claimed: list[Any] = []
+        try:
+            self._claim(n, claimed)
+            with contextlib.ExitStack() as stack:
+                for lease in claimed:
+                    stack.callback(lease.release)
+        except BaseException:
+            self._unclaim(claimed)
+            raise
+
+    async def _give_back_soon(self, n: int = 1) -> None:
+        """The same for tasks."""
+        claimed: list[Any] = []
+        try:
+            self._claim(n, claimed)
+            async with contextlib.AsyncExitStack() as stack:
+                for lease in claimed:
+                    stack.push_async_callback(lease.release)
+        except BaseException:
+            self._unclaim(claimed)
+            raise
+
+    def progress(self) -> None:
+        lease = next(reversed(self._holding()), None)
+        if lease is None:
+            raise self._not_held()
+        lease.progress()
+
+    progress.__doc__ = _face.BaseLock.progress.__doc__
 
     def _user_error(self, error: _face.Trouble) -> HoldfastError:
         if isinstance(error, KeyConflict):
-            return ConfigError(f"{self._what} {self.name!r} cannot be used: {error}; nothing was changed", parameter="name")
+            limit = self._permits.limit
+            said = "" if limit in {None, ALL} else f" with limit={limit}"
+            return ConfigError(
+                f"{self._what} {self.name!r}{said} cannot be used: {error}; nothing was changed", parameter="name"
+            )
         return super()._user_error(error)
 
     async def _count(self, limit: int | None = None) -> Count:

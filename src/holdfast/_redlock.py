@@ -13,7 +13,7 @@ from holdfast._core import quorum, sharing
 from holdfast._core.attempt import GUARD, Attempt, Grant, milliseconds
 from holdfast._core.ballot import DECLARE, Candidate, Count, Disagreement, Heard, Panel, TooFew
 from holdfast._core.mutex import Busy
-from holdfast._core.names import side_key
+from holdfast._core.names import record_key, side_key
 from holdfast._core.polling import Poll
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Command, Run, WireError
@@ -176,7 +176,7 @@ class BaseRedlock(_face.BaseLock, Generic[L]):
         if not busy.process:
             return None
         any_record = _Records(len(self._panel.names), 1)
-        get = Command(("GET", f"hf:proc:{busy.process}"), quorum.PATIENT)
+        get = Command(("GET", record_key(busy.process)), quorum.PATIENT)
         await Poll([get] * len(self._panel.names), any_record, self._spec.timeout)
         records = (answer.value for answer in any_record.answers.values() if isinstance(answer, Answer))
         return next(filter(None, records), None)

@@ -15,8 +15,11 @@ from holdfast._permits import PermitsLock
 class Sides(Protocol):
     """A read-write lock."""
 
-    _read: Side
-    _write: Side
+    @property
+    def _read(self) -> Side: ...
+
+    @property
+    def _write(self) -> Side: ...
 
 
 class BaseWriteLease(_lease.BaseLease):
@@ -49,11 +52,6 @@ class Side(PermitsLock):
     def __init__(self, whole: Sides, client: object, name: str | bytes, *, writes: bool, **options: Any) -> None:
         self._whole, self._writes = whole, writes
         self._prepare(client, name, permits.WRITING if writes else permits.READING, **options)
-
-    @staticmethod
-    def _me() -> int:
-        """This thread or task."""
-        raise NotImplementedError
 
     @property
     def lease(self) -> Any:

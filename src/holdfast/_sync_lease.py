@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast import _lease
@@ -33,7 +34,29 @@ _events = threading.Lock()
 """So that threads which ask for a lease's event at the same moment get the same."""
 
 
-class Lease(_lease.BaseLease):
+class TellsLoss:
+    """How the owner of a lease, of one lock or of several, is told that it is lost: its event is set, ``on_lost`` called."""
+
+    name: Any
+    _event: Any
+    """None where nobody has asked for it."""
+    _on_lost: Callable[..., object] | None
+    _first_to_tell: Callable[[], bool]
+
+    def notice_loss(self) -> None:
+        if not self._first_to_tell():
+            return
+        if self._event is not None:
+            self._event.set()
+        if self._on_lost is not None:
+            # In a thread of its own: the keeper has other leases to look after.
+            try:
+                threading.Thread(target=self._on_lost, args=(self,), name="holdfast-on-lost", daemon=True).start()
+            except RuntimeError as error:  # no more threads; or the interpreter is shutting down
+                log.warning("on_lost of %r cannot be called: %s", self.name, error)
+
+
+class Lease(TellsLoss, _lease.BaseLease):
     """One acquisition of a lock: what ``with`` gives."""
 
     def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
@@ -89,15 +112,3 @@ class Lease(_lease.BaseLease):
             # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
             self._driver.run(self._abandoned())
             raise
-
-    def notice_loss(self) -> None:
-        if not self._first_to_tell():
-            return
-        if self._event is not None:
-            self._event.set()
-        if self._on_lost is not None:
-            # In a thread of its own: the keeper has other leases to look after.
-            try:
-                threading.Thread(target=self._on_lost, args=(self,), name="holdfast-on-lost", daemon=True).start()
-            except RuntimeError as error:  # no more threads; or the interpreter is shutting down
-                log.warning("on_lost of %r cannot be called: %s", self.name, error)

@@ -1,5 +1,7 @@
 """What the tickets of both faces share: the ticket itself as text, how a lease becomes one, and how one becomes a lease."""
 
+# ruff: noqa: SLF001  (what leases keep to themselves is what is handed over)
+
 from __future__ import annotations
 
 import base64
@@ -107,7 +109,7 @@ class Issue:
 
     def __init__(self, lease: BaseLease, expires: float) -> None:
         self._lease = lease
-        spec = lease._tenure.spec  # noqa: SLF001
+        spec = lease._tenure.spec
         if spec.permits is not None:
             raise ConfigError(f"tickets are for locks: what is held of {lease.name!r} is one of several", parameter="ticket")
         self._seconds = _face.seconds(expires, "expires", _face.MIN_TTL, spec.guard or _face.MAX_TTL)
@@ -117,7 +119,7 @@ class Issue:
     async def operation(self) -> Ticket:
         """Operation behind ``ticket``."""
         self._begin()
-        tenure, ticket = self._lease._tenure, self._ticket  # noqa: SLF001
+        tenure, ticket = self._lease._tenure, self._ticket
         try:
             found = await tickets.issue(ticket, tenure.token, self._seconds)
         except (WireError, KeyConflict) as error:
@@ -133,42 +135,42 @@ class Issue:
         if isinstance(found, Void):
             raise self._lost("its key is gone or somebody else's")
         tenure.end()
-        self._lease._handed_over = True  # noqa: SLF001
-        self._lease._count(self._lease._process.clock())  # noqa: SLF001
-        if self._lease._attempt.gate is not None:  # noqa: SLF001
-            self._lease._attempt.gate.left(self._lease._attempt)  # noqa: SLF001
+        self._lease._handed_over = True
+        self._lease._count(self._lease._process.clock())
+        if self._lease._attempt.gate is not None:
+            self._lease._attempt.gate.left(self._lease._attempt)
         return write(tenure.spec, ticket.token, found.ends)
 
     async def undo(self) -> None:
         """What to drive when it was interrupted, and nobody knows how far it had come: nobody has the ticket."""
         if self._begun:
             self._lost("handing it over was interrupted, so it was given back")
-            await tickets.take_back(self._ticket, self._lease._tenure.token)  # noqa: SLF001
+            await tickets.take_back(self._ticket, self._lease._tenure.token)
 
     def _begin(self) -> None:
         """From now on nobody of this process uses or renews it: the server's answer to that would be that it is lost."""
         lease = self._lease
         lease.check()
-        lease._may_hand_over()  # noqa: SLF001
-        gate, tenure = lease._attempt.gate, lease._tenure  # noqa: SLF001
+        lease._may_hand_over()
+        gate, tenure = lease._attempt.gate, lease._tenure
         with gate.mutex if gate is not None else nullcontext():
-            if tenure.over or (gate is not None and gate.who is not lease._attempt):  # noqa: SLF001
-                raise lease._not_held()  # noqa: SLF001
+            if tenure.over or (gate is not None and gate.who is not lease._attempt):
+                raise lease._not_held()
             self._begun = tenure.over = True
-        lease._forget()  # noqa: SLF001
+        lease._forget()
 
     def _go_on(self) -> None:
         """The server has not seen anything of it."""
-        self._lease._tenure.over = self._begun = False  # noqa: SLF001
-        self._lease._look_again()  # noqa: SLF001
+        self._lease._tenure.over = self._begun = False
+        self._lease._look_again()
 
     def _lost(self, reason: str) -> HoldfastError:
         lease = self._lease
-        lease._tenure.over = lease._handed_over = False  # noqa: SLF001
-        if lease._tenure.lose(reason):  # noqa: SLF001
-            lease._forget()  # noqa: SLF001
+        lease._tenure.over = lease._handed_over = False
+        if lease._tenure.lose(reason):
+            lease._forget()
             lease.notice_loss()
-        return lease._lease_lost()  # noqa: SLF001
+        return lease._lease_lost()
 
 
 class BaseRedeem(_face.BaseLock):

@@ -50,16 +50,16 @@ __all__ = [
 ]  # fmt: skip
 
 _LATER = {
+    "Barrier": "holdfast._aio_barrier",
     "BoundedSemaphore": "holdfast._aio_semaphore",
     "Cache": "holdfast._aio_cache",
-    "MultiLease": "holdfast._aio_multilock",
-    "MultiLock": "holdfast._aio_multilock",
-    "RWLock": "holdfast._aio_rwlock",
-    "RLock": "holdfast._aio_reentrant",
-    "Leader": "holdfast._aio_leader",
-    "Barrier": "holdfast._aio_barrier",
     "CountDownLatch": "holdfast._aio_events",
     "Event": "holdfast._aio_events",
+    "Leader": "holdfast._aio_leader",
+    "MultiLease": "holdfast._aio_multilock",
+    "MultiLock": "holdfast._aio_multilock",
+    "RLock": "holdfast._aio_reentrant",
+    "RWLock": "holdfast._aio_rwlock",
     "Redlock": "holdfast._aio_redlock",
     "Schedule": "holdfast.schedule.tasks",
     "Semaphore": "holdfast._aio_semaphore",
@@ -262,7 +262,7 @@ class Lock(_face.BaseLock):
             # Given back inside the body, or taken by the process that forked this one. If the body has taken it again, as an
             # asyncio.Condition does, that is given back.
             again = self.lease
-            if again is not None and again._owner == lease._owner:  # noqa: SLF001
+            if again is not None and again._owner == lease._owner and again.fence > lease.fence:  # noqa: SLF001
                 await again.release()
         except LeaseLost as lost:
             if error is None:
@@ -318,7 +318,7 @@ class Lock(_face.BaseLock):
             return result
         lease = self._lease_type(self, driver, result)
         self._keep(lease)
-        if result.queued or attempt.waited:
+        if result.queued or attempt.waited or self._tally.waiting:
             self._tally.waited(result)
         return lease
 

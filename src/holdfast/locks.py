@@ -205,7 +205,7 @@ class Lock(_face.BaseLock):
             # Given back inside the body, or taken by the process that forked this one. If the body has taken it again, as a
             # threading.Condition does, that is given back.
             again = self.lease
-            if again is not None and again._owner == lease._owner:  # noqa: SLF001
+            if again is not None and again._owner == lease._owner and again.fence > lease.fence:  # noqa: SLF001
                 again.release()
         except LeaseLost as lost:
             if error is None:
@@ -254,7 +254,7 @@ class Lock(_face.BaseLock):
             return result
         lease = self._lease_type(self, driver, result)
         self._keep(lease)
-        if result.queued or attempt.waited:
+        if result.queued or attempt.waited or self._tally.waiting:
             self._tally.waited(result)
         return lease
 

@@ -8,26 +8,24 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Never
 
-from holdfast import _face, _multilock, locks
+from holdfast import _face, _multilock
 from holdfast._core import multilock
 from holdfast._core.waiting import Astray
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process
 from holdfast._drive.sync import Driver
-from holdfast._log import logger
-from holdfast._sync_lease import _Lost
+from holdfast._sync_lease import TellsLoss, _Lost
 from holdfast.errors import HoldfastError
+from holdfast.locks import Lock
 
-log = logger("holdfast")
 
-
-class MultiLease(_multilock.BaseMultiLease):
+class MultiLease(TellsLoss, _multilock.BaseMultiLease):
     """One acquisition of several locks: what ``with`` gives."""
 
     def __init__(self, lock: MultiLock, driver: Driver, whole: _multilock.Whole) -> None:
         super().__init__(whole, lock.name, lock._on_lost)
         self._driver = driver
-        self._event = _Lost(self)
+        self._event: threading.Event = _Lost(self)
         self._start(lock._tally)
 
     @property
@@ -57,18 +55,8 @@ class MultiLease(_multilock.BaseMultiLease):
             self._driver.run(self._abandoned())  # interrupted, at whatever line
             raise
 
-    def notice_loss(self) -> None:
-        if not self._first_to_tell():
-            return
-        self._event.set()
-        if self._on_lost is not None:
-            try:
-                threading.Thread(target=self._on_lost, args=(self,), name="holdfast-on-lost", daemon=True).start()
-            except RuntimeError as error:  # no more threads; or the interpreter is shutting down
-                log.warning("on_lost of %r cannot be called: %s", self.name, error)
 
-
-class MultiLock(_multilock.BaseMultiLock, locks.Lock):
+class MultiLock(_multilock.BaseMultiLock, Lock):
     """Several locks, held together: all of them or none.
 
     They are taken in one order, whatever the order in which they are named, so those who want some of the same locks never
@@ -106,7 +94,7 @@ class MultiLock(_multilock.BaseMultiLock, locks.Lock):
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
         options = {"ttl": ttl, "renew": renew, "max_hold": max_hold, "prefix": prefix}
-        self._take_over(_multilock.find(client, locks, _Lock, options), wait, on_lost, label)
+        self._take_over(_multilock.find(client, locks, Lock, options), wait, on_lost, label)
 
     @property
     def lease(self) -> MultiLease | None:  # type: ignore[override]
@@ -150,6 +138,3 @@ class MultiLock(_multilock.BaseMultiLock, locks.Lock):
     def _undo(self, attempt: Any) -> None:
         self._tally.gave_up(attempt)
         self._driver().run(attempt.leave())
-
-
-_Lock = locks.Lock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Never
+from typing import Any, Never
 
 from holdfast import _face, _rwlock, locks
 from holdfast._sync_lease import Lease
@@ -23,12 +23,25 @@ class WriteLease(_rwlock.BaseWriteLease, Lease):
 
 class _Side(_rwlock.Side, locks.Lock):
     @staticmethod
-    def _me() -> int:
-        return threading.get_ident()
+    def _me() -> object:
+        return threading.current_thread()
+
+    def release(self) -> None:
+        """Give it back; anybody may. His own lease goes before those of others. Raises NotHeld (a RuntimeError) if it is not
+        held, LeaseLost, ServerError."""
+        self._give_back()
 
 
-class _WriteSide(_Side):
+class WriteSide(_Side):
+    """The writers' side: a `Lock` whose lease can become a reader's."""
+
     _lease_type = WriteLease
+
+    def __enter__(self) -> WriteLease:
+        """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
+        lease = super().__enter__()
+        assert isinstance(lease, WriteLease)
+        return lease
 
 
 class RWLock:
@@ -50,6 +63,8 @@ class RWLock:
         renew: False leaves renewal to you (`Lease.renew`).
         on_lost: called with the lease, in a thread of its own, when a lease is lost.
         max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
+        progress_within: seconds within which a holder has to call ``progress()`` of his lease, again and again, or he is taken
+            to hang: the lease is lost.
         label: who you are, shown to those who wait.
         prefix: start of the keys on the server.
 
@@ -67,27 +82,24 @@ class RWLock:
         renew: bool = True,
         on_lost: Callable[[Lease], object] | None = None,
         max_hold: float | None = None,
+        progress_within: float | None = None,
         label: str | None = None,
         prefix: str = "hf:",
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
-        self._read, self._write = (
-            side(
-                self,
-                client,
-                name,
-                writes=side is _WriteSide,
-                ttl=ttl,
-                wait=wait,
-                renew=renew,
-                on_lost=on_lost,
-                max_hold=max_hold,
-                label=label,
-                prefix=prefix,
-            )
-            for side in (_Side, _WriteSide)
-        )
+        options: dict[str, Any] = {
+            "ttl": ttl,
+            "wait": wait,
+            "renew": renew,
+            "on_lost": on_lost,
+            "max_hold": max_hold,
+            "progress_within": progress_within,
+            "label": label,
+            "prefix": prefix,
+        }
+        self._read = _Side(self, client, name, writes=False, **options)
+        self._write = WriteSide(self, client, name, writes=True, **options)
 
     @property
     def read(self) -> locks.Lock:
@@ -95,7 +107,7 @@ class RWLock:
         return self._read
 
     @property
-    def write(self) -> locks.Lock:
+    def write(self) -> WriteSide:
         """Its writers' side: one holds it, and no reader."""
         return self._write
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import stat
 import time
@@ -12,9 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from cli.commands import PROGRAM, Holdfast
+from cli.commands import PROGRAM, Holdfast, wait_until
 
 if TYPE_CHECKING:
+    import redis
+
     from holdfast._servers.process import PrivateServer
 
 
@@ -69,6 +72,36 @@ def test_what_was_lost_meanwhile(server: PrivateServer, hf: Holdfast, name: str,
     while holdfast.inspect(server.url).show(name).held:
         assert time.monotonic() < deadline
     assert call(hf, "release", name, ticket=ticket)[0] == 76
+
+
+def test_where_nobody_would_have_the_ticket_nothing_is_taken(server: PrivateServer, hf: Holdfast, name: str) -> None:
+    process = hf.popen(["sh", "-c", '"$@" >&-', "-", *PROGRAM, "acquire", name, "--ttl", "1h"])
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, "stdout is closed" in err) == (64, True)
+    assert not holdfast.inspect(server.url).show(name).held, "once the ticket went to the server, in the place of stdout"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_ended_while_it_waits_stands_in_no_line(
+    server: PrivateServer, client: redis.Redis, hf: Holdfast, name: str, number: signal.Signals
+) -> None:
+    with holdfast.FairLock(server.url, name):
+        process = hf.popen([*PROGRAM, "acquire", name, "--ttl", "1h"])
+        wait_until(lambda: client.zcard(f"hf:{{{name}}}:queue"))
+        process.send_signal(number)
+        assert process.communicate(timeout=20) == ("", "")
+        assert process.returncode == 128 + number
+        assert not client.zcard(f"hf:{{{name}}}:queue")
+
+
+def test_a_pipe_is_neither_changed_nor_removed(hf: Holdfast, name: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o644)
+    pipe.chmod(0o644)
+    taking = hf.popen([*PROGRAM, "acquire", name, "--ttl", "1h", "--ticket-file", str(pipe)])
+    assert call(hf, "release", name, "--ticket-file", str(pipe)) == (0, "", "")
+    assert taking.wait(30) == 0
+    assert stat.S_IMODE(pipe.stat().st_mode) == 0o644
 
 
 def test_a_ticket_that_cannot_be_written_is_given_back(server: PrivateServer, hf: Holdfast, name: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cli.commands import PROGRAM, Holdfast, error_line, line, running
@@ -92,6 +94,16 @@ def test_without_a_command_it_tells_its_own_role(hf: Holdfast, name: str, client
     assert end(process, signal.SIGINT) == 130
     assert not client.exists(f"hf:{{{name}}}"), "it has resigned"
     assert process.communicate() == ("", "")
+
+
+def test_a_signal_that_does_not_wake_who_waits(hf: Holdfast, name: str) -> None:
+    process = elect(hf, name, "--as", "one")
+    assert [line(process).split()[1] for _ in range(2)] == ["campaigns", "leads,"]
+    other = max(int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir())
+    assert other != process.pid
+    # As one that comes just before the wait begins: it is known, and the wait goes on.
+    assert ctypes.CDLL(None).tgkill(process.pid, other, signal.SIGTERM) == 0
+    assert process.wait(20) == 128 + signal.SIGTERM
 
 
 def test_observed_in_words(hf: Holdfast, name: str, server: PrivateServer) -> None:

@@ -129,6 +129,45 @@ def test_who_has_seen_enough_closes_the_pipe(client: redis.Redis, hf: Holdfast, 
     client.delete(*client.scan_iter(f"{name}:*", count=5000))
 
 
+def test_a_table_at_its_reader_s_pace_and_in_its_letters(client: redis.Redis, hf: Holdfast, name: str) -> None:
+    long = "l" * 300
+    for lock in ("käse", long):
+        client.set(f"{name}:{{{lock}}}", "0123456789ab.0123", px=60_000)
+    process = hf.popen([*PROGRAM, "ls", "--prefix", f"{name}:"], env={"PYTHONIOENCODING": "ascii"}, stderr=subprocess.PIPE)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+    short = next(line for line in out.splitlines() if line.startswith("k\\xe4se "))
+    assert len(short) < 200, "a long name is no reason for long lines elsewhere"
+    client.delete(f"{name}:{{käse}}", f"{name}:{{{long}}}")
+
+
+@pytest.mark.parametrize(("where", "code", "words"), [(">&-", 0, ""), (">/dev/full", 70, "No space left"), ("| true", 141, "")])
+def test_stdout_that_cannot_be_written(hf: Holdfast, name: str, where: str, code: int, words: str) -> None:
+    process = hf.popen(
+        ["bash", "-c", f'"$@" {where}; exit ${{PIPESTATUS[0]}}', "-", *PROGRAM, "show", name], stderr=subprocess.PIPE
+    )
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == code or (where == "| true" and process.returncode == 0)
+    assert (words in err, "Traceback" in err, "Exception ignored" in err) == (True, False, False)
+    assert err.count("\n") == (1 if words else 0)
+
+
+def test_a_minority_of_several_servers_does_not_say_that_it_is_free(
+    new_server: NewServer, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    servers = [new_server(port=True) for _ in range(3)]
+    where = [word for server in servers for word in ("--url", server.url)]
+    assert main(["show", name, *where]) == 0
+    assert main(["break", name, "--yes", *where]) == 0
+    for server in servers[:2]:
+        server.kill()
+    capfd.readouterr()
+    assert main(["show", name, *where]) == 69
+    assert "unknown: 1 of 3 servers can be asked" in capfd.readouterr().out
+    assert main(["break", name, "--yes", *where]) == 69
+    assert main(["ls", *where]) == 69
+
+
 # wait and break
 
 
@@ -151,6 +190,8 @@ def test_breaking_without_a_terminal_wants_a_yes(
     assert int(out.rpartition(" ")[2]) > lease.fence
     assert ask("break", name, "--yes") == (0, "", f"holdfast: {name}: nobody has it\n")
     assert json.loads(ask("break", name, "--yes", "--json")[1]) == {"name": name, "broken": False, "holder": None}
+    with pytest.raises(holdfast.LeaseLost):
+        lease.release()
 
 
 @pytest.mark.parametrize(("answer", "code"), [(b"y\n", 0), (b"n\n", 1), (b"\n", 1), (b"\x04", 1)])
@@ -168,7 +209,7 @@ def test_at_a_terminal_it_asks(server: PrivateServer, hf: Holdfast, name: str, a
     os.close(mine)
     assert f"{name}: lock".encode() in said
     assert holdfast.inspect(server.url).show(name).held == (code == 1)
-    if code:
+    with contextlib.nullcontext() if code else pytest.raises(holdfast.LeaseLost):
         lock.release()
 
 

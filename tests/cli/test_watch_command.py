@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from cli.commands import PROGRAM, Holdfast, line
+from cli.commands import PROGRAM, Holdfast, line, state, wait_until
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -63,6 +63,25 @@ def test_the_whole_screen_is_left_as_it_was(server: PrivateServer, hf: Holdfast,
         fcntl.ioctl(mine, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 130, 0, 0))
         read_until(mine, b"x" * 100)  # it is drawn anew, long before the next look
         process.send_signal(number)
+        read_until(mine, LEAVE)
+    assert process.wait(20) == 0
+    os.close(mine)
+    os.close(theirs)
+
+
+def test_a_stopped_job_gives_the_screen_back_meanwhile(server: PrivateServer, hf: Holdfast, name: str) -> None:
+    mine, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 60, 0, 0))
+    with holdfast.Lock(server.url, "漢字" * 50, prefix=f"{name}:"):
+        argv = [*PROGRAM, "watch", "--interval", "50ms", "--prefix", f"{name}:"]
+        process = hf.popen(argv, stdin=theirs, stdout=theirs, process_group=0)
+        assert b"\x1b[?7l" in read_until(mine, b"1 held"), "wide characters are cut where the screen ends"
+        process.send_signal(signal.SIGTSTP)
+        read_until(mine, LEAVE)
+        wait_until(lambda: state(process.pid) == "T")
+        process.send_signal(signal.SIGCONT)
+        read_until(mine, b"1 held", read_until(mine, ENTER).partition(ENTER)[2])
+        process.send_signal(signal.SIGINT)
         read_until(mine, LEAVE)
     assert process.wait(20) == 0
     os.close(mine)

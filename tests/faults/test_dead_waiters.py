@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
-from holdfast import FairLock
+import holdfast
 from holdfast._core.mutex import CLAIM
 from holdfast._servers.process import PrivateServer
 from live.witness import in_thread, queue_length, until
@@ -23,16 +24,31 @@ CROWD = """
 import asyncio, sys
 from holdfast import aio
 
+KINDS = {
+    "FairLock": lambda url, name: aio.FairLock(url, name),
+    "Semaphore": lambda url, name: aio.Semaphore(url, name, 2),
+    "readers": lambda url, name: aio.RWLock(url, name).read,
+    "writers": lambda url, name: aio.RWLock(url, name).write,
+}
+
 async def main():
-    url, name, count = sys.argv[1:]
-    await asyncio.gather(*(aio.FairLock(url, name).acquire() for _ in range(int(count))))
+    kind, url, name, count = sys.argv[1:]
+    await asyncio.gather(*(KINDS[kind](url, name).acquire() for _ in range(int(count))))
 
 asyncio.run(main())
 """
 SLACK = 1.0
 """Seconds: a busy machine. One more claim would be twice that."""
 
-Start = Callable[[str, int], subprocess.Popen[bytes]]
+KINDS: dict[str, Callable[[str, str], list[Any]]] = {
+    "FairLock": lambda url, name: [holdfast.FairLock(url, name, ttl=60) for _ in range(2)],
+    "Semaphore": lambda url, name: [holdfast.Semaphore(url, name, 2, weight=2, ttl=60) for _ in range(2)],
+    "readers": lambda url, name: [holdfast.RWLock(url, name, ttl=60).write for _ in range(2)],
+    "writers": lambda url, name: [holdfast.RWLock(url, name, ttl=60).write for _ in range(2)],
+}
+"""Who holds it, and who stands at the end of the line, by what the others want. He wants all of it."""
+
+Start = Callable[[str, str, int], subprocess.Popen[bytes]]
 
 
 @pytest.fixture
@@ -40,8 +56,8 @@ def start(server: PrivateServer) -> Iterator[Start]:
     """Starts a process that waits so many times."""
     with ExitStack() as stack:
 
-        def started(name: str, count: int) -> subprocess.Popen[bytes]:
-            process = subprocess.Popen([sys.executable, "-c", CROWD, server.url, name, str(count)])
+        def started(kind: str, name: str, count: int) -> subprocess.Popen[bytes]:
+            process = subprocess.Popen([sys.executable, "-c", CROWD, kind, server.url, name, str(count)])
             stack.callback(process.wait)
             stack.callback(process.kill)
             return process
@@ -65,17 +81,23 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("processes", "end"), [(1, kill), (1, stop), *(pytest.param(10, end, marks=pytest.mark.soak) for end in (kill, stop))]
 )
 def test_a_hundred_of_them(
-    server: PrivateServer, look: redis.Redis, start: Start, processes: int, end: Callable[[subprocess.Popen[bytes]], None]
+    server: PrivateServer,
+    look: redis.Redis,
+    start: Start,
+    kind: str,
+    processes: int,
+    end: Callable[[subprocess.Popen[bytes]], None],
 ) -> None:
-    name = f"dead-{processes}-{end.__name__}"
-    holder, last = FairLock(server.url, name, ttl=60), FairLock(server.url, name, ttl=60)
+    name = f"dead-{kind}-{processes}-{end.__name__}"
+    holder, last = KINDS[kind](server.url, name)
     holder.acquire()
-    crowd = [start(name, 100 // processes) for _ in range(processes)]
-    until(lambda: queue_length(look, name) == 100)
+    crowd = [start(kind, name, 100 // processes) for _ in range(processes)]
+    until(lambda: queue_length(look, name) == 100, 30)  # ten processes have to start
     served = in_thread(last.acquire)
     until(lambda: queue_length(look, name) == 101)
     for process in crowd:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import pytest
 import redis
 
 import holdfast
-from holdfast import HolderChanged, LeaseLost, QuorumError, ServerError, _access, aio, guard
+from holdfast import HolderChanged, LeaseLost, QuorumError, ServerError, TicketRefused, _access, aio, guard
 from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
 from live.clusters import cluster
@@ -295,3 +296,33 @@ def test_a_writer_and_readers(server: PrivateServer, name: str, breaks: Callable
         assert writing.fence < broken.fence < reading.fence
     with pytest.raises(LeaseLost):
         writing.release()
+
+
+def test_who_redeems_a_ticket_that_was_broken_is_told_so(server: PrivateServer, name: str, breaks: Callable[..., Any]) -> None:
+    ticket = holdfast.FairLock(server.url, name).__enter__().ticket(60)
+    assert breaks(server.url, name) is not None
+    with pytest.raises(TicketRefused, match="taken away") as refused, holdfast.redeem(server.url, ticket):
+        pytest.fail("it was broken")
+    assert refused.value.reason == "gone", "'used' would say that somebody else does the work"
+
+
+def test_observers_of_a_leader_that_is_broken_are_told(server: PrivateServer, name: str, breaks: Callable[..., Any]) -> None:
+    leader = holdfast.Leader(server.url, name)
+    leader.campaign()
+    seen: queue.Queue[Any] = queue.Queue()
+
+    def observe() -> None:
+        for who in holdfast.Leader(server.url, name).observe():
+            seen.put(who)
+            if who is None:
+                return
+
+    observer = in_thread(observe)
+    assert seen.get(timeout=10) is not None
+    with redis.Redis.from_url(server.url) as client:
+        until(lambda: client.zcard(f"hf:{{{name}}}:observers"))
+    began = time.monotonic()
+    assert breaks(server.url, name) is not None
+    assert seen.get(timeout=20) is None
+    assert time.monotonic() - began < 5, "it looks by itself after ten"
+    observer.result(10)

@@ -8,6 +8,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -168,6 +169,18 @@ def test_it_is_kept_for_as_long_as_it_is_used(server: PrivateServer, name: str, 
     assert event.is_set()
     assert 900_000 < int(look.pttl(event.key)) <= 1_000_000
     assert {int(look.pttl(key)) > 0 for key in look.scan_iter(f"hf:{{{name}}}*")} == {True}
+
+
+def test_it_is_kept_while_somebody_waits(server: PrivateServer, name: str, look: redis.Redis) -> None:
+    """Also where it would be forgotten before who waits looks for lost messages."""
+    latch = Either("threads", "CountDownLatch", server.url, name, 2, keep=1)
+    waiting = latch.later("wait", 20)
+    until(lambda: listed(look, name))
+    assert latch("count_down") == 1
+    with pytest.raises(FutureTimeout):
+        waiting.result(1.5)
+    assert latch("count_down") == 0
+    assert waiting.result(5) is True
 
 
 # As Java's CountDownLatch

@@ -246,6 +246,9 @@ def test_of_several_servers_a_majority_counts(new_server: NewServer, face: str) 
         servers[0].kill()
         assert (see.show("ours").votes, see.show("ours").held) == (2, True)
         assert see.names() == {"ours", "stray"}
+    servers[2].kill()
+    with pytest.raises(ServerError):  # what a minority does not know may be held all the same
+        see.names()
 
 
 def test_a_user_who_may_only_look(own: PrivateServer, face: str) -> None:

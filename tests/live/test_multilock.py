@@ -17,6 +17,7 @@ import redis
 from faults.test_interrupts import at_every_line
 from holdfast import ConfigError, FairLock, LeaseLost, Lock, LockTimeout, MultiLock, NotHeld, Redlock, ServerError, aio
 from holdfast._core.multilock import GATHER, SCATTER
+from holdfast._multilock import _place
 from holdfast._servers.process import PrivateServer
 from live.witness import Monitor, gate, in_thread, queue_length, until, waiting_here
 
@@ -147,6 +148,22 @@ def test_refused_before_anything_is_sent(make: Callable[..., object]) -> None:
         make(url, ["x"], timeout=5)
 
 
+def test_one_order_whatever_the_servers_are_called() -> None:
+    one, other, third = "redis://127.0.0.1:1", "redis://localhost:2", "redis://127.0.0.1:3"
+    single = Lock(other, "single")
+    voted = [Redlock(servers, "voted") for servers in ([one, other, third], [third, other, one])]
+    for vote in voted:
+        assert MultiLock([single, vote]).names == ("voted", "single")
+    with pytest.raises(ConfigError, match="named twice"):
+        MultiLock(voted)
+    with pytest.raises(ConfigError, match="named twice"):
+        MultiLock([voted[0], Lock(third, "voted")])  # one of those that vote has it under the same key
+    watched = Lock("redis+sentinel://127.0.0.1:1/main", "x")
+    before = _place(watched)
+    watched._endpoint.finder._last = single._endpoint
+    assert _place(watched) == before, "wherever its primary is found"
+
+
 # Others of the same process
 
 
@@ -241,7 +258,7 @@ def test_several_servers_and_several_that_vote(
     voters = [new_server().url for _ in range(3)]
     declare_new(voters)
     far = voters[0]
-    locks = [Redlock(voters, names[0]), Lock(server.url, names[0]), Lock(far, names[0]), FairLock(far, names[1])]
+    locks = [Redlock(voters, names[0]), Lock(server.url, names[0]), Lock(far, names[2]), FairLock(far, names[1])]
     with MultiLock(locks) as lease:
         assert len(lease.fences) == 4
         assert all(lock.locked() for lock in locks)
@@ -322,6 +339,25 @@ async def test_cancelled_anywhere(server: PrivateServer, look: redis.Redis, name
         assert lock.lease is None
     assert held(look, *names) == [False] * 3
     assert [queue_length(look, name) for name in names] == [0] * 3
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+@in_loop
+async def test_cancelled_while_they_are_given_back(server: PrivateServer, look: redis.Redis, names: list[str], at: int) -> None:
+    """At each turn of the loop; others of this process get them all the same."""
+    lock, other = (aio.MultiLock(server.url, names, ttl=60) for _ in "ab")
+    await lock.acquire()
+    next_one = asyncio.create_task(other.acquire(timeout=10))
+    await asyncio.sleep(0)
+    task = asyncio.create_task(lock.release())
+    for _ in range(at):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert lock.lease is None
+    assert await next_one
+    await other.release()
+    assert held(look, *names) == [False] * 3
 
 
 # Two orders

@@ -47,6 +47,7 @@ SWARM = {
     "election": "election",
     "meetings": "meetings",
     "ticket": "ticket",
+    "permits": "permits",
     "break": "break",
 }
 """What the record calls each of the swarms."""
@@ -150,6 +151,7 @@ def search(copy: Copy, mutation: Mutation) -> Caught | None:
             "lock": ("scenarios", "QUICK"),
             "quorum": ("elections", "ELECTIONS"),
             "meetings": ("gatherings", "GATHERINGS"),
+            "permits": ("scenarios", "PERMITS"),
             "election": ("contests", "CONTESTS"),
         }.get(mutation.of)
         for scenario in getattr(copy.part(scenarios[0]), scenarios[1]).values() if scenarios else ():

@@ -12,6 +12,7 @@ from sim.flight_defects import FLIGHT
 from sim.gate_defects import GATES
 from sim.hung_defects import HUNG
 from sim.meeting_defects import MEETINGS
+from sim.permit_defects import PERMITS
 from sim.quorum_defects import QUORUM
 from sim.reentrant_defects import REENTRANT
 from sim.schedule_defects import SCHEDULES
@@ -122,8 +123,8 @@ ASKING = (
     _core(
         "release-buries-nothing",
         "mutex",
-        '(token, "bury" if doubt else "release", *',
-        '(token, "release", *',
+        'how = "bury" if doubt else "release"\n                answer',
+        'how = "release"\n                answer',
         "after the release, a late copy of the request takes the lock again",
     ),
 )
@@ -261,6 +262,7 @@ MUTATIONS = (
     *ELECTION,
     *MEETINGS,
     *TICKETS,
+    *PERMITS,
     *REENTRANT,
     *BREAKING,
 )

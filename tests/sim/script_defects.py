@@ -85,7 +85,7 @@ TAKING = (
     ),
     _lua(
         "place-at-once-over",
-        "_queue",
+        "_line",
         "local PLACE = 3000",
         "local PLACE = 3",
         "a place in line counts for 3 ms, where 3 s were meant",
@@ -116,14 +116,14 @@ TAKING = (
 HANDING_OVER = (
     _lua(
         "claim-too-short",
-        "_grant",
+        "_numbers",
         "local CLAIM = 2000",
         "local CLAIM = 1000",
         "the claim window on the server is shorter than the one in the client",
     ),
     _lua(
         "claim-too-long",
-        "_grant",
+        "_numbers",
         "local CLAIM = 2000",
         "local CLAIM = 60000",
         "a winner who is dead keeps the lock for a minute",

@@ -55,6 +55,13 @@ SEVERAL = (
         "who is cancelled gives back only the last of several locks",
     ),
     _defect(
+        "several-cancelled-while-given-back",
+        CORE,
+        "        await undo(parts)\n        raise\n    if wrong",
+        "        raise\n    if wrong",
+        "who is cancelled while he gives several locks back keeps those whose turn had not come",
+    ),
+    _defect(
         "several-unknown-is-no",
         CORE,
         "[doubt or isinstance(error, Unknown) for doubt in doubts]",

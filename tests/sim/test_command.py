@@ -33,7 +33,7 @@ def test_it_is_a_command() -> None:
 
 
 def test_too_little_is_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(campaign, "ENOUGH", {"contended": 10**6})
+    monkeypatch.setattr(campaign, "enough", lambda _of: {"contended": 10**6})
     code, said = run(monkeypatch, capsys, "swarm", "--histories", "20", "--jobs", "1")
     assert code == 2
     assert "INVALID, too little has happened: contended" in said

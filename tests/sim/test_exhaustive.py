@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from holdfast.testing.explore import Report
-from holdfast.testing.scenarios import LONG, QUICK, SCENARIOS
+from holdfast.testing.scenarios import LONG, PERMITS, QUICK, SCENARIOS
 
 MOST_QUICK = 200_000
 
@@ -42,6 +42,10 @@ def search_all(names: Iterable[str], capsys: pytest.CaptureFixture[str]) -> list
 def test_every_schedule_of_two_clients_with_one_fault(capsys: pytest.CaptureFixture[str]) -> None:
     reports = search_all(QUICK, capsys)
     assert 10_000 < sum(report.schedules for report in reports) < MOST_QUICK
+
+
+def test_every_schedule_of_permits_with_one_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    search_all(PERMITS, capsys)
 
 
 @pytest.mark.soak

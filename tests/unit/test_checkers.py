@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -520,8 +521,78 @@ def test_rules(name: str) -> None:
 
 
 def test_each_rule_is_tested_both_ways() -> None:
-    caught = {rule for _, expected in CASES.values() for rule in expected}
+    caught = {rule for _, expected in (*CASES.values(), *PERMITS.values()) for rule in expected}
     assert caught == set(RULES)
+
+
+def wants(events: list[Event], permits: str) -> list[Event]:
+    """The same, for so many permits of so many."""
+    return [event._replace(note=permits) if event.kind == "ask" else event for event in events]
+
+
+def permitted(who: str, since: float, till: float, fence: int, permits: str) -> list[Event]:
+    """As `served`, with permits."""
+    return wants(served(who, since, till, fence), permits)
+
+
+TWO = e(0.1, "limit", "server", last=2)
+PERMITS: dict[str, tuple[list[Event], list[str]]] = {
+    "R17 two of two": (story(TWO, permitted(A, 1, 4, 5, "1 of 2"), permitted(B, 2, 3, 6, "1 of 2"), e(9, "end")), []),
+    "R17 three of two": (story(TWO, permitted(A, 1, 4, 5, "2 of 2"), permitted(B, 2, 3, 6, "1 of 2"), e(9, "end")), ["R17"]),
+    "R17 three of three by then": (
+        story(
+            TWO,
+            permitted(A, 1, 4, 5, "2 of 2"),
+            e(1.5, "limit", "server", last=3),
+            permitted(B, 2, 3, 6, "1 of 2"),
+            e(9, "end"),
+        ),
+        [],
+    ),
+    "R17 a reader beside a writer": (
+        story(permitted(A, 1, 4, 5, "1000000 of 1000000"), permitted(B, 2, 3, 6, "1 of 1000000"), e(9, "end")),
+        ["R17"],
+    ),
+    "R17 a reader beside one who was a writer": (
+        story(
+            *(permitted(A, 1, 4, 5, "1000000 of 1000000"), e(1.5, "downgraded", A, "a5"), e(1.5, "lowered", "server", "a5")),
+            *(permitted(B, 2, 3, 6, "1 of 1000000"), e(9, "end")),
+        ),
+        [],
+    ),
+    "R18 next, and enough is free": (
+        story(
+            *(TWO, permitted(A, 1, 30, 5, "1 of 2"), e(1.5, "ask", B, "a6", until=20, note="1 of 2")),
+            *(e(2, "queued", B, "a6", since=1.6), e(20, "busy", B, "a6"), e(40, "end")),
+        ),
+        ["R18"],
+    ),
+    "R18 next, and too little is free": (
+        story(
+            *(TWO, permitted(A, 1, 30, 5, "1 of 2"), e(1.5, "ask", B, "a6", until=20, note="2 of 2")),
+            *(e(2, "queued", B, "a6", since=1.6), e(20, "busy", B, "a6"), e(40, "end")),
+        ),
+        [],
+    ),
+    "R18 behind one for whom too little is free": (
+        story(
+            *(TWO, permitted(A, 1, 30, 5, "1 of 2"), e(1.5, "ask", B, "a6", until=20, note="2 of 2")),
+            *(
+                e(2, "queued", B, "a6", since=1.6),
+                e(20, "busy", B, "a6"),
+                e(2.5, "ask", "p3/t1", "a7", until=19, note="1 of 2"),
+            ),
+            *(e(3, "queued", "p3/t1", "a7", since=2.6), e(19, "busy", "p3/t1", "a7"), e(40, "end")),
+        ),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PERMITS)
+def test_stories_of_permits(name: str) -> None:
+    events, expected = PERMITS[name]
+    assert sorted(set(broken(events, replace(LIMITS, permits=True)))) == expected
 
 
 def test_fences_twice_are_excused_by_amnesia_with_a_clock_set_back() -> None:

@@ -53,7 +53,6 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     HolderChanged: {"name": "x", "key": "hf:{x}"},
     ReleasedTooOften: {"name": "x", "key": "hf:{x}"},
     TicketRefused: {"name": "x", "key": "hf:{x}", "reason": "used"},
-    Deadlock: {"name": "x", "key": "hf:{x}", "cycle": ("one", "two")},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
     TransactionConflict: {"keys": ("a", "b"), "tries": 16, "waited": 1.5},
     CommandFailed: {"keys": ("a",), "results": [True, None], "failed": {1: "INCRBY 'a': not an integer"}},

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from holdfast._core.attempt import GUARD
 from holdfast._core.insist import insist
 from holdfast._core.inspecting import Ask, Field, keys_of, look
+from holdfast._core.leading import VACATE
+from holdfast._core.names import side_key
 from holdfast._core.requests import Conflict, Now, Run, Sleep, WireError
 from holdfast._lua import Script
 
@@ -58,12 +60,21 @@ BREAK: Script[Answer] = Script("break", _read)
 BREAK_PERMITS: Script[Answer] = Script("permit_break", _read)
 
 
-async def break_lock(where: Field, key: bytes, mark: str, by: str) -> list[Answer | WireError]:
-    """Take it away from the holder with this mark: what each server answers. Raises WireError if none does."""
+async def break_lock(where: Field, key: bytes, mark: str, by: str, *, leads: bool = False) -> list[Answer | WireError]:
+    """Take it away from the holder with this mark: what each server answers. Raises WireError if none does.
+
+    ``leads``: as far as is known he was elected, so there may be observers.
+    """
     keys = keys_of(key)
     if where.slot_of is None:  # in a Cluster no lock is guarded
         keys += (GUARD,)
-    return await _everywhere(where, Run(BREAK, keys, (mark, by), where.timeout))
+    answers = await _everywhere(where, Run(BREAK, keys, (mark, by), where.timeout))
+    if leads:
+        try:
+            await Ask(0, Run(VACATE, (side_key(key, b"observers"),), (), where.timeout))
+        except WireError:
+            pass  # they look by themselves, in a while
+    return answers
 
 
 async def break_permits(where: Field, key: bytes, marks: list[str], by: str) -> list[Answer | WireError]:

@@ -13,14 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from holdfast._core.insist import insist
-from holdfast._core.names import side_key
+from holdfast._core.names import PROCESS, RECORDS, record_key, side_key
 from holdfast._core.requests import Command, Sleep
-
-RECORDS = "hf:proc:"
-"""What the keys of process records begin with."""
-
-PROCESS = 12
-"""Characters of the id of a process."""
 
 LONGEST = 50
 """Waiters in a circle that is looked for, at most."""
@@ -187,7 +181,7 @@ async def waiters(process: str) -> list[Link]:
     """Those of one process."""
     if not process:
         return []
-    record = await insist(Command(("GET", RECORDS + process), ANSWER_WITHIN))
+    record = await insist(Command(("GET", record_key(process)), ANSWER_WITHIN))
     return links(process, record.value)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast._core.insist import insist
-from holdfast._core.names import side_key
+from holdfast._core.names import PROCESS, record_key, side_key
 from holdfast._core.requests import Answer, Call, Command, Refused, Request, Run, WireError
 from holdfast._lua import Script
 
@@ -24,9 +24,6 @@ COUNT = 500
 
 LINE = 1000
 """Holders and waiters of one lock that are listed, at most."""
-
-PROCESS = 12
-"""Digits of the id under which a process has its record. In a Cluster, more stands behind."""
 
 
 @dataclass(slots=True)
@@ -163,7 +160,7 @@ async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
         for place in range(where.places):
             left = [process for process in some if records[process] is None]
             if left:
-                ask = Ask(place, Command(("MGET", *(f"hf:proc:{process}" for process in left)), where.timeout))
+                ask = Ask(place, Command(("MGET", *map(record_key, left)), where.timeout))
                 try:
                     records |= dict(zip(left, (await insist(ask)).value, strict=True))
                 except WireError:
@@ -207,6 +204,8 @@ class Survey:
         self.cursor: bytes | int = 0
         self._found: list[bytes] = []
         self._shown: set[bytes] = set()
+        self.silent = 0
+        """Servers that have not answered: what most of them know is all there is, and no more."""
         self.records: Records = {}
 
     @property
@@ -238,7 +237,8 @@ async def page(survey: Survey) -> list[Seen]:
         try:
             survey.scanned(*(await insist(Ask(survey.part, scan, all_of=True))).value)
         except WireError as error:
-            if where.places == 1 or _for_good(error):
+            survey.silent += 1
+            if survey.silent > where.places // 2 or _for_good(error):
                 raise
             survey.scanned(0, [])  # its locks are known to the others
         keys = survey.take()

@@ -47,6 +47,11 @@ class Latch:
     keep_ms: int
     timeout: float
 
+    @property
+    def span(self) -> float:
+        """Seconds between two looks of who is told: waiting is use, so what is waited for must not end between them."""
+        return min(SPAN, self.keep_ms / 3000)
+
 
 class Disagreement(Exception):
     """It was made with another number."""
@@ -151,7 +156,7 @@ async def wait(latch: Latch, wait: float | None) -> bool:
             released, came = await _look_for_all(latch, me, until)
             if released or came >= until:
                 return released
-            await hear(me, min(until, came + (SPAN if me.leads else 6 * SPAN)))
+            await hear(me, min(until, came + (latch.span if me.leads else 6 * SPAN)))
             if isinstance(me.found, WireError):
                 raise me.found
             if me.found is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from holdfast._core.attempt import Attempt, Grant, margin
-from holdfast._core.mutex import GRACE, Busy, give_up
+from holdfast._core.mutex import GRACE, Busy
 from holdfast._core.requests import Answer, Draw, Now, Refused, Request, Run, Sleep, Unknown, WireError
 from holdfast._lua import Script
 
@@ -232,7 +232,18 @@ def _settle(attempts: Sequence[Attempt], doubts: Sequence[bool]) -> None:
 
 async def release(parts: Sequence[Part]) -> None:
     """Give all back, the last one first, those of one server at once. Raises what was wrong with one, when all are tried."""
-    left = [part for part in reversed(parts) if not part.hand_on()]
+    try:
+        wrong = await _give_back([part for part in reversed(parts) if not part.hand_on()])
+    except BaseException:
+        # Cancelled or interrupted, and nobody knows how far it has come, while others of this process wait for it.
+        await undo(parts)
+        raise
+    if wrong:
+        raise wrong[0]
+
+
+async def _give_back(left: Sequence[Part]) -> list[Exception]:
+    """These, in this order; what was wrong."""
     wrong: list[Exception] = []
     while left:
         alike = _alike(left, 0)
@@ -244,8 +255,7 @@ async def release(parts: Sequence[Part]) -> None:
             if error is not None:
                 wrong.append(error)
         left = left[len(alike) :]
-    if wrong:
-        raise wrong[0]
+    return wrong
 
 
 async def scatter(parts: Sequence[Part]) -> list[bool | WireError]:
@@ -255,22 +265,16 @@ async def scatter(parts: Sequence[Part]) -> list[bool | WireError]:
     specs = [part.attempt.spec for part in parts]
     keys = tuple(key for spec in specs for key in spec.keys)
     resent, failures = False, 0
-    try:
-        while True:
-            timeout = min(spec.timeout for spec in specs)
-            try:
-                answer = await Run(SCATTER, keys, args, timeout if not failures else min(timeout, 0.5))
-            except WireError as error:
-                resent = resent or isinstance(error, Unknown)
-                failures += 1
-                if failures == 3 or (isinstance(error, Refused) and not error.transient):
-                    return [error for _ in parts]
-                await Sleep(0.02 * failures)
-            else:
-                # What a first copy of this request gave back may be somebody else's by now.
-                return [value == 1 or (resent and given[2]) for value, given in zip(answer.value, tokens, strict=True)]
-    except BaseException:
-        # Cancelled or interrupted, and nobody knows whether the request arrived. Once more: it does no harm.
-        for spec, (token, _, _) in zip(specs, tokens, strict=True):
-            await give_up(Attempt(spec, token, pending=True, doubt=True))
-        raise
+    while True:
+        timeout = min(spec.timeout for spec in specs)
+        try:
+            answer = await Run(SCATTER, keys, args, timeout if not failures else min(timeout, 0.5))
+        except WireError as error:
+            resent = resent or isinstance(error, Unknown)
+            failures += 1
+            if failures == 3 or (isinstance(error, Refused) and not error.transient):
+                return [error for _ in parts]
+            await Sleep(0.02 * failures)
+        else:
+            # What a first copy of this request gave back may be somebody else's by now.
+            return [value == 1 or (resent and given[2]) for value, given in zip(answer.value, tokens, strict=True)]

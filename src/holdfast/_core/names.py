@@ -9,6 +9,12 @@ from holdfast.errors import ConfigError
 MAX_NAME = 512
 """Bytes of a name, before encoding."""
 
+PROCESS = 12
+"""Hex digits of the id that names a process. What follows says where it listens."""
+
+RECORDS = "hf:proc:"
+"""What the keys begin with under which processes say who they are."""
+
 _ESCAPE = re.compile(rb"[{}%\x00-\x1f\x7f]")
 
 
@@ -50,6 +56,11 @@ def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[
     else:
         lock = start(prefix) + b"{" + encoded(name, "name") + b"}"
     return lock, side_key(lock, b"state"), side_key(lock, b"queue")
+
+
+def record_key(process: str) -> str:
+    """The key under which a process says who it is."""
+    return RECORDS + process[:PROCESS]
 
 
 def raw_key(key: str | bytes) -> bytes:

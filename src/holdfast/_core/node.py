@@ -13,6 +13,7 @@ from holdfast._core.attempt import milliseconds
 from holdfast._core.gate import Gate
 from holdfast._core.hearing import Hopeful
 from holdfast._core.mutex import scripts
+from holdfast._core.names import record_key
 from holdfast._core.renewing import EARLY, Renew, Renewing, Tenure, renewals
 from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, WireError
 from holdfast._core.surroundings import GiveBack, Keeper, Lines, Place, Told
@@ -364,7 +365,7 @@ class Node:
         self._record_written = True
         keeper, self.tangles.untold = self.keeper, False
         text = keeper.record(self.tangles.waits)
-        record = Command(("SET", f"hf:proc:{keeper.process_id}", text, "PX", milliseconds(3 * RECORD_EVERY)), ANSWER_WITHIN)
+        record = Command(("SET", record_key(keeper.process_id), text, "PX", milliseconds(3 * RECORD_EVERY)), ANSWER_WITHIN)
         self.commands.call(record, lambda _answer, _sent: None)
 
     def want_record(self, now: float, *, meets: bool = False) -> None:
@@ -384,5 +385,5 @@ class Node:
         lost = [tenure for tenure in self.renewing.tenures() if tenure.lose("the process ends")]
         calls: list[Call] = [tenure.giving_back(bury=tenure.doubt, timeout=0.5) for tenure in lost]
         if self._record_written:
-            calls.append(Command(("DEL", f"hf:proc:{self.keeper.process_id}"), 0.5))
+            calls.append(Command(("DEL", record_key(self.keeper.process_id)), 0.5))
         return lost, calls

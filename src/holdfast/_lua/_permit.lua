@@ -22,7 +22,7 @@ local function holding(state, token)
 end
 
 local function note(p, token, fence, permits, number)
-  local what = integer(fence) .. ' ' .. integer(permits) .. ' ' .. integer(number)
+  local what = string.format('%.0f %.0f %.0f', fence, permits, number)
   redis.call('HSET', p.state, 'h:' .. token, what, 'fence', p.fence, 'used', p.used)
 end
 
@@ -31,6 +31,7 @@ local function remove(p, token)
   local _, permits = holding(p.state, token)
   redis.call('ZREM', p.holders, token)
   redis.call('HDEL', p.state, 'h:' .. token)
+  p.left = nil  -- the key may be gone, and its expiry with it
   p.used = math.max(0, p.used - (permits or wanted(token) or 0))
   if p.v then redis.call('HSET', p.state, 'used', p.used) end
 end
@@ -50,6 +51,12 @@ local function open_permits(holders, state, queue, token)
     dead = fields[2] or '', v = fields[3], keep = fields[4], limit = tonumber(fields[5]), was = fields[6] or '', place = fields[8],
     used = count == 0 and 0 or tonumber(fields[7]),
   }
+  if count == 0 and (tonumber(fields[7]) or 0) > 0 then  -- the leases of all holders have ended, and the key with them
+    for _, field in ipairs(redis.call('HKEYS', state)) do
+      if string.sub(field, 1, 2) == 'h:' then redis.call('HDEL', state, field) end
+    end
+    redis.call('HSET', state, 'used', 0)
+  end
   if not p.used then  -- the state has been lost, and they have not
     p.used = 0
     for _, holder in ipairs(redis.call('ZRANGE', holders, 0, -1)) do p.used = p.used + (wanted(holder) or 0) end
@@ -65,7 +72,11 @@ end
 
 local function extend_permits(p, token, ttl)
   redis.call('ZADD', p.holders, p.now_ms + ttl, token)
-  if redis.call('PTTL', p.holders) < ttl then redis.call('PEXPIRE', p.holders, ttl) end
+  p.left = p.left or redis.call('PTTL', p.holders)
+  if p.left < ttl then
+    redis.call('PEXPIRE', p.holders, ttl)
+    p.left = ttl
+  end
 end
 
 -- Gives a token what it wants, for `ttl`. Answers its fence. Only where the state is there, or is kept by the caller.
@@ -90,36 +101,55 @@ local function confirm(p, token, ttl)
   return fence
 end
 
+-- Until when the places of these waiters count.
+local function places_of(p, line)
+  local fields = {}
+  for i, token in ipairs(line) do fields[i] = 'at:' .. token end
+  return fields[1] and redis.call('HMGET', p.state, unpack(fields)) or {}
+end
+
+-- Their places are gone. Many at once, as when a writer makes way for readers, cost hardly more than one.
+local function leave_all(p, tokens)
+  if not tokens[1] then return end
+  local fields = {}
+  for i, token in ipairs(tokens) do fields[i] = 'at:' .. token end
+  redis.call('ZREM', p.queue, unpack(tokens))
+  redis.call('HDEL', p.state, unpack(fields))
+end
+
 -- Gives what is free to who waits, in order. Answers the fence of `me` (the caller, or false), which is served for `ttl`, if its
 -- turn has come; and whether somebody is left before whom nobody may go. A waiter whose process does not listen just now, or has
 -- given no sign of life for as long as a claim counts, is passed over, but keeps its place until its deadline. One run looks at a
 -- thousand places, and removes or serves a hundred at most: others want the server, too.
 local function serve(p, me, ttl)
-  local listening, done, from, mine = {}, 0, 0, nil
-  while from < 1000 and p.waiters > 0 do
-    local line = redis.call('ZRANGE', p.queue, from, from + 99)
-    for _, token in ipairs(line) do
-      if done == 100 then return mine, true end
-      local at = tonumber(redis.call('HGET', p.state, 'at:' .. token) or 0)
+  local listening, done, from, mine, blocked = {}, 0, 0, nil, false
+  while from < 1000 and p.waiters > 0 and not blocked do
+    local line, leaving = redis.call('ZRANGE', p.queue, from, from + 99), {}
+    local places = places_of(p, line)
+    for i, token in ipairs(line) do
+      local at = tonumber(places[i] or 0)
       local process, many = string.match(token, '^[^.]+'), wanted(token)
       local inbox = 'hf:inbox:' .. process
       if listening[process] == nil then listening[process] = token == me or listens(inbox) end
+      blocked = done == 100
+      if blocked then break end
       if at <= p.now_ms or not many or many > p.limit then  -- or it wants more than there are since their number was changed
-        leave(p.state, p.queue, token)
+        leaving[#leaving + 1] = token
         done = done + 1
       elseif token ~= me and (at - p.now_ms < PLACE - CLAIM or not listening[process]) then
         from = from + 1
       elseif p.used + many > p.limit then
-        return mine, true
+        blocked = true
+        break
       elseif token == me then
         mine = admit(p, me, ttl)
-        leave(p.state, p.queue, me)
+        leaving[#leaving + 1] = me
         done = done + 1
       else
         admit(p, token, CLAIM)
         local heard = publish(inbox, '1 ' .. token .. ' ' .. integer(p.fence))
         if type(heard) == 'number' and heard > 0 then
-          leave(p.state, p.queue, token)
+          leaving[#leaving + 1] = token
           done = done + 1
         else
           remove(p, token)
@@ -128,9 +158,10 @@ local function serve(p, me, ttl)
         end
       end
     end
+    leave_all(p, leaving)
     if #line < 100 then break end
   end
-  return mine, false
+  return mine, blocked
 end
 
 -- What a waiter is told, as by a lock: {0, ms until the first of the holders has to go, last fence, his process, 0}.
@@ -141,5 +172,6 @@ local function waiting_for(p)
 end
 
 local function keep_permits(p, ttl)
-  keep_alive(p.state, p.queue, p.keep, ttl, p.now, p.v)
+  if p.v then return keep_alive(p.state, p.queue, p.keep, ttl, p.now, p.v) end
+  redis.call('PEXPIRE', p.state, 2 * KEEP)  -- nobody has said yet of which kind it is: a token is dead that never came to life
 end

@@ -19,16 +19,17 @@ local token, ttl, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
 if redis.call('EXISTS', queue) == 0 then
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'limit', 'used')
   local first = redis.pcall('ZRANGE', holders, 0, 0, 'WITHSCORES')
-  local dead, kept, used, many = fields[2], fields[4], first[1] and fields[6] or 0, tonumber(string.match(token, '%*(%d+)$'))
+  local dead, kept, many = fields[2], fields[4], tonumber(string.match(token, '%*(%d+)$'))
+  local used = tonumber(fields[6]) or not first[1] and 0
   local agreed = fields[3] == ARGV[4] and fields[5] and (ARGV[5] == '' or ARGV[5] == fields[5]) and not first.err
-  if agreed and kept and used and not (dead and string.find(dead, token, 1, true)) then
+  if agreed and kept and used and (first[1] or used == 0) and not (dead and string.find(dead, token, 1, true)) then
     local t = redis.call('TIME')
     local now_ms = t[1] * 1000 + math.floor(t[2] / 1000)
     local left = kept - now_ms - 1000
     local late = first[1] and tonumber(first[2]) <= now_ms
     if left > KEEP and left > 2 * ttl and not late and used + many <= tonumber(fields[5]) then
       if redis.call('ZADD', holders, 'NX', now_ms + ttl, token) == 1 then
-        local fence = math.max(fields[1] + 1, t[1] * 1000000 + t[2])
+        local fence = math.max((fields[1] or 0) + 1, t[1] * 1000000 + t[2])
         redis.call('HSET', state, 'h:' .. token, string.format('%.0f %d 0', fence, many), 'fence', fence, 'used', used + many)
         if not first[1] or redis.call('PTTL', holders) < ttl then redis.call('PEXPIRE', holders, ttl) end
         return {1, fence, fence}

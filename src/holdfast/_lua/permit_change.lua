@@ -12,6 +12,7 @@ local p = open_permits(KEYS[1], KEYS[2], KEYS[3], token)
 if not p or not redis.call('ZSCORE', p.holders, token) then return 0 end
 local fence, had, number = holding(p.state, token)
 if fence and permits < had then
+  redis.call('PEXPIRE', p.holders, redis.call('PTTL', p.holders))  -- may go on writing when memory is full, as in permit_renew
   p.used = p.used - had + permits
   note(p, token, fence, permits, number)
   serve(p, false)

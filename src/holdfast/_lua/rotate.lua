@@ -6,7 +6,7 @@
 --                                             the second has it, for the full lease; the same again for the same two
 --          {0}                                the first one's time is over
 --          {-1}                               the first has handed it on before: a ticket that is used up
---          {-4}                               the first lost it before its time was over
+--          {-4}                               the first lost it before its time was over, or it was broken
 --          {-5}                               the second was declared dead: a late copy of a request given up long ago
 --          {-6, ms}                           the server may have forgotten who has it, and grants nothing for so long
 --          {-2, key, type} and {-3, version}  as in acquire; nothing was changed
@@ -37,8 +37,9 @@ if string.find(dead, heir, 1, true) then return {-5} end
 if denied then return denied end
 if pause then return {-6, pause} end
 if holder ~= giver then
-  local broken = string.sub(redis.call('HGET', state, 'broken') or '', 1, 16) == string.sub(redis.sha1hex(giver), 1, 16)
-  if string.find(dead, giver, 1, true) and not broken then return {-1} end  -- `break` declares it dead, too
+  local broken = string.match(redis.call('HGET', state, 'broken') or '', '^%x+')
+  if broken == string.sub(redis.sha1hex(giver), 1, 16) then return {-4} end
+  if string.find(dead, giver, 1, true) then return {-1} end
   return {now >= ends * 1000 and 0 or -4}
 end
 redis.call('PEXPIRE', lock, ttl)

@@ -16,12 +16,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from holdfast._core.moving import alone
+from holdfast._core.names import PROCESS
 from holdfast._core.requests import Answer, Call, Command, NotSent, Refused, Run, Unknown, WireError
 from holdfast._drive.clock import clock
 from holdfast._wire import resp
 from holdfast._wire.blocking import Connection
 from holdfast._wire.endpoint import Endpoint, interned
-from holdfast._wire.slots import PROCESS, SLOTS, id_within, slot_of
+from holdfast._wire.slots import SLOTS, id_within, slot_of
 
 Address = tuple[str, int]
 

@@ -6,14 +6,11 @@ import binascii
 import functools
 import itertools
 
-from holdfast._core.names import hash_tag
+from holdfast._core.names import PROCESS, hash_tag
 
 SLOTS = 16384
 
 PREFIX = b"hf:inbox:"
-
-PROCESS = 12
-"""Hex digits of the id that names a process. What follows says where it listens."""
 
 SHARDED = 18
 """Digits of an id whose inbox is a channel of sharded pub/sub: those of the process, and six that put the channel into the slot

@@ -8,33 +8,42 @@ from __future__ import annotations
 
 import random
 import time
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing
 from multiprocessing.connection import Connection
+from typing import Protocol
 
 from holdfast.bench.bare import Bare, pack
 from holdfast.bench.plan import PREFIX, Plan
 from holdfast.bench.report import Figure, Result, quantile, times
-from holdfast.bench.rivals import FAIR, OURS, REDIS_PY, Threads
+from holdfast.bench.rivals import OURS, PYTHON_REDIS_LOCK, REDIS_PY, AnyLock, Threads
 from holdfast.bench.wiretap import Wiretap
 from holdfast.bench.workers import Worker, workers
 
 WAKE = "bare PUBLISH to a process blocked in recv()"
 CHANNEL = f"{PREFIX}wake"
 
-QUICK = {OURS, FAIR, WAKE}
-"""They take a millisecond. Those that poll take a tenth of a second each: a third of the rounds is enough for them."""
+SLOW = {REDIS_PY, PYTHON_REDIS_LOCK}
+"""The others take a millisecond. Those that poll take a tenth of a second each: a third of the rounds is enough for them."""
+
+
+class Makers(Protocol):
+    """Makes locks for threads."""
+
+    @property
+    def make(self) -> Mapping[str, Callable[[str], AnyLock]]: ...
 
 
 def measure(plan: Plan) -> Result:
     """Hand-overs one after the other, contenders interleaved; then the commands of a process that waits."""
     result = Result("hand-over to one waiting process", chart="p50_ms")
-    with workers(1, _follow, plan.url) as (follower,), Threads(plan.url) as makers, closing(Bare(plan.url)) as server:
+    with workers(1, follow, plan.url, Threads) as (follower,), Threads(plan.url) as makers, closing(Bare(plan.url)) as server:
         follower.hear()
-        leader = _Leader(plan.url, follower, makers, server)
+        leader = Leader(plan.url, follower, makers, server)
         found: dict[str, list[float]] = {name: [] for name in (*makers.make, WAKE)}
         for number in range(max(3, int(30 * plan.seconds)) + 1):
             for name, noted in found.items():
-                if name in QUICK or number % 3 == 0:
+                if name not in SLOW or number % 3 == 0:
                     taken = leader.hand_over(name)
                     if number:  # the first one opens connections
                         noted.append(taken)
@@ -50,10 +59,10 @@ def measure(plan: Plan) -> Result:
     return result
 
 
-class _Leader:
+class Leader:
     """The holder's side, in this process."""
 
-    def __init__(self, url: str, follower: Worker, makers: Threads, server: Bare) -> None:
+    def __init__(self, url: str, follower: Worker, makers: Makers, server: Bare) -> None:
         self._url, self._follower = url, follower
         self._locks = {name: make(_key(name)) for name, make in makers.make.items()}
         self._bare = server
@@ -62,7 +71,7 @@ class _Leader:
         """Seconds from the beginning of the release (or the PUBLISH) to the follower's awakening."""
         self._await_follower(name)
         # Long enough for it to be waiting; and at random, or a poller would look better or worse than it is.
-        time.sleep(0.02 + random.uniform(0, 0.01 if name in QUICK else 0.1))
+        time.sleep(0.02 + random.uniform(0, 0.1 if name in SLOW else 0.01))
         lock = self._locks.get(name)
         publish = pack("PUBLISH", CHANNEL, "x")
         start = time.monotonic()
@@ -96,9 +105,9 @@ def _key(name: str) -> str:
     return f"{PREFIX}handover:{name}"
 
 
-def _follow(pipe: Connection, url: str) -> None:
+def follow(pipe: Connection, url: str, locks_of: Callable[[str], AbstractContextManager[Makers]]) -> None:
     """The waiting process. Tells when it is about to wait, when it woke, and when it has released again."""
-    with closing(Bare(url)) as bare, Threads(url) as makers:
+    with closing(Bare(url)) as bare, locks_of(url) as makers:
         bare("SUBSCRIBE", CHANNEL)
         locks = {name: make(_key(name)) for name, make in makers.make.items()}
         pipe.send(None)

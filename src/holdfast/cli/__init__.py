@@ -11,6 +11,8 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
+import os
+import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -57,19 +59,43 @@ class Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _set_up_standard_streams()
     try:
-        if arguments and arguments[0] in COMMANDS:
-            return _call(arguments[0], arguments[1:])
-        return _top(arguments)
+        code = _call(arguments[0], arguments[1:]) if arguments and arguments[0] in COMMANDS else _top(arguments)
+        output.flush()
+        return code
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever reads has seen enough
+        _discard_output()
+        return 128 + signal.SIGPIPE
     except Exception as error:  # noqa: BLE001 (the last resort; anything in the message might be a secret)
         frames = error.__traceback__
         while frames and frames.tb_next:
             frames = frames.tb_next
         where = f"{frames.tb_frame.f_code.co_filename}:{frames.tb_lineno}" if frames else "?"
-        output.say(f"internal error: {type(error).__name__} at {where}")
+        why = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
+        output.say(f"internal error: {type(error).__name__}{why} at {where}")
+        if why:
+            _discard_output()
         return output.EX_SOFTWARE
+
+
+def _set_up_standard_streams() -> None:
+    """Were we started with one of them closed, the next socket would take its place, and get what is printed."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):  # not so where a test reads it
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 can show less than a name may have
+
+
+def _discard_output() -> None:
+    """What is left of it cannot be written, and Python would try once more at its end."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _call(name: str, arguments: list[str]) -> int:

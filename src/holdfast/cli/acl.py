@@ -89,12 +89,8 @@ def main(args: argparse.Namespace) -> int:
             select=args.select,
             version=_version_of(args.url) if args.url else args.server_version or _access.OLDEST,
         )
-    except ConfigError as error:
-        output.say(f"acl: {error}")
-        return output.EX_USAGE
-    except WireError as error:
-        output.say(f"acl: {error}")
-        return output.EX_UNAVAILABLE
+    except (ConfigError, WireError) as error:
+        return output.failed("acl", error)
     words.insert(words.index("on") + 1, ">PASSWORD")
     print("ACL SETUSER", args.user, *words)
     return 0

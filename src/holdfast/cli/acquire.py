@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import stat
 import sys
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output, servers
 from holdfast.cli.durations import duration, positive_duration
-from holdfast.errors import ConfigError, HoldfastError, LockTimeout
+from holdfast.cli.supervise import Interrupted, Signals
+from holdfast.errors import HoldfastError, LockTimeout
 
 if TYPE_CHECKING:
     from holdfast._tickets import Ticket
-
-BUSY = 75
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
     url = servers.one(args)
+    if args.ticket_file is None and sys.stdout is None:
+        args.parser.error("stdout is closed: nobody would have the ticket; give --ticket-file")
     try:
         out = _open(args.ticket_file) if args.ticket_file is not None else 1
     except OSError as error:
@@ -47,17 +49,18 @@ def main(args: argparse.Namespace) -> int:
     try:
         from holdfast.locks import FairLock
 
+        signals = Signals()
+        signals.start_raising()
         with FairLock(url, args.name, wait=args.wait, label=args.label, prefix=args.prefix) as lease:
+            signals.raising = False  # a ticket that is made is handed out, or nobody could give the lock back
             ticket = lease.ticket(args.ttl)
+    except Interrupted as interrupt:
+        return 128 + interrupt.signum
     except LockTimeout as error:
         output.say(f"acquire: {error}")
-        return BUSY
-    except ConfigError as error:
-        output.say(f"acquire: {error}")
-        return output.EX_USAGE
+        return output.EX_TEMPFAIL
     except HoldfastError as error:
-        output.say(f"acquire: {error}")
-        return output.EX_UNAVAILABLE
+        return output.failed("acquire", error)
     return _hand_out(url, ticket, out, args.ttl)
 
 
@@ -78,7 +81,8 @@ def _hand_out(url: str, ticket: Ticket, out: int, ttl: float) -> int:
 
 def _open(path: str) -> int:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    os.fchmod(file, 0o600)  # it may have been there before
+    if stat.S_ISREG(os.fstat(file).st_mode):  # no device, or pipe
+        os.fchmod(file, 0o600)  # it may have been there before
     return file
 
 
@@ -87,14 +91,14 @@ def _leave_word(url: str, ttl: float) -> None:
     from holdfast import close
     from holdfast._caller import Caller
     from holdfast._core.attempt import milliseconds
+    from holdfast._core.names import record_key
     from holdfast._core.requests import Command, WireError
     from holdfast._drive.process import current
 
     process = current()
-    key = f"hf:proc:{process.id}"
+    key = record_key(process.id)
     close()
     try:
         Caller(url).ask(Command(("SET", key, json.dumps(process.facts()), "PX", milliseconds(ttl)), 1.0), key.encode())
     except WireError as error:
         output.say(f"acquire: others cannot be told who has it: {error}")
-    sys.stdout.flush()

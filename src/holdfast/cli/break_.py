@@ -13,8 +13,6 @@ from holdfast.errors import ConfigError, HolderChanged, QuorumError, ServerError
 if TYPE_CHECKING:
     from holdfast._inspect import Broken, Holder, LockInfo
 
-CHANGED = 75
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -38,7 +36,7 @@ def main(args: argparse.Namespace) -> int:
         see = sights.inspector(args)
         lock = see.show(args.name, key=args.key)
         if lock.holder is None:
-            return _tell(args, lock, None)
+            return _tell(args, lock, see.break_lock(lock))  # which knows whether enough servers say so
         holder = _chosen(args, lock)
         others = " and all others" if holder is None and len(lock.holders) > 1 else ""
         if not args.yes and not _asked(lock, f"{holder or lock.holder}{others}"):
@@ -46,13 +44,9 @@ def main(args: argparse.Namespace) -> int:
         return _tell(args, lock, see.break_lock(lock, holder=holder, by=args.by or _me()))
     except HolderChanged as error:
         output.say(f"break: {error}")
-        return CHANGED
-    except ConfigError as error:
-        output.say(f"break: {error}")
-        return output.EX_USAGE
-    except (ServerError, QuorumError) as error:
-        output.say(f"break: {error}")
-        return output.EX_UNAVAILABLE
+        return output.EX_TEMPFAIL
+    except (ConfigError, ServerError, QuorumError) as error:
+        return output.failed("break", error)
 
 
 def _chosen(args: argparse.Namespace, lock: LockInfo) -> Holder | None:
@@ -68,7 +62,7 @@ def _asked(lock: LockInfo, whom: str) -> bool:
     from holdfast.cli.show import tell
 
     tell(lock)
-    sys.stdout.flush()
+    output.flush()
     sys.stderr.write(output.clean(f"Take {lock.name!r} away from {whom}? [y/N] "))
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in {"y", "yes"}

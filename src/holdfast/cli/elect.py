@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from holdfast.leader import Elected, Leader
 
 TAKES_COMMAND = True
-_CODES = {LockTimeout: run.EX_BUSY, ConfigError: output.EX_USAGE, HoldfastError: output.EX_UNAVAILABLE}
+
+POLL = 0.5
+"""Seconds. A signal that comes in the instant before Python waits is handled when it waits no more."""
+
+_CODES = {LockTimeout: output.EX_TEMPFAIL, ConfigError: output.EX_USAGE, HoldfastError: output.EX_UNAVAILABLE}
 _EPILOG = """\
 Without a command, a line is printed when this candidate leads, and when it does not any more; with --observe, one
 for each leader. Exit codes: the command's own, 128 + the signal that ended it; 75 not elected within --wait, 76
@@ -59,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     loudness.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
     loudness.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     parser.set_defaults(
-        shell=None, skip=False, conflict_exit_code=run.EX_BUSY, nonblock=False, max_runtime=math.inf, label=None
+        shell=None, skip=False, conflict_exit_code=output.EX_TEMPFAIL, nonblock=False, max_runtime=math.inf, label=None
     )
 
 
@@ -131,7 +135,8 @@ def _campaign(candidate: Leader, args: argparse.Namespace) -> int:
         try:
             with candidate as term:
                 _print(args, f"{who} leads, term {term.fence}", {"role": "leader", "name": who, "term": term.fence})
-                term.lost.wait()
+                while not term.lost.wait(POLL):
+                    pass
         except LeaseLost as lost:
             facts = {"role": "candidate", "name": who, "lost": lost.fence, "reason": lost.reason}
             _print(args, f"{who} leads no more: {lost.reason}; campaigns again", facts)

@@ -51,12 +51,8 @@ def main(args: argparse.Namespace) -> int:
         from holdfast.schedule.threads import Schedule
 
         return _act(Schedule(url, args.schedule, prefix=args.prefix), args)
-    except ConfigError as error:
-        output.say(f"jobs: {error}")
-        return output.EX_USAGE
-    except ServerError as error:
-        output.say(f"jobs: {error}")
-        return output.EX_UNAVAILABLE
+    except (ConfigError, ServerError) as error:
+        return output.failed("jobs", error)
 
 
 def _act(schedule: Schedule, args: argparse.Namespace) -> int:

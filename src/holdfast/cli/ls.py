@@ -26,12 +26,8 @@ def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
     try:
         return _deadlocks(args) if args.deadlocks else _list(args)
-    except ConfigError as error:
-        output.say(f"ls: {error}")
-        return output.EX_USAGE
-    except ServerError as error:
-        output.say(f"ls: {error}")
-        return output.EX_UNAVAILABLE
+    except (ConfigError, ServerError) as error:
+        return output.failed("ls", error)
     except BrokenPipeError:  # whoever reads has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -67,5 +63,5 @@ def _list(args: argparse.Namespace) -> int:
         table.flush()
     elif none and not args.json:
         output.say("no locks are held" + (f" whose names match {args.pattern}" if args.pattern != "*" else ""))
-    sys.stdout.flush()
+    output.flush()
     return 0

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+
+from holdfast.errors import ConfigError
 
 TYPE_CHECKING = False  # typing is not imported: this is part of every start
 if TYPE_CHECKING:
@@ -12,8 +15,11 @@ if TYPE_CHECKING:
 # Up to the last @ of the word: a password may contain anything, and hiding too much is no harm.
 _CREDENTIALS = re.compile(r"://\S*@")
 
-EX_USAGE, EX_UNAVAILABLE, EX_SOFTWARE, EX_OSERR = 64, 69, 70, 71
-"""Exit codes as in sysexits.h."""
+EX_USAGE, EX_UNAVAILABLE, EX_SOFTWARE, EX_OSERR, EX_TEMPFAIL = 64, 69, 70, 71, 75
+"""Exit codes as in sysexits.h; the last one says that something is busy."""
+
+EX_LOST = 76
+"""A lock was lost."""
 
 
 def clean(text: str) -> str:
@@ -24,6 +30,12 @@ def clean(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def flush() -> None:
+    """What was printed is written, unless there is no stdout."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
 def say(text: str) -> None:
     """One line on stderr. A stderr that is closed or full is no reason to fail."""
     _write(f"holdfast: {clean(text)}\n")
@@ -32,6 +44,12 @@ def say(text: str) -> None:
 def say_raw(text: str) -> None:
     """The same without the prefix."""
     _write(clean(text) + "\n")
+
+
+def failed(command: str, error: Exception) -> int:
+    """Say what is wrong; the exit code: of bad usage, or of a server that cannot be had."""
+    say(f"{command}: {error}")
+    return EX_USAGE if isinstance(error, ConfigError) else EX_UNAVAILABLE
 
 
 def one_line(text: str) -> str:

@@ -7,9 +7,8 @@ import os
 import sys
 
 from holdfast.cli import output, servers
-from holdfast.errors import ConfigError, HoldfastError, LeaseLost, TicketRefused
+from holdfast.errors import HoldfastError, LeaseLost, TicketRefused
 
-LOST = 76
 TICKET = "HOLDFAST_TICKET"
 
 
@@ -41,16 +40,12 @@ def main(args: argparse.Namespace) -> int:
             return output.EX_USAGE
         with lock:
             pass
-    except ConfigError as error:
-        output.say(f"release: {error}")
-        return output.EX_USAGE
     except (TicketRefused, LeaseLost) as error:
         output.say(f"release: {error}")
-        return LOST
+        return output.EX_LOST
     except HoldfastError as error:
-        output.say(f"release: {error}")
-        return output.EX_UNAVAILABLE
-    if args.ticket_file not in {None, "-"}:
+        return output.failed("release", error)
+    if args.ticket_file not in {None, "-"} and os.path.isfile(args.ticket_file):  # noqa: PTH113 (pathlib imports slowly)
         os.unlink(args.ticket_file)  # noqa: PTH108 (pathlib imports slowly)
     return 0
 

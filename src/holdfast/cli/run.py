@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from holdfast.locks import Lock
 
 TAKES_COMMAND = True
-EX_BUSY = 75
 _EPILOG = """\
 Times are seconds, or 500ms, 5m, 2h, 1d. Exit codes: the command's own, 128 + the signal that ended it; 75 the lock is
 busy, 76 the lock was lost and the command ended, 124 --max-runtime, 69 no server, 64 bad usage, 126 and 127 the command
@@ -51,11 +50,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("name", metavar="NAME", help="name of the lock")
     add("-c", dest="shell", metavar="STRING", help="run this string with /bin/sh instead of a command after --")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--slots", metavar="N", type=_slots, help="at most N at a time: a permit of the semaphore NAME")
+    kind.add_argument("--shared", action="store_true", help="together with others that share it: read-write lock NAME, reading")
+    kind.add_argument("--exclusive", action="store_true", help="alone: the same read-write lock, writing")
     waiting = parser.add_mutually_exclusive_group()
     waiting.add_argument("-w", "--wait", metavar="TIME", type=duration, help="wait this long if busy (default: for ever)")
     waiting.add_argument("-n", "--nonblock", action="store_true", help="do not wait: the same as --wait 0")
     busy = parser.add_mutually_exclusive_group()
-    busy.add_argument("-E", "--conflict-exit-code", metavar="N", type=_exit_code, default=EX_BUSY)
+    busy.add_argument("-E", "--conflict-exit-code", metavar="N", type=_exit_code, default=output.EX_TEMPFAIL)
     busy.add_argument("--skip", action="store_true", help="if busy, exit with 0")
     add("--ttl", metavar="TIME", type=positive_duration, default=30.0, help="lease, renewed while held (default: 30)")
     add("--kill-after", metavar="TIME", type=duration, help="from TERM to KILL (default: 10 or a third of ttl)")
@@ -90,7 +93,6 @@ def main(args: argparse.Namespace) -> int:
 
 def carry_out(args: argparse.Namespace, kind: type[Run]) -> int:
     """Run the command as this kind of run does; returns the exit code."""
-    _open_standard_streams()
     argv = _command(args)
     _check_times(args)
     urls = _urls(args)
@@ -113,6 +115,13 @@ def _exit_code(text: str) -> int:
     if not 0 <= code <= 255:
         raise argparse.ArgumentTypeError(f"{text!r} is not an exit code: 0 to 255")
     return code
+
+
+def _slots(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of slots: a whole number, 1 or more")
+    return number
 
 
 def _command(args: argparse.Namespace) -> list[str]:
@@ -144,15 +153,6 @@ def _urls(args: argparse.Namespace) -> list[str]:
     if args.max_ttl is not None and len(urls) == 1:
         args.parser.error("--max-ttl is for several servers: name them with --url, each")
     return urls
-
-
-def _open_standard_streams() -> None:
-    """Were we started with one of them closed, the next socket would take its place, and the command would get it."""
-    for fd in (0, 1, 2):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 class Run:
@@ -250,7 +250,11 @@ class Run:
         return stack.enter_context(self.locks[-1])
 
     def _lock(self, *args: Any, **options: Any) -> Lock:
-        """On one server, or on a majority of several."""
+        """On one server, or on a majority of several; or something that several may hold."""
+        if self.args.slots or self.args.shared or self.args.exclusive:
+            from holdfast.cli.shared import lock
+
+            return lock(self.args, self.urls, *args, **options)
         if len(self.urls) == 1:
             from holdfast.locks import Lock
 

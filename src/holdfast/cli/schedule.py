@@ -66,12 +66,8 @@ def main(args: argparse.Namespace) -> int:
     try:
         schedule = _of_file(args) if args.target.endswith(".toml") else _of_module(args)
         return _check(schedule) if args.check else _serve(schedule, args)
-    except ConfigError as error:
-        output.say(f"schedule: {error}")
-        return output.EX_USAGE
-    except ServerError as error:
-        output.say(f"schedule: {error}")
-        return output.EX_UNAVAILABLE
+    except (ConfigError, ServerError) as error:
+        return output.failed("schedule", error)
 
 
 def _of_file(args: argparse.Namespace) -> threads.Schedule:

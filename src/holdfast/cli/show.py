@@ -24,17 +24,13 @@ def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
     try:
         lock = sights.inspector(args).show(args.name, key=args.key)
-    except ConfigError as error:
-        output.say(f"show: {error}")
-        return output.EX_USAGE
-    except ServerError as error:
-        output.say(f"show: {error}")
-        return output.EX_UNAVAILABLE
+    except (ConfigError, ServerError) as error:
+        return output.failed("show", error)
     if args.json:
         print(sights.line_of(lock))
     else:
         tell(lock)
-    return 0
+    return 0 if lock.answered > lock.servers // 2 else output.EX_UNAVAILABLE
 
 
 def tell(lock: LockInfo) -> None:
@@ -57,6 +53,10 @@ def _what(lock: LockInfo) -> str:
         return "held by a program that is not holdfast"
     if lock.kind == "other":
         return "no lock: its key holds something else"
+    if lock.answered <= lock.servers // 2:
+        return f"unknown: {lock.answered} of {lock.servers} servers can be asked, which is no majority"
+    if lock.kind in {"event", "latch", "barrier"}:
+        return f"{lock.kind}: nobody has it to himself"
     if not lock.holders:
         return "free" + (f", and {lock.waiters} wait" if lock.waiters else "")
     shared = f", {sights.sharing(lock)}" if lock.limit > 1 else ""

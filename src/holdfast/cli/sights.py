@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+from unicodedata import east_asian_width
 
 from holdfast.cli import output, servers
 from holdfast.cli.durations import span
@@ -70,6 +72,20 @@ def sharing(lock: LockInfo) -> str:
     return f"{lock.used} of {lock.limit}"
 
 
+def width(cell: str) -> int:
+    """Columns that it takes in a terminal: two for each Chinese character, say."""
+    return len(cell) if cell.isascii() else sum(1 + (east_asian_width(one) in "WF") for one in cell)
+
+
+def line(row: Iterable[str], widths: Iterable[int]) -> str:
+    """Cells, one below the other with those of other rows."""
+    return "  ".join(cell + " " * (most - width(cell)) for cell, most in zip(row, widths, strict=True))
+
+
+WIDEST = 60
+"""Characters of a column: what is longer stands out, and moves nothing in other lines."""
+
+
 class Table:
     """A table whose rows come one after the other: columns become wider when they have to."""
 
@@ -87,8 +103,8 @@ class Table:
     def flush(self) -> None:
         """Show what has been added."""
         for row in self._rows:
-            self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, row, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, self._widths, strict=True)) for row in self._rows]
+            self._widths = [max(most, min(width(cell), WIDEST)) for most, cell in zip(self._widths, row, strict=True)]
+        lines = [line(row, self._widths) for row in self._rows]
         if lines:
             print("\n".join(line.rstrip() for line in lines), flush=True)
         self._rows, self._shown = [], True

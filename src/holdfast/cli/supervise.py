@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast import _guardian
+from holdfast.cli.output import EX_LOST
 from holdfast.cli.terminal import STOPS, stop_job
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
-EX_LOST, EX_MAX_RUNTIME = 76, 124
+EX_MAX_RUNTIME = 124
 
 
 class Lease(Protocol):

@@ -8,8 +8,6 @@ from holdfast.cli import output, sights
 from holdfast.cli.durations import duration
 from holdfast.errors import ConfigError, ServerError
 
-BUSY = 75
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -26,10 +24,6 @@ def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
     try:
         free = sights.inspector(args).wait(args.name, args.timeout, key=args.key)
-    except ConfigError as error:
-        output.say(f"wait: {error}")
-        return output.EX_USAGE
-    except ServerError as error:
-        output.say(f"wait: {error}")
-        return output.EX_UNAVAILABLE
-    return 0 if free else BUSY
+    except (ConfigError, ServerError) as error:
+        return output.failed("wait", error)
+    return 0 if free else output.EX_TEMPFAIL

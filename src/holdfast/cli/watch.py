@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli import output, sights
 from holdfast.cli.durations import moment, positive_duration
+from holdfast.cli.terminal import stop_job
 from holdfast.errors import ConfigError, ServerError
 
 if TYPE_CHECKING:
     from holdfast._inspect import LockInfo
 
-ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-"""The alternate screen without a cursor, and back (xterm)."""
+ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
+"""The alternate screen without a cursor, where long lines are cut and not wrapped, and back (xterm)."""
 
 HOME, REST, LINE_END = "\x1b[H", "\x1b[J", "\x1b[K"
 
@@ -53,12 +54,8 @@ def main(args: argparse.Namespace) -> int:
                 watch.run(watch.draw)
         else:
             watch.run(watch.tell)
-    except ConfigError as error:
-        output.say(f"watch: {error}")
-        return output.EX_USAGE
-    except ServerError as error:
-        output.say(f"watch: {error}")
-        return output.EX_UNAVAILABLE
+    except (ConfigError, ServerError) as error:
+        return output.failed("watch", error)
     except KeyboardInterrupt:
         return 0
     except BrokenPipeError:  # whoever reads has seen enough
@@ -73,14 +70,20 @@ def screen() -> Iterator[None]:
     def end(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, end)
+    def pause(signum: int, _frame: object) -> None:
+        os.write(1, LEAVE.encode())
+        stop_job(signum)
+        os.write(1, ENTER.encode())  # it is drawn at the next look
+
+    before = signal.signal(signal.SIGTERM, end), signal.signal(signal.SIGTSTP, pause)
     try:
         sys.stdout.write(ENTER)
         yield
     finally:
         sys.stdout.write(LEAVE)
         sys.stdout.flush()
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGTSTP, before[1])
 
 
 class Watch:
@@ -148,8 +151,8 @@ class Watch:
         head = f"holdfast {self._args.pattern}  {len(locks)} held, {waiting} wait, at least {self._rate:.1f} hand-overs/s"
         rows = [sights.COLUMNS, *(sights.row(lock) for lock in locks[: max(0, size.lines - 3)])]
         cells = [tuple(map(output.clean, row)) for row in rows]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+        widths = [max(map(sights.width, column)) for column in zip(*cells, strict=True)]
+        lines = [sights.line(row, widths) for row in cells]
         foot = f"and {len(locks) - len(rows) + 1} more" if len(locks) >= len(rows) else ""
         shown = [output.clean(self._trouble or head), *lines, foot]
         text = "\r\n".join(line.rstrip()[: size.columns] + LINE_END for line in shown[: size.lines])

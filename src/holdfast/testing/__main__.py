@@ -17,6 +17,19 @@ from holdfast.cli.durations import positive_duration
 OK, VIOLATED, INVALID = 0, 1, 2
 """Exit codes: nothing found; a rule is violated; too little happened for a verdict."""
 
+KINDS = {
+    "quorum": "a lock on several servers",
+    "several": "several locks at once",
+    "permits": "semaphores, read-write locks",
+    "election": "leaders, and who observes them",
+    "ticket": "locks that are handed over by tickets",
+    "break": "locks that are taken away",
+    "meetings": "barriers, latches and events",
+    "flight": "single flight, as of a cache",
+    "schedule": "jobs that run once per tick",
+}
+"""What there are swarms of, besides a lock on one server."""
+
 
 def main() -> int:
     """Run a command; returns the exit code."""
@@ -33,12 +46,8 @@ def main() -> int:
     parser_swarm.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="first seed (default: 0)")
     parser_swarm.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
     kind = parser_swarm.add_mutually_exclusive_group()
-    kind.add_argument("--quorum", dest="of", action="store_const", const="quorum", help="a lock on several servers")
-    kind.add_argument("--flight", dest="of", action="store_const", const="flight", help="single flight, as of a cache")
-    kind.add_argument("--schedule", dest="of", action="store_const", const="schedule", help="jobs that run once per tick")
-    kind.add_argument("--permits", dest="of", action="store_const", const="permits", help="semaphores, read-write locks")
-    kind.add_argument("--election", dest="of", action="store_const", const="election", help="leaders, and who observes them")
-    kind.add_argument("--ticket", dest="of", action="store_const", const="ticket", help="locks that are handed over by tickets")
+    for of, about in KINDS.items():
+        kind.add_argument(f"--{of}", dest="of", action="store_const", const=of, help=about)
     parser_swarm.set_defaults(run=_swarm, of="lock")
 
     parser_explore = commands.add_parser("explore", help="every schedule of a small scenario")

@@ -16,7 +16,7 @@ from holdfast._core.breaking import Answer, Broken, Changed, break_lock
 from holdfast._core.inspecting import Ask, Field, look
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Sleep, WireError
-from holdfast.testing import checkers, swarm
+from holdfast.testing import swarm
 from holdfast.testing.history import Event
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.evidence import Evidence, Hold
@@ -24,8 +24,8 @@ from holdfast.testing.judge.rules import Violation
 from holdfast.testing.runs import Run
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.worker import Cancelled, Worker
-from holdfast.testing.sim.world import EPOCH, Stuck, World
-from holdfast.testing.swarm import HORIZON, STEPS, Profile
+from holdfast.testing.sim.world import World
+from holdfast.testing.swarm import Profile
 
 OPERATOR = "b" * 12
 WHERE = Field(places=1, parts=1, timeout=0.3)
@@ -105,20 +105,10 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Operator]:
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
     """One history, judged. What happened in it is added to ``coverage``."""
     world, profile, operator = build(seed, trace=trace)
-    found: list[Violation] = []
-    try:
-        if world.work(EPOCH + HORIZON, STEPS):
-            swarm.settle(world, profile)
-        else:
-            found.append(Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s: {swarm.waiting(world)}"))
-    except Stuck:
-        found.append(Violation("R7", f"nobody can make a step, and somebody waits: {swarm.waiting(world)}"))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
-        found.append(Violation("R0", f"it raises {error!r}"))
-    world.close()
-    found += checkers.check(world.history, limits=swarm.limits(profile), coverage=coverage)
-    found += judge(operator.attacks, world.history, Evidence(world.history))
-    return Run(seed, profile, world, found, counts(operator.attacks))
+    run = swarm.judged(seed, world, profile, coverage)
+    run.violations += judge(operator.attacks, world.history, Evidence(world.history))
+    run.counts += counts(operator.attacks)
+    return run
 
 
 def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterator[Violation]:

@@ -71,7 +71,7 @@ ENOUGH_OF_SCHEDULES = {
 }
 """The same, for schedules: of the ticks, how they have ended."""
 
-ENOUGH_OF_SEVERAL = {
+ENOUGH_OF_QUORUM = {
     **{name: count for name, count in ENOUGH.items() if name != "handed_over"},
     "died_holding": 3,
     "passed": 50,
@@ -106,7 +106,6 @@ ENOUGH_OF_ELECTIONS = {
 }
 """The same, for elections."""
 
-
 ENOUGH_OF_MEETINGS = {
     "script barrier": 15_000,
     "script latch": 5_000,
@@ -117,7 +116,6 @@ ENOUGH_OF_MEETINGS = {
     "meeting uncounted": 20,
 }
 """The same, for barriers, latches and events: see `sim.visitor`."""
-
 
 ENOUGH_OF_BREAKING = {
     "contended": 100,
@@ -160,7 +158,7 @@ ENOUGH_OF_TICKETS = {
 """The same, for locks that are handed over by tickets: see `handovers.counts`."""
 
 ENOUGH_OF_SEVERAL_LOCKS = {
-    **{name: count for name, count in ENOUGH.items() if not name.startswith("fault ")},
+    **{name: count for name, count in ENOUGH.items() if name != "again" and not name.startswith("fault ")},
     "several taken": 1000,
     "several not taken": 200,
     "script gather": 2000,
@@ -171,7 +169,7 @@ ENOUGH_OF_SEVERAL_LOCKS = {
 _ENOUGH = {
     "several": ENOUGH_OF_SEVERAL_LOCKS,
     "lock": ENOUGH,
-    "quorum": ENOUGH_OF_SEVERAL,
+    "quorum": ENOUGH_OF_QUORUM,
     "flight": ENOUGH_OF_FLIGHTS,
     "schedule": ENOUGH_OF_SCHEDULES,
     "election": ENOUGH_OF_ELECTIONS,

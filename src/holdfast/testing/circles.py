@@ -48,7 +48,6 @@ class Circle(Scenario):
 
 
 BOTH: tuple[Program, ...] = (once(), once())
-CROSSED = {"orders": ("xy", "yx")}
 FAULTS = ("cancel", "lost-request", "lost-reply", "crash", "duplicate")
 
 CIRCLES: dict[str, Circle] = {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from holdfast._core.requests import Sleep
-from holdfast.testing import checkers, swarm
+from holdfast.testing import swarm
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.evidence import Evidence
 from holdfast.testing.judge.rules import Limits, Violation
@@ -19,8 +19,8 @@ from holdfast.testing.runs import Run
 from holdfast.testing.sim.lock import Lease, Lock
 from holdfast.testing.sim.tickets import Slip, issue, out, redeem
 from holdfast.testing.sim.worker import Cancelled, Worker
-from holdfast.testing.sim.world import EPOCH, Stuck, World
-from holdfast.testing.swarm import HORIZON, PROMPT, STEPS, Profile, Round
+from holdfast.testing.sim.world import World
+from holdfast.testing.swarm import PROMPT, Profile, Round
 
 SHARE = 0.6
 """Of the leases that are handed over."""
@@ -112,22 +112,10 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Post]:
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
     """One history, judged. What happened in it is added to ``coverage``."""
     world, profile, post = build(seed, trace=trace)
-    found: list[Violation] = []
-    try:
-        if world.work(EPOCH + HORIZON, STEPS):
-            _let_run_out(world, profile)
-            swarm.settle(world, profile)
-        else:
-            found.append(Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s: {swarm.waiting(world)}"))
-    except Stuck:
-        found.append(Violation("R7", f"nobody can make a step, and somebody waits: {swarm.waiting(world)}"))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
-        found.append(Violation("R0", f"it raises {error!r}"))
-    world.close()
-    bounds = limits(profile)
-    found += checkers.check(world.history, limits=bounds, coverage=coverage)
-    found += judge(post.slips, Evidence(world.history))
-    return Run(seed, profile, world, found, counts(post))
+    run = swarm.judged(seed, world, profile, coverage, bounds=limits(profile), before_end=_let_run_out)
+    run.violations += judge(post.slips, Evidence(world.history))
+    run.counts += counts(post)
+    return run
 
 
 def limits(profile: Profile) -> Limits:

@@ -14,7 +14,8 @@ client   ``ask`` (until: when its wait ends; note: "2 of 5", where there are sev
          lease of the ticket is called)
 process  ``crashed``, ``paused``, ``resumed``
 server   ``granted`` (fence, last; until: when the key expires), ``extended`` (the same; note: "more" if more fences were
-         asked for), ``freed``, ``asked`` (the holder's process was told that somebody waits), ``limit`` (last: how many
+         asked for), ``freed``, ``asked`` (the holder's process was told that somebody waits), ``lowered`` (a holder has fewer
+         permits than before), ``limit`` (last: how many
          permits there are from now on): only a simulator knows
 fault    ``fault`` (note: what, first a word of `FAULTS`; who: whom it hits; until: when it is over, if known), ``healed``
 the end  ``left`` (note: what was left behind), ``end``

@@ -15,14 +15,13 @@ from holdfast._core import permits
 from holdfast._core.attempt import Permits
 from holdfast._core.permits import READING, SEMAPHORE, WRITING
 from holdfast._core.requests import Sleep, WireError
-from holdfast.testing import checkers, swarm
+from holdfast.testing import swarm
 from holdfast.testing.judge.coverage import Coverage
-from holdfast.testing.judge.rules import Violation
 from holdfast.testing.runs import Run
 from holdfast.testing.sim.lock import Lease, Lock
 from holdfast.testing.sim.worker import Cancelled
-from holdfast.testing.sim.world import EPOCH, Stuck, World
-from holdfast.testing.swarm import HORIZON, STEPS, Profile, Round
+from holdfast.testing.sim.world import World
+from holdfast.testing.swarm import Profile, Round
 
 
 @dataclass(slots=True)
@@ -93,19 +92,9 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
     """One history, judged. What happened in it is added to ``coverage``."""
     world, profile = build(seed, trace=trace)
-    found: list[Violation] = []
-    try:
-        if world.work(EPOCH + HORIZON, STEPS):
-            swarm.settle(world, profile)
-        else:
-            found.append(Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s: {swarm.waiting(world)}"))
-    except Stuck:
-        found.append(Violation("R7", f"nobody can make a step, and somebody waits: {swarm.waiting(world)}"))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
-        found.append(Violation("R0", f"it raises {error!r}"))
-    world.close()
-    found += checkers.check(world.history, limits=replace(swarm.limits(profile), permits=True), coverage=coverage)
-    return Run(seed, profile, world, found, _counts(world))
+    run = swarm.judged(seed, world, profile, coverage, bounds=replace(swarm.limits(profile), permits=True))
+    run.counts += _counts(world)
+    return run
 
 
 def _counts(world: World) -> Counter[str]:

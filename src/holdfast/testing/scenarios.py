@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from holdfast._core.attempt import Permits
 from holdfast._core.mutex import CLAIM
+from holdfast._core.permits import READING, WRITING, semaphore
 from holdfast._core.requests import Sleep
 from holdfast.testing.explore import Report, explore, replay
 from holdfast.testing.history import Event
@@ -48,6 +50,25 @@ def once(wait: float | None = None, hold: float = 0.0, *, by_hand: bool = False)
     return program
 
 
+def lowered() -> Program:
+    """Take the lock for writing, become a reader, and give it back."""
+
+    async def program(_worker: Worker, lock: Lock) -> None:
+        lease: Lease | None = None
+        try:
+            lease = await lock.acquire(None)
+            if lease is None:
+                return
+            await lock.downgrade(lease)
+            held, lease = lease, None
+            await lock.release(held)
+        except Cancelled:
+            if lease is not None:
+                await lock.release(lease)
+
+    return program
+
+
 @dataclass(frozen=True)
 class Scenario:
     """One worker a program, so many in a process as ``together`` says; at most ``budget`` of these faults."""
@@ -70,12 +91,19 @@ class Scenario:
     linger: float = 0.0
     max_passes: int = 32
     max_pass_time: float = 0.01
+    permits: tuple[Permits, ...] = ()
+    """What each program wants, instead of a lock."""
 
     @property
     def limits(self) -> Limits:
         """What to expect: messages take no time here."""
         return Limits(
-            handover=0.1, linger=self.linger, passes=self.max_passes, pass_time=self.max_pass_time, recall=not self.faults
+            handover=0.1,
+            linger=self.linger,
+            passes=self.max_passes,
+            pass_time=self.max_pass_time,
+            recall=not self.faults,
+            permits=bool(self.permits),
         )
 
     def build(self, *, trace: bool = False) -> Stepwise:
@@ -94,7 +122,8 @@ class Scenario:
             steps[0].do()
         for number, program in enumerate(self.programs):
             worker = Worker(world.processes[number // self.together], str(number + 1))
-            worker.start(program(worker, Lock(worker, described, fair=self.fair)))
+            wanted = replace(described, permits=self.permits[number]) if self.permits else described
+            worker.start(program(worker, Lock(worker, wanted, fair=self.fair or bool(self.permits))))
         return world
 
     def settle(self, world: Stepwise) -> None:
@@ -195,4 +224,24 @@ LONG: dict[str, Scenario] = {
 }
 """By name: more than a minute each, some of them."""
 
-SCENARIOS: dict[str, Scenario] = {**QUICK, **LONG}
+
+def _share(*weights: int) -> tuple[Permits, ...]:
+    return tuple(semaphore(weight, 2) for weight in weights)
+
+
+PERMIT_FAULTS = ("cancel", "lost-request", "lost-reply", "duplicate", "crash", "pause")
+SHARED: dict[str, Any] = {"brisk": True, "warm": True}
+LOWERED = (lowered(), once())
+
+PERMITS: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("permits", "two clients, two permits and one of two", BOTH, permits=_share(2, 1), **SHARED),
+        *_each("permits", "two clients, two permits and one of two", BOTH, PERMIT_FAULTS, permits=_share(2, 1), **SHARED),
+        *_each("lowered", "a writer becomes a reader", LOWERED, PERMIT_FAULTS, permits=(WRITING, READING), **SHARED),
+        Scenario("readers", "two readers and a writer", THREE, permits=(READING, READING, WRITING), **SHARED),
+    )
+}
+"""By name: of semaphores, and of read-write locks."""
+
+SCENARIOS: dict[str, Scenario] = {**QUICK, **LONG, **PERMITS}

@@ -304,11 +304,22 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
     return judged(seed, *build(seed, trace=trace), coverage)
 
 
-def judged(seed: int, world: World, profile: Profile, coverage: Coverage | None) -> Run[Profile]:
-    """What comes of a world."""
+def judged(
+    seed: int,
+    world: World,
+    profile: Profile,
+    coverage: Coverage | None,
+    *,
+    bounds: Limits | None = None,
+    before_end: Callable[[World, Profile], object] | None = None,
+) -> Run[Profile]:
+    """What comes of a world. ``bounds``: by when things have to be noticed and done, if not as usual (`limits`);
+    ``before_end``: what has to happen before it is looked at what is left."""
     found: list[Violation] = []
     try:
         if world.work(EPOCH + HORIZON, STEPS):
+            if before_end is not None:
+                before_end(world, profile)
             settle(world, profile)
         else:
             found.append(
@@ -319,7 +330,7 @@ def judged(seed: int, world: World, profile: Profile, coverage: Coverage | None)
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
         found.append(Violation("R0", f"it raises {error!r}"))
     world.close()
-    found += checkers.check(world.history, limits=limits(profile), coverage=coverage)
+    found += checkers.check(world.history, limits=bounds or limits(profile), coverage=coverage)
     return Run(seed, profile, world, found)
 
 

@@ -171,6 +171,7 @@ class Evidence:
             "asked": self._server,
             "limit": self._limit,
             "downgraded": self._noted,
+            "lowered": self._noted,
             "write": self._write,
             "busy": self._outcome,
             "failed": self._outcome,

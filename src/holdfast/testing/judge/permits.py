@@ -63,7 +63,7 @@ def r18_next(case: Evidence, limits: Limits) -> Iterator[Violation]:
         wanted = {ask.event.attempt: _wants(ask.event) for ask in case.asks if ask.event.lock == lock}
         first: tuple[str, ...] = ()
         since = 0.0
-        for at in _turns(scene):
+        for at in _turns(case, scene):
             free = _limit(scene, at) - _used(case, scene, wanted, at)
             heads = _heads(case, scene, at)
             if not heads or any(wanted.get(lease, 1) > free for lease in heads):
@@ -81,9 +81,10 @@ def _felt(case: Evidence, place: Place) -> list[Fault]:
     return case.touching(process_of(place.event.who))
 
 
-def _turns(scene: Scene) -> list[float]:
+def _turns(case: Evidence, scene: Scene) -> list[float]:
     """When anything may have changed, and a moment before."""
     times = {event.at for event in scene.server} | {event.until for event in scene.server if event.until}
+    times |= {event.at for said in case.leases.values() for event in said if event.kind == "lowered"}
     times |= {at for place in scene.queued.values() for at in (place.event.at, place.ended)}
     known = [at for at in times if at < INFINITY]
     return sorted({*known, *(at - 2 * ROUNDING for at in known)})
@@ -114,7 +115,7 @@ def _used(case: Evidence, scene: Scene, wanted: dict[str, int], at: float) -> in
     used = 0
     for lease, until in held.items():
         if until > at:
-            lowered = any(e.kind == "downgraded" and e.at <= at for e in case.leases.get(lease, ()))
+            lowered = any(e.kind == "lowered" and e.at <= at for e in case.leases.get(lease, ()))
             used += 1 if lowered else wanted.get(lease, 1)
     return used
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast._core.permits import ALL
+
 if TYPE_CHECKING:
     from holdfast.testing.sim.server import Server
 
@@ -16,6 +18,8 @@ class Permits:
         self._holders: dict[bytes, int] = {}
         """Until when the permits of each token count (ms of the server)."""
         self._limit = 0
+        self._lowered: set[bytes] = set()
+        """Holders who have fewer permits than they took."""
 
     def look(self) -> None:
         """Tell the history who holds what, where that has changed."""
@@ -29,6 +33,10 @@ class Permits:
         if limit not in {0, self._limit}:
             self._limit = limit
             world.note("limit", server.name, lock, last=limit)
+        for token in sorted(holders.keys() - self._lowered):
+            if self._has(token) < int(token.rpartition(b"*")[2]):
+                self._lowered.add(token)
+                world.note("lowered", server.name, lock, server.whose(token))
         if holders == self._holders:
             return
         before, self._holders = self._holders, holders
@@ -41,6 +49,10 @@ class Permits:
                 kind = "extended" if before.get(token, 0) > now_ms else "granted"
                 ends = server.true(holders[token])
                 world.note(kind, server.name, lock, server.whose(token), fence=fence, last=fence, until=ends)
+
+    def _has(self, token: bytes) -> int:
+        noted = self.server.keyspace.execute("HGET", self.state, b"h:" + token)
+        return int(noted.split()[1]) if noted else ALL
 
     def _fence(self, token: bytes) -> int:
         noted = self.server.keyspace.execute("HGET", self.state, b"h:" + token)

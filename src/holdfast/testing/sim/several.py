@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import multilock
@@ -184,15 +185,9 @@ class MultiLock:
                 await part.lock.renew(part.lease, ttl)
 
     async def release(self, _lease: Any) -> None:
-        """Give all back. A cancellation meanwhile does what the end of ``with`` does."""
-        with self.worker.operation():
-            try:
-                await multilock.release(self.parts)
-            except HoldfastError:
-                pass
-            except Cancelled:
-                await multilock.undo(self.parts)
-                raise
+        """Give all back."""
+        with self.worker.operation(), suppress(HoldfastError):
+            await multilock.release(self.parts)
 
     def progress(self, _lease: Any) -> None:
         """Check in."""

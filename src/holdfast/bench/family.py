@@ -1,0 +1,259 @@
+"""The other kinds of locks beside the plain one: free, taken again by who has them, and handed over to another process.
+
+What they do more than a `Lock` shall cost little: each is compared with it in the same run, in turns of a few milliseconds.
+Hand-over is measured between two processes: within one, a `Lock` is passed on without a trip, and the others are not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import time
+from collections.abc import Callable
+from contextlib import closing
+from multiprocessing.connection import Connection
+from typing import Self
+
+import holdfast
+import holdfast.aio
+from holdfast.bench.bare import Bare
+from holdfast.bench.handover import Leader, follow
+from holdfast.bench.plan import PREFIX, TTL, Plan, in_turns, tasks_in_turns
+from holdfast.bench.report import Figure, Result, Row, quantile, times
+from holdfast.bench.rivals import FAIR, FAIR_AIO, OURS, OURS_AIO, AnyAsyncLock, AnyLock
+from holdfast.bench.wiretap import Seen, Wiretap
+from holdfast.bench.workers import Worker, workers
+
+FREE, FREE_AIO, OVER = "free, sync", "free, asyncio", "hand-over"
+READERS, TWO = 50, "holdfast.MultiLock of two"
+TO_READERS = f"RWLock.write to the first of {READERS} readers"
+TO_LAST_READER = f"RWLock.write to the last of {READERS} readers"
+
+WARM_UP, TURN = 50, 10
+"""Pairs before anything counts, and pairs in a row before the next one has its turn."""
+
+FREE_TARGETS = {"RLock": 1.05, "FairLock": 1.05, "RWLock.read": 1.3, "RWLock.write": 1.3, "Semaphore": 1.3}
+OVER_TARGET = 1.3
+
+_clock = time.perf_counter
+
+
+class Family:
+    """Makes locks for threads, one of each kind."""
+
+    def __init__(self, url: str) -> None:
+        self.make: dict[str, Callable[[str], AnyLock]] = {
+            OURS: lambda name: holdfast.Lock(url, name, ttl=TTL),
+            "holdfast.RLock": lambda name: holdfast.RLock(url, name, ttl=TTL),
+            FAIR: lambda name: holdfast.FairLock(url, name, ttl=TTL),
+            "holdfast.RWLock.write": lambda name: holdfast.RWLock(url, name, ttl=TTL).write,
+            "holdfast.RWLock.read": lambda name: holdfast.RWLock(url, name, ttl=TTL).read,
+            "holdfast.Semaphore": lambda name: holdfast.Semaphore(url, name, 1, ttl=TTL),
+            "holdfast.MultiLock of one": lambda name: holdfast.MultiLock(url, [name], ttl=TTL),
+            TWO: lambda name: holdfast.MultiLock(url, _two(name), ttl=TTL),
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """They share what their process has open."""
+
+
+class Exclusive(Family):
+    """Those that only one may hold: what can be handed over."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        del self.make["holdfast.RWLock.read"]
+
+
+def _aio_family(url: str) -> dict[str, Callable[[str], AnyAsyncLock]]:
+    return {
+        OURS_AIO: lambda name: holdfast.aio.Lock(url, name, ttl=TTL),
+        "holdfast.aio.RLock": lambda name: holdfast.aio.RLock(url, name, ttl=TTL),
+        FAIR_AIO: lambda name: holdfast.aio.FairLock(url, name, ttl=TTL),
+        "holdfast.aio.RWLock.write": lambda name: holdfast.aio.RWLock(url, name, ttl=TTL).write,
+        "holdfast.aio.RWLock.read": lambda name: holdfast.aio.RWLock(url, name, ttl=TTL).read,
+        "holdfast.aio.Semaphore": lambda name: holdfast.aio.Semaphore(url, name, 1, ttl=TTL),
+        "holdfast.aio.MultiLock of one": lambda name: holdfast.aio.MultiLock(url, [name], ttl=TTL),
+        "holdfast.aio.MultiLock of two": lambda name: holdfast.aio.MultiLock(url, _two(name), ttl=TTL),
+    }
+
+
+def _two(name: str) -> list[str]:
+    return [f"{name}:{half}" for half in ("a", "b")]
+
+
+def measure(plan: Plan) -> Result:
+    """Free ones, in turns; an RLock taken again; hand-over, in turns; fifty readers behind a writer."""
+    result = Result("the other kinds of locks, beside the plain one", chart="p50_ms")
+    result.rows = _threads(plan)
+    with asyncio.Runner() as runner:
+        result.rows += runner.run(_tasks(plan))
+    result.rows += _handovers(plan)
+    readers, runs = _to_readers(plan)
+    result.rows += readers
+    for group, ours in ((FREE, OURS), (FREE_AIO, OURS_AIO)):
+        for row in [row for row in result.rows if row.group == group and row.contender != ours]:
+            target = FREE_TARGETS.get(row.contender.removeprefix("holdfast.").removeprefix("aio."), 0.0)
+            terms = ("≤", target) if target else ("", 0.0)
+            result.compare(
+                f"{row.contender} / {ours}, free, p50", row.values["p50_ms"], result.value(ours, "p50_ms", group), *terms
+            )
+    plain = result.value(OURS, "p50_ms", OVER)
+    for row in [row for row in result.rows if row.group == OVER and row.contender != OURS]:
+        one_to_one = row.contender not in {TO_READERS, TO_LAST_READER, TWO}
+        terms = ("≤", OVER_TARGET) if one_to_one else ("", 0.0)
+        result.compare(f"{row.contender} / {OURS}, hand-over, p50", row.values["p50_ms"], plain, *terms)
+    result.figures.append(Figure(f"a writer leaves: script runs that let {READERS} readers in", runs, "", "=", 1))
+    result.figures += _taken_again(plan)
+    return result
+
+
+def _rounds(plan: Plan) -> int:
+    """A pair takes about 0.3 ms."""
+    return max(2, int(plan.seconds / (TURN * 0.0003)))
+
+
+def _threads(plan: Plan) -> list[Row]:
+    with Family(plan.url) as family:
+        locks = {name: make(f"{PREFIX}family:{name}") for name, make in family.make.items()}
+    found: dict[str, list[float]] = {name: [] for name in locks}
+
+    def turn(name: str, pairs: int = TURN) -> None:
+        lock, noted = locks[name], found[name]
+        for _ in range(pairs):
+            start = _clock()
+            lock.acquire()
+            lock.release()
+            noted.append(_clock() - start)
+
+    for name in locks:
+        turn(name, WARM_UP)
+    gc.collect()
+    in_turns(list(locks), _rounds(plan), turn)
+    return [times(name, noted[WARM_UP:], FREE) for name, noted in found.items()]
+
+
+async def _tasks(plan: Plan) -> list[Row]:
+    locks = {name: make(f"{PREFIX}family:{name}") for name, make in _aio_family(plan.url).items()}
+    found: dict[str, list[float]] = {name: [] for name in locks}
+
+    async def turn(name: str, pairs: int = TURN) -> None:
+        lock, noted = locks[name], found[name]
+        for _ in range(pairs):
+            start = _clock()
+            await lock.acquire()
+            await lock.release()
+            noted.append(_clock() - start)
+
+    for name in locks:
+        await turn(name, WARM_UP)
+    gc.collect()
+    await tasks_in_turns(list(locks), _rounds(plan), turn)
+    await holdfast.aio.close()
+    return [times(name, noted[WARM_UP:], FREE_AIO) for name, noted in found.items()]
+
+
+def _handovers(plan: Plan) -> list[Row]:
+    with (
+        workers(1, follow, plan.url, Exclusive) as (follower,),
+        Exclusive(plan.url) as makers,
+        closing(Bare(plan.url)) as server,
+    ):
+        follower.hear()
+        leader = Leader(plan.url, follower, makers, server)
+        names = list(makers.make)
+        for name in names:  # the first one opens connections
+            leader.hand_over(name)
+        found = in_turns(names, max(3, int(20 * plan.seconds)), leader.hand_over)
+    return [times(name, noted, OVER) for name, noted in found.items()]
+
+
+def _to_readers(plan: Plan) -> tuple[list[Row], int]:
+    """How long until the first and the last of fifty tasks of another process have it, when a writer leaves; and how many
+    script runs granted it to them."""
+    writer = holdfast.RWLock(plan.url, _READ, ttl=TTL).write
+    with workers(1, _read, plan.url) as (other,):
+        other.hear()
+        found = [_let_in(writer, other) for _ in range(max(3, int(10 * plan.seconds)) + 1)][1:]
+        with Wiretap(plan.url) as tap:
+            _let_in(writer, other)
+    first, last = ([taken[at] for taken in found] for at in (0, 1))
+    return [times(TO_READERS, first, OVER), times(TO_LAST_READER, last, OVER)], _granting(tap.seen)
+
+
+def _let_in(writer: AnyLock, other: Worker) -> tuple[float, float]:
+    writer.acquire()
+    other.ask(None)
+    time.sleep(random.uniform(0, 0.01))
+    start = time.monotonic()
+    writer.release()
+    awake: list[float] = other.hear()
+    assert len(awake) == READERS
+    other.hear()
+    return min(awake) - start, max(awake) - start
+
+
+def _granting(seen: list[Seen]) -> int:
+    """Commands of clients inside which somebody was told that he has got something."""
+    runs, number = set(), 0
+    for each in seen:
+        number += each.source != "lua"
+        if each.source == "lua" and each.name in {"PUBLISH", "SPUBLISH"} and each.arguments[1].startswith("1 "):
+            runs.add(number)
+    return len(runs)
+
+
+_READ = f"{PREFIX}family:readers"
+
+
+def _read(pipe: Connection, url: str) -> None:
+    """The process of the readers: tells when all of them stand in line, and when each had the lock."""
+    with closing(Bare(url)) as bare, asyncio.Runner() as runner:
+        pipe.send(None)
+        while True:
+            pipe.recv()
+            pipe.send(runner.run(_read_together(pipe, url, bare)))
+            pipe.send(None)
+
+
+async def _read_together(pipe: Connection, url: str, bare: Bare) -> list[float]:
+    all_inside = asyncio.Barrier(READERS)
+
+    async def one() -> float:
+        async with holdfast.aio.RWLock(url, _READ, ttl=TTL).read:
+            awake = time.monotonic()
+            await all_inside.wait()
+        return awake
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one()) for _ in range(READERS)]
+        while bare("ZCARD", f"hf:{{{_READ}}}:queue") < READERS:  # noqa: ASYNC110 (only the server knows)
+            await asyncio.sleep(0.005)
+        pipe.send(None)
+    return [task.result() for task in tasks]
+
+
+def _taken_again(plan: Plan, times_each: int = 1000) -> list[Figure]:
+    """An RLock by the thread that has it: how long a pair takes, of a thousand in a row, and what it asks of the server."""
+    lock = holdfast.RLock(plan.url, f"{PREFIX}family:again", ttl=TTL)
+    taken = []
+    with lock:
+        for _ in range(max(3, int(20 * plan.seconds))):
+            start = _clock()
+            for _ in range(times_each):
+                lock.acquire()
+                lock.release()
+            taken.append((_clock() - start) / times_each)
+        with Wiretap(plan.url) as tap:
+            for _ in range(times_each):
+                lock.acquire()
+                lock.release()
+        asked = sum(any("family:again" in argument for argument in seen.arguments) for seen in tap.from_clients)
+    return [
+        Figure("holdfast.RLock, taken again by who has it, p50", 1e6 * quantile(taken, 0.5), "µs"),
+        Figure(f"holdfast.RLock, taken again {times_each:,} times: commands", asked, "", "=", 0),
+    ]

@@ -1,0 +1,31 @@
+"""What ``holdfast run --slots N``, ``--shared`` and ``--exclusive`` take: a permit, or one side of a read-write lock.
+
+Imported only where one of them is given: a plain ``holdfast run`` does not pay for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from holdfast.errors import ConfigError
+from holdfast.locks import Lock
+
+
+def lock(args: argparse.Namespace, urls: list[str], name: str, **options: Any) -> Lock:
+    """The lock that the options describe. Raises ConfigError."""
+    if len(urls) > 1:
+        option = f"--slots {args.slots}" if args.slots else "--shared" if args.shared else "--exclusive"
+        raise ConfigError(
+            f"{option} is for one server: over several, majorities do not add up to a number of slots, and there is no line "
+            "that all servers share, in which nobody starves; without it, the lock is on a majority of them",
+            parameter="client",
+        )
+    if args.slots:
+        from holdfast.semaphore import Semaphore
+
+        return Semaphore(urls[0], name, args.slots, **options)
+    from holdfast.rwlock import RWLock
+
+    both = RWLock(urls[0], name, **options)
+    return both.read if args.shared else both.write
