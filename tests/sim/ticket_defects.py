@@ -72,13 +72,13 @@ TICKETS = (
     ),
     _face(
         "ticket-giver-goes-on",
-        "        lease._forget()  # noqa: SLF001\n\n    def _go_on",
+        "        lease._forget()\n\n    def _go_on",
         "\n    def _go_on",
         "a lease that was handed over is looked after still",
     ),
     _face(
         "ticket-line-not-told",
-        "self._lease._attempt.gate.left(self._lease._attempt)  # noqa: SLF001",
+        "self._lease._attempt.gate.left(self._lease._attempt)",
         "pass",
         "those of the giver's process who wait are not told that the lock has left it",
     ),
