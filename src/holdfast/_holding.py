@@ -80,11 +80,19 @@ class Holding:
 
     def end(self) -> None:
         """The transaction has ended: give all back, the last one first."""
-        leases, self.leases = self.leases, []
-        committed, self.committed = self.committed, False
+        try:
+            self._end()
+        except BaseException:
+            # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line. What was given back is over.
+            self._end()
+            raise
+
+    def _end(self) -> None:
         with ExitStack() as all_of_them:  # even if one of them is interrupted
-            for lease in leases:
-                all_of_them.callback(self._give_back, lease, committed)
+            for lease in self.leases:
+                all_of_them.callback(self._give_back, lease, self.committed)
+        self.leases = []
+        self.committed = False
 
     def end_elsewhere(self) -> list[Any]:
         """The same from where garbage is collected, which may be anywhere: nothing can be waited for there. Answers what was

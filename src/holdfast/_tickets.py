@@ -225,7 +225,7 @@ class BaseRedeem(_face.BaseLock):
         said = {
             "used": "has been redeemed before: a ticket is good for once",
             "expired": "has expired before it was redeemed; the lock went to the next in line",
-            "gone": "is void: the lock was taken away from it (broken or deleted), or the server has forgotten it",
+            "gone": "is void: the lock was taken away (broken or deleted), or the server has forgotten it, or is another one",
             "late": "was redeemed, but the answer came when the lease was over; the lock was given back",
         }[why]
         return TicketRefused(f"the ticket for lock {self.name!r} {said}", name=self.name, key=self.key, reason=why)

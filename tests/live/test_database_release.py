@@ -317,6 +317,7 @@ def test_interrupted_at_every_line(file: Bank, look: redis.Redis, lock: Lock) ->
     def take() -> None:
         sessions.append(Session(file.engine))
         hold(sessions[-1], lock)
+        sessions[-1].info["holdfast"].end()
 
     def end(where: str) -> None:
         sessions.pop().rollback()
