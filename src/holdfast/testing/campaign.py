@@ -160,7 +160,7 @@ ENOUGH_OF_TICKETS = {
 """The same, for locks that are handed over by tickets: see `handovers.counts`."""
 
 ENOUGH_OF_SEVERAL_LOCKS = {
-    **{name: count for name, count in ENOUGH.items() if not name.startswith("fault ")},
+    **{name: count for name, count in ENOUGH.items() if not name.startswith("fault ") and name != "again"},
     "several taken": 1000,
     "several not taken": 200,
     "script gather": 2000,
