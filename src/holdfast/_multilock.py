@@ -191,7 +191,7 @@ class Whole:
 
 def _group(lock: Any) -> Hashable:
     spec, endpoint = lock._spec, lock._endpoint
-    if isinstance(endpoint, tuple) or spec.guard or spec.replicas:
+    if isinstance(endpoint, tuple) or spec.guard or spec.replicas or spec.permits is not None:
         return None
     if lock._cluster is None:
         return id(endpoint)

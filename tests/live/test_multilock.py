@@ -15,7 +15,20 @@ import pytest
 import redis
 
 from faults.test_interrupts import at_every_line
-from holdfast import ConfigError, FairLock, LeaseLost, Lock, LockTimeout, MultiLock, NotHeld, Redlock, ServerError, aio
+from holdfast import (
+    ConfigError,
+    FairLock,
+    LeaseLost,
+    Lock,
+    LockTimeout,
+    MultiLock,
+    NotHeld,
+    Redlock,
+    RWLock,
+    Semaphore,
+    ServerError,
+    aio,
+)
 from holdfast._core.multilock import GATHER, SCATTER
 from holdfast._multilock import _place
 from holdfast._servers.process import PrivateServer
@@ -267,6 +280,18 @@ def test_several_servers_and_several_that_vote(
         assert held(look, names[2]) == [False]
         lease.renew()
     assert not any(lock.locked() for lock in locks)
+
+
+def test_permits_beside_locks_of_the_same_server(server: PrivateServer, look: redis.Redis, names: list[str]) -> None:
+    """Their keys are of another format: the script that takes several locks is not for them."""
+    shared, few = RWLock(server.url, names[0]), Semaphore(server.url, names[1], 2)
+    with MultiLock([shared.read, few, Lock(server.url, names[2])], wait=5) as lease:
+        assert len(lease.fences) == 3
+        assert [look.type(f"hf:{{{name}}}") for name in names] == ["zset", "zset", "string"]
+        with RWLock(server.url, names[0]).read, Semaphore(server.url, names[1], 2):
+            lease.check()
+        assert not RWLock(server.url, names[0]).write.acquire(blocking=False)
+    assert held(look, *names) == [False] * 3
 
 
 @in_loop
