@@ -162,7 +162,9 @@ def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool =
         line=tuple(_waiter(one, waiting.now, seen.records) for one in waiting.line) if line else None,
         fence=max(sight.fence for sight in sights),
         leader=first.leader or None,
-        used=sum(holder.weight for holder in holders) if line else first.used or len(holders),
+        used=sum(holder.weight for holder in holders)
+        if line and len(holders) < inspecting.LINE
+        else first.used or len(holders),
         limit=first.limit or 1,
         votes=len(agreed) if holders else 0,
         servers=len(seen.sights),

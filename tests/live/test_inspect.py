@@ -293,3 +293,15 @@ def test_what_several_share(server: PrivateServer, name: str, face: str) -> None
     assert (chief.kind, chief.leader, term.fence <= chief.fence) == ("leader", "node-1", True)
     with holdfast.RWLock(server.url, "room", prefix=prefix).write:
         assert see.show("room").used == see.show("room").limit
+
+
+def test_of_more_than_are_listed_all_are_counted(
+    server: PrivateServer, name: str, face: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("_core.inspecting", "_sync_inspect", "_aio_inspect"):
+        monkeypatch.setattr(f"holdfast.{module}.LINE", 2)
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(holdfast.Semaphore(server.url, name, 5))
+        seen = Seeing(face, server.url).show(name)
+    assert (seen.used, len(seen.holders)) == (3, 2)
