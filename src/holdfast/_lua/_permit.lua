@@ -172,5 +172,7 @@ local function waiting_for(p)
 end
 
 local function keep_permits(p, ttl)
+  -- Given up before anybody had them: which kind it is to be, whoever comes next says. No copy comes after this time.
+  if not p.v then return redis.call('PEXPIRE', p.state, 120000) end
   keep_alive(p.state, p.queue, p.keep, ttl, p.now, p.v)
 end
