@@ -173,7 +173,7 @@ def test_one_that_was_given_up_before_it_was_there_leaves_the_name_to_all(
     server: PrivateServer, look: redis.Redis, name: str
 ) -> None:
     key = f"hf:{{{name}}}"
-    look.eval(RELEASE.body, 3, key, f"{key}:state", f"{key}:queue", "nobody.00", "bury")
+    look.eval(RELEASE.body.decode(), 3, key, f"{key}:state", f"{key}:queue", "nobody.00", "bury")
     assert 0 < int(look.pttl(f"{key}:state")) <= 120_000
     with RWLock(server.url, name).read as lease:
         lease.check()
