@@ -11,7 +11,8 @@ import pytest
 import redis
 
 import holdfast
-from holdfast import LeaseLost, LockTimeout, aio
+from holdfast import LeaseLost, LockTimeout, RWLock, aio
+from holdfast._core.permits import RELEASE
 from holdfast._servers.process import PrivateServer
 from live.permits import Face
 from live.test_semaphore import crash
@@ -166,3 +167,14 @@ def test_who_waits_in_vain_is_told_who_holds_it(server: PrivateServer, name: str
     other = holdfast.RWLock(server.url, name)
     with other.write, pytest.raises(LockTimeout, match=name), lock.read:
         pass  # another object, but the same thread: nothing is known of that
+
+
+def test_one_that_was_given_up_before_it_was_there_leaves_the_name_to_all(
+    server: PrivateServer, look: redis.Redis, name: str
+) -> None:
+    key = f"hf:{{{name}}}"
+    look.eval(RELEASE.body.decode(), 3, key, f"{key}:state", f"{key}:queue", "nobody.00", "bury")
+    assert 0 < int(look.pttl(f"{key}:state")) <= 120_000
+    with RWLock(server.url, name).read as lease:
+        lease.check()
+    assert look.hget(f"{key}:state", "v") == "rwlock 1"
