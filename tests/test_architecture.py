@@ -201,8 +201,8 @@ PUBLIC = {
         Cache
         CommandFailed
         ConfigError
-        Deadlock
         CountDownLatch
+        Deadlock
         Event
         FairLock
         HolderChanged
@@ -231,6 +231,7 @@ PUBLIC = {
         TicketRefused
         Transaction
         TransactionConflict
+        aio
         close
         declare_new
         find_deadlocks

@@ -39,7 +39,7 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from holdfast import guard, legacy
+    from holdfast import aio, guard, legacy
     from holdfast._drive.process import close
     from holdfast._statistics import LockStatistics
     from holdfast._sync_inspect import inspect
@@ -101,6 +101,7 @@ __all__ = [
     "TicketRefused",
     "Transaction",
     "TransactionConflict",
+    "aio",
     "close",
     "declare_new",
     "find_deadlocks",
@@ -135,6 +136,7 @@ _LATER = {
     "Semaphore": "holdfast.semaphore",
     "Ticket": "holdfast._tickets",
     "Transaction": "holdfast.transactions",
+    "aio": "holdfast.aio",
     "close": "holdfast._drive.process",
     "declare_new": "holdfast.redlock",
     "find_deadlocks": "holdfast.deadlocks",

@@ -15,6 +15,7 @@ import pytest
 
 import holdfast
 from cli.commands import PROGRAM, Holdfast
+from holdfast._drive.process import current
 from holdfast.cli import main
 from live.witness import in_thread, until
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import redis
 
     from conftest import NewServer
-    from holdfast._servers.process import PrivateServer
+from holdfast._servers.process import PrivateServer
 
 
 @pytest.fixture
@@ -41,6 +42,11 @@ def ask(server: PrivateServer, capfd: pytest.CaptureFixture[str]) -> Callable[..
     return run
 
 
+def known(client: redis.Redis) -> bool:
+    """This process has said who it is, which it does a moment after its first lock."""
+    return bool(client.exists(f"hf:proc:{current().id}"))
+
+
 def take_and_leave(lock: holdfast.FairLock) -> None:
     with lock:
         pass
@@ -55,7 +61,7 @@ def test_a_table_for_people_and_json_for_programs(
         stack.enter_context(holdfast.Lock(server.url, "other", prefix=prefix))
         waits = in_thread(take_and_leave, holdfast.FairLock(server.url, "report\x1b[31m", prefix=prefix, wait=5))
         until(lambda: client.zcard(prefix + "{report%1B[31m}:queue") == 1)
-        until(lambda: client.keys("hf:proc:*"))
+        until(lambda: known(client))
         code, out, err = ask("ls", "--prefix", prefix)
         rows = {line.split()[0]: line for line in out.splitlines()}
         me = f"{socket.gethostname()}:{os.getpid()}"
@@ -179,9 +185,10 @@ def test_waiting_until_it_is_free(server: PrivateServer, ask: Callable[..., tupl
 
 
 def test_breaking_without_a_terminal_wants_a_yes(
-    server: PrivateServer, ask: Callable[..., tuple[int, str, str]], name: str
+    server: PrivateServer, client: redis.Redis, ask: Callable[..., tuple[int, str, str]], name: str
 ) -> None:
     lease = holdfast.Lock(server.url, name, ttl=60, renew=False).__enter__()
+    until(lambda: known(client))
     code, _, err = ask("break", name)
     assert (code, err) == (64, "holdfast: there is no terminal to ask at: say --yes (see holdfast break --help)\n")
     code, out, _ = ask("break", name, "--yes")

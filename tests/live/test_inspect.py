@@ -95,7 +95,7 @@ def test_who_holds_a_lock_and_who_waits_in_order(own: PrivateServer, face: str) 
         lock = holdfast.FairLock(own.url, "naïve {name}", label="night shift")
         stack.callback(holdfast._drive.process.current().set_label, None)  # type: ignore[arg-type]
         lease = stack.enter_context(lock)
-        until(lambda: client.keys("hf:proc:*"))
+        until(lambda: client.exists(f"hf:proc:{holdfast._drive.process.current().id}"))
         for number in range(2):
             waits = in_thread(take_and_leave, holdfast.FairLock(own.url, "naïve {name}", wait=20))
             stack.callback(waits.result, 20)

@@ -7,8 +7,9 @@
 -- `me` (the caller, or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen
 -- just now is passed over, and with it all others of that process; and so is one that has given no sign of life for as long as a
 -- claim counts: it would not believe what it is told without asking (`_core/waiting.py`), and if it hangs, each of its places
--- would cost a claim. They keep their places until their deadlines. Who asks gives a sign of life for his whole process. One run
--- looks at a thousand places and removes a hundred at most: others want the server, too.
+-- would cost a claim. They keep their places until their deadlines. Who asks gives a sign of life for his whole process: whoever
+-- of that is first has it, and asks for it if he cannot be told. One run looks at a thousand places and removes a hundred at
+-- most: others want the server, too.
 local function hand_over(lock, state, queue, now, me, last)
   local silent, granted, removed, from, page = {}, false, 0, 0, 1
   local asking = me and string.match(me, '^[^.]+')
@@ -26,7 +27,7 @@ local function hand_over(lock, state, queue, now, me, last)
           granted = true
           local inbox = 'hf:inbox:' .. process
           local heard = listens(inbox) and publish(inbox, '1 ' .. token .. ' ' .. integer(first))
-          if type(heard) == 'number' and heard > 0 then
+          if process == asking or (type(heard) == 'number' and heard > 0) then
             leave(state, queue, token)
             return token, last
           end
