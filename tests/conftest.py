@@ -23,6 +23,7 @@ from holdfast._core.attempt import GUARD
 from holdfast._core.ballot import MARKER
 from holdfast._servers import private
 from holdfast._servers.supervisor import BOOT, SOCKET, Connection
+from live.witness import SHARED, open_sockets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,29 +106,18 @@ def _keys_for_ever(running: PrivateServer) -> list[bytes]:
         return []
 
 
-def _sockets() -> set[str]:
-    """The sockets this process has open."""
-    found = set()
-    for fd in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):
-            target = str(fd.readlink())
-            if target.startswith("socket:"):
-                found.add(target)
-    return found
-
-
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left(server: PrivateServer) -> Iterator[None]:
     """After each module: no thread and no connection of ours. (The common server is up before the first count.)"""
     assert server.pid
-    before = _sockets()
+    before = open_sockets()
     yield
     holdfast.close()
     deadline = time.monotonic() + 3
     while True:
         gc.collect()  # each time: a task that is found dropped is ended by that, and what it held can be found only then
         threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast")]
-        sockets = _sockets() - before
+        sockets = open_sockets() - before - SHARED
         if (not threads and not sockets) or time.monotonic() > deadline:
             break
         time.sleep(0.01)

@@ -10,7 +10,7 @@ import redis
 
 from holdfast._servers.process import PrivateServer
 from live.clusters import Cluster, cluster
-from live.witness import Monitor
+from live.witness import SHARED, Monitor, open_sockets
 
 _numbers = itertools.count()
 
@@ -18,7 +18,9 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def common_cluster() -> Iterator[Cluster]:
     """Three primaries, for all tests that only need a cluster (it takes two seconds to start): slots may be moved, no more."""
+    before = open_sockets()
     with cluster() as running:
+        SHARED.update(open_sockets() - before)
         yield running
 
 

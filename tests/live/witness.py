@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
@@ -114,3 +116,18 @@ def waiting_here(lock: BaseLock) -> int:
 def connections(look: redis.Redis) -> set[str]:
     """The ids of all connections to a server."""
     return {str(client["id"]) for client in look.client_list()}
+
+
+SHARED: set[str] = set()
+"""Sockets of servers that several modules use, and that start when the first of these needs them."""
+
+
+def open_sockets() -> set[str]:
+    """The sockets this process has open."""
+    found = set()
+    for fd in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            target = str(fd.readlink())
+            if target.startswith("socket:"):
+                found.add(target)
+    return found
