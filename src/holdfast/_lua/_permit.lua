@@ -172,6 +172,7 @@ local function waiting_for(p)
 end
 
 local function keep_permits(p, ttl)
-  if p.v then return keep_alive(p.state, p.queue, p.keep, ttl, p.now, p.v) end
-  redis.call('PEXPIRE', p.state, 2 * KEEP)  -- nobody has said yet of which kind it is: a token is dead that never came to life
+  -- Given up before anybody had them: which kind it is to be, whoever comes next says. No copy comes after this time.
+  if not p.v then return redis.call('PEXPIRE', p.state, 120000) end
+  keep_alive(p.state, p.queue, p.keep, ttl, p.now, p.v)
 end
