@@ -6,6 +6,7 @@ import fcntl
 import gc
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -108,7 +109,8 @@ def _keys_for_ever(running: PrivateServer) -> list[bytes]:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left(server: PrivateServer) -> Iterator[None]:
-    """After each module: no thread and no connection of ours. (The common server is up before the first count.)"""
+    """After each module: no thread and no connection of ours, and no exception that this thread would carry on. (The common
+    server is up before the first count.)"""
     assert server.pid
     before = open_sockets()
     yield
@@ -123,6 +125,7 @@ def nothing_left(server: PrivateServer) -> Iterator[None]:
         time.sleep(0.01)
     assert not threads
     assert not sockets
+    assert sys.exception() is None
 
 
 @pytest.fixture

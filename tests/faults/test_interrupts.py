@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import linecache
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dis import opmap
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,12 +19,14 @@ import pytest
 import holdfast
 from faults.faces import Admin, until
 from faults.proxy import Action, Proxy, Rule
+from holdfast._drive.link import Link
 from holdfast._servers.process import PrivateServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
 TTL = 0.45
 HOME = str(Path(holdfast.__file__).parent)
+POP_EXCEPT = opmap["POP_EXCEPT"]
 
 
 @contextmanager
@@ -151,11 +155,17 @@ def test_row_11_interrupted_in_the_body(server: PrivateServer, admin: Admin, nam
     admin.nothing_left()
 
 
+def leaves_a_handler(frame: FrameType) -> bool:
+    """The line begins by leaving an ``except`` block. No signal is handled there, and an exception raised there by a tracer
+    leaves the handled one behind in the thread for ever, as the context of all that it raises later."""
+    return frame.f_code.co_code[frame.f_lasti] == POP_EXCEPT
+
+
 class Tracer:
     """Raises KeyboardInterrupt at one line of holdfast's own code: the n-th one that runs in this thread.
 
-    Not where Python leaves no choice: at the very beginning of ``__exit__``, and where a with statement is traced again when
-    its block is left (no signal is handled there, and an exception would keep a mutex locked for ever).
+    Not where Python leaves no choice: at the very beginning of ``__exit__``; where a with statement is traced again when its
+    block is left (no signal is handled there, and an exception would keep a mutex locked for ever); where a handler is left.
     """
 
     def __init__(self, number: int) -> None:
@@ -179,7 +189,7 @@ class Tracer:
 
     def _no_choice(self, frame: FrameType, file: str) -> bool:
         new, self._new = self._new, None
-        if frame is new and frame.f_code.co_name == "__exit__":
+        if (frame is new and frame.f_code.co_name == "__exit__") or leaves_a_handler(frame):
             return True
         if not linecache.getline(file, frame.f_lineno).lstrip().startswith("with "):
             return False
@@ -207,6 +217,16 @@ def at_every_line(action: Callable[[], object], check: Callable[[str], None], st
         if not tracer.where:
             return lines
         lines.append(tracer.where)
+
+
+def test_tracing_leaves_no_handled_exception_behind() -> None:
+    link: Any = SimpleNamespace(_endpoint=SimpleNamespace(tls=None))
+    link.sock, other = socket.socketpair()
+    with link.sock, other:
+        link.sock.setblocking(False)  # there is nothing to read: an error, which is handled
+        lines = at_every_line(lambda: Link.stirs(link), lambda _: None)
+    assert len(lines) > 3
+    assert sys.exception() is None
 
 
 @pytest.mark.fault(11)

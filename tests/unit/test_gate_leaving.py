@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from faults.test_interrupts import leaves_a_handler
 from holdfast._core import gate, waiting
 from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.gate import Failed, Lead
@@ -291,7 +292,7 @@ class _At:
             return None
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         # The end of a with statement has a line event of its own, at which the interpreter lets no signal in.
-        if event == "line" and not line.startswith("with "):
+        if event == "line" and not line.startswith("with ") and not leaves_a_handler(frame):
             self.left -= 1
             if self.left < 0 and not self.where:
                 self.where = f"{frame.f_lineno}: {line}"
