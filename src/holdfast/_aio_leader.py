@@ -11,6 +11,7 @@ from holdfast._aio_lease import Lease
 from holdfast._caller import AioCaller
 from holdfast._core.leading import Elected, Watch
 from holdfast._drive.clock import clock
+from holdfast._wire.client import are_several
 from holdfast.aio import FairLock, Lock
 
 __all__ = ["Elected", "Leader"]
@@ -74,7 +75,7 @@ class Leader(_leader.BaseLeader):
     ) -> None:
         _face.refuse_mistaken(mistaken, "Leader")
         seat: Lock
-        if isinstance(client, list | tuple | Mapping):
+        if are_several(client):
             from holdfast._aio_redlock import Redlock
 
             seat = Redlock(client, name, ttl=ttl, wait=wait, on_lost=on_lost, prefix=prefix, max_ttl=max_ttl)

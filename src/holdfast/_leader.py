@@ -17,6 +17,7 @@ from holdfast._core.names import side_key
 from holdfast._core.requests import Unknown, WireError
 from holdfast._drive.process import Process, describe
 from holdfast._statistics import LockStatistics
+from holdfast._wire.client import on_one_server
 from holdfast.errors import ConfigError, LockTimeout, NoCandidate, NotHeld
 
 LONGEST_NAME, LONGEST_VALUE = 200, 65536
@@ -197,10 +198,10 @@ class BaseLeader:
         """Raises ConfigError where there are several servers."""
         if isinstance(self._seat, BaseSeat):
             return self._seat.office
-        raise ConfigError(
-            f"{what} is not offered over several servers: none of them knows who leads, only a majority of them together; "
+        raise on_one_server(
+            what,
+            "none of them knows who leads, only a majority of them together",
             "use one server, Sentinels or a Cluster for that",
-            parameter="client",
         )
 
     async def _change(self, watch: Watch) -> Elected | None:

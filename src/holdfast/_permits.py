@@ -16,7 +16,12 @@ from holdfast._core.attempt import Attempt, Permits
 from holdfast._core.permits import ALL, Count
 from holdfast._core.requests import Conflict, WireError
 from holdfast._lease import Entered
+from holdfast._wire.client import are_several, on_one_server
 from holdfast.errors import ConfigError, HoldfastError, ReleasedTooOften
+
+NO_MAJORITIES = (
+    "majorities do not add up to a number of permits, and there is no line that all servers share, in which nobody starves"
+)
 
 
 class PermitsLock(_face.BaseLock):
@@ -46,12 +51,8 @@ class PermitsLock(_face.BaseLock):
         prefix: str,
     ) -> None:
         """What a lock is made of, with permits."""
-        if isinstance(client, list | tuple | dict):
-            raise ConfigError(
-                f"a {self._what} is on one server: over several, majorities do not add up to a number of permits, and there is "
-                "no line that all servers share, in which nobody starves; Redlock works there",
-                parameter="client",
-            )
+        if are_several(client):
+            raise on_one_server(f"a {self._what}", NO_MAJORITIES, "Redlock works there")
         self._permits = wanted
         _face.BaseLock.__init__(
             self,

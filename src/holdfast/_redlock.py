@@ -21,7 +21,7 @@ from holdfast._core.votes import Mandate
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current
 from holdfast._face import MIN_TTL, seconds
-from holdfast._wire.client import resolve
+from holdfast._wire.client import on_one_server, resolve
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import ConfigError, HoldfastError, QuorumError
 
@@ -210,9 +210,10 @@ class BaseQuorumLease(_lease.BaseLease):
         return tuple((self._endpoint[number], vote) for number, vote in self._tenure.votes.items())
 
     def _may_hand_over(self) -> None:
-        raise ConfigError(
-            f"a lock over several servers ({self.name!r}) gives no tickets: of two who redeem one at the same time each could "
-            "get some of the servers, and neither the lock; give it back, and let the other one take it",
+        raise on_one_server(
+            f"a lock that gives tickets ({self.name!r} is over several)",
+            "of two who redeem one at the same time each could get some of the servers, and neither the lock",
+            "give it back, and let the other one take it",
             parameter="ticket",
         )
 

@@ -11,6 +11,7 @@ from holdfast._caller import Caller
 from holdfast._core.leading import Elected, Watch
 from holdfast._drive.clock import clock
 from holdfast._sync_lease import Lease
+from holdfast._wire.client import are_several
 from holdfast.errors import HoldfastError
 from holdfast.locks import FairLock, Lock
 
@@ -77,7 +78,7 @@ class Leader(_leader.BaseLeader):
     ) -> None:
         _face.refuse_mistaken(mistaken, "Leader")
         seat: Lock
-        if isinstance(client, list | tuple | Mapping):
+        if are_several(client):
             from holdfast.redlock import Redlock
 
             seat = Redlock(client, name, ttl=ttl, wait=wait, on_lost=on_lost, prefix=prefix, max_ttl=max_ttl)

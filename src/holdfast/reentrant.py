@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Never, Self
 
 from holdfast import _face
 from holdfast._reentrant import Holding, OwnedLease, Reentrant, holdings
 from holdfast._sync_lease import Lease
+from holdfast._wire.client import are_several
 from holdfast.errors import HoldfastError, HoldfastWarning, NotHeld
 from holdfast.locks import Lock
 
@@ -39,7 +40,7 @@ class RLock(Reentrant[Lease], Lock):
     _lease_type = _Lease
 
     def __new__(cls, client: object, *_args: Any, **_options: Any) -> Self:
-        if cls is RLock and isinstance(client, list | tuple | Mapping):
+        if cls is RLock and are_several(client):
             from holdfast.redlock import RLock as Several
 
             return object.__new__(Several)  # type: ignore[return-value]
