@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Literal, Never, TypeVar
+from typing import Any, Literal, Never, TypeVar
 
 from holdfast import _face, _lease
 from holdfast._core import quorum, sharing
@@ -87,7 +87,7 @@ def _check_number(number: int) -> None:
         )
 
 
-class BaseRedlock(_face.BaseLock, Generic[L]):
+class BaseRedlock(_face.BaseLock[L]):
     """Options and state of a lock over several servers, for both faces."""
 
     def __init__(
@@ -128,7 +128,6 @@ class BaseRedlock(_face.BaseLock, Generic[L]):
             progress_within=progress_within,
             prefix=prefix,
             key=key,
-            linger=0.0,
             max_passes=max_passes,
             max_pass_time=max_pass_time,
         )
