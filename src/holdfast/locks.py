@@ -59,7 +59,7 @@ class Lock(_face.BaseLock[Lease]):
             ServerError says so.
         guard: the longest lease, in seconds, of all who use guarded locks on this server, or True for 60: when the server may
             have forgotten who holds them, it grants none for so long.
-        deadlock: what becomes of one who waits for it while holding others, where several wait for each other in a circle:
+        deadlock: what becomes of one who waits for it while holding others, where several wait for each other in a cycle:
             ``"wait"``: he waits, and `find_deadlocks` tells of it; ``"raise"``: the one who began to wait last gets Deadlock.
 
     Raises:

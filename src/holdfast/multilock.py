@@ -59,7 +59,7 @@ class MultiLock(_multilock.BaseMultiLock[MultiLease], Lock):
     """Several locks, held together: all of them or none.
 
     They are taken in one order, whatever the order in which they are named, so those who want some of the same locks never
-    wait for each other in a circle. If all are free and on one server, that is one trip; one that is busy is waited for in its
+    wait for each other in a cycle. If all are free and on one server, that is one trip; one that is busy is waited for in its
     queue. When time runs out, or anything goes wrong, those that were taken go back. Fits wherever a threading.Lock does.
 
     Args:
