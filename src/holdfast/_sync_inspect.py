@@ -11,7 +11,8 @@ from holdfast._core.inspecting import LINE, Ask
 from holdfast._core.requests import Answer, Call, WireError
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
-from holdfast._inspect import BaseInspector, Broken, Holder, LockInfo, describe, parts_of
+from holdfast._inspect import Broken, Holder, LockInfo, describe
+from holdfast._inspector import BaseInspector, parts_of
 
 T = TypeVar("T")
 

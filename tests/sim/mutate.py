@@ -141,7 +141,7 @@ def copied() -> Iterator[Copy]:
 def search(copy: Copy, mutation: Mutation) -> Caught | None:
     """Histories with this defect, until a rule is violated."""
     with copy.mutated(mutation):
-        simulate = copy.part("campaign").SWARMS[mutation.of]
+        simulate = copy.part("campaign").SWARMS[mutation.of].simulate
         seeds = FEWER.get(mutation.of, SEEDS)
         for seed in range(seeds):
             for violation in simulate(seed).violations:
@@ -177,7 +177,7 @@ def again(copy: Copy, case: Caught) -> str:
     """What a recorded case violates now; empty if nothing."""
     if case.by in SWARM.values():
         (of,) = (of for of, by in SWARM.items() if by == case.by)
-        found = copy.part("campaign").SWARMS[of](case.seed).violations
+        found = copy.part("campaign").SWARMS[of].simulate(case.seed).violations
     else:
         _, found = copy.part("elections").ALL[case.by].replay(case.choices)
         # Without its defect, a schedule may come to a place where there are fewer choices.

@@ -29,6 +29,16 @@ TAKES_COMMAND = True
 POLL = 0.5
 """Seconds. A signal that comes in the instant before Python waits is handled when it waits no more."""
 
+_AS_IF_NOT_GIVEN: dict[str, Any] = {
+    "shell": None,
+    "skip": False,
+    "conflict_exit_code": output.EX_TEMPFAIL,
+    "nonblock": False,
+    "max_runtime": math.inf,
+    "label": None,
+}
+"""Options of ``holdfast run`` that there are not here. `run.carry_out`, which runs the command, reads them all the same."""
+
 _CODES = {LockTimeout: output.EX_TEMPFAIL, ConfigError: output.EX_USAGE, HoldfastError: output.EX_UNAVAILABLE}
 _EPILOG = """\
 Without a command, a line is printed when this candidate leads, and when it does not any more; with --observe, one
@@ -62,9 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     loudness = parser.add_mutually_exclusive_group()
     loudness.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
     loudness.add_argument("-v", "--verbose", action="store_true", help="say what happens")
-    parser.set_defaults(
-        shell=None, skip=False, conflict_exit_code=output.EX_TEMPFAIL, nonblock=False, max_runtime=math.inf, label=None
-    )
+    parser.set_defaults(**_AS_IF_NOT_GIVEN)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli import output, servers
+from holdfast.cli import output, servers, tables
 from holdfast.cli.durations import moment
 from holdfast.errors import ConfigError, ServerError
 
@@ -74,7 +74,7 @@ def _show(facts: list[dict[str, Any]], table: tuple[tuple[str, ...], list[tuple[
     if args.json:
         print(output.clean(json.dumps(facts)))
     elif rows:
-        output.table([head, *rows])
+        tables.show([head, *rows])
     else:
         print(output.clean(f"there are no {'runs of it' if args.action else 'jobs'} in schedule {args.schedule!r}"))
 

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 
-from holdfast.cli import output, servers, sights
+from holdfast.cli import output, servers, sights, tables
 from holdfast.errors import ConfigError, ServerError
 
 
@@ -51,7 +51,7 @@ def _deadlocks(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    table = sights.Table(sights.COLUMNS)
+    table = tables.Table(sights.COLUMNS)
     none = True
     for lock in sights.inspector(args).locks(args.pattern):
         none = False

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from holdfast.cli import output, servers
+from holdfast.cli import output, servers, tables
 from holdfast.cli.durations import positive_duration
 from holdfast.errors import ConfigError
 
@@ -76,7 +76,7 @@ def _show(urls: list[str], args: argparse.Namespace) -> int:
         text = json.dumps({"votes": votes, "majority": panel.majority, "exit_code": level, "servers": rows})
         print(output.clean(text))
         return level
-    output.table([_COLUMNS, *(_cells(row) for row in rows)])
+    tables.show([_COLUMNS, *(_cells(row) for row in rows)])
     for row in rows:
         if not row["votes"]:
             print(output.clean(f"{row['server']}: {row['why']}"))

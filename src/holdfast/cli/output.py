@@ -1,4 +1,4 @@
-"""What the command line says: lines on stderr, tables on stdout; without passwords and without control characters."""
+"""What the command line says: lines on stderr, and what is printed; without passwords and without control characters."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ import re
 import sys
 
 from holdfast.errors import ConfigError
-
-TYPE_CHECKING = False  # typing is not imported: this is part of every start
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # Up to the last @ of the word: a password may contain anything, and hiding too much is no harm.
 _CREDENTIALS = re.compile(r"://\S*@")
@@ -55,13 +51,6 @@ def failed(command: str, error: Exception) -> int:
 def one_line(text: str) -> str:
     """A text of several lines as one."""
     return " | ".join(part.strip() for part in text.splitlines() if part.strip())
-
-
-def table(rows: Sequence[Sequence[str]]) -> None:
-    """Columns, on stdout."""
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print(clean("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()), flush=True)
 
 
 def _write(line: str) -> None:

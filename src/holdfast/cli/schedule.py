@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import holdfast
 from holdfast._functions import is_async, refuse_generator
-from holdfast.cli import output, servers
+from holdfast.cli import output, servers, tables
 from holdfast.cli.durations import duration, moment
 from holdfast.errors import ConfigError, HoldfastWarning, ServerError
 from holdfast.schedule.command import Command, JobFailed
@@ -110,7 +110,7 @@ def _of_module(args: argparse.Namespace) -> BaseSchedule:
 def _check(schedule: BaseSchedule) -> int:
     now = time.time()
     rows = [(job.name, str(job.when), _moments(job.when, now)) for job in schedule.jobs]
-    output.table([("job", "when", "due next (UTC)"), *rows])
+    tables.show([("job", "when", "due next (UTC)"), *rows])
     return 0
 
 

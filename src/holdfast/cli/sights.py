@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
-from unicodedata import east_asian_width
 
 from holdfast.cli import output, servers
 from holdfast.cli.durations import span
@@ -70,41 +68,3 @@ def sharing(lock: LockInfo) -> str:
     if lock.kind == "rwlock":
         return "writer" if lock.used == lock.limit else f"{lock.used} reader{'s' * (lock.used > 1)}"
     return f"{lock.used} of {lock.limit}"
-
-
-def width(cell: str) -> int:
-    """Columns that it takes in a terminal: two for each Chinese character, say."""
-    return len(cell) if cell.isascii() else sum(1 + (east_asian_width(one) in "WF") for one in cell)
-
-
-def line(row: Iterable[str], widths: Iterable[int]) -> str:
-    """Cells, one below the other with those of other rows."""
-    return "  ".join(cell + " " * (most - width(cell)) for cell, most in zip(row, widths, strict=True))
-
-
-WIDEST = 60
-"""Characters of a column: what is longer stands out, and moves nothing in other lines."""
-
-
-class Table:
-    """A table whose rows come one after the other: columns become wider when they have to."""
-
-    def __init__(self, head: tuple[str, ...]) -> None:
-        self._widths = [0] * len(head)
-        self._rows = [head]
-        self._shown = False
-
-    def add(self, row: tuple[str, ...]) -> None:
-        """Several at a time are shown: the first twenty, and then a hundred."""
-        self._rows.append(tuple(map(output.clean, row)))
-        if len(self._rows) > (100 if self._shown else 20):
-            self.flush()
-
-    def flush(self) -> None:
-        """Show what has been added."""
-        for row in self._rows:
-            self._widths = [max(most, min(width(cell), WIDEST)) for most, cell in zip(self._widths, row, strict=True)]
-        lines = [line(row, self._widths) for row in self._rows]
-        if lines:
-            print("\n".join(line.rstrip() for line in lines), flush=True)
-        self._rows, self._shown = [], True

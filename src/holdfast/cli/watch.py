@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.cli import output, sights
+from holdfast.cli import output, sights, tables
 from holdfast.cli.durations import moment, positive_duration
 from holdfast.cli.terminal import stop_job
 from holdfast.errors import ConfigError, ServerError
@@ -150,11 +150,8 @@ class Watch:
         waiting = sum(lock.waiters for lock in locks)
         head = f"holdfast {self._args.pattern}  {len(locks)} held, {waiting} wait, at least {self._rate:.1f} hand-overs/s"
         rows = [sights.COLUMNS, *(sights.row(lock) for lock in locks[: max(0, size.lines - 3)])]
-        cells = [tuple(map(output.clean, row)) for row in rows]
-        widths = [max(map(sights.width, column)) for column in zip(*cells, strict=True)]
-        lines = [sights.line(row, widths) for row in cells]
         foot = f"and {len(locks) - len(rows) + 1} more" if len(locks) >= len(rows) else ""
-        shown = [output.clean(self._trouble or head), *lines, foot]
+        shown = [output.clean(self._trouble or head), *tables.aligned(rows), foot]
         text = "\r\n".join(line.rstrip()[: size.columns] + LINE_END for line in shown[: size.lines])
         sys.stdout.write(HOME + text + REST)
         sys.stdout.flush()

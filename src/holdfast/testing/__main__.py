@@ -170,7 +170,7 @@ def _show(which: str, *, requests: bool) -> bool:
     if name in ALL:
         history, violations = ALL[name].replay([int(choice) for choice in choices.split(".") if choice], trace=requests)
     else:
-        run = SWARMS[name if choices else "lock"](int(choices or name), trace=requests)
+        run = SWARMS[name if choices else "lock"].simulate(int(choices or name), trace=requests)
         history, violations = run.history, run.violations
         print(f"seed {run.seed}: {run.profile}")
     print(timeline.draw(history, violations))

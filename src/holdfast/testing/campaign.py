@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.testing import (
     breakages,
@@ -30,20 +30,6 @@ from holdfast.testing.runs import Run
 
 BATCH = 100
 """Seeds that one process does before it reports."""
-
-SWARMS: dict[str, Callable[..., Run[Any]]] = {
-    "lock": swarm.simulate,
-    "several": together.simulate,
-    "quorum": quorum.simulate,
-    "flight": stampede.simulate,
-    "schedule": schedules.simulate,
-    "election": reigns.simulate,
-    "meetings": meetings.simulate,
-    "permits": permits.simulate,
-    "ticket": handovers.simulate,
-    "break": breakages.simulate,
-}
-"""What makes a history of a seed."""
 
 ENOUGH = {
     "contended": 100,
@@ -166,23 +152,34 @@ ENOUGH_OF_SEVERAL_LOCKS = {
 }
 """The same, for several locks at once."""
 
-_ENOUGH = {
-    "several": ENOUGH_OF_SEVERAL_LOCKS,
-    "lock": ENOUGH,
-    "quorum": ENOUGH_OF_QUORUM,
-    "flight": ENOUGH_OF_FLIGHTS,
-    "schedule": ENOUGH_OF_SCHEDULES,
-    "election": ENOUGH_OF_ELECTIONS,
-    "meetings": ENOUGH_OF_MEETINGS,
-    "break": ENOUGH_OF_BREAKING,
-    "permits": ENOUGH_OF_PERMITS,
-    "ticket": ENOUGH_OF_TICKETS,
+
+class Swarm(NamedTuple):
+    """A kind of histories."""
+
+    simulate: Callable[..., Run[Any]]
+    """Makes one of a seed."""
+    enough: Mapping[str, int]
+    """What has to happen in 1,000 of them."""
+
+
+SWARMS = {
+    "lock": Swarm(swarm.simulate, ENOUGH),
+    "several": Swarm(together.simulate, ENOUGH_OF_SEVERAL_LOCKS),
+    "quorum": Swarm(quorum.simulate, ENOUGH_OF_QUORUM),
+    "flight": Swarm(stampede.simulate, ENOUGH_OF_FLIGHTS),
+    "schedule": Swarm(schedules.simulate, ENOUGH_OF_SCHEDULES),
+    "election": Swarm(reigns.simulate, ENOUGH_OF_ELECTIONS),
+    "meetings": Swarm(meetings.simulate, ENOUGH_OF_MEETINGS),
+    "permits": Swarm(permits.simulate, ENOUGH_OF_PERMITS),
+    "ticket": Swarm(handovers.simulate, ENOUGH_OF_TICKETS),
+    "break": Swarm(breakages.simulate, ENOUGH_OF_BREAKING),
 }
+"""By name."""
 
 
 def enough(of: str) -> Mapping[str, int]:
     """What has to happen in a swarm."""
-    return _ENOUGH[of]
+    return SWARMS[of].enough
 
 
 @dataclass(slots=True)
@@ -221,7 +218,7 @@ class Tally:
 def batch(first: int, count: int, of: str = "lock") -> Tally:
     """Some seeds, one after the other."""
     tally = Tally()
-    simulate = SWARMS[of]
+    simulate = SWARMS[of].simulate
     gc.freeze()  # what was imported is not looked at again and again
     started = time.process_time()
     for seed in range(first, first + count):
