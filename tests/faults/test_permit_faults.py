@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
-TTL = 0.5
+TTL = 1.0
 
 
 @pytest.fixture(params=["threads", "asyncio"])

@@ -32,7 +32,7 @@ def in_line(nodes: Cluster, key: str) -> int:
 @pytest.mark.fault(56)
 def test_permits_are_held_and_given_back_while_their_slot_is_moving(face: Face, common_cluster: Cluster, name: str) -> None:
     nodes = common_cluster
-    semaphore = face.make("Semaphore", nodes.url, name, 3, ttl=1.5)
+    semaphore = face.make("Semaphore", nodes.url, name, 3, ttl=2)
     for _ in range(3):
         assert face.do(semaphore.acquire)
     first, second, third = semaphore._holding()
