@@ -78,7 +78,15 @@ FEATURES = {
         channels=("hf:inbox:*",),
     ),
     "permits": Feature(
-        scripts=("permit_acquire", "permit_release", "permit_refresh", "permit_renew", "permit_change", "permit_limit"),
+        scripts=(
+            "permit_acquire",
+            "permit_release",
+            "permit_refresh",
+            "permit_renew",
+            "permit_change",
+            "permit_limit",
+            "permit_moving",
+        ),
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GET", "SET", "DEL"),
         keys=("<prefix>{*", "hf:proc:*"),
         channels=("hf:inbox:*",),

@@ -35,7 +35,7 @@ class BaseWriteLease(_lease.BaseLease):
         self.check()
         tenure = self._tenure
         try:
-            kept = await permits.change(tenure.spec, tenure.token, 1)
+            kept = await permits.change(tenure.spec, tenure.token, 1, self.fence)
         except WireError as error:
             raise _face.server_error(tenure.spec, error) from error
         if kept:

@@ -12,9 +12,10 @@ from conformance.box import KEYS, LOCK, QUEUE, STATE, Box
 from conformance.box import token as plain
 from holdfast._core.mutex import CLAIM
 from holdfast._core.permits import ACQUIRE, ALL, CHANGE, LIMIT, REFRESH, RELEASE, RENEW
-from holdfast._lua import Script
+from holdfast._lua import Script, whole_number
 
 LEASE = 30_000
+MOVING: Script[int] = Script("permit_moving", whole_number)
 
 
 def run(box: Box, script: Script[Any], *args: object, keys: tuple[str, ...] = KEYS) -> Any:
@@ -46,6 +47,14 @@ def refresh(box: Box, *who: str) -> Any:
 
 def renew(box: Box, who: str, ttl: int = LEASE, number: int = 1) -> Any:
     return run(box, RENEW, who, ttl, number)[0]
+
+
+def change(box: Box, who: str, its_fence: int = 7) -> Any:
+    return run(box, CHANGE, who, 1, its_fence, LEASE, "rwlock 1", ALL)
+
+
+def moving(box: Box, who: str, ttl: int = LEASE) -> Any:
+    return run(box, MOVING, who, ttl, keys=KEYS[:1])
 
 
 def fence(answer: Any) -> int:
@@ -89,7 +98,11 @@ PERMIT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box
     *(("permit_refresh", KEYS, (Box.channel("b"), token("b"), LEASE), prepare) for prepare in (full, freed, forgotten, theirs)),
     ("permit_refresh", KEYS, (Box.channel("c"), token("c"), LEASE), full),
     *(("permit_renew", KEYS, (token("a", 2), LEASE, 1), prepare) for prepare in (full, freed, forgotten)),
-    *(("permit_change", KEYS, (token("a", ALL), 1), prepare) for prepare in (written, Box.clear_keys)),
+    *(
+        ("permit_change", KEYS, (token("a", ALL), 1, 7, LEASE, "rwlock 1", ALL), prepare)
+        for prepare in (written, Box.clear_keys)
+    ),
+    *(("permit_moving", KEYS[:1], (token("a", 2), ttl), full) for ttl in (LEASE + 1, 0)),
     *(("permit_limit", KEYS, ("semaphore 1", limit, LEASE), prepare) for limit in ("", 3) for prepare in (full, freed, theirs)),
 ]
 """Script, keys, arguments, and what is there before."""
@@ -196,15 +209,15 @@ def test_a_writer_becomes_a_reader_and_lets_the_readers_in(box: Box) -> None:
     first = fence(read(box, token("a", ALL)))
     for who in (token("b"), token("c", ALL), token("d")):
         read(box, who, join=True)
-    assert run(box, CHANGE, token("a", ALL), 1) == 1
-    assert run(box, CHANGE, token("a", ALL), 1) == 1
+    assert change(box, token("a", ALL)) == 1
+    assert change(box, token("a", ALL)) == 1
     assert (len(box.heard("b")), box.heard("c"), box.heard("d")) == (1, [], [])
     assert fence(read(box, token("a", ALL))) == first, "a late copy does not make it a writer again"
     assert box.state()["used"] == "2"
     release(box, token("b"))
     release(box, token("a", ALL))
     assert len(box.heard("c")) == 1
-    assert run(box, CHANGE, token("a", ALL), 1) == 0
+    assert change(box, token("a", ALL)) == 0
 
 
 def test_the_permits_of_who_does_not_renew_come_back_each_in_its_time(box: Box) -> None:
@@ -282,6 +295,63 @@ def test_a_state_that_is_lost_while_some_are_held_counts_them_still(box: Box) ->
     assert box.state()["used"] == "3"
 
 
+@pytest.mark.parametrize("asked", [False, True], ids=["nobody", "a reader"])
+def test_a_writer_whose_state_was_lost_becomes_a_reader_all_the_same(box: Box, asked: bool) -> None:
+    """Under the fence that he has; and nobody comes in whom his permits keep out."""
+    box.listen("b", "c")
+    first = fence(read(box, token("a", ALL)))
+    box.redis.delete(STATE)
+    if asked:
+        read(box, token("b"), join=True)
+    assert change(box, token("a", ALL), first) == 1
+    assert len(box.heard("b")) == asked
+    assert box.state()["h:" + token("a", ALL)] == f"{first} 1 0"
+    assert renew(box, token("a", ALL)) == 1
+    assert fence(read(box, token("b"))) > first
+    assert read(box, token("c", ALL), join=True)[0] == 0
+    assert box.state()["used"] == "2"
+    assert release(box, token("b")) == 1
+    assert release(box, token("a", ALL)) == 1
+    (message,) = box.heard("c")
+    assert int(message.split()[2]) > first
+    assert box.keys_for_ever() == []
+
+
+def test_all_whose_time_is_over_are_found_at_once(box: Box) -> None:
+    """Thousands may have crashed at the same time: who asks once has it."""
+    fence(acquire(box, token("a"), 5001))
+    with box.redis.pipeline() as pipe:
+        for number in range(5000):
+            dead = token("d", 1, number)
+            pipe.zadd(LOCK, {dead: 1})
+            pipe.hset(STATE, f"h:{dead}", "1 1 0")
+        pipe.hset(STATE, "used", 5001)
+        pipe.execute()
+    fence(acquire(box, token("b", 5000), 5001))
+    assert box.state()["used"] == "5001"
+    assert renew(box, token("a")) == 1
+
+
+def test_while_its_slot_is_moving_a_holder_is_renewed_and_gives_back(box: Box) -> None:
+    """With the key of the holders alone. All else comes right with whatever script is next."""
+    box.listen("c")
+    fence(acquire(box, token("a"), 3, ttl=5000))
+    fence(acquire(box, token("b", 2), 3, ttl=5000))
+    acquire(box, token("c", 2), 3, join=True)
+    assert moving(box, token("a")) == 1
+    assert box.redis.pttl(LOCK) > 5000
+    assert moving(box, token("b", 2), 1000) == 1
+    assert box.redis.zscore(LOCK, token("b", 2)) - box.now_us() / 1000 > 1000, "never shorter: it may be a late copy"
+    assert moving(box, token("b", 2), 0) == 1
+    for ttl in (0, LEASE):
+        assert moving(box, token("b", 2), ttl) == 0, "what is given back stays so"
+    assert moving(box, token("d")) == 0
+    assert box.heard("c") == [], "nobody is told"
+    assert fence(refresh(box, token("c", 2))[0]) > 0
+    assert box.state()["used"] == "3"
+    assert release(box, token("b", 2)) == 0
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_data_of_others_is_left_alone(box: Box, key: str) -> None:
     box.redis.rpush(key, "theirs")
@@ -291,7 +361,8 @@ def test_data_of_others_is_left_alone(box: Box, key: str) -> None:
     assert run(box, LIMIT, "semaphore 1", 3, LEASE) == [-2, key.encode(), b"list"]
     assert renew(box, token("a")) == 0
     assert release(box, token("a")) == 0
-    assert run(box, CHANGE, token("a"), 1) == 0
+    assert change(box, token("a")) == 0
+    assert moving(box, token("a")) == 0
     assert box.dump() == before
 
 
@@ -321,7 +392,8 @@ def test_when_memory_is_full_what_is_held_can_be_kept_made_less_and_given_back(b
     box.redis.config_set("maxmemory", 1)
     try:
         assert renew(box, token("a", ALL)) == 1
-        assert run(box, CHANGE, token("a", ALL), 1) == 1
+        assert moving(box, token("a", ALL)) == 1
+        assert change(box, token("a", ALL)) == 1
         assert len(box.heard("b")) == 1
         assert release(box, token("a", ALL)) == 1
         assert release(box, token("b")) == 1

@@ -33,8 +33,8 @@ PERMITS = (
     ),
     _shared(
         "permit-used-stays-at-expiry",
-        "  p.used = math.max(0, p.used - (permits or wanted(token) or 0))\n",
-        "  if permits and tonumber(redis.call('HGET', p.state, 'keep') or 0) < 0 then p.used = 0 end\n",
+        "    p.used = math.max(0, p.used - permits)\n",
+        "    p.used = math.max(0, p.used - 0 * permits)\n",
         "permits that come back are counted as held still",
     ),
     _shared(
@@ -57,8 +57,8 @@ PERMITS = (
     ),
     _release(
         "permit-release-without-look",
-        "if redis.call('ZSCORE', p.holders, token) then\n  remove(p, token)",
-        "if true then\n  remove(p, token)",
+        "if redis.call('ZSCORE', p.holders, token) then\n  remove(p, {token})",
+        "if true then\n  remove(p, {token})",
         "who gives back what is not his any more makes room for one too many",
     ),
     _release(

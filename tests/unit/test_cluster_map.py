@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from holdfast._core import permits
 from holdfast._core.moving import alone
 from holdfast._core.mutex import ACQUIRE, RELEASE, RENEW
 from holdfast._core.requests import Answer, Command, NotSent, Refused, Run, Unknown, WireError
+from holdfast._lua import Script
 from holdfast._wire.cluster import HOPS, Cluster, Shard, Step
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.slots import PREFIX, SHARDED, SLOTS, id_within, slot_of
@@ -119,12 +121,13 @@ def test_keys_that_are_on_both_sides() -> None:
     assert what.transient
 
 
-def test_a_release_that_was_begun_has_given_the_lock_back() -> None:
-    release = Run(RELEASE, KEYS, ("t", "release"), 0.2)
+@pytest.mark.parametrize(("script", "name"), [(RELEASE, "moving"), (permits.RELEASE, "permit_moving")])
+def test_a_release_that_was_begun_has_given_the_lock_back(script: Script[int], name: str) -> None:
+    release = Run(script, KEYS, ("t", "release"), 0.2)
     for half, answers in ((False, [1, 0, -1]), (True, [1, 1, -1])):
         less = alone(release, half=half)
         assert less is not None
-        assert (less.keys, less.args) == (KEYS[:1], ("t", 0))
+        assert (less.script.name, less.keys, less.args) == (name, KEYS[:1], ("t", 0))
         assert [less.script.parse(raw) for raw in (1, 0, -1)] == answers
     assert alone(acquire(), half=False) is None
     assert alone(Command(("EXISTS", KEYS[0]), 0.2), half=False) is None

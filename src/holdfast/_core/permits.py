@@ -79,9 +79,10 @@ READING = Permits(SCRIPTS, RWLOCK, 1, ALL)
 WRITING = Permits(SCRIPTS, RWLOCK, ALL, ALL)
 
 
-async def change(spec: Spec, token: str, permits: int) -> bool:
-    """Keep only so many of what this token holds. False if it holds nothing any more. Raises WireError."""
-    answer = await insist(Run(CHANGE, spec.keys, (token, permits), spec.timeout))
+async def change(spec: Spec, token: str, permits: int, fence: int) -> bool:
+    """Keep only so many of what this token holds, and its fence. False if it holds nothing any more. Raises WireError."""
+    args = (token, permits, fence, milliseconds(spec.ttl), *spec.terms)
+    answer = await insist(Run(CHANGE, spec.keys, args, spec.timeout))
     return answer.value == 1
 
 

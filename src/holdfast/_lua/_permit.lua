@@ -26,18 +26,40 @@ local function note(p, token, fence, permits, number)
   redis.call('HSET', p.state, 'h:' .. token, what, 'fence', p.fence, 'used', p.used)
 end
 
--- It holds nothing any more. The first write frees memory: a script may go on writing then if it is full.
-local function remove(p, token)
-  local _, permits = holding(p.state, token)
-  redis.call('ZREM', p.holders, token)
-  redis.call('HDEL', p.state, 'h:' .. token)
+-- They hold nothing any more. The first write frees memory: a script may go on writing then if it is full. Many at once cost
+-- hardly more than one.
+local function remove(p, tokens)
+  local fields = {}
+  for i, token in ipairs(tokens) do fields[i] = 'h:' .. token end
+  local notes = redis.call('HMGET', p.state, unpack(fields))
+  redis.call('ZREM', p.holders, unpack(tokens))
+  redis.call('HDEL', p.state, unpack(fields))
   p.left = nil  -- the key may be gone, and its expiry with it
-  p.used = math.max(0, p.used - (permits or wanted(token) or 0))
+  for i, token in ipairs(tokens) do
+    local permits = string.match(notes[i] or '', ' (%d+) ') or wanted(token) or 0
+    p.used = math.max(0, p.used - permits)
+  end
   if p.v then redis.call('HSET', p.state, 'used', p.used) end
 end
 
--- Reads who holds what, and removes those whose time is over, a hundred at most: {holders, state, queue, now (us), and the fields
--- of state}, or nil and the refusal to return.
+-- Removes those whose time is over: all of them, or who asks once would be told that nothing is free. There may be thousands, where
+-- many have crashed at the same time; ten thousand in a run is the end of it, for others want the server, too.
+local function expire(p)
+  local page = 100
+  for _ = 1, 10 do
+    local first, over = redis.call('ZRANGE', p.holders, 0, page - 1, 'WITHSCORES'), {}
+    for i = 1, #first, 2 do
+      if tonumber(first[i + 1]) > p.now_ms then break end
+      over[#over + 1] = first[i]
+    end
+    if over[1] then remove(p, over) end
+    if #over < page then break end
+    page = 1000
+  end
+end
+
+-- Reads who holds what, and removes those whose time is over: {holders, state, queue, now (us), and the fields of state}, or nil and
+-- the refusal to return.
 local function open_permits(holders, state, queue, token)
   local count = redis.pcall('ZCARD', holders)
   if type(count) == 'table' then return nil, refused(holders, count) end
@@ -62,11 +84,7 @@ local function open_permits(holders, state, queue, token)
     for _, holder in ipairs(redis.call('ZRANGE', holders, 0, -1)) do p.used = p.used + (wanted(holder) or 0) end
   end
   p.now_ms = math.floor(p.now / 1000)
-  local first = count == 0 and {} or redis.call('ZRANGE', holders, 0, 99, 'WITHSCORES')
-  for i = 1, #first, 2 do
-    if tonumber(first[i + 1]) > p.now_ms then break end
-    remove(p, first[i])
-  end
+  if count > 0 then expire(p) end
   return p
 end
 
@@ -94,7 +112,7 @@ local function confirm(p, token, ttl)
   if not until_ms then return nil end
   local fence = holding(p.state, token)
   if not fence then  -- the state has been lost
-    remove(p, token)
+    remove(p, {token})
     return admit(p, token, ttl)
   end
   if until_ms - p.now_ms < ttl then extend_permits(p, token, ttl) end
@@ -152,7 +170,7 @@ local function serve(p, me, ttl)
           leaving[#leaving + 1] = token
           done = done + 1
         else
-          remove(p, token)
+          remove(p, {token})
           listening[process] = false
           from = from + 1
         end

@@ -1,6 +1,6 @@
 -- Change how many permits a holder has: less than before. A read-write lock's writer becomes a reader by that.
 -- KEYS     holders, state, queue
--- ARGV     token; how many it keeps
+-- ARGV     token; how many it keeps; its fence; lease in ms; then as in permit_acquire: 'rwlock 1', and how many there are
 -- RETURNS  1 it has so many, or has had fewer before | 0 it is no holder
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
@@ -11,10 +11,19 @@ local token, permits = ARGV[1], tonumber(ARGV[2])
 local p = open_permits(KEYS[1], KEYS[2], KEYS[3], token)
 if not p or not redis.call('ZSCORE', p.holders, token) then return 0 end
 local fence, had, number = holding(p.state, token)
-if fence and permits < had then
+if not fence then  -- the state has been lost, and nobody else knows the fence
+  fence, had, number = tonumber(ARGV[3]), wanted(token), 0
+  p.fence = math.max(p.fence, fence)
+end
+if permits < had then
   redis.call('PEXPIRE', p.holders, redis.call('PTTL', p.holders))  -- may go on writing when memory is full, as in permit_renew
   p.used = p.used - had + permits
+  if not p.limit then
+    p.v, p.limit = ARGV[5], tonumber(ARGV[6])
+    redis.call('HSET', p.state, 'v', p.v, 'limit', p.limit, 'was', ' ' .. ARGV[6] .. ' ')
+  end
   note(p, token, fence, permits, number)
+  keep_permits(p, tonumber(ARGV[4]))
   serve(p, false)
 end
 return 1

@@ -28,7 +28,7 @@ local p = open_permits(holders, state, queue, token)
 if not p then return 0 end
 local answer = 0
 if redis.call('ZSCORE', p.holders, token) then
-  remove(p, token)
+  remove(p, {token})
   answer = 1
 end
 if mode ~= 'release' then leave(p.state, p.queue, token) end

@@ -193,7 +193,7 @@ class Lock:
         try:
             with self.worker.operation():
                 self._note("downgraded")
-                await permits.change(lease._tenure.spec, lease._tenure.token, 1)  # noqa: SLF001
+                await permits.change(lease._tenure.spec, lease._tenure.token, 1, lease.fence)  # noqa: SLF001
         except WireError:
             pass
 
