@@ -16,7 +16,7 @@ import pytest
 
 import holdfast
 from holdfast import _aio_cache, aio, barrier, cache, events, locks, redlock, reentrant, transactions
-from holdfast._core import mutex, names, waiting
+from holdfast._core import mutex, names, requests, waiting
 from holdfast._lua import source
 
 ROOT = Path(holdfast.__file__).parent
@@ -563,7 +563,7 @@ def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
     assert re.findall(r"fields\[3\] [~=]= '(\d+)'", text) == ["1", "1"]
     assert re.findall(r"'v', version or '(\d+)'", text) == ["1"]
     assert re.findall(r"'(\d+) ' \.\. (\w+)", text) == [("1", "token"), ("2", "holder")], "the format of messages"
-    assert "format 1" in inspect.getsource(mutex)
+    assert "format 1" in inspect.getsource(requests)
     node = (ROOT / "_core" / "node.py").read_text()
     assert re.findall(r'what == "(\d)"', node) == ["1", "4", "2", "3"]
     assert "'4 ' .. holder" in source("break")

@@ -78,14 +78,14 @@ class BaseInspector(Generic[C]):
 
     def _breaking(
         self, where: Field, lock: LockInfo, holder: Holder | None, by: str | None
-    ) -> Coroutine[Any, Any, list[breaking.Answer | WireError]]:
+    ) -> Coroutine[Any, Any, list[breaking.Outcome | WireError]]:
         """The operation."""
         holders = lock.holders if holder is None else (holder,)
         if lock.kind in {"semaphore", "rwlock"}:
             return breaking.break_permits(where, lock.key, [one.mark for one in holders], by_whom(by))
         return breaking.break_lock(where, lock.key, holders[0].mark, by_whom(by), leads=lock.kind == "leader")
 
-    def _broken(self, lock: LockInfo, answers: list[breaking.Answer | WireError]) -> Broken | None:
+    def _broken(self, lock: LockInfo, answers: list[breaking.Outcome | WireError]) -> Broken | None:
         """What came of it, of what each server answered."""
         for conflict in (answer for answer in answers if isinstance(answer, Conflict)):
             raise ServerError(f"lock {lock.name!r}: {conflict.why}", address=self._address, key=text(lock.key))

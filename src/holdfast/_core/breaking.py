@@ -12,7 +12,7 @@ from holdfast._core.insist import insist
 from holdfast._core.inspecting import Ask, Field, keys_of, look
 from holdfast._core.leading import VACATE
 from holdfast._core.names import side_key
-from holdfast._core.requests import Conflict, Now, Run, Sleep, WireError
+from holdfast._core.requests import Conflict, Now, Run, Sleep, WireError, in_the_way
 from holdfast._lua import Script
 
 POLL = 1.0
@@ -37,10 +37,10 @@ class Changed(NamedTuple):
     """Somebody else has it by now."""
 
 
-Answer = Broken | Free | Changed | Conflict
+Outcome = Broken | Free | Changed | Conflict
 
 
-def _read(raw: Any) -> Answer:
+def _read(raw: Any) -> Outcome:
     match raw:
         case [1, int(fence), int(told), bytes(heir)]:
             return Broken(fence, told == 1, heir.decode())
@@ -48,19 +48,15 @@ def _read(raw: Any) -> Answer:
             return Free()
         case [-1]:
             return Changed()
-        case [-2, bytes(key), bytes(kind)]:
-            return Conflict(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}, not a lock")
-        case [-3, bytes(version)]:
-            return Conflict(f"its state has format {version.decode(errors='replace')!r}, this release knows format 1")
         case _:
-            return Conflict(f"unexpected answer {raw!r}")
+            return in_the_way(raw, ", not a lock")
 
 
-BREAK: Script[Answer] = Script("break", _read)
-BREAK_PERMITS: Script[Answer] = Script("permit_break", _read)
+BREAK: Script[Outcome] = Script("break", _read)
+BREAK_PERMITS: Script[Outcome] = Script("permit_break", _read)
 
 
-async def break_lock(where: Field, key: bytes, mark: str, by: str, *, leads: bool = False) -> list[Answer | WireError]:
+async def break_lock(where: Field, key: bytes, mark: str, by: str, *, leads: bool = False) -> list[Outcome | WireError]:
     """Take it away from the holder with this mark: what each server answers. Raises WireError if none does.
 
     ``leads``: as far as is known he was elected, so there may be observers.
@@ -77,13 +73,13 @@ async def break_lock(where: Field, key: bytes, mark: str, by: str, *, leads: boo
     return answers
 
 
-async def break_permits(where: Field, key: bytes, marks: list[str], by: str) -> list[Answer | WireError]:
+async def break_permits(where: Field, key: bytes, marks: list[str], by: str) -> list[Outcome | WireError]:
     """Take away what the holders with these marks have of what several share."""
     return await _everywhere(where, Run(BREAK_PERMITS, keys_of(key)[:3], (by, *marks), where.timeout))
 
 
-async def _everywhere(where: Field, call: Run[Answer]) -> list[Answer | WireError]:
-    answers: list[Answer | WireError] = []
+async def _everywhere(where: Field, call: Run[Outcome]) -> list[Outcome | WireError]:
+    answers: list[Outcome | WireError] = []
     for place in range(where.places):
         try:
             answers.append((await insist(Ask(place, call))).value)

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from holdfast._core.attempt import Spec, answer_within, milliseconds
 from holdfast._core.names import encoded, side_key, start
+from holdfast._core.requests import in_the_way
 from holdfast._lua import Script
 
 BESIDE = 10
@@ -173,14 +174,7 @@ class Served:
 
 
 def _refusal(raw: list[object]) -> Unusable:
-    match raw:
-        case [-2, bytes(key), bytes(kind)]:
-            return Unusable(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}, nothing of a schedule")
-        case [-3, bytes(version)]:
-            return Unusable(f"its data has format {version.decode(errors='replace')!r}, this release knows format 1")
-        case [-4, bytes(message)]:
-            return Unusable(message.decode(errors="replace"))
-    return Unusable(f"unexpected answer {raw!r}")
+    return Unusable(in_the_way(raw, ", nothing of a schedule").why)
 
 
 def _read_one(raw: list[object]) -> Answered | Changed | Unheard | Unusable:

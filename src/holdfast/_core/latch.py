@@ -16,7 +16,7 @@ from holdfast._core.acquire import KeyConflict
 from holdfast._core.crowd import Meet, Member
 from holdfast._core.hearing import Enroll, Withdraw, hear
 from holdfast._core.insist import insist
-from holdfast._core.requests import Answer, Conflict, Draw, Now, Refused, Run, Sleep, WireError
+from holdfast._core.requests import Answer, Conflict, Draw, Now, Refused, Run, Sleep, WireError, in_the_way
 from holdfast._lua import Script
 
 INFINITY = float("inf")
@@ -90,15 +90,13 @@ class Waiting(Member):
 def conflict(raw: object) -> Conflict | Disagreement:
     """What is in the way, as the scripts of latches and barriers say it."""
     match raw:
-        case [-2, bytes(key), bytes(kind)]:
-            return Conflict(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()} of somebody else's")
         case [-3, bytes(theirs)]:
             text = theirs.decode(errors="replace")
             return Conflict(f"there is a {FORMATS[text]} of this name" if text in FORMATS else f"it has format {text!r}")
         case [-4, int(number)]:
             return Disagreement(number)
         case _:
-            return Conflict(f"unexpected answer {raw!r}")
+            return in_the_way(raw)
 
 
 def _read(raw: object) -> Seen | Conflict | Disagreement:

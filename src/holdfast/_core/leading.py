@@ -16,7 +16,7 @@ from holdfast._core.attempt import Attempt, Grant, Spec, margin, milliseconds
 from holdfast._core.hearing import Listener, Withdraw, hear, listen
 from holdfast._core.insist import insist
 from holdfast._core.mutex import Busy, give_up
-from holdfast._core.requests import Conflict, Now, Refused, Run, Sleep, Unknown, WireError
+from holdfast._core.requests import Conflict, Now, Refused, Run, Sleep, Unknown, WireError, in_the_way
 from holdfast._lua import Script, whole_number
 
 SPAN = 10.0
@@ -67,16 +67,6 @@ class View(NamedTuple):
 # What the scripts answer
 
 
-def _refusal(raw: object) -> Conflict:
-    match raw:
-        case [-2, bytes(key), bytes(kind)]:
-            return Conflict(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()} of somebody else's")
-        case [-3, bytes(version)]:
-            return Conflict(f"its state has format {version.decode(errors='replace')!r}, this release knows format 1")
-        case _:
-            return Conflict(f"unexpected answer {raw!r}")
-
-
 def _read_done(raw: object) -> bool | Missing | Conflict:
     match raw:
         case [0 | 1 as done]:
@@ -84,7 +74,7 @@ def _read_done(raw: object) -> bool | Missing | Conflict:
         case [2, *names]:
             return Missing(tuple(name.decode(errors="replace") for name in names))  # type: ignore[attr-defined]
         case _:
-            return _refusal(raw)
+            return in_the_way(raw)
 
 
 def _read_view(raw: object) -> View | Conflict:
@@ -96,7 +86,7 @@ def _read_view(raw: object) -> View | Conflict:
         case [1, int(left), int(term), bytes(name), bytes(value)]:
             return View(Elected(name.decode(), term, value.decode()), None if left == -1 else left / 1000)
         case _:
-            return _refusal(raw)
+            return in_the_way(raw)
 
 
 INTRODUCE: Script[int] = Script("introduce", whole_number)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast._core.attempt import Attempt, Scripts, Spec
-from holdfast._core.requests import Conflict, Gone, NotSent, Refused, Run, Sleep, Unknown, WireError
+from holdfast._core.requests import Conflict, Gone, NotSent, Refused, Run, Sleep, Unknown, WireError, in_the_way
 from holdfast._lua import Script, whole_number
 
 CLAIM = 2.0
@@ -59,21 +59,13 @@ def read_reply(raw: object) -> Reply:
             return Held(first, last)
         case [0, int(ms), int(last), bytes(process), int(lingers)]:
             return Busy(None if ms == -1 else max(0, ms) / 1000, last, process.decode(), lingers == 1)
-        case [-2, bytes(key), bytes(kind)]:
-            return Conflict(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}, not a lock")
-        case [-3, bytes(version)]:
-            return Conflict(_other_format(version.decode(errors="replace")))
-        case [-4, bytes(message)]:
-            return Conflict(message.decode(errors="replace"))
+        case [-1]:
+            return Gone()
+        case [-3, bytes(version)] if version.rpartition(b" ")[2] == b"1":
+            kind = version.decode(errors="replace").rpartition(" ")[0]
+            return Conflict(f"it is used as a {kind or 'lock'}; a name is of one kind")
         case _:
-            return Gone() if raw == [-1] else Conflict(f"unexpected answer {raw!r}")
-
-
-def _other_format(version: str) -> str:
-    kind, _, number = version.rpartition(" ")
-    if number == "1":
-        return f"it is used as a {kind or 'lock'}; a name is of one kind"
-    return f"its state has format {version!r}, this release knows format 1"
+            return in_the_way(raw, ", not a lock")
 
 
 def read_acquire(raw: object) -> Reply:

@@ -96,6 +96,20 @@ class Conflict(NamedTuple):
     why: str
 
 
+def in_the_way(raw: object, what: str = " of somebody else's") -> Conflict:
+    """What a script has found where the lock should be: what `refused` and `read_state` in `_lua/_state.lua` answer. ``what``:
+    ends the sentence about a key that holds something else."""
+    match raw:
+        case [-2, bytes(key), bytes(kind)]:
+            return Conflict(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}{what}")
+        case [-3, bytes(version)]:
+            return Conflict(f"its state has format {version.decode(errors='replace')!r}, this release knows format 1")
+        case [-4, bytes(message)]:
+            return Conflict(message.decode(errors="replace"))
+        case _:
+            return Conflict(f"unexpected answer {raw!r}")
+
+
 class Down(NamedTuple):
     """The server stayed away for too long; or there is another reason to wait no more."""
 

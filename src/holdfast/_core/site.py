@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from holdfast._core.attempt import Spec, answer_within
 from holdfast._core.names import encoded, start
-from holdfast._core.requests import Command, Conflict
+from holdfast._core.requests import Command, Conflict, in_the_way
 from holdfast._lua import Script, whole_number
 
 
@@ -133,16 +133,6 @@ def fresh(values: list[bytes | None]) -> Record | None:
     return Record(kind.decode(), data, number, UNASKED)
 
 
-def _refusal(raw: object) -> Conflict:
-    match raw:
-        case [-2, bytes(key), bytes(kind)]:
-            return Conflict(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()} of somebody else's")
-        case [-3, bytes(version)]:
-            return Conflict(f"it has format {version.decode(errors='replace')!r}, this release knows format 1")
-        case _:
-            return Conflict(f"unexpected answer {raw!r}")
-
-
 def _read_look(raw: object) -> Seen | Conflict:
     match raw:
         case [1 | 2 as what, bytes(value), int(left)]:
@@ -154,7 +144,7 @@ def _read_look(raw: object) -> Seen | Conflict:
         case [4]:
             return Absent()
         case _:
-            return Buried() if raw == [-1] else _refusal(raw)
+            return Buried() if raw == [-1] else in_the_way(raw)
 
 
 def _read_land(raw: object) -> int | Conflict:
@@ -165,7 +155,7 @@ def _read_land(raw: object) -> int | Conflict:
         case [0 | -1]:
             return 0
         case _:
-            return _refusal(raw)
+            return in_the_way(raw)
 
 
 def _read_fence(raw: object) -> int | Conflict:
@@ -173,7 +163,7 @@ def _read_fence(raw: object) -> int | Conflict:
         case [int(number)]:
             return number
         case _:
-            return _refusal(raw)
+            return in_the_way(raw)
 
 
 LOOK: Script[Seen | Conflict] = Script("look", _read_look)

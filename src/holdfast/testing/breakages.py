@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast._core.breaking import Answer, Broken, Changed, break_lock
+from holdfast._core.breaking import Broken, Changed, Outcome, break_lock
 from holdfast._core.inspecting import Ask, Field, look
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Sleep, WireError
@@ -42,7 +42,7 @@ class Attack:
     """As the history calls it: whose it was when somebody looked."""
     sent: float
     came: float = float("inf")
-    answer: Answer | WireError | None = None
+    answer: Outcome | WireError | None = None
 
 
 @dataclass(slots=True)
