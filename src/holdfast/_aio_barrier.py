@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -13,7 +13,6 @@ from holdfast import _events, _face
 from holdfast._caller import AioCaller
 from holdfast._core import barrier
 from holdfast._core.barrier import Broken, Participant
-from holdfast._wire.client import one_place
 from holdfast.errors import ServerError
 
 T = TypeVar("T")
@@ -46,23 +45,8 @@ class Barrier(_events.BaseBarrier):
     """
 
     _error = BrokenBarrier
-
-    def __init__(
-        self,
-        client: object,
-        name: str | bytes,
-        parties: int,
-        action: Callable[[], object] | None = None,
-        timeout: float | None = None,
-        *,
-        ttl: float = _events.PLACE,
-        keep: float = _events.KEEP,
-        prefix: str = "hf:",
-    ) -> None:
-        self._caller = AioCaller(one_place(client, type(self).__name__))
-        self._action = action
-        self._timeout = _events.patience(timeout)
-        super().__init__(name, parties, ttl=ttl, keep=keep, prefix=prefix, timeout=self._caller.timeout)
+    _caller: AioCaller
+    _caller_type = AioCaller
 
     @property
     async def n_waiting(self) -> int:

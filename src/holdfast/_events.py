@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Never
 
@@ -14,6 +14,7 @@ from holdfast._core.barrier import Broken, Meeting
 from holdfast._core.latch import Disagreement, Forgotten, Latch
 from holdfast._core.names import encoded, start
 from holdfast._drive.process import describe
+from holdfast._wire.client import one_place
 from holdfast.errors import ConfigError, HoldfastError, ServerError
 
 KEEP = 86400.0
@@ -50,10 +51,14 @@ class BrokenBarrier(HoldfastError, threading.BrokenBarrierError):
 class Named:
     """Something that processes share under a name, on one server. Not to be pickled: it is made from its client and name."""
 
+    _caller: Any
+    _caller_type: type[Any]
+    """How this face asks a server."""
     _name: str
     _keys: tuple[bytes, ...]
 
-    def __init__(self, name: str | bytes, prefix: str, sides: tuple[bytes, ...]) -> None:
+    def __init__(self, client: object, name: str | bytes, prefix: str, sides: tuple[bytes, ...]) -> None:
+        self._caller = self._caller_type(one_place(client, type(self).__name__))
         self._name = name.decode(errors="backslashreplace") if isinstance(name, bytes) else str(name)
         base = start(prefix) + b"{" + encoded(name, "name") + b"}"
         self._keys = (base, *(base + b":" + side for side in sides))
@@ -103,11 +108,12 @@ class Named:
 class BaseLatch(Named):
     """An event, or a latch."""
 
-    def __init__(self, name: str | bytes, kind: str, *, count: object, keep: float, prefix: str, timeout: float) -> None:
-        super().__init__(name, prefix, (b"waiters", b"done"))
+    def __init__(self, client: object, name: str | bytes, kind: str, *, count: object, keep: float, prefix: str) -> None:
+        super().__init__(client, name, prefix, (b"waiters", b"done"))
         keep_ms = milliseconds(_face.seconds(keep, "keep", 1.0))
         state, waiters, done = self._keys
-        self._latch = Latch((state, waiters, done), kind, at_least_one(count, "count"), keep_ms, min(timeout, ANSWER_WITHIN))
+        timeout = min(self._caller.timeout, ANSWER_WITHIN)
+        self._latch = Latch((state, waiters, done), kind, at_least_one(count, "count"), keep_ms, timeout)
 
 
 class BaseBarrier(Named):
@@ -115,15 +121,29 @@ class BaseBarrier(Named):
 
     _error: type[BrokenBarrier] = BrokenBarrier
 
-    def __init__(self, name: str | bytes, parties: object, *, ttl: float, keep: float, prefix: str, timeout: float) -> None:
-        super().__init__(name, prefix, (b"places", b"done", b"waiters", b"action"))
+    def __init__(
+        self,
+        client: object,
+        name: str | bytes,
+        parties: int,
+        action: Callable[[], object] | None = None,
+        timeout: float | None = None,
+        *,
+        ttl: float = PLACE,
+        keep: float = KEEP,
+        prefix: str = "hf:",
+    ) -> None:
+        super().__init__(client, name, prefix, (b"places", b"done", b"waiters", b"action"))
+        self._action = action
+        self._timeout = patience(timeout)
         number = at_least_one(parties, "parties")
         if number > MOST:
             raise ConfigError(f"parties must be at most {MOST}, not {number}", parameter="parties")
         ttl = _face.seconds(ttl, "ttl", _face.MIN_TTL)
-        action = self._keys[-1]
-        keys = (action, action + b":state", action + b":queue")
-        spec = Spec(self._name, keys, ttl, renew=True, max_hold=None, timeout=min(timeout, ANSWER_WITHIN, answer_within(ttl)))
+        lock = self._keys[-1]
+        keys = (lock, lock + b":state", lock + b":queue")
+        within = min(self._caller.timeout, ANSWER_WITHIN, answer_within(ttl))
+        spec = Spec(self._name, keys, ttl, renew=True, max_hold=None, timeout=within)
         self._meeting = Meeting(self._keys[:-1], spec, number, milliseconds(_face.seconds(keep, "keep", 1.0)))
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -12,7 +12,6 @@ from holdfast._caller import Caller
 from holdfast._core import barrier
 from holdfast._core.barrier import Broken, Participant
 from holdfast._events import BrokenBarrier
-from holdfast._wire.client import one_place
 from holdfast.errors import ServerError
 
 __all__ = ["Barrier", "BrokenBarrier"]
@@ -42,22 +41,8 @@ class Barrier(_events.BaseBarrier):
         ConfigError: an option is out of range; nothing was sent.
     """
 
-    def __init__(
-        self,
-        client: object,
-        name: str | bytes,
-        parties: int,
-        action: Callable[[], object] | None = None,
-        timeout: float | None = None,
-        *,
-        ttl: float = _events.PLACE,
-        keep: float = _events.KEEP,
-        prefix: str = "hf:",
-    ) -> None:
-        self._caller = Caller(one_place(client, type(self).__name__))
-        self._action = action
-        self._timeout = _events.patience(timeout)
-        super().__init__(name, parties, ttl=ttl, keep=keep, prefix=prefix, timeout=self._caller.timeout)
+    _caller: Caller
+    _caller_type = Caller
 
     @property
     def n_waiting(self) -> int:
