@@ -7,7 +7,6 @@ Hand-over is measured between two processes: within one, a `Lock` is passed on w
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
 import time
 from collections.abc import Callable
@@ -19,7 +18,8 @@ import holdfast
 import holdfast.aio
 from holdfast.bench.bare import Bare
 from holdfast.bench.handover import Leader, follow
-from holdfast.bench.plan import PREFIX, TTL, Plan, in_turns, tasks_in_turns
+from holdfast.bench.pairs import pairs, pairs_in_tasks
+from holdfast.bench.plan import PREFIX, TTL, Plan, in_turns
 from holdfast.bench.report import Figure, Result, Row, quantile, times
 from holdfast.bench.rivals import FAIR, FAIR_AIO, OURS, OURS_AIO, AnyAsyncLock, AnyLock
 from holdfast.bench.wiretap import Seen, Wiretap
@@ -30,8 +30,8 @@ READERS, TWO = 50, "holdfast.MultiLock of two"
 TO_READERS = f"RWLock.write to the first of {READERS} readers"
 TO_LAST_READER = f"RWLock.write to the last of {READERS} readers"
 
-WARM_UP, TURN = 50, 10
-"""Pairs before anything counts, and pairs in a row before the next one has its turn."""
+TURN = 10
+"""Pairs in a row before the next one has its turn."""
 
 FREE_TARGETS = {"RLock": 1.05, "FairLock": 1.05, "RWLock.read": 1.3, "RWLock.write": 1.3, "Semaphore": 1.3}
 OVER_TARGET = 1.3
@@ -120,41 +120,14 @@ def _rounds(plan: Plan) -> int:
 def _threads(plan: Plan) -> list[Row]:
     with Family(plan.url) as family:
         locks = {name: make(f"{PREFIX}family:{name}") for name, make in family.make.items()}
-    found: dict[str, list[float]] = {name: [] for name in locks}
-
-    def turn(name: str, pairs: int = TURN) -> None:
-        lock, noted = locks[name], found[name]
-        for _ in range(pairs):
-            start = _clock()
-            lock.acquire()
-            lock.release()
-            noted.append(_clock() - start)
-
-    for name in locks:
-        turn(name, WARM_UP)
-    gc.collect()
-    in_turns(list(locks), _rounds(plan), turn)
-    return [times(name, noted[WARM_UP:], FREE) for name, noted in found.items()]
+    return pairs(locks, _rounds(plan), TURN, FREE)
 
 
 async def _tasks(plan: Plan) -> list[Row]:
     locks = {name: make(f"{PREFIX}family:{name}") for name, make in _aio_family(plan.url).items()}
-    found: dict[str, list[float]] = {name: [] for name in locks}
-
-    async def turn(name: str, pairs: int = TURN) -> None:
-        lock, noted = locks[name], found[name]
-        for _ in range(pairs):
-            start = _clock()
-            await lock.acquire()
-            await lock.release()
-            noted.append(_clock() - start)
-
-    for name in locks:
-        await turn(name, WARM_UP)
-    gc.collect()
-    await tasks_in_turns(list(locks), _rounds(plan), turn)
+    rows = await pairs_in_tasks(locks, _rounds(plan), TURN, FREE_AIO)
     await holdfast.aio.close()
-    return [times(name, noted[WARM_UP:], FREE_AIO) for name, noted in found.items()]
+    return rows
 
 
 def _handovers(plan: Plan) -> list[Row]:

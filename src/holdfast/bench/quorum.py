@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import importlib
 import random
 import threading
@@ -20,7 +19,8 @@ import holdfast.aio
 from holdfast._servers import private
 from holdfast._servers.process import PrivateServer
 from holdfast.bench.bare import SET_DELETE, Bare, Requests
-from holdfast.bench.plan import PREFIX, TTL, Plan, in_turns, tasks_in_turns
+from holdfast.bench.pairs import pairs, pairs_in_tasks
+from holdfast.bench.plan import PREFIX, TTL, Plan, in_turns
 from holdfast.bench.report import Figure, Result, Row, jain, times
 from holdfast.bench.workers import workers
 
@@ -28,7 +28,7 @@ SERVERS, STOPPED = 5, 2
 PROCESSES, EACH = 4, 5
 OURS, OURS_AIO, REDLOCK_PY = "holdfast.Redlock", "holdfast.aio.Redlock", "redlock-py"
 FLOOR = f"{SET_DELETE}, to all at once"
-WARM_UP, TURN = 50, 20
+TURN = 20
 LIMIT = 0.2
 """Seconds for which one round waits for a server: our default."""
 THREADS, TASKS = "free, threads", "free, asyncio"
@@ -106,38 +106,16 @@ def _free(plan: Plan, urls: Sequence[str]) -> list[Row]:
     locks: dict[str, Any] = {OURS: holdfast.Redlock(urls, f"{PREFIX}quorum", ttl=TTL), FLOOR: bare}
     if find_spec("redlock") is not None:
         locks[REDLOCK_PY] = _RedlockPy(urls, f"{PREFIX}quorum:redlock-py")
-    found: dict[str, list[float]] = {name: [] for name in locks}
-
-    def turn(name: str, pairs: int = TURN) -> None:
-        lock, noted = locks[name], found[name]
-        for _ in range(pairs):
-            start = _clock()
-            lock.acquire()
-            lock.release()
-            noted.append(_clock() - start)
-
-    for name in locks:
-        turn(name, WARM_UP)
-    gc.collect()
-    in_turns(list(locks), _pairs(plan), turn)
+    rows = pairs(locks, _pairs(plan), TURN, THREADS)
     bare.close()
-    return [times(name, noted[WARM_UP:], THREADS) for name, noted in found.items()]
+    return rows
 
 
 async def _free_aio(plan: Plan, urls: Sequence[str]) -> list[Row]:
     lock = holdfast.aio.Redlock(urls, f"{PREFIX}quorum:aio", ttl=TTL)
-    noted: list[float] = []
-
-    async def turn(_name: str) -> None:
-        for _ in range(TURN):
-            start = _clock()
-            await lock.acquire()
-            await lock.release()
-            noted.append(_clock() - start)
-
-    await tasks_in_turns([OURS_AIO], _pairs(plan), turn)
+    rows = await pairs_in_tasks({OURS_AIO: lock}, _pairs(plan), TURN, TASKS)
     await holdfast.aio.close()
-    return [times(OURS_AIO, noted[TURN:], TASKS)]
+    return rows
 
 
 def _judge_free(result: Result) -> None:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import time
 
 import holdfast
 from holdfast.bench.bare import SCRIPTS, SET_DELETE, AsyncBare, AsyncBareLock, Bare, BareLock
-from holdfast.bench.plan import PREFIX, TTL, Plan, in_turns, tasks_in_turns
-from holdfast.bench.report import Figure, Result, Row, times
+from holdfast.bench.pairs import pairs, pairs_in_tasks
+from holdfast.bench.plan import PREFIX, TTL, Plan
+from holdfast.bench.report import Figure, Result, Row
 from holdfast.bench.rivals import OURS, OURS_AIO, REDIS_AIO, REDIS_PY, AnyAsyncLock, AnyLock, Tasks, Threads
 from holdfast.bench.wiretap import Wiretap
 
-WARM_UP, TURN = 50, 20
-"""Pairs before anything counts, and pairs in a row before the next contender has its turn."""
-
-_clock = time.perf_counter
+TURN = 20
+"""Pairs in a row before the next one has its turn."""
 
 
 def measure(plan: Plan) -> Result:
@@ -44,22 +41,9 @@ def _threads(plan: Plan) -> list[Row]:
     with Threads(plan.url) as threads:
         locks: dict[str, AnyLock] = {name: make(f"{PREFIX}free:{name}") for name, make in threads.make.items()}
         locks |= {kind: BareLock(bare, kind, f"{PREFIX}free:{kind}") for kind in (SCRIPTS, SET_DELETE)}
-        found: dict[str, list[float]] = {name: [] for name in locks}
-
-        def turn(name: str, pairs: int = TURN) -> None:
-            lock, noted = locks[name], found[name]
-            for _ in range(pairs):
-                start = _clock()
-                lock.acquire()
-                lock.release()
-                noted.append(_clock() - start)
-
-        for name in locks:
-            turn(name, WARM_UP)
-        gc.collect()
-        in_turns(list(locks), _rounds(plan), turn)
+        rows = pairs(locks, _rounds(plan), TURN, "sync")
     bare.close()
-    return [times(name, noted[WARM_UP:], "sync") for name, noted in found.items()]
+    return rows
 
 
 async def _tasks(plan: Plan) -> list[Row]:
@@ -69,22 +53,9 @@ async def _tasks(plan: Plan) -> list[Row]:
         for kind in (SCRIPTS, SET_DELETE):
             locks[kind] = lock = AsyncBareLock(bare, kind, f"{PREFIX}free:aio:{kind}")
             await lock.load()
-        found: dict[str, list[float]] = {name: [] for name in locks}
-
-        async def turn(name: str, pairs: int = TURN) -> None:
-            lock, noted = locks[name], found[name]
-            for _ in range(pairs):
-                start = _clock()
-                await lock.acquire()
-                await lock.release()
-                noted.append(_clock() - start)
-
-        for name in locks:
-            await turn(name, WARM_UP)
-        gc.collect()
-        await tasks_in_turns(list(locks), _rounds(plan), turn)
+        rows = await pairs_in_tasks(locks, _rounds(plan), TURN, "asyncio")
     bare.close()
-    return [times(name, noted[WARM_UP:], "asyncio") for name, noted in found.items()]
+    return rows
 
 
 def _commands_per_pair(url: str, pairs: int = 100) -> float:

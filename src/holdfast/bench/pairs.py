@@ -1,0 +1,54 @@
+"""How long it takes to take a lock that is free and to give it back: each contender a few pairs at a time, in turns."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Mapping
+
+from holdfast.bench.plan import in_turns, tasks_in_turns
+from holdfast.bench.report import Row, times
+from holdfast.bench.rivals import AnyAsyncLock, AnyLock
+
+WARM_UP = 50
+"""Pairs that do not count: the first one opens connections."""
+
+_clock = time.perf_counter
+
+
+def pairs(locks: Mapping[str, AnyLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
+    """A row of ``group`` for each lock."""
+    found: dict[str, list[float]] = {name: [] for name in locks}
+
+    def turn(name: str, many: int = at_a_time) -> None:
+        lock, noted = locks[name], found[name]
+        for _ in range(many):
+            start = _clock()
+            lock.acquire()
+            lock.release()
+            noted.append(_clock() - start)
+
+    for name in locks:
+        turn(name, WARM_UP)
+    gc.collect()
+    in_turns(list(locks), rounds, turn)
+    return [times(name, noted[WARM_UP:], group) for name, noted in found.items()]
+
+
+async def pairs_in_tasks(locks: Mapping[str, AnyAsyncLock], rounds: int, at_a_time: int, group: str) -> list[Row]:
+    """The same in an event loop."""
+    found: dict[str, list[float]] = {name: [] for name in locks}
+
+    async def turn(name: str, many: int = at_a_time) -> None:
+        lock, noted = locks[name], found[name]
+        for _ in range(many):
+            start = _clock()
+            await lock.acquire()
+            await lock.release()
+            noted.append(_clock() - start)
+
+    for name in locks:
+        await turn(name, WARM_UP)
+    gc.collect()
+    await tasks_in_turns(list(locks), rounds, turn)
+    return [times(name, noted[WARM_UP:], group) for name, noted in found.items()]
