@@ -12,21 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from holdfast._core.attempt import Attempt, Grant, margin
-from holdfast._core.mutex import GRACE, Busy
+from holdfast._core.mutex import GRACE, Busy, read_list
 from holdfast._core.requests import Answer, Draw, Now, Refused, Request, Run, Sleep, Unknown, WireError
 from holdfast._lua import Script
 
 T = TypeVar("T")
 
 
-def _numbers(raw: object) -> list[int]:
-    assert isinstance(raw, list)
-    return raw
-
-
-GATHER: Script[list[int]] = Script("gather", _numbers)
-SCATTER: Script[list[int]] = Script("scatter", _numbers)
-
+GATHER: Script[list[int]] = Script("gather", read_list)
+SCATTER: Script[list[int]] = Script("scatter", read_list)
 
 MOMENT = 0.001
 """Seconds for which one of the locks is waited for at least: who does not wait at all goes past those who do."""

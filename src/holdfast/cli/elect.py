@@ -57,21 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--value", default="", metavar="TEXT", help="what you tell the others when you lead, such as your URL")
     add("-w", "--wait", metavar="TIME", type=duration, help="campaign for so long (default: until elected)")
     add("--ttl", metavar="TIME", type=positive_duration, default=30.0, help="lease, renewed while leading (default: 30)")
-    add("--kill-after", metavar="TIME", type=duration, help="from TERM to KILL (default: 10 or a third of ttl)")
-    add("--on-lost", choices=("term", "kill", "warn"), default="term", help="what to do to the command (default: term)")
-    servers.add_options(parser, local=True)
-    add("--prefix", help="of all keys on the server (default: hf:)")
-    add(
-        "--max-ttl",
-        metavar="TIME",
-        type=positive_duration,
-        help="with several servers: the longest lease on them (default: 60)",
-    )
-    add("--pass-url", action="store_true", help="leave a URL with a password in the command's environment")
+    run.add_options_of_the_end(parser)
+    run.add_options_of_place(parser)
     add("--json", action="store_true", help="lines in JSON; with a command, a summary as the last line on stderr")
-    loudness = parser.add_mutually_exclusive_group()
-    loudness.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
-    loudness.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     parser.set_defaults(**_AS_IF_NOT_GIVEN)
 
 

@@ -61,8 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     busy.add_argument("-E", "--conflict-exit-code", metavar="N", type=_exit_code, default=output.EX_TEMPFAIL)
     busy.add_argument("--skip", action="store_true", help="if busy, exit with 0")
     add("--ttl", metavar="TIME", type=positive_duration, default=30.0, help="lease, renewed while held (default: 30)")
-    add("--kill-after", metavar="TIME", type=duration, help="from TERM to KILL (default: 10 or a third of ttl)")
-    add("--on-lost", choices=("term", "kill", "warn"), default="term", help="what to do to the command (default: term)")
+    add_options_of_the_end(parser)
     add(
         "--max-runtime",
         metavar="TIME",
@@ -71,7 +70,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="end the command after this time",
     )
     add("--label", help="shown to others as the holder (default: the command's name)")
+    add_options_of_place(parser)
+    add("--json", action="store_true", help="a summary as the last line on stderr")
+
+
+def add_options_of_the_end(parser: argparse.ArgumentParser) -> None:
+    """How the command is ended. Of `holdfast elect`, too."""
+    add = parser.add_argument
+    add("--kill-after", metavar="TIME", type=duration, help="from TERM to KILL (default: 10 or a third of ttl)")
+    add("--on-lost", choices=("term", "kill", "warn"), default="term", help="what to do to the command (default: term)")
+
+
+def add_options_of_place(parser: argparse.ArgumentParser) -> None:
+    """Where the lock is, and what is told about it. Of `holdfast elect`, too."""
     servers.add_options(parser, local=True)
+    add = parser.add_argument
     add("--prefix", help="of all keys on the server (default: hf:)")
     add(
         "--max-ttl",
@@ -80,7 +93,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="with several servers: the longest lease on them, the same for all who use them (default: 60)",
     )
     add("--pass-url", action="store_true", help="leave a URL with a password in the command's environment")
-    add("--json", action="store_true", help="a summary as the last line on stderr")
     loudness = parser.add_mutually_exclusive_group()
     loudness.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
     loudness.add_argument("-v", "--verbose", action="store_true", help="say what happens")
