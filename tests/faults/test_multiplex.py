@@ -69,7 +69,7 @@ def test_what_is_asked_in_one_turn_of_the_loop_leaves_in_one_write(new_server: N
 
 
 def test_those_who_are_answered_together_ask_together() -> None:
-    rounds, writes = 5, []
+    rounds, writes, ended = 5, [], asyncio.Event()
 
     async def answer_both(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -78,6 +78,8 @@ def test_those_who_are_answered_together_ask_together() -> None:
                 writer.write(2 * b"+PONG\r\n")
         except asyncio.IncompleteReadError:
             writer.close()
+            await writer.wait_closed()
+            ended.set()
 
     async def main() -> None:
         listener = await asyncio.start_server(answer_both, "127.0.0.1", 0)
@@ -99,6 +101,7 @@ def test_those_who_are_answered_together_ask_together() -> None:
             protocol.transport = SimpleNamespace(write=write)
             await asyncio.gather(ask(), ask())
             protocol.transport = transport
+        await ended.wait()  # or its socket would outlive the loop
         assert writes[2:] == (rounds - 1) * [2 * PING]
 
     asyncio.run(main())
