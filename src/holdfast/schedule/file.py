@@ -23,7 +23,6 @@ from holdfast.schedule.timetable import Cron, Every, Timetable
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _TIMES = {"ttl", "keep", "grace", "max_runtime", "jitter", "kill_after", "every"}
-_TEXTS = {"cron", "tz", "python", "overlap", "misfire", "on_crash", "directory"}
 _OPTIONS = {field.name for field in dataclasses.fields(Options)}
 _OF_COMMANDS = {"shell", "env", "directory", "kill_after", "pass_url"}
 _OF_JOBS = _OPTIONS | _OF_COMMANDS | {"cron", "every", "tz", "jitter", "command", "python"}
