@@ -90,7 +90,7 @@ class BaseInspector(Generic[C]):
         for conflict in (answer for answer in answers if isinstance(answer, Conflict)):
             raise ServerError(f"lock {lock.name!r}: {conflict.why}", address=self._address, key=text(lock.key))
         self._enough(lock, sum(not isinstance(answer, WireError) for answer in answers))
-        done = [answer for answer in answers if isinstance(answer, breaking.Broken)]
+        done = [answer for answer in answers if isinstance(answer, breaking.TakenAway)]
         if done:
             log.info("lock %r was taken away from %s", lock.name, lock.holder)
             return Broken(

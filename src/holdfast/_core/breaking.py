@@ -19,7 +19,7 @@ POLL = 1.0
 """Seconds between two looks at a lock that somebody waits to see free, at most: nothing tells who takes nothing."""
 
 
-class Broken(NamedTuple):
+class TakenAway(NamedTuple):
     """It is taken away."""
 
     fence: int
@@ -37,13 +37,13 @@ class Changed(NamedTuple):
     """Somebody else has it by now."""
 
 
-Outcome = Broken | Free | Changed | Conflict
+Outcome = TakenAway | Free | Changed | Conflict
 
 
 def _read(raw: Any) -> Outcome:
     match raw:
         case [1, int(fence), int(told), bytes(heir)]:
-            return Broken(fence, told == 1, heir.decode())
+            return TakenAway(fence, told == 1, heir.decode())
         case [0]:
             return Free()
         case [-1]:

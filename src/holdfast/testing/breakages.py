@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast._core.breaking import Broken, Changed, Outcome, break_lock
+from holdfast._core.breaking import Changed, Outcome, TakenAway, break_lock
 from holdfast._core.inspecting import Ask, Field, look
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Sleep, WireError
@@ -123,7 +123,7 @@ def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterat
     done: set[int] = set()
     for attack in attacks:
         # The answer to one that looked before another one was done is that one's.
-        if isinstance(attack.answer, Broken) and attack.lock in case.scenes and attack.answer.fence not in done:
+        if isinstance(attack.answer, TakenAway) and attack.lock in case.scenes and attack.answer.fence not in done:
             done.add(attack.answer.fence)
             for hold in case.scenes[attack.lock].holds:
                 yield from _fences(case, attack, attack.answer.fence, hold)
@@ -160,7 +160,7 @@ def counts(attacks: list[Attack]) -> Counter[str]:
     found: Counter[str] = Counter()
     for attack in attacks:
         match attack.answer:
-            case Broken(_, told, heir):
+            case TakenAway(_, told, heir):
                 found["break done"] += 1
                 found["break told"] += told
                 found["break handed over"] += bool(heir)
