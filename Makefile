@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/holdfast demo $(SHOW)
 
 test: $(READY) lint types
-	$(BIN)/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -m "not soak" -n 4 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -8,7 +8,7 @@
  * is busy; gives up at any point, and gives back all at once (scatter). One of them may stop for ever. A script and its answer are
  * one step here: their losses are the business of handover.pml; leases end by expiry.
  *
- * Holds: who has ended has nothing; who is done has both or none; nobody waits in a circle; and who stands in line is not
+ * Holds: who has ended has nothing; who is done has both or none; nobody waits in a cycle; and who stands in line is not
  * overtaken by who asks for all at once.
  */
 #define USERS  3
@@ -43,7 +43,7 @@ inline give(l) {
 }
 
 inline check() {
-    assert(!(state[0] == WAITING && state[1] == WAITING && has(0, nth(1, next[1])) && has(1, nth(0, next[0]))));   /* circle */
+    assert(!(state[0] == WAITING && state[1] == WAITING && has(0, nth(1, next[1])) && has(1, nth(0, next[0]))));   /* cycle */
     for (i : 0 .. USERS - 1) {
         assert(state[i] != ENDED || (!has(i, 0) && !has(i, 1)));
         assert(state[i] != HOLDING || i == 2 || (has(i, 0) && has(i, 1)) || crashed)

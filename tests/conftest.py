@@ -128,6 +128,14 @@ def nothing_left(server: PrivateServer) -> Iterator[None]:
     assert sys.exception() is None
 
 
+@pytest.fixture(autouse=True)
+def dropped_is_found(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test may drop (who is interrupted drops coroutines that have not begun) is found before the next test begins."""
+    yield
+    if any("PytestUnraisableExceptionWarning" in mark.args[0] for mark in request.node.iter_markers("filterwarnings")):
+        gc.collect()
+
+
 @pytest.fixture
 def local_url() -> Iterator[str]:
     """URL ``local:///...`` of a server that does not run yet; ended after the test, supervisor and all."""

@@ -13,6 +13,7 @@ from holdfast import _events, _face
 from holdfast._caller import AioCaller
 from holdfast._core import barrier
 from holdfast._core.barrier import Broken, Participant
+from holdfast._wire.client import one_place
 from holdfast.errors import ServerError
 
 T = TypeVar("T")
@@ -58,7 +59,7 @@ class Barrier(_events.BaseBarrier):
         keep: float = _events.KEEP,
         prefix: str = "hf:",
     ) -> None:
-        self._caller = AioCaller(_events.one_server(client, type(self).__name__))
+        self._caller = AioCaller(one_place(client, type(self).__name__))
         self._action = action
         self._timeout = _events.patience(timeout)
         super().__init__(name, parties, ttl=ttl, keep=keep, prefix=prefix, timeout=self._caller.timeout)

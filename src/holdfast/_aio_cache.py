@@ -11,6 +11,7 @@ from holdfast._cache import BaseCache
 from holdfast._cache_options import UNSET, Unset, checked_tags
 from holdfast._caller import AioCaller
 from holdfast._core.flight import Site
+from holdfast._core.requests import WireError
 from holdfast._memoized import BaseMemoized
 from holdfast.errors import ConfigError
 
@@ -179,8 +180,11 @@ class Cache(BaseCache):
         answer: T = await self._caller.run(operation, site.value, self._about(site.spec.name))
         return answer
 
-    async def _read(self, site: Site) -> Any:
-        return await self._caller.ask(site.reading, site.value)
+    async def _read(self, site: Site) -> list[bytes | None] | None:
+        try:
+            return await self._caller.ask(site.reading, site.value)  # type: ignore[no-any-return]
+        except WireError:
+            return None
 
     async def _call(self, function: Callable[[], Any]) -> Any:
         result = function()

@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 from holdfast import _events
 from holdfast._caller import AioCaller
 from holdfast._core import latch
+from holdfast._wire.client import one_place
 
 T = TypeVar("T")
 
 
 class _Latch(_events.BaseLatch):
     def __init__(self, client: object, name: str | bytes, kind: str, *, count: object, keep: float, prefix: str) -> None:
-        self._caller = AioCaller(_events.one_server(client, type(self).__name__))
+        self._caller = AioCaller(one_place(client, type(self).__name__))
         super().__init__(name, kind, count=count, keep=keep, prefix=prefix, timeout=self._caller.timeout)
 
     async def _run(self, operation: Coroutine[Any, Any, T]) -> T:

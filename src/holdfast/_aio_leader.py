@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Never
+from typing import Any
 
-from holdfast import _face, _leader
+from holdfast import _leader
 from holdfast._aio_lease import Lease
 from holdfast._caller import AioCaller
 from holdfast._core.leading import Elected, Watch
@@ -31,7 +31,7 @@ class Seat(_leader.BaseSeat, FairLock):
     _lease_type = Term
 
 
-class Leader(_leader.BaseLeader):
+class Leader(_leader.BaseLeader[Lease]):
     """A candidate for leadership: at most one of all who campaign under a name leads, the others wait in strict order.
 
     A leader that crashes is followed by the next candidate ``ttl`` seconds after its last sign of life. Its term is a number
@@ -56,32 +56,16 @@ class Leader(_leader.BaseLeader):
     """
 
     _seat: Lock
+    _caller: AioCaller
 
-    def __init__(
-        self,
-        client: object | Sequence[object] | Mapping[str, object],
-        name: str | bytes,
-        *,
-        candidate: str | None = None,
-        value: str = "",
-        ttl: float = 30.0,
-        wait: float | None = None,
-        on_lost: Callable[[Lease], object] | None = None,
-        prefix: str = "hf:",
-        guard: bool | float = False,
-        max_ttl: float = _face.LONGEST_LEASE,
-        **mistaken: Never,
-    ) -> None:
-        _face.refuse_mistaken(mistaken, "Leader")
-        seat: Lock
-        if isinstance(client, list | tuple | Mapping):
-            from holdfast._aio_redlock import Redlock
+    _caller_type = AioCaller
+    _seat_type = Seat
 
-            seat = Redlock(client, name, ttl=ttl, wait=wait, on_lost=on_lost, prefix=prefix, max_ttl=max_ttl)
-        else:
-            self._caller = AioCaller(client)
-            seat = Seat(client, name, ttl=ttl, wait=wait, on_lost=on_lost, prefix=prefix, guard=guard)
-        self._stand(seat, candidate, value)
+    @staticmethod
+    def _redlock() -> type[Any]:
+        from holdfast._aio_redlock import Redlock  # here: most have one server
+
+        return Redlock
 
     @property
     def lease(self) -> Lease | None:

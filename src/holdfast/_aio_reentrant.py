@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Never, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast import _face
 from holdfast._aio_lease import Lease
 from holdfast._reentrant import OwnedLease, Reentrant, holdings
+from holdfast._wire.client import are_several
 from holdfast.aio import Lock
 from holdfast.errors import NotHeld
 
@@ -38,43 +38,16 @@ class RLock(Reentrant[Lease], Lock):
 
     _lease_type = _Lease
 
-    def __new__(cls, client: object, *_args: Any, **_options: Any) -> Self:
-        if cls is RLock and isinstance(client, list | tuple | Mapping):
-            from holdfast._aio_redlock import RLock as Several
+    if not TYPE_CHECKING:  # the options are those of __init__
 
-            return object.__new__(Several)  # type: ignore[return-value]
-        return object.__new__(cls)
+        def __new__(cls, client: object, *_args: Any, **_options: Any) -> Self:
+            if cls is RLock and are_several(client):
+                from holdfast._aio_redlock import RLock as Several
 
-    def __init__(
-        self,
-        client: object,
-        name: str | bytes,
-        *,
-        ttl: float = 30.0,
-        wait: float | None = None,
-        renew: bool = True,
-        on_lost: Callable[[Lease], object] | None = None,
-        max_hold: float | None = None,
-        progress_within: float | None = None,
-        label: str | None = None,
-        prefix: str = "hf:",
-        key: str | bytes | None = None,
-        linger: float = 0.0,
-        max_passes: int = 32,
-        max_pass_time: float = 0.01,
-        replicas: int = 0,
-        guard: bool | float = False,
-        max_ttl: float | None = None,
-        answer_within: float | None = None,
-        **mistaken: Never,
-    ) -> None:
-        _face.refuse_mistaken(mistaken, type(self).__name__)
-        options = {
-            "ttl": ttl, "wait": wait, "renew": renew, "on_lost": on_lost, "max_hold": max_hold, "label": label, "key": key,
-            "prefix": prefix, "linger": linger, "max_passes": max_passes, "max_pass_time": max_pass_time, "guard": guard,
-            "replicas": replicas, "max_ttl": max_ttl, "answer_within": answer_within, "progress_within": progress_within,
-        }  # fmt: skip
-        super().__init__(client, name, **self._fitting(options))
+                return object.__new__(Several)
+            return object.__new__(cls)
+
+        __new__.__wrapped__ = Reentrant.__init__  # for help()
 
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take the lock; False if it stayed busy. At once for who has it. As threading.RLock's, except that without arguments

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Never
 
-from holdfast import _face, _rwlock, aio
+from holdfast import _rwlock, aio
 from holdfast._aio_lease import Lease
 
 
@@ -44,7 +42,7 @@ class WriteSide(_Side):
         return lease
 
 
-class RWLock:
+class RWLock(_rwlock.BaseRWLock[Lease]):
     """A named lock that many readers hold at the same time, or one writer, anywhere.
 
     Use ``async with lock.read:`` and ``async with lock.write:``; each side is what a `Lock` is. Those who want it
@@ -72,54 +70,16 @@ class RWLock:
         ConfigError: an option is out of range; nothing was sent.
     """
 
-    def __init__(
-        self,
-        client: object,
-        name: str | bytes,
-        *,
-        ttl: float = 30.0,
-        wait: float | None = None,
-        renew: bool = True,
-        on_lost: Callable[[Lease], object] | None = None,
-        max_hold: float | None = None,
-        progress_within: float | None = None,
-        label: str | None = None,
-        prefix: str = "hf:",
-        **mistaken: Never,
-    ) -> None:
-        _face.refuse_mistaken(mistaken, type(self).__name__)
-        options: dict[str, Any] = {
-            "ttl": ttl,
-            "wait": wait,
-            "renew": renew,
-            "on_lost": on_lost,
-            "max_hold": max_hold,
-            "progress_within": progress_within,
-            "label": label,
-            "prefix": prefix,
-        }
-        self._read = _Side(self, client, name, writes=False, **options)
-        self._write = WriteSide(self, client, name, writes=True, **options)
+    _side_types = (_Side, WriteSide)
 
     @property
     def read(self) -> aio.Lock:
         """Its readers' side: many may hold it, while no writer does."""
-        return self._read
+        side: aio.Lock = self._read
+        return side
 
     @property
     def write(self) -> WriteSide:
         """Its writers' side: one holds it, and no reader."""
-        return self._write
-
-    @property
-    def name(self) -> str:
-        """Name of the lock, as given."""
-        return self._write.name
-
-    @property
-    def key(self) -> str:
-        """Key of the lock on the server."""
-        return self._write.key
-
-    def __repr__(self) -> str:
-        return repr(self._write).replace(type(self._write).__name__, type(self).__name__, 1)
+        side: WriteSide = self._write
+        return side

@@ -6,7 +6,7 @@ from holdfast import aio
 from holdfast._tickets import BaseRedeem
 
 
-class redeem(BaseRedeem, aio.Lock):  # noqa: N801 - reads as a function
+class redeem(BaseRedeem[aio.Lease], aio.Lock):  # noqa: N801 - reads as a function
     """A lock that another process has handed over, taken over by way of its ticket.
 
     ``async with`` gives an ordinary lease: renewed, with a fence greater than the giver's, given back at the end. Nobody waits:

@@ -28,8 +28,7 @@ from holdfast._cache_options import (
 )
 from holdfast._core import flight
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.flight import Absent, Found, Load, Loading, Record, Site, Wish
-from holdfast._core.requests import WireError
+from holdfast._core.flight import Found, Load, Loading, Record, Site, Wish
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current, describe
 from holdfast._log import logger
@@ -58,6 +57,11 @@ class _Under:
 
 
 _running: ContextVar[tuple[_Under, ...]] = ContextVar("holdfast_cache_running", default=())
+
+
+def _counted(found: Found) -> tuple[str, ...]:
+    """What in the statistics a value that was found counts as."""
+    return ("misses", "waits") if found.waited else ("stale_hits",) if found.stale else ("hits",)
 
 
 class BaseCache:
@@ -154,8 +158,8 @@ class BaseCache:
         """Have the server do something about a key. Raises ServerError, KeyConflict."""
         raise NotImplementedError
 
-    async def _read(self, site: Site) -> Any:
-        """What `Site.reading` shows. Raises WireError."""
+    async def _read(self, site: Site) -> list[bytes | None] | None:
+        """What `Site.reading` shows; None if the server cannot be asked."""
         raise NotImplementedError
 
     async def _call(self, function: Callable[[], Any]) -> Any:
@@ -169,17 +173,18 @@ class BaseCache:
         if _running.get():
             self._refuse_own(site, key)
         early = int(-self._beta * math.log(1.0 - random.random())) if self._beta else 0  # noqa: S311 (no secret)
+        if not early and self._outage.error is None:
+            value = self._hit(await self._read(site))
+            if value is not UNSET:
+                return value
+        wish = Wish(how.wait, how.stale, early, glance=False)
         try:
-            answer: Found | Load | Loading | Absent | None
             for _ in range(2):
-                answer = None if early else await self._glance(site)
-                if answer is None:
-                    wish = Wish(how.wait, how.stale, early, glance=False)
-                    answer = await self._ask(flight.look(site, wish), site)
+                answer = await self._ask(flight.look(site, wish), site)
                 if type(answer) is not Found:
                     break
                 try:
-                    return self._given(answer)
+                    return self._given(answer.record, _counted(answer))
                 except codecs.Undecodable as why:
                     self._note_unreadable(key, why)
                     await self._ask(flight.drop(site), site)
@@ -194,16 +199,31 @@ class BaseCache:
         assert isinstance(answer, Loading)
         return await self._in_vain(answer, site, key, loader, how)
 
+    def _hit(self, read: list[bytes | None] | None) -> Any:
+        """The value, where what was read shows that it is fresh: nearly always. UNSET if anything is not as it should be:
+        whoever looks finds that out."""
+        record = None if read is None else flight.fresh(read)
+        if record is not None:
+            try:
+                return self._given(record, ("hits",))
+            except codecs.Undecodable:
+                pass
+        return UNSET
+
     async def _get(self, key: str | bytes, default: Any) -> Any:
         site = self._site(key)
+        if self._outage.error is None:
+            value = self._hit(await self._read(site))
+            if value is not UNSET:
+                return value
         try:
-            answer = await self._ask(flight.look(site, Wish(0.0, self._how.stale, load=False)), site)
+            answer = await self._ask(flight.look(site, Wish(0.0, self._how.stale, load=False, glance=False)), site)
         except Away:
             self._count("misses", "uncached")
             return default
         if isinstance(answer, Found):
             try:
-                return self._given(answer)
+                return self._given(answer.record, _counted(answer))
             except codecs.Undecodable as why:
                 self._note_unreadable(key, why)
         self._count("misses")
@@ -228,22 +248,15 @@ class BaseCache:
     async def _delete(self, key: str | bytes) -> bool:
         return await self._insist(flight.drop(self._site(key)), self._site(key))
 
-    def _given(self, found: Found) -> Any:
+    def _given(self, record: Record, counted: tuple[str, ...]) -> Any:
         """The value that was found; an exception that was remembered is raised. Raises Undecodable."""
-        record = found.record
-        value = self._value(record)
-        if found.waited:
-            self._count("misses", "waits")
-        else:
-            self._count("stale_hits" if found.stale else "hits")
         if record.kind == codecs.ERROR:
-            raise value
+            error = codecs.decode_error(record.data, self._errors)
+            self._count(*counted)
+            raise error
+        value = self._codec.decode(record.kind, record.data)
+        self._count(*counted)
         return value
-
-    def _value(self, record: Record) -> Any:
-        if record.kind == codecs.ERROR:
-            return codecs.decode_error(record.data, self._errors)
-        return self._codec.decode(record.kind, record.data)
 
     def _note_unreadable(self, key: str | bytes, why: codecs.Undecodable) -> None:
         self._count("unreadable")
@@ -313,7 +326,7 @@ class BaseCache:
         if record is None or record.kind == codecs.ERROR or record.left < -stale:
             raise error
         try:
-            value = self._value(record)
+            value = self._codec.decode(record.kind, record.data)
         except codecs.Undecodable:
             raise error from None
         log.warning("%s: loading failed, the last value is given once more: %r", self._about(key), error, exc_info=error)
@@ -369,17 +382,6 @@ class BaseCache:
         if outage.error is not None:
             outage.ends()
         return answer
-
-    async def _glance(self, site: Site) -> Found | None:
-        """A fresh value, if that is seen at first glance. If anything is not as it should be, whoever looks finds that out."""
-        if self._outage.error is None:
-            try:
-                record = flight.fresh(await self._read(site))
-            except WireError:
-                return None
-            if record is not None:
-                return Found(record, stale=False)
-        return None
 
     async def _insist(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
         """Ask the server, whatever is known about it: what is to be void must not be kept."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast._core.requests import Call, Refused, WireError
+from holdfast._core.requests import Command, Refused, WireError
 from holdfast._drive.process import current
 from holdfast._wire.client import resolve
 from holdfast._wire.endpoint import Endpoint
@@ -49,9 +49,9 @@ class Caller:
         finally:
             operation.close()  # where it has not begun
 
-    def ask(self, call: Call, key: bytes) -> Any:
-        """The answer to one call about ``key``, with no operation around it: it is asked all the time. Raises WireError."""
-        return self.driver(key).call(call).value
+    def ask(self, command: Command, key: bytes) -> Any:
+        """The reply to a plain command about ``key``, with no operation around it. Raises WireError."""
+        return self.driver(key).ask(command)
 
     def driver(self, key: bytes) -> sync.Driver:
         """For operations about ``key``. Raises WireError."""
@@ -104,11 +104,14 @@ class AioCaller:
         finally:
             operation.close()
 
-    async def ask(self, call: Call, key: bytes) -> Any:
-        """The answer to one call about ``key``, with no operation around it: it is asked all the time. Raises WireError."""
-        endpoint = self._endpoint
-        driver = self._driver_for(current(), endpoint) if endpoint.cluster is None else await self.driver(key)
-        return (await driver.call(call)).value
+    def ask(self, command: Command, key: bytes) -> Coroutine[Any, Any, Any]:
+        """The reply to a plain command about ``key``, with no operation around it. Raises WireError."""
+        if self._endpoint.cluster is None:
+            return self._driver_for(current(), self._endpoint).ask(command)
+        return self._ask_shard(command, key)
+
+    async def _ask_shard(self, command: Command, key: bytes) -> Any:
+        return await (await self.driver(key)).ask(command)
 
     async def driver(self, key: bytes) -> aio.Driver:
         """For operations about ``key``. Raises WireError."""

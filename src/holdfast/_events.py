@@ -152,14 +152,3 @@ def at_least_one(value: object, parameter: str) -> int:
 def patience(timeout: Any) -> float | None:
     """Seconds to wait, as threading takes them: below nothing is nothing."""
     return None if timeout is None else max(0.0, float(timeout))
-
-
-def one_server(client: object, what: str) -> object:
-    """Refuse several servers, with the reason. Raises ConfigError."""
-    if isinstance(client, list | tuple | set | dict):
-        raise ConfigError(
-            f"client: {what} stands on one server, not on several independent ones: what some of them know and others do not "
-            "has neither happened nor not. For one that may fail, give Sentinels or a Cluster",
-            parameter="client",
-        )
-    return client

@@ -8,7 +8,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeVar
 
 from holdfast._core import acquire, sharing
 from holdfast._core.acquire import KeyConflict
@@ -26,7 +26,10 @@ from holdfast._wire.client import resolve
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTimeout, NotHeld, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._lease import BaseLease
     from holdfast._wire.cluster import Cluster
+
+L = TypeVar("L", bound="BaseLease")
 
 Trouble = WireError | KeyConflict | TooFew | Disagreement
 """What may come of taking a lock, as the core says it."""
@@ -34,11 +37,9 @@ Trouble = WireError | KeyConflict | TooFew | Disagreement
 LONGEST_LEASE = 60.0
 """Seconds of the longest lease where users name none: of guarded locks, and of those on several servers."""
 
-MIN_TTL = 0.05
+MIN_TTL, MAX_TTL = 0.05, 366 * 86400.0
 SHORT = 2.0
 """Seconds of a lease of which users are warned."""
-
-MAX_TTL = 366 * 86400.0
 
 
 def seconds(value: object, parameter: str, least: float, most: float = MAX_TTL) -> float:
@@ -120,15 +121,15 @@ def make_spec(
     ttl: float,
     renew: bool,
     max_hold: float | None,
-    prefix: str,
-    key: str | bytes | None,
-    linger: float,
-    max_passes: int,
-    max_pass_time: float,
+    progress_within: float | None,
+    prefix: str = "hf:",
+    key: str | bytes | None = None,
+    linger: float = 0.0,
+    max_passes: int = 0,
+    max_pass_time: float = 0.0,
     replicas: int = 0,
     guard: bool | float = False,
     deadlock: str = "wait",
-    progress_within: float | None = None,
 ) -> Spec:
     """Checked options of a lock. Raises ConfigError, which names the parameter."""
     keys = lock_keys(name, prefix, key)
@@ -177,7 +178,7 @@ _spec = functools.lru_cache(1024)(Spec)
 """Many locks of the same name and options, as a decorator makes them, have one description."""
 
 
-class BaseLock:
+class BaseLock(Generic[L]):
     """Options and state of a lock object, for both faces."""
 
     _face: Literal["sync", "asyncio"]
@@ -196,22 +197,24 @@ class BaseLock:
         client: object,
         name: str | bytes,
         *,
-        ttl: float,
-        wait: float | None,
-        renew: bool,
-        on_lost: Callable[..., object] | None,
-        max_hold: float | None,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[L], object] | None = None,
+        max_hold: float | None = None,
         progress_within: float | None = None,
-        label: str | None,
-        prefix: str,
-        key: str | bytes | None,
-        linger: float,
-        max_passes: int,
-        max_pass_time: float,
-        replicas: int,
-        guard: bool | float,
-        deadlock: str = "wait",
+        label: str | None = None,
+        prefix: str = "hf:",
+        key: str | bytes | None = None,
+        linger: float = 0.0,
+        max_passes: int = 32,
+        max_pass_time: float = 0.01,
+        replicas: int = 0,
+        guard: bool | float = False,
+        deadlock: Literal["wait", "raise"] = "wait",
+        **mistaken: Never,
     ) -> None:
+        refuse_mistaken(mistaken, type(self).__name__)
         self._endpoint: Any = resolve(client, self._face)
         self._cluster = self._endpoint.cluster
         if replicas and (self._endpoint.client is not None or self._cluster is not None):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Coroutine
-from typing import Any, NoReturn
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Generic, Never, NoReturn
 
 from holdfast import _face, _lease
 from holdfast._core import leading
@@ -16,17 +16,19 @@ from holdfast._core.mutex import Busy
 from holdfast._core.names import side_key
 from holdfast._core.requests import Unknown, WireError
 from holdfast._drive.process import Process, describe
+from holdfast._face import L
 from holdfast._statistics import LockStatistics
+from holdfast._wire.client import are_several, on_one_server
 from holdfast.errors import ConfigError, LockTimeout, NoCandidate, NotHeld
 
 LONGEST_NAME, LONGEST_VALUE = 200, 65536
 
 
-class BaseSeat(_face.BaseLock):
+class BaseSeat(_face.BaseLock[Any]):
     """The lock of an election on one server, for one candidate: each stands in the server's line for itself."""
 
     _shared = False
-    leader: BaseLeader
+    leader: BaseLeader[Any]
 
     @property
     def office(self) -> Office:
@@ -124,19 +126,48 @@ class BaseTerm(_lease.BaseLease):
         raise self._lease_lost()
 
 
-class BaseLeader:
+class BaseLeader(Generic[L]):
     """Who the candidate is, for both faces."""
 
     _seat: Any
     """The lock: a `BaseSeat`, or one over several servers."""
 
-    def _stand(self, seat: _face.BaseLock, candidate: str | None, value: str) -> None:
+    _caller: Any
+    _caller_type: type[Any]
+    _seat_type: type[Any]
+
+    @staticmethod
+    def _redlock() -> type[Any]:
+        """The lock over several servers, of this face."""
+        raise NotImplementedError
+
+    def __init__(
+        self,
+        client: object | Sequence[object] | Mapping[str, object],
+        name: str | bytes,
+        *,
+        candidate: str | None = None,
+        value: str = "",
+        ttl: float = 30.0,
+        wait: float | None = None,
+        on_lost: Callable[[L], object] | None = None,
+        prefix: str = "hf:",
+        guard: bool | float = False,
+        max_ttl: float = _face.LONGEST_LEASE,
+        **mistaken: Never,
+    ) -> None:
+        _face.refuse_mistaken(mistaken, "Leader")
+        options = {"ttl": ttl, "wait": wait, "on_lost": on_lost, "prefix": prefix}
+        if are_several(client):
+            seat = self._redlock()(client, name, max_ttl=max_ttl, **options)
+        else:
+            self._caller = self._caller_type(client)
+            seat = self._seat_type(client, name, guard=guard, **options)
+            seat.leader = self
         if candidate is not None:
             _check_name(candidate, "candidate")
         self._candidate, self._value = candidate, checked_value(value)
         self._seat = seat
-        if isinstance(seat, BaseSeat):
-            seat.leader = self
 
     @property
     def name(self) -> str:
@@ -197,10 +228,10 @@ class BaseLeader:
         """Raises ConfigError where there are several servers."""
         if isinstance(self._seat, BaseSeat):
             return self._seat.office
-        raise ConfigError(
-            f"{what} is not offered over several servers: none of them knows who leads, only a majority of them together; "
+        raise on_one_server(
+            what,
+            "none of them knows who leads, only a majority of them together",
             "use one server, Sentinels or a Cluster for that",
-            parameter="client",
         )
 
     async def _change(self, watch: Watch) -> Elected | None:
@@ -212,7 +243,7 @@ class BaseLeader:
             raise trouble(office.spec, error) from error
 
 
-def not_elected(leader: BaseLeader, holder: bytes | None, waited: float, remaining: float | None = None) -> LockTimeout:
+def not_elected(leader: BaseLeader[Any], holder: bytes | None, waited: float, remaining: float | None = None) -> LockTimeout:
     """The error for a campaign that took too long."""
     who = holder.decode(errors="replace") if holder else None
     return LockTimeout(

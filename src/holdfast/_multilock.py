@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Generic, Never, NoReturn, TypeVar
 
 from holdfast import _face
 from holdfast._core import multilock
@@ -24,7 +24,8 @@ from holdfast._reentrant import Reentrant
 from holdfast._statistics import Tally
 from holdfast.errors import ConfigError, HoldfastError, LockTimeout, NotHeld
 
-K = TypeVar("K", bound=_face.BaseLock)
+M = TypeVar("M", bound="BaseMultiLease")
+K = TypeVar("K", bound=_face.BaseLock[Any])
 
 
 def find(client: object, locks: object, kind: type[K], options: dict[str, Any]) -> list[K]:
@@ -63,12 +64,12 @@ def _bad(why: str) -> ConfigError:
     return ConfigError(f"locks: {why}", parameter="locks")
 
 
-def _place(lock: _face.BaseLock) -> tuple[str, bytes]:
+def _place(lock: _face.BaseLock[Any]) -> tuple[str, bytes]:
     """Where it stands in the order."""
     return ", ".join(_servers(lock)), lock._spec.keys[0]
 
 
-def _servers(lock: _face.BaseLock) -> list[str]:
+def _servers(lock: _face.BaseLock[Any]) -> list[str]:
     """As all call them: all of a Cluster are in one place, wherever their slots are; servers that vote are in the same place in
     whatever order they are named; and Sentinels are, wherever their primary was found last."""
     where = "a Cluster" if lock._cluster is not None else re.sub(r" \(at [^)]*\)", "", lock._where)
@@ -200,17 +201,34 @@ def _group(lock: Any) -> Hashable:
     return id(endpoint), slot_of(spec.keys[0])
 
 
-class BaseMultiLock:
+class BaseMultiLock(Generic[M]):
     """Options and state of several locks that are taken together, for both faces."""
 
+    _kind: type[_face.BaseLock[Any]]
+    """What a lock is that is named, and what those may be that are given."""
     _locks: list[Any]
     _spec: Any
     _set_up: Callable[..., None]
 
-    def _take_over(self, locks: list[Any], wait: object, on_lost: Callable[..., object] | None, label: str | None) -> None:
-        self._locks = locks
-        self._endpoint = locks[0]._endpoint
-        self._set_up(replace(locks[0]._spec, name=", ".join(lock.name for lock in locks)), wait, on_lost, label)
+    def __init__(
+        self,
+        client: object,
+        locks: Iterable[object] | None = None,
+        *,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[M], object] | None = None,
+        max_hold: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        **mistaken: Never,
+    ) -> None:
+        _face.refuse_mistaken(mistaken, type(self).__name__)
+        options = {"ttl": ttl, "renew": renew, "max_hold": max_hold, "prefix": prefix}
+        self._locks = found = find(client, locks, self._kind, options)
+        self._endpoint = found[0]._endpoint
+        self._set_up(replace(found[0]._spec, name=", ".join(lock.name for lock in found)), wait, on_lost, label)
 
     @property
     def names(self) -> tuple[str, ...]:

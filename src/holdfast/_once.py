@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -182,13 +183,14 @@ class BaseOnce:
         self._remember = codecs.exception_types(remember, "remember")
         self._codec = codecs.find(codec)
         start(prefix)
+        self._job: Callable[[str], Job] = functools.lru_cache(1024)(self._made)
+        """What a call with this key is about. Raises ConfigError."""
         self._job(template)  # refuses a bad key now, and not at the first call
 
     def __repr__(self) -> str:
         return f"<holdfast once {self._template!r} on {self._caller.address}>"
 
-    def _job(self, name: str) -> Job:
-        """What a call with this key is about. Raises ConfigError."""
+    def _made(self, name: str) -> Job:
         prefix = f"{self._prefix}once:"
         site = flight.site(prefix, name, lease=self._ttl, timeout=self._timeout, max_load=self._max_hold, tries=TRIES)
         return Job(name, site, self._caller.address)

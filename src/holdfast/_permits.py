@@ -7,7 +7,7 @@ import dataclasses
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Never
 
 from holdfast import _face
 from holdfast._core import permits
@@ -15,11 +15,17 @@ from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Permits
 from holdfast._core.permits import ALL, Count
 from holdfast._core.requests import Conflict, WireError
+from holdfast._face import L
 from holdfast._lease import Entered
+from holdfast._wire.client import are_several, on_one_server
 from holdfast.errors import ConfigError, HoldfastError, ReleasedTooOften
 
+NO_MAJORITIES = (
+    "majorities do not add up to a number of permits, and there is no line that all servers share, in which nobody starves"
+)
 
-class PermitsLock(_face.BaseLock):
+
+class PermitsLock(_face.BaseLock[L]):
     """A lock of which several are held at the same time. Who wants it stands in the server's line himself: it is not passed on
     inside a process."""
 
@@ -30,48 +36,11 @@ class PermitsLock(_face.BaseLock):
     _held: list[Any]
     """The leases of this object, perhaps some that are given back among them."""
 
-    def _prepare(
-        self,
-        client: object,
-        name: str | bytes,
-        wanted: Permits,
-        *,
-        ttl: float,
-        wait: float | None,
-        renew: bool,
-        on_lost: Callable[..., object] | None,
-        max_hold: float | None,
-        progress_within: float | None,
-        label: str | None,
-        prefix: str,
-    ) -> None:
-        """What a lock is made of, with permits."""
-        if isinstance(client, list | tuple | dict):
-            raise ConfigError(
-                f"a {self._what} is on one server: over several, majorities do not add up to a number of permits, and there is "
-                "no line that all servers share, in which nobody starves; Redlock works there",
-                parameter="client",
-            )
+    def __init__(self, client: object, name: str | bytes, wanted: Permits, **options: Any) -> None:
+        if are_several(client):
+            raise on_one_server(f"a {self._what}", NO_MAJORITIES, "Redlock works there")
         self._permits = wanted
-        _face.BaseLock.__init__(
-            self,
-            client,
-            name,
-            ttl=ttl,
-            wait=wait,
-            renew=renew,
-            on_lost=on_lost,
-            max_hold=max_hold,
-            progress_within=progress_within,
-            label=label,
-            prefix=prefix,
-            key=None,
-            linger=0.0,
-            max_passes=0,
-            max_pass_time=0.0,
-            replicas=0,
-            guard=False,
-        )
+        super().__init__(client, name, **options)
 
     def _set_up(self, spec: Any, *rest: Any) -> None:
         self._books = threading.Lock()
@@ -185,6 +154,42 @@ class PermitsLock(_face.BaseLock):
         """Operation behind `locked`."""
         count = await self._count()
         return count.waiting > 0 or count.used + self._permits.wanted > count.limit
+
+
+class BaseSemaphore(PermitsLock[L]):
+    """Options of a semaphore, for both faces."""
+
+    def __init__(
+        self,
+        client: object,
+        name: str | bytes,
+        limit: int | None = None,
+        *,
+        weight: int = 1,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[L], object] | None = None,
+        max_hold: float | None = None,
+        progress_within: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        **mistaken: Never,
+    ) -> None:
+        _face.refuse_mistaken(mistaken, type(self).__name__)
+        super().__init__(
+            client,
+            name,
+            checked(limit, weight),
+            ttl=ttl,
+            wait=wait,
+            renew=renew,
+            on_lost=on_lost,
+            max_hold=max_hold,
+            progress_within=progress_within,
+            label=label,
+            prefix=prefix,
+        )
 
 
 def checked(limit: object, weight: object) -> Permits:

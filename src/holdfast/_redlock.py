@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Literal, Never, TypeVar
+from typing import Any, Literal, Never, TypeVar
 
 from holdfast import _face, _lease
 from holdfast._core import quorum, sharing
@@ -21,7 +21,7 @@ from holdfast._core.votes import Mandate
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current
 from holdfast._face import MIN_TTL, seconds
-from holdfast._wire.client import resolve
+from holdfast._wire.client import on_one_server, resolve
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import ConfigError, HoldfastError, QuorumError
 
@@ -87,7 +87,7 @@ def _check_number(number: int) -> None:
         )
 
 
-class BaseRedlock(_face.BaseLock, Generic[L]):
+class BaseRedlock(_face.BaseLock[L]):
     """Options and state of a lock over several servers, for both faces."""
 
     def __init__(
@@ -128,7 +128,6 @@ class BaseRedlock(_face.BaseLock, Generic[L]):
             progress_within=progress_within,
             prefix=prefix,
             key=key,
-            linger=0.0,
             max_passes=max_passes,
             max_pass_time=max_pass_time,
         )
@@ -210,9 +209,10 @@ class BaseQuorumLease(_lease.BaseLease):
         return tuple((self._endpoint[number], vote) for number, vote in self._tenure.votes.items())
 
     def _may_hand_over(self) -> None:
-        raise ConfigError(
-            f"a lock over several servers ({self.name!r}) gives no tickets: of two who redeem one at the same time each could "
-            "get some of the servers, and neither the lock; give it back, and let the other one take it",
+        raise on_one_server(
+            f"a lock that gives tickets ({self.name!r} is over several)",
+            "of two who redeem one at the same time each could get some of the servers, and neither the lock",
+            "give it back, and let the other one take it",
             parameter="ticket",
         )
 

@@ -10,13 +10,11 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, MutableMapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Never
 
-from holdfast._face import BaseLock
+from holdfast._face import BaseLock, L, refuse_mistaken
 from holdfast._lease import BaseLease, Entered
 from holdfast.errors import ConfigError, LeaseLost, NotHeld
-
-L = TypeVar("L", bound=BaseLease)
 
 Mark = str
 """Of all lock objects of a face that mean the same lock. A text, as its hash is reckoned only once."""
@@ -160,10 +158,41 @@ class Unlisted(Entered[L]):
         lease._owner = owner  # noqa: SLF001
 
 
-class Reentrant(BaseLock, Generic[L]):
+class Reentrant(BaseLock[L]):
     """What makes a lock an RLock, in both faces."""
 
     _several = False
+
+    def __init__(
+        self,
+        client: object,
+        name: str | bytes,
+        *,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[L], object] | None = None,
+        max_hold: float | None = None,
+        progress_within: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        key: str | bytes | None = None,
+        linger: float = 0.0,
+        max_passes: int = 32,
+        max_pass_time: float = 0.01,
+        replicas: int = 0,
+        guard: bool | float = False,
+        max_ttl: float | None = None,
+        answer_within: float | None = None,
+        **mistaken: Never,
+    ) -> None:
+        refuse_mistaken(mistaken, type(self).__name__)
+        options = {
+            "ttl": ttl, "wait": wait, "renew": renew, "on_lost": on_lost, "max_hold": max_hold, "label": label, "key": key,
+            "prefix": prefix, "linger": linger, "max_passes": max_passes, "max_pass_time": max_pass_time, "guard": guard,
+            "replicas": replicas, "max_ttl": max_ttl, "answer_within": answer_within, "progress_within": progress_within,
+        }  # fmt: skip
+        super().__init__(client, name, **self._fitting(options))
 
     def _start(self) -> None:
         super()._start()

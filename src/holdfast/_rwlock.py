@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Generic, Never, Protocol
 
 from holdfast import _face, _lease
 from holdfast._core import permits
 from holdfast._core.attempt import Attempt
 from holdfast._core.requests import WireError
 from holdfast._drive.process import Process
+from holdfast._face import L
 from holdfast._permits import PermitsLock
 
 
@@ -44,14 +46,14 @@ class BaseWriteLease(_lease.BaseLease):
         self.check()
 
 
-class Side(PermitsLock):
+class Side(PermitsLock[Any]):
     """One side of a read-write lock: its readers', or its writers'."""
 
     _what = "read-write lock"
 
     def __init__(self, whole: Sides, client: object, name: str | bytes, *, writes: bool, **options: Any) -> None:
         self._whole, self._writes = whole, writes
-        self._prepare(client, name, permits.WRITING if writes else permits.READING, **options)
+        super().__init__(client, name, permits.WRITING if writes else permits.READING, **options)
 
     @property
     def lease(self) -> Any:
@@ -75,3 +77,55 @@ class Side(PermitsLock):
                 "who waits for this reader"
             )
         return super()._new_attempt(process)
+
+
+class BaseRWLock(Generic[L]):
+    """Options of a read-write lock, for both faces."""
+
+    _side_types: tuple[type[Side], type[Side]]
+    """Of readers, and of writers."""
+
+    def __init__(
+        self,
+        client: object,
+        name: str | bytes,
+        *,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[L], object] | None = None,
+        max_hold: float | None = None,
+        progress_within: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        **mistaken: Never,
+    ) -> None:
+        _face.refuse_mistaken(mistaken, type(self).__name__)
+        options: dict[str, Any] = {
+            "ttl": ttl,
+            "wait": wait,
+            "renew": renew,
+            "on_lost": on_lost,
+            "max_hold": max_hold,
+            "progress_within": progress_within,
+            "label": label,
+            "prefix": prefix,
+        }
+        read, write = self._side_types
+        self._read: Any = read(self, client, name, writes=False, **options)
+        self._write: Any = write(self, client, name, writes=True, **options)
+
+    @property
+    def name(self) -> str:
+        """Name of the lock, as given."""
+        name: str = self._write.name
+        return name
+
+    @property
+    def key(self) -> str:
+        """Key of the lock on the server."""
+        key: str = self._write.key
+        return key
+
+    def __repr__(self) -> str:
+        return repr(self._write).replace(type(self._write).__name__, type(self).__name__, 1)

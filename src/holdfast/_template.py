@@ -15,13 +15,24 @@ class Filled:
 
     def __init__(self, function: Callable[..., Any], *templates: str) -> None:
         self._signature = inspect.signature(function)
-        self._templates = [(template, fields_of(template, self._signature.parameters)) for template in templates]
+        parameters = self._signature.parameters
+        self._templates = templates
+        for template in templates:
+            fields_of(template, parameters)
+        plain = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+        self._plain = tuple(parameters) if all(one.kind in plain for one in parameters.values()) else None
+        """The parameters, where arguments alone may say what they are."""
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
         """What the templates become for one call. Raises TypeError, as the call would."""
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        return [template.format(**{field: bound.arguments[field] for field in fields}) for template, fields in self._templates]
+        plain = self._plain
+        if plain is not None and len(args) == len(plain) and not kwargs:
+            arguments = dict(zip(plain, args, strict=True))  # binding takes as long as a third of a trip to the server
+        else:
+            bound = self._signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            arguments = bound.arguments
+        return [template.format_map(arguments) for template in self._templates]
 
 
 def fields_of(template: str, parameters: Collection[str] | None) -> list[str]:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, NamedTuple, Never
+from typing import NamedTuple, Never
 
 from holdfast import _face
 from holdfast._core import tickets
@@ -19,6 +19,7 @@ from holdfast._core.mutex import Busy
 from holdfast._core.names import side_key
 from holdfast._core.requests import WireError
 from holdfast._core.tickets import Void
+from holdfast._face import L
 from holdfast._lease import BaseLease
 from holdfast._wire.client import resolve
 from holdfast.errors import ConfigError, HoldfastError, TicketRefused
@@ -173,7 +174,7 @@ class Issue:
         return lease._lease_lost()
 
 
-class BaseRedeem(_face.BaseLock):
+class BaseRedeem(_face.BaseLock[L]):
     """A lock that is had by way of a ticket, for both faces."""
 
     _shared = False  # others of this process may wait for the lock: who has a ticket does not stand in line with them
@@ -185,7 +186,7 @@ class BaseRedeem(_face.BaseLock):
         *,
         ttl: float = 30.0,
         renew: bool = True,
-        on_lost: Callable[[Any], object] | None = None,
+        on_lost: Callable[[L], object] | None = None,
         max_hold: float | None = None,
         progress_within: float | None = None,
         label: str | None = None,
@@ -202,11 +203,6 @@ class BaseRedeem(_face.BaseLock):
             renew=renew,
             max_hold=max_hold,
             progress_within=progress_within,
-            prefix="hf:",
-            key=None,
-            linger=0.0,
-            max_passes=0,
-            max_pass_time=0.0,
             guard=told.guard or False,
         )
         try:

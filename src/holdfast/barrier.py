@@ -12,6 +12,7 @@ from holdfast._caller import Caller
 from holdfast._core import barrier
 from holdfast._core.barrier import Broken, Participant
 from holdfast._events import BrokenBarrier
+from holdfast._wire.client import one_place
 from holdfast.errors import ServerError
 
 __all__ = ["Barrier", "BrokenBarrier"]
@@ -53,7 +54,7 @@ class Barrier(_events.BaseBarrier):
         keep: float = _events.KEEP,
         prefix: str = "hf:",
     ) -> None:
-        self._caller = Caller(_events.one_server(client, type(self).__name__))
+        self._caller = Caller(one_place(client, type(self).__name__))
         self._action = action
         self._timeout = _events.patience(timeout)
         super().__init__(name, parties, ttl=ttl, keep=keep, prefix=prefix, timeout=self._caller.timeout)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Literal, Never, ParamSpec, TypeVar
 
 from holdfast import _face
 from holdfast._functions import is_async, refuse_generator
 from holdfast._template import Filled
+from holdfast._wire.client import are_several
 from holdfast.errors import ConfigError, LockTimeout
 
 P = ParamSpec("P")
@@ -118,7 +119,7 @@ def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str
 
 
 def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:
-    several = isinstance(client, list | tuple | Mapping)
+    several = are_several(client)
     if awaited:
         from holdfast import aio
 

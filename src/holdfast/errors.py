@@ -66,7 +66,7 @@ class InProgress(LockTimeout):
 
 
 class Deadlock(HoldfastError):
-    """The lock was waited for in a circle: each of several holds what another one waits for. The one who began to wait last is
+    """The lock was waited for in a cycle: each of several holds what another one waits for. The one who began to wait last is
     told so, if his lock has ``deadlock="raise"``: when he gives back what he holds, the others go on."""
 
     name: str

@@ -8,13 +8,14 @@ from typing import Any, TypeVar
 from holdfast import _events
 from holdfast._caller import Caller
 from holdfast._core import latch
+from holdfast._wire.client import one_place
 
 _T = TypeVar("_T")
 
 
 class _Latch(_events.BaseLatch):
     def __init__(self, client: object, name: str | bytes, kind: str, *, count: object, keep: float, prefix: str) -> None:
-        self._caller = Caller(_events.one_server(client, type(self).__name__))
+        self._caller = Caller(one_place(client, type(self).__name__))
         super().__init__(name, kind, count=count, keep=keep, prefix=prefix, timeout=self._caller.timeout)
 
     def _run(self, operation: Coroutine[Any, Any, _T]) -> _T:

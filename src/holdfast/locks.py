@@ -6,7 +6,7 @@ import threading
 import warnings
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
@@ -18,6 +18,7 @@ from holdfast._core.waiting import Astray
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast._drive.sync import Driver
+from holdfast._fair import BaseFairLock
 from holdfast._sync_lease import Lease
 from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
@@ -30,7 +31,7 @@ __all__ = ["FairLock", "Lease", "Lock"]
 T = TypeVar("T")
 
 
-class Lock(_face.BaseLock):
+class Lock(_face.BaseLock[Lease]):
     """A named lock that at most one process, thread or task holds, anywhere.
 
     Taken, it is a lease: it ends ``ttl`` seconds after its holder stops renewing it, so a crashed holder blocks nobody for
@@ -58,7 +59,7 @@ class Lock(_face.BaseLock):
             ServerError says so.
         guard: the longest lease, in seconds, of all who use guarded locks on this server, or True for 60: when the server may
             have forgotten who holds them, it grants none for so long.
-        deadlock: what becomes of one who waits for it while holding others, where several wait for each other in a circle:
+        deadlock: what becomes of one who waits for it while holding others, where several wait for each other in a cycle:
             ``"wait"``: he waits, and `find_deadlocks` tells of it; ``"raise"``: the one who began to wait last gets Deadlock.
 
     Raises:
@@ -67,49 +68,6 @@ class Lock(_face.BaseLock):
 
     _face = "sync"
     _lease_type = Lease
-
-    def __init__(
-        self,
-        client: object,
-        name: str | bytes,
-        *,
-        ttl: float = 30.0,
-        wait: float | None = None,
-        renew: bool = True,
-        on_lost: Callable[[Lease], object] | None = None,
-        max_hold: float | None = None,
-        progress_within: float | None = None,
-        label: str | None = None,
-        prefix: str = "hf:",
-        key: str | bytes | None = None,
-        linger: float = 0.0,
-        max_passes: int = 32,
-        max_pass_time: float = 0.01,
-        replicas: int = 0,
-        guard: bool | float = False,
-        deadlock: Literal["wait", "raise"] = "wait",
-        **mistaken: Never,
-    ) -> None:
-        _face.refuse_mistaken(mistaken, type(self).__name__)
-        super().__init__(
-            client,
-            name,
-            ttl=ttl,
-            wait=wait,
-            renew=renew,
-            on_lost=on_lost,
-            max_hold=max_hold,
-            progress_within=progress_within,
-            label=label,
-            prefix=prefix,
-            key=key,
-            linger=linger,
-            max_passes=max_passes,
-            max_pass_time=max_pass_time,
-            replicas=replicas,
-            guard=guard,
-            deadlock=deadlock,
-        )
 
     def _start(self) -> None:
         self._current: Lease | None = None
@@ -271,48 +229,9 @@ class Lock(_face.BaseLock):
         self._driver().run(self._abandon(attempt))
 
 
-class FairLock(Lock):
+class FairLock(BaseFairLock[Lease], Lock):
     """A `Lock` that is given to all who want it in the strict order in which they came, over all processes.
 
     Threads and tasks of one process stand in the server's line each for itself, and each hand-over takes a trip. Options,
     errors and methods are those of `Lock`, without ``linger``, ``max_passes`` and ``max_pass_time``.
     """
-
-    _shared = False
-
-    def __init__(
-        self,
-        client: object,
-        name: str | bytes,
-        *,
-        ttl: float = 30.0,
-        wait: float | None = None,
-        renew: bool = True,
-        on_lost: Callable[[Lease], object] | None = None,
-        max_hold: float | None = None,
-        progress_within: float | None = None,
-        label: str | None = None,
-        prefix: str = "hf:",
-        key: str | bytes | None = None,
-        replicas: int = 0,
-        guard: bool | float = False,
-        deadlock: Literal["wait", "raise"] = "wait",
-        **mistaken: Never,
-    ) -> None:
-        _face.refuse_mistaken(mistaken, type(self).__name__)
-        super().__init__(
-            client,
-            name,
-            ttl=ttl,
-            wait=wait,
-            renew=renew,
-            on_lost=on_lost,
-            max_hold=max_hold,
-            progress_within=progress_within,
-            label=label,
-            prefix=prefix,
-            key=key,
-            replicas=replicas,
-            guard=guard,
-            deadlock=deadlock,
-        )

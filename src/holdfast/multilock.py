@@ -5,10 +5,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
 from typing import Any, Never
 
-from holdfast import _face, _multilock
+from holdfast import _multilock
 from holdfast._core import multilock
 from holdfast._core.waiting import Astray
 from holdfast._drive.clock import clock
@@ -56,11 +55,11 @@ class MultiLease(TellsLoss, _multilock.BaseMultiLease):
             raise
 
 
-class MultiLock(_multilock.BaseMultiLock, Lock):
+class MultiLock(_multilock.BaseMultiLock[MultiLease], Lock):
     """Several locks, held together: all of them or none.
 
     They are taken in one order, whatever the order in which they are named, so those who want some of the same locks never
-    wait for each other in a circle. If all are free and on one server, that is one trip; one that is busy is waited for in its
+    wait for each other in a cycle. If all are free and on one server, that is one trip; one that is busy is waited for in its
     queue. When time runs out, or anything goes wrong, those that were taken go back. Fits wherever a threading.Lock does.
 
     Args:
@@ -78,23 +77,7 @@ class MultiLock(_multilock.BaseMultiLock, Lock):
         ConfigError: an option is out of range, or a lock is named twice; nothing was sent.
     """
 
-    def __init__(
-        self,
-        client: object,
-        locks: Iterable[object] | None = None,
-        *,
-        ttl: float = 30.0,
-        wait: float | None = None,
-        renew: bool = True,
-        on_lost: Callable[[MultiLease], object] | None = None,
-        max_hold: float | None = None,
-        label: str | None = None,
-        prefix: str = "hf:",
-        **mistaken: Never,
-    ) -> None:
-        _face.refuse_mistaken(mistaken, type(self).__name__)
-        options = {"ttl": ttl, "renew": renew, "max_hold": max_hold, "prefix": prefix}
-        self._take_over(_multilock.find(client, locks, Lock, options), wait, on_lost, label)
+    _kind = Lock
 
     @property
     def lease(self) -> MultiLease | None:  # type: ignore[override]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
-from typing import Never
 
-from holdfast import _face, _permits, locks
+from holdfast import _permits, locks
 from holdfast._sync_lease import Lease
 
 
-class Semaphore(_permits.PermitsLock, locks.Lock):
+class Semaphore(_permits.BaseSemaphore[Lease], locks.Lock):
     """A number of permits that are held at the same time, anywhere: at most ``limit`` of them.
 
     A permit is a lease: the permits of a crashed holder come back when it ends. Each has a fence of its own, which rises from
@@ -38,38 +36,6 @@ class Semaphore(_permits.PermitsLock, locks.Lock):
     Raises:
         ConfigError: an option is out of range; nothing was sent. Also when it is used, if others use another limit.
     """
-
-    def __init__(
-        self,
-        client: object,
-        name: str | bytes,
-        limit: int | None = None,
-        *,
-        weight: int = 1,
-        ttl: float = 30.0,
-        wait: float | None = None,
-        renew: bool = True,
-        on_lost: Callable[[Lease], object] | None = None,
-        max_hold: float | None = None,
-        progress_within: float | None = None,
-        label: str | None = None,
-        prefix: str = "hf:",
-        **mistaken: Never,
-    ) -> None:
-        _face.refuse_mistaken(mistaken, type(self).__name__)
-        self._prepare(
-            client,
-            name,
-            _permits.checked(limit, weight),
-            ttl=ttl,
-            wait=wait,
-            renew=renew,
-            on_lost=on_lost,
-            max_hold=max_hold,
-            progress_within=progress_within,
-            label=label,
-            prefix=prefix,
-        )
 
     @staticmethod
     def _me() -> object:

@@ -6,7 +6,7 @@ from holdfast import locks
 from holdfast._tickets import BaseRedeem
 
 
-class redeem(BaseRedeem, locks.Lock):  # noqa: N801 - reads as a function
+class redeem(BaseRedeem[locks.Lease], locks.Lock):  # noqa: N801 - reads as a function
     """A lock that another process has handed over, taken over by way of its ticket.
 
     ``with`` gives an ordinary lease: renewed, with a fence greater than the giver's, given back at the end. Nobody waits:

@@ -107,7 +107,7 @@ def test_a_cancelled_run_ends_its_whole_group_first_with_term(tmp_path: object) 
 
 
 def test_a_command_ends_before_a_lease_that_is_not_renewed() -> None:
-    lease = Lease(0.6)
+    lease = Lease(2)  # it is killed a twentieth before its end
     with pytest.raises(LeaseLost, match="the command was ended before its end"):
         Command(shell("trap '' TERM; while :; do sleep 0.05; done"))(run(lease))
     assert lease.remaining() > 0

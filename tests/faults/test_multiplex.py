@@ -8,7 +8,8 @@ import itertools
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -63,6 +64,42 @@ def test_what_is_asked_in_one_turn_of_the_loop_leaves_in_one_write(new_server: N
                 await asyncio.gather(*(wire.exchange(PING, 5) for _ in range(200)))
             # Each round: one alone as the connection is idle, 199 together, in pieces of what the server reads at a time.
             assert await reads(wire) - before <= 20
+
+    asyncio.run(main())
+
+
+def test_those_who_are_answered_together_ask_together() -> None:
+    rounds, writes = 5, []
+
+    async def answer_both(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                await reader.readexactly(2 * len(PING))
+                writer.write(2 * b"+PONG\r\n")
+        except asyncio.IncompleteReadError:
+            writer.close()
+
+    async def main() -> None:
+        listener = await asyncio.start_server(answer_both, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        async with listener, stream(f"redis://127.0.0.1:{port}", connected=False) as wire:
+
+            async def ask() -> None:
+                for _ in range(rounds):
+                    assert (await wire.exchange(PING, 5))[0] == b"PONG"
+
+            await asyncio.gather(wire.exchange(PING, 5), wire.exchange(PING, 5))
+            protocol: Any = wire._protocol
+            transport = protocol.transport
+
+            def write(data: bytes) -> None:
+                writes.append(data)
+                transport.write(data)
+
+            protocol.transport = SimpleNamespace(write=write)
+            await asyncio.gather(ask(), ask())
+            protocol.transport = transport
+        assert writes[2:] == (rounds - 1) * [2 * PING]
 
     asyncio.run(main())
 

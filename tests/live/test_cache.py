@@ -485,12 +485,16 @@ def test_a_server_that_is_away_is_an_error_if_you_say_so(new_server: NewServer, 
 
 
 def test_a_key_that_is_somebody_elses(server: PrivateServer, name: str, make: Make, look: redis.Redis) -> None:
-    look.rpush(f"hf:cache:{{{name}}}:value:a", "x")
+    cache, key = make(server.url, name), f"hf:cache:{{{name}}}:value:a"
+    cache.set("b", "so that nothing else is missing")
     try:
-        with pytest.raises(ConfigError, match=f"cache '{name}' cannot be used"):
-            make(server.url, name).get_or_load("a", never)
+        for store in (look.rpush, look.set):
+            store(key, "1 x")
+            with pytest.raises(ConfigError, match=f"cache '{name}' cannot be used"):
+                cache.get_or_load("a", never)
+            look.delete(key)
     finally:
-        look.delete(f"hf:cache:{{{name}}}:value:a")
+        look.delete(key)
 
 
 def test_a_forked_child_that_leaves_the_loader_takes_nothing_with_it(server: PrivateServer, name: str) -> None:

@@ -112,9 +112,9 @@ def _hold_and_wait(server: PrivateServer, mine: str, theirs: str) -> bool:
 
 def _told(server: PrivateServer) -> tuple[Any, ...]:
     keeper = current().keeper
-    tangles = keeper._node(Lock(server.url, "x")._endpoint).tangles
-    until(lambda: not tangles.untold)
-    return tangles.waits
+    wait_graph = keeper._node(Lock(server.url, "x")._endpoint).wait_graph
+    until(lambda: not wait_graph.untold)
+    return wait_graph.waits
 
 
 def test_threads_of_one_process(server: PrivateServer, name: str) -> None:

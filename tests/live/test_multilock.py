@@ -1,4 +1,4 @@
-"""Several locks at once on real servers: all or none, no circle of waiters, nothing left behind."""
+"""Several locks at once on real servers: all or none, no cycle of waiters, nothing left behind."""
 
 from __future__ import annotations
 

@@ -103,12 +103,12 @@ def queue_length(look: redis.Redis, name: str) -> int:
     return int(look.zcard(f"hf:{{{name}}}:queue"))
 
 
-def gate(lock: BaseLock) -> Gate:
+def gate(lock: BaseLock[Any]) -> Gate:
     """Where those of this process line up who want a lock."""
     return current().keeper.gate(lock._endpoint, lock._spec.keys[0])
 
 
-def waiting_here(lock: BaseLock) -> int:
+def waiting_here(lock: BaseLock[Any]) -> int:
     """How many stand in line for a lock in this process."""
     return len(gate(lock).line)
 

@@ -82,14 +82,14 @@ LOOKING = (
     ),
     _core(
         "glance-finds-the-void",
-        "flight",
-        " or int(floor) >= int(fence)",
+        "site",
+        " or int(floor) >= number",
         "",
         "the plain command finds a value whose tag was invalidated",
     ),
     _core(
         "glance-finds-the-stale",
-        "flight",
+        "site",
         '(mark is None and kept != b"0") or ',
         "",
         "the plain command finds a stale value, and calls it fresh",

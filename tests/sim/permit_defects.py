@@ -69,7 +69,7 @@ PERMITS = (
     ),
     _release(
         "permit-not-buried",
-        "  redis.call('HSET', p.state, 'dead', string.sub(dead, -100 * (#token + 1)))\n",
+        "  bury(p.state, p.dead, token)\n",
         "",
         "a late copy of a request that was given up takes permits for nobody",
     ),

@@ -207,15 +207,15 @@ GIVING_BACK = (
     _lua(
         "bury-forgets",
         "release",
-        "  redis.call('HSET', state, 'dead', string.sub(dead, -100 * (#token + 1)))\n",
+        "  bury(state, fields[2], token)\n",
         "",
         "the token of an attempt that was given up is not noted as dead",
     ),
     _lua(
         "bury-remembers-one",
         "release",
-        "(fields[2] or '') .. token .. ' '",
-        "token .. ' '",
+        "bury(state, fields[2], token)",
+        "bury(state, nil, token)",
         "only the last token that was declared dead is remembered",
     ),
 )

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.testing import together
 from holdfast.testing.campaign import Tally, campaign, enough
-from holdfast.testing.circles import CIRCLES
+from holdfast.testing.crossings import CROSSINGS
 
 HISTORIES, MANY = 200, 20_000
 LONG = {"crossed-cancel"}
@@ -34,9 +34,9 @@ def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
         assert together.simulate(seed).history == unseen
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in CIRCLES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in CROSSINGS])
 def test_every_schedule(name: str) -> None:
-    report = CIRCLES[name].explore()
+    report = CROSSINGS[name].explore()
     choices = ".".join(map(str, report.found[0].choices)) if report.found else ""
     assert report.found == [], f"python -m holdfast.testing replay {name}:{choices}"
     assert report.covered

@@ -30,7 +30,7 @@ TICKETS = (
     ),
     _rotate(
         "ticket-giver-not-dead",
-        "redis.call('HSET', state, 'dead', string.sub(dead .. giver .. ' ', -100 * (#giver + 1)))\n",
+        "bury(state, dead, giver)\n",
         "",
         "who has handed the lock on is not declared dead: a late copy of what he has sent takes it again",
     ),

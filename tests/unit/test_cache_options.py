@@ -167,6 +167,24 @@ def test_figures_of_many_threads() -> None:
     assert (now.hits, now.loads, now.misses) == (8000, 8000, 0)
 
 
+def test_a_signal_handler_may_count_in_the_middle_of_it() -> None:
+    figures = Figures()
+
+    class Interrupted(str):
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            figures.count("loads")
+            return hash(str(self))
+
+    counting = threading.Thread(target=figures.count, args=(Interrupted("hits"),), daemon=True)
+    counting.start()
+    counting.join(5)
+    assert not counting.is_alive(), "it waits for itself"
+    assert figures.now().hits == 1
+    assert figures.now().loads >= 1
+
+
 def test_what_it_says_of_itself() -> None:
     assert repr(holdfast.Cache("redis://:secret@localhost:1/2", "shop")) == "<holdfast.Cache 'shop' on localhost:1/2>"
     assert repr(aio.Cache(URL, "shop")) == "<holdfast.aio.Cache 'shop' on localhost:1>"

@@ -77,6 +77,19 @@ def test_one_lock_however_the_arguments_are_passed(stage: Stage) -> None:
     assert set(taken(stage)) == {"hf:{u:today:7}"}
 
 
+def test_a_plain_function_too(stage: Stage) -> None:
+    def plain(user: object, /, day: str = "today") -> str:
+        return f"{user} {day}"
+
+    function: Callable[..., str] = locked(URL, "{day}:{user}")(plain)
+    assert [function("u", "today"), function("u", day="today"), function("u")] == 3 * ["u today"]
+    assert taken(stage) == 3 * ["hf:{today:u}"]
+    with pytest.raises(TypeError, match="too many"):
+        function("u", "today", "more")
+    with pytest.raises(TypeError, match="positional"):
+        function(user="u", day="today")
+
+
 def test_values_are_never_looked_into(stage: Stage) -> None:
     function = locked(URL, "{user}")(target)
     function("{day} {0.__class__} %s")

@@ -71,7 +71,7 @@ class Spec:
     progress_within: float | None = None
     """A holder that has not checked in for so long is held to be hung."""
     yields: bool = False
-    """A wait for it may be ended with Deadlock, to end a circle of waiters."""
+    """A wait for it may be ended with Deadlock, to end a cycle of waiters."""
     permits: Permits | None = None
     """None: there is one, and one holder."""
 

@@ -1,7 +1,7 @@
-"""Circles of waiters: each holds what the one before waits for, so that none of them ever gets on.
+"""Cycles of waiters: each holds what the one before waits for, so that none of them ever gets on.
 
-What processes say of themselves (`_core.tangles`) may be out of date. So what looks like a circle is looked at twice, and what
-the servers say of the holders has to agree with it both times. (Wait-for graphs: E. G. Coffman, M. Elphick, A. Shoshani,
+What processes say of themselves (`_core.wait_graph`) may be out of date. So what looks like a cycle is looked at twice, and
+what the servers say of the holders has to agree with it both times. (Wait-for graphs: E. G. Coffman, M. Elphick, A. Shoshani,
 "System Deadlocks", ACM Computing Surveys 3, 1971.)
 """
 
@@ -17,7 +17,7 @@ from holdfast._core.names import PROCESS, RECORDS, record_key, side_key
 from holdfast._core.requests import Command, Sleep
 
 LONGEST = 50
-"""Waiters in a circle that is looked for, at most."""
+"""Waiters in a cycle that is looked for, at most."""
 
 STEPS = 100_000
 """From waiter to waiter, at most: a lock has one holder, but a record may say anything."""
@@ -86,9 +86,9 @@ class Cycle:
         return asdict(self)
 
 
-def cycle(circle: tuple[Link, ...]) -> Cycle:
-    """A circle, for users."""
-    return Cycle(tuple(_waiter(link, before) for link, before in zip(circle, (circle[-1], *circle[:-1]), strict=True)))
+def shown(cycle: Chain) -> Cycle:
+    """A cycle, for users."""
+    return Cycle(tuple(_waiter(link, before) for link, before in zip(cycle, (cycle[-1], *cycle[:-1]), strict=True)))
 
 
 def _waiter(link: Link, before: Link) -> Waiter:
@@ -100,8 +100,8 @@ def _waiter(link: Link, before: Link) -> Waiter:
     return Waiter(lock, holds, host, link.pid, label, thread, link.since)
 
 
-Circle = tuple[Link, ...]
-"""Each one waits for what the next one holds, and the last one for what the first one holds."""
+Chain = tuple[Link, ...]
+"""Each one waits for what the next one holds; in a cycle, also the last one for what the first one holds."""
 
 Evidence = tuple[tuple[bytes, bytes], ...]
 """Of each lock that is waited for: its holder's process, and the last fence."""
@@ -133,22 +133,22 @@ def _link(process: str, host: str, pid: int, label: str, wait: dict[str, Any]) -
     )
 
 
-def circles(waiting: Iterable[Link]) -> list[Circle]:
-    """All circles in which each one waits for what another one holds, each once, the one who has waited for longest first."""
+def cycles(waiting: Iterable[Link]) -> list[Chain]:
+    """All cycles in which each one waits for what another one holds, each once, the one who has waited for longest first."""
     waiting = sorted(waiting)
     holders: dict[str, list[Link]] = {}
     for link in waiting:
         for key in link.holds:
             holders.setdefault(key, []).append(link)
-    found: dict[frozenset[Link], Circle] = {}
+    found: dict[frozenset[Link], Chain] = {}
     steps = iter(range(STEPS))
     for first in waiting:
-        for circle in _from(first, (first,), holders, steps):
-            found.setdefault(frozenset(circle), circle)
+        for cycle in _from(first, (first,), holders, steps):
+            found.setdefault(frozenset(cycle), cycle)
     return list(found.values())
 
 
-def _from(first: Link, path: Circle, holders: dict[str, list[Link]], steps: Iterator[int]) -> Iterator[Circle]:
+def _from(first: Link, path: Chain, holders: dict[str, list[Link]], steps: Iterator[int]) -> Iterator[Chain]:
     for holder in holders.get(path[-1].lock, ()):
         if next(steps, None) is None:
             return
@@ -158,9 +158,9 @@ def _from(first: Link, path: Circle, holders: dict[str, list[Link]], steps: Iter
             yield from _from(first, (*path, holder), holders, steps)
 
 
-def youngest(circle: Circle) -> Link | None:
+def youngest(cycle: Chain) -> Link | None:
     """Whose wait is to be ended: who began to wait last, of those who allow it."""
-    return max((link for link in circle if link.yields), default=None)
+    return max((link for link in cycle if link.yields), default=None)
 
 
 async def everybody() -> list[Link]:
@@ -201,10 +201,10 @@ async def listens(inbox: str) -> bool:
     return int((await insist(Command(("PUBSUB", "NUMSUB", f"hf:inbox:{inbox}"), ANSWER_WITHIN))).value[1]) > 0
 
 
-async def evidence(circle: Circle) -> Evidence | None:
-    """What the server says of the locks of a circle; None where it says that this is none."""
+async def evidence(cycle: Chain) -> Evidence | None:
+    """What the server says of the locks of a cycle; None where it says that this is none."""
     found = []
-    for link, following in zip(circle, (*circle[1:], circle[0]), strict=True):
+    for link, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         inbox, fence = await holder(link.lock)
         if inbox[:PROCESS] != following.process or not await listens(inbox):
             return None
@@ -214,33 +214,33 @@ async def evidence(circle: Circle) -> Evidence | None:
 
 async def find(waiting: Iterable[Link]) -> list[Cycle]:
     """Operation behind `find_deadlocks`: the cycles among these that stand at two looks."""
-    return [cycle(circle) for circle in await confirmed(circles(waiting))]
+    return [shown(cycle) for cycle in await confirmed(cycles(waiting))]
 
 
-async def confirmed(suspected: Iterable[Circle]) -> list[Circle]:
-    """Those circles that stand at two looks."""
-    first = [(circle, await evidence(circle)) for circle in suspected]
+async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
+    """Those cycles that stand at two looks."""
+    first = [(cycle, await evidence(cycle)) for cycle in suspected]
     if not any(seen for _, seen in first):
         return []
     await Sleep(BETWEEN)
     found = []
-    for circle, seen in first:
-        if seen is not None and await still(circle) and await evidence(circle) == seen:
-            found.append(circle)
+    for cycle, seen in first:
+        if seen is not None and await still(cycle) and await evidence(cycle) == seen:
+            found.append(cycle)
     return found
 
 
-async def still(circle: Circle) -> bool:
+async def still(cycle: Chain) -> bool:
     """All of them say that they wait as before."""
-    for link in circle:
+    for link in cycle:
         if link not in await waiters(link.process):
             return False
     return True
 
 
-async def around(first: Link) -> Circle | None:
-    """The circle that one who waits is in, if there is one: from each lock to its holder, and to what that one waits for."""
-    path: Circle = (first,)
+async def around(first: Link) -> Chain | None:
+    """The cycle that one who waits is in, if there is one: from each lock to its holder, and to what that one waits for."""
+    path: Chain = (first,)
     while len(path) < LONGEST:
         inbox, _ = await holder(path[-1].lock)
         holds = [link for link in await waiters(inbox[:PROCESS]) if path[-1].lock in link.holds]
@@ -252,8 +252,8 @@ async def around(first: Link) -> Circle | None:
     return None
 
 
-async def suspected(first: Link) -> tuple[Circle, Evidence] | None:
-    """One look at the circle that one who waits is in."""
-    circle = await around(first)
-    seen = None if circle is None else await evidence(circle)
-    return None if circle is None or seen is None else (circle, seen)
+async def suspected(first: Link) -> tuple[Chain, Evidence] | None:
+    """One look at the cycle that one who waits is in."""
+    cycle = await around(first)
+    seen = None if cycle is None else await evidence(cycle)
+    return None if cycle is None or seen is None else (cycle, seen)

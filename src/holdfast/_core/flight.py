@@ -33,6 +33,7 @@ from holdfast._core.site import (
     Seen,
     Site,
     Wish,
+    fresh,
     marks,
     site,
 )
@@ -191,18 +192,6 @@ async def _glance(where: Site, began: float) -> Record | None:
             raise
         return None
     return fresh(answer.value)
-
-
-def fresh(values: list[bytes | None]) -> Record | None:
-    """The value that `Site.reading` has shown, if it is fresh for sure."""
-    raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # a group of one key has none
-    if raw is None or not raw.startswith(b"1 "):
-        return None
-    head, _, data = raw.partition(b"\n")
-    _, kind, fence, _, kept, _ = head.split(b" ", 5)
-    if (mark is None and kept != b"0") or floor is None or int(floor) >= int(fence):
-        return None
-    return Record(kind.decode(), data, int(fence), float("inf"))
 
 
 async def _look_or_wait(where: Site, wish: Wish, attempt: Attempt, now: float) -> Found | Load | Loading | Absent:

@@ -49,11 +49,11 @@ class Failed:
     error: Exception
 
 
-class _Keeper:
+class _KeepersTurn:
     """In the place of whose turn it is: the keeper's, which is giving the lock back."""
 
 
-KEEPER = _Keeper()
+KEEPER = _KeepersTurn()
 
 
 Given = Grant | Lead | Failed
@@ -88,7 +88,7 @@ class Gate:
         self.node = node
         self.mutex = node.mutex
         self.clock = node.clock
-        self.who: Attempt | _Keeper | None = None
+        self.who: Attempt | _KeepersTurn | None = None
         """Whose turn it is: it holds the lock, or asks the server for it."""
         self.line: deque[Attempt] = deque()
         """Who waits for that one, in order of arrival."""

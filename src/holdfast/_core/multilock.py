@@ -1,4 +1,4 @@
-"""Several locks, all or none of them: taken in one order by all who want some of them, so that nobody waits in a circle.
+"""Several locks, all or none of them: taken in one order by all who want some of them, so that nobody waits in a cycle.
 
 Where they are on one server, one run of a script takes those that are free. One that is not is waited for in its own queue,
 with those before it in the order held, and none of those behind it. (Ordered resources: J. W. Havender, "Avoiding deadlock in

@@ -16,8 +16,8 @@ from holdfast._core.mutex import scripts
 from holdfast._core.names import record_key
 from holdfast._core.renewing import EARLY, Renew, Renewing, Tenure, renewals
 from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, WireError
-from holdfast._core.surroundings import GiveBack, Keeper, Lines, Place, Told
-from holdfast._core.tangles import Tangles
+from holdfast._core.surroundings import Leftover, Lines, NodeKeeper, Place, Told
+from holdfast._core.wait_graph import WaitGraph
 from holdfast._core.waiting import Astray, Waiter, Waiting, refreshment
 
 RECORD_EVERY = 20.0
@@ -36,7 +36,7 @@ PING_EVERY = 5.0
 class Node:
     """What the keeper does on one server. Its methods run in the keeper thread, except where they say otherwise."""
 
-    def __init__(self, keeper: Keeper, address: str, lines: Lines, place: Place | None = None) -> None:
+    def __init__(self, keeper: NodeKeeper, address: str, lines: Lines, place: Place | None = None) -> None:
         self.keeper = keeper
         self.mutex = keeper.mutex
         self.clock = keeper.clock
@@ -50,7 +50,7 @@ class Node:
         self._gates: weakref.WeakValueDictionary[bytes, Gate] = weakref.WeakValueDictionary()
         self._looked_after: dict[Gate, float] = {}
         """When to call their `on_time`."""
-        self._give_backs: list[GiveBack] = []
+        self._leftovers: list[Leftover] = []
         self._asked_early: dict[str, None] = {}
         self.hopes: dict[str, Hopeful] = {}
         """Who waits to be told something, under the name that the servers know."""
@@ -61,12 +61,12 @@ class Node:
         self._inbox_at = self._deaf_until = 0.0
         self._record_at = float("inf")
         self._record_written = False
-        self.tangles = Tangles(self)
+        self.wait_graph = WaitGraph(self)
 
     # What is to do now
 
     def active(self) -> bool:
-        waits = len(self.waiting) or self.tangles.untold or (self._meets and self.hopes)
+        waits = len(self.waiting) or self.wait_graph.untold or (self._meets and self.hopes)
         return bool(waits or len(self.renewing))
 
     def _wants_inbox(self) -> bool:
@@ -76,7 +76,7 @@ class Node:
         """Send what is due."""
         for link in (self.commands, self.inbox):
             link.overdue(now)
-        self.tangles.turn(now)
+        self.wait_graph.turn(now)
         with self.mutex:
             due, lost = self.renewing.due(now)
             refreshes = self.waiting.due(now)
@@ -84,8 +84,8 @@ class Node:
             self._look_after(now)
             for waiter in self.waiting.abandoned() if refreshes else []:
                 self._clear_away(waiter)
-            again = [give_back for give_back in self._give_backs if give_back.at <= now]
-            self._give_backs = [give_back for give_back in self._give_backs if give_back.at > now]
+            again = [leftover for leftover in self._leftovers if leftover.at <= now]
+            self._leftovers = [leftover for leftover in self._leftovers if leftover.at > now]
             listen = self._wants_inbox()
             record = self.active() and now >= self._record_at
             if record:
@@ -94,8 +94,8 @@ class Node:
         for tenure in lost:
             safely(self.keeper.report, tenure)
         self._renew_safely(due, now)
-        for give_back in again:
-            safely(self._give_back, give_back)
+        for leftover in again:
+            safely(self._give_back, leftover)
         for refresh in refreshes:
             self._refresh_safely(refresh.batch, timeout, now)
         if record:
@@ -127,18 +127,18 @@ class Node:
     def next_at(self) -> float:
         """When `turn` has something to do; the keeper's mutex is held."""
         at = min(
-            self.renewing.next_at(), self.waiting.next_at(), self.commands.next_at(), self.inbox.next_at(), self.tangles.at
+            self.renewing.next_at(), self.waiting.next_at(), self.commands.next_at(), self.inbox.next_at(), self.wait_graph.at
         )
         if self.active():
             at = min(at, self._record_at)
         at = min(at, *self._looked_after.values()) if self._looked_after else at
-        at = min(at, *(give_back.at for give_back in self._give_backs)) if self._give_backs else at
+        at = min(at, *(leftover.at for leftover in self._leftovers)) if self._leftovers else at
         return min(at, self._inbox_at) if self._wants_inbox() else at
 
     def enlist(self, waiter: Waiter, now: float) -> bool:
         """As `Waiting.enlist`; the keeper's mutex is held."""
         self.want_record(now)
-        self.tangles.somebody_waits(now)
+        self.wait_graph.somebody_waits(now)
         if waiter.attempt.gate is None:
             self._ask(waiter.attempt.spec.keys[0])  # one of us, and still an outsider to those who share the lock
         if self._place.strays(waiter.attempt.spec.keys[0]):
@@ -174,7 +174,7 @@ class Node:
         return self.inbox.stirs()
 
     def be_reachable(self) -> None:
-        self.tangles.somebody_waits(self.clock())
+        self.wait_graph.somebody_waits(self.clock())
         self.inbox.take_back()
         if not self._hear:
             self._hear = True
@@ -196,20 +196,20 @@ class Node:
         self.renewing.forget(tenure.token)
         timeout = tenure.spec.timeout
         give, bury = (tenure.giving_back(bury=how, timeout=timeout) for how in (tenure.doubt, True))
-        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), give, bury, tenure.deadline, gate)))
+        self.keeper.call(lambda: self._give_back(Leftover(self.clock(), give, bury, tenure.deadline, gate)))
 
     def insist(self, call: Run[int], until: float, gate: Told | None = None) -> None:
         """Send this until it is answered, or local time ``until``; ``gate`` is told of the first answer, or failure. Any thread
         may say so."""
-        self.keeper.call(lambda: self._give_back(GiveBack(self.clock(), call, call, until, gate)))
+        self.keeper.call(lambda: self._give_back(Leftover(self.clock(), call, call, until, gate)))
 
-    def _give_back(self, due: GiveBack) -> None:
+    def _give_back(self, due: Leftover) -> None:
         def then(answer: int | WireError, _sent: float) -> None:
             with self.mutex:
                 now = self.clock()
                 if isinstance(answer, WireError) and now < due.until:
                     pause = min(1.0, 0.02 * 2**due.failures)
-                    self._give_backs.append(due._replace(at=now + pause, gate=None, failures=due.failures + 1))
+                    self._leftovers.append(due._replace(at=now + pause, gate=None, failures=due.failures + 1))
                     self.keeper.wake_by(now + pause)
             if due.gate is not None:
                 due.gate.left()  # even if nobody knows whether it is back: who is next asks, and waits for it if need be
@@ -363,8 +363,8 @@ class Node:
 
     def _write_record(self) -> None:
         self._record_written = True
-        keeper, self.tangles.untold = self.keeper, False
-        text = keeper.record(self.tangles.waits)
+        keeper, self.wait_graph.untold = self.keeper, False
+        text = keeper.record(self.wait_graph.waits)
         record = Command(("SET", record_key(keeper.process_id), text, "PX", milliseconds(3 * RECORD_EVERY)), ANSWER_WITHIN)
         self.commands.call(record, lambda _answer, _sent: None)
 

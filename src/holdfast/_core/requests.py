@@ -123,6 +123,8 @@ class Command(Request[Answer[Any]]):
 
     args: tuple[bytes | str | int, ...]
     timeout: float
+    packed: bytes = field(default=b"", init=False, repr=False, compare=False)
+    """Its bytes, once it was sent: some are sent again and again."""
 
 
 Call = Run[Any] | Command

@@ -35,12 +35,16 @@ class Site:
 
     @functools.cached_property
     def reading(self) -> Command:
-        """What a fresh value is seen by, nearly always: `_core.flight.fresh`."""
+        """What a fresh value is seen by, nearly always: `fresh`."""
         keys = (self.value, self.fresh) if self.value.endswith(b"}:value") else (self.value, self.fresh, self.floor)
         return Command(("MGET", *keys), self.spec.timeout)
 
 
-class Record(NamedTuple):
+UNASKED = float("inf")
+
+
+@dataclass(slots=True)
+class Record:
     """A value that was stored."""
 
     kind: str
@@ -49,7 +53,7 @@ class Record(NamedTuple):
     fence: int
     """Of the load that stored it."""
     left: float
-    """Seconds for which it is fresh; negative: it is stale since then. Infinite, where nobody has asked."""
+    """Seconds for which it is fresh; negative: it is stale since then. `UNASKED`: nobody has asked."""
 
 
 class Found(NamedTuple):
@@ -111,6 +115,22 @@ def _record(raw: bytes, left: float) -> Record:
     head, _, data = raw.partition(b"\n")
     _, kind, fence, _ = head.split(b" ", 3)
     return Record(kind.decode(), data, int(fence), left)
+
+
+def fresh(values: list[bytes | None]) -> Record | None:
+    """The value that `Site.reading` has shown, if it is fresh for sure."""
+    raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # a group of one key has none
+    if raw is None or floor is None:
+        return None
+    head, _, data = raw.partition(b"\n")
+    try:
+        version, kind, fence, _, kept, _ = head.split(b" ", 5)
+        number = int(fence)
+        if version != b"1" or (mark is None and kept != b"0") or int(floor) >= number:
+            return None
+    except ValueError:
+        return None  # somebody else's
+    return Record(kind.decode(), data, number, UNASKED)
 
 
 def _refusal(raw: object) -> Conflict:

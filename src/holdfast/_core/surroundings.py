@@ -13,7 +13,7 @@ from holdfast._core.requests import Call, Run
 if TYPE_CHECKING:
     from holdfast._core.gate import Gate
     from holdfast._core.renewing import Tenure
-    from holdfast._core.tangles import Wait
+    from holdfast._core.wait_graph import Wait
     from holdfast._core.waiting import Waiting
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ class Told(Protocol):
         """It is; or nobody knows."""
 
 
-class GiveBack(NamedTuple):
+class Leftover(NamedTuple):
     """Something that nobody uses any more, to be given back at local time ``at``. The server may be away for longer than
     anybody waits for the answer, and until the lease ends nobody else could have the lock."""
 
@@ -128,7 +128,7 @@ class Place(NamedTuple):
         return parts.values()
 
 
-class Keeper(Protocol):
+class NodeKeeper(Protocol):
     """The keeper, as its nodes see it."""
 
     process_id: str

@@ -1,4 +1,4 @@
-"""Ending a circle of waiters: where the locks of one of them say so, the one who began to wait last gives way.
+"""Ending a cycle of waiters: where the locks of one of them say so, the one who began to wait last gives way.
 
 The keeper looks, over the line that it has anyway: nobody who waits has time for that. All who look see the same records, and
 come to the same one; only his own process ends his wait.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt
-from holdfast._core.deadlocks import Circle, Evidence, Link, cycle, links, suspected, youngest
+from holdfast._core.deadlocks import Chain, Evidence, Link, links, shown, suspected, youngest
 from holdfast._core.interrupting import end_wait
 from holdfast._core.requests import Answer, Command, WireError
 from holdfast.errors import Deadlock
@@ -18,20 +18,20 @@ from holdfast.errors import Deadlock
 if TYPE_CHECKING:
     from holdfast._core.node import Node
     from holdfast._core.surroundings import Line
-    from holdfast._core.tangles import Wait
+    from holdfast._core.wait_graph import Wait
 
 AFTER = 1.0
-"""Seconds of waiting after which somebody looks for a circle."""
+"""Seconds of waiting after which somebody looks for a cycle."""
 
 EVERY = 0.5
 """Seconds between two looks."""
 
 
 class Lookout:
-    """The looks of a process at the circles that those who may give way are in, on one server."""
+    """The looks of a process at the cycles that those who may give way are in, on one server."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], tuple[Circle, Evidence]] = {}
+        self._seen: dict[tuple[str, str], tuple[Chain, Evidence]] = {}
         """What the last look has found, by who waits for what."""
         self._look_at = 0.0
         self._looking = False
@@ -46,13 +46,13 @@ class Lookout:
         self._look_at, self._looking = now + EVERY, True
         mine = links(node.keeper.process_id, node.keeper.record(late))
 
-        def then(found: list[tuple[Circle, Evidence] | None] | None) -> None:
+        def then(found: list[tuple[Chain, Evidence] | None] | None) -> None:
             self._looking = False
             self._compare(node, list(zip(mine, [waits[wait] for wait in late], found or [], strict=False)))
 
         drive(node.commands, _look(mine), then)
 
-    def _compare(self, node: Node, found: list[tuple[Link, Attempt, tuple[Circle, Evidence] | None]]) -> None:
+    def _compare(self, node: Node, found: list[tuple[Link, Attempt, tuple[Chain, Evidence] | None]]) -> None:
         before, self._seen = self._seen, {}
         for link, attempt, seen in found:
             if seen is None:
@@ -63,14 +63,14 @@ class Lookout:
                     end_wait(node.waiting, attempt, _error(attempt, seen[0]))
 
 
-async def _look(mine: list[Link]) -> list[tuple[Circle, Evidence] | None]:
+async def _look(mine: list[Link]) -> list[tuple[Chain, Evidence] | None]:
     return [await suspected(link) for link in mine]
 
 
-def _error(attempt: Attempt, circle: Circle) -> Deadlock:
-    name, found = attempt.spec.name, cycle(circle)
+def _error(attempt: Attempt, cycle: Chain) -> Deadlock:
+    name, found = attempt.spec.name, shown(cycle)
     return Deadlock(
-        f"lock {name!r} can never be had: those who wait for each other wait in a circle, and this is the one who began last. "
+        f"lock {name!r} can never be had: those who wait for each other wait in a cycle, and this is the one who began last. "
         f"Give back what you hold, and try again. {found}",
         name=name,
         key=attempt.spec.key,

@@ -9,20 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._core.replicas import Replicate
-from holdfast._core.requests import (
-    Answer,
-    Call,
-    Command,
-    Delist,
-    Draw,
-    Enlist,
-    Outcome,
-    Park,
-    Run,
-    Sleep,
-    TimedOut,
-    Wait,
-)
+from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Outcome, Park, Run, Sleep, TimedOut, Wait
 from holdfast._drive.clock import READ, clock
 from holdfast._drive.hearing import in_tasks
 from holdfast._drive.process import Process, current
@@ -181,6 +168,15 @@ class Driver:
                 reply, sent = await self.stream.exchange(pack(call, whole=True), call.timeout)
             check(reply, self.endpoint, self.stream.drop)
         return Answer(parsed(call, reply), sent, clock())
+
+    async def ask(self, command: Command) -> Any:
+        """The reply to a plain command, where it does not matter when. Raises WireError."""
+        packed = pack(command)
+        future = self.stream.send(packed, command.timeout)
+        reply = await future if future is not None else (await self.stream.exchange(packed, command.timeout))[0]
+        if type(reply) is ReplyError:
+            check(reply, self.endpoint, self.stream.drop)
+        return reply
 
     def _delist(self, request: Delist) -> None:
         keeper = self.process.running_keeper

@@ -32,7 +32,7 @@ from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from holdfast._core.tangles import Wait
+    from holdfast._core.wait_graph import Wait
     from holdfast._drive.shards import ShardLine
     from holdfast._wire.foreign import ForeignLine
 
@@ -218,7 +218,7 @@ class Keeper:
             node = Node(self, endpoint.address, functools.partial(self._link, endpoint), place)
             for other in self._nodes if endpoint.cluster is not None else ():
                 if other.cluster is endpoint.cluster:
-                    node.tangles = node.tangles.join(self._nodes[other].tangles)
+                    node.wait_graph = node.wait_graph.join(self._nodes[other].wait_graph)
                     break
             self._nodes[endpoint] = node
         return node

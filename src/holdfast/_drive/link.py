@@ -29,7 +29,7 @@ CONNECTED_WITHIN = 0.2
 """Seconds that a connection may take at least, however soon an answer is wanted."""
 
 
-class Keeper(Protocol):
+class LinkKeeper(Protocol):
     """Who looks after connections, as they see him: the keeper, or a thread that asks several servers itself."""
 
     @property
@@ -69,7 +69,7 @@ class Link:
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: LinkKeeper,
         endpoint: Endpoint,
         on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[], None] | None = None,

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-from holdfast._core.tangles import Wait
+from holdfast._core.wait_graph import Wait
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 

@@ -86,6 +86,13 @@ class Driver:
             check(reply, self.endpoint, self._pool.clear)
         return Answer(parsed(call, reply), sent, clock())
 
+    def ask(self, command: Command) -> Any:
+        """The reply to a plain command, where it does not matter when. Raises WireError."""
+        reply = self._pool.exchange(pack(command), command.timeout)
+        if type(reply) is ReplyError:
+            check(reply, self.endpoint, self._pool.clear)
+        return reply
+
     def _delist(self, request: Delist) -> None:
         keeper = self.process.running_keeper
         if keeper is not None:

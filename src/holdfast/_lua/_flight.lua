@@ -43,9 +43,3 @@ local function void(floors, floor, fence, tags)
   end
   return false
 end
-
--- Refuses this token from now on: a late copy of the request that it was first used in may still come. The newest hundred.
-local function bury(state, floors, token, dead, kept, now)
-  redis.call('HSET', state, 'dead', string.sub((dead or '') .. token .. ' ', -100 * (#token + 1)))
-  keep_alive(state, floors, kept, 0, now)
-end

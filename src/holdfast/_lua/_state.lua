@@ -46,6 +46,14 @@ local function keep_alive(state, queue, kept, ttl, now, version)
   end
 end
 
+-- Refuses this token from now on: a late copy of a request that it was used in may still come. Answers the list of all that are
+-- dead, `dead` and this one; it is capped: 46 characters a token, the newest hundred. The caller keeps the state alive.
+local function bury(state, dead, token)
+  dead = string.sub((dead or '') .. token .. ' ', -100 * (#token + 1))
+  redis.call('HSET', state, 'dead', dead)
+  return dead
+end
+
 -- The lock is the caller's already: at least `ttl` from now. Never less, because this may be a late copy of a request.
 local function extend(lock, ttl)
   local left = redis.call('PTTL', lock)

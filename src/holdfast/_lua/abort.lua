@@ -22,6 +22,9 @@ elseif not holder then
 end
 if ARGV[2] == 'bury' then
   local fields = read_state(state, ARGV[1])
-  if fields then bury(state, floors, ARGV[1], fields[2], fields[4], now_us()) end
+  if fields then
+    bury(state, fields[2], ARGV[1])
+    keep_alive(state, floors, fields[4], 0, now_us())
+  end
 end
 return ours and 1 or 0

@@ -32,8 +32,7 @@ local process = string.match(holder, '^(%x+)%.%x+[~*]?%d*$')
 fence = math.max((tonumber(fields[1]) or 0) + 1, now)
 redis.call('DEL', lock)
 redis.call('HSET', state, 'fence', fence, 'broken', ARGV[1] .. ' ' .. integer(fence))
--- The list is capped: 46 characters a token, the newest hundred.
-if process then redis.call('HSET', state, 'dead', string.sub((fields[2] or '') .. holder .. ' ', -100 * (#holder + 1))) end
+if process then bury(state, fields[2], holder) end
 keep_alive(state, queue, fields[4], 0, now)
 local heard = process and publish('hf:inbox:' .. process, '4 ' .. holder .. ' ' .. ARGV[2])
 local heir

@@ -55,6 +55,9 @@ if stored then
 end
 redis.call('DEL', load)
 redis.call('HDEL', state, 'of:' .. load)
-if ARGV[3] == 'bury' then bury(state, floors, token, fields[2], fields[4], now) end
+if ARGV[3] == 'bury' then
+  bury(state, fields[2], token)
+  keep_alive(state, floors, fields[4], 0, now)
+end
 tell(waiters)
 return stored and {1, fence} or {-1}

@@ -30,15 +30,13 @@ end
 local told = 0
 for _, token in ipairs(found) do
   remove(p, {token})
-  p.dead = p.dead .. token .. ' '
+  p.dead = bury(p.state, p.dead, token)
   local heard = publish('hf:inbox:' .. string.match(token, '^[^.]+'), '4 ' .. token .. ' ' .. ARGV[1])
   if type(heard) == 'number' and heard > 0 then told = 1 end
 end
 local fence = math.max(p.fence + 1, p.now)
 p.fence = fence
--- The list is capped, as everywhere.
-local dead, broken = string.sub(p.dead, -100 * (#found[1] + 1)), ARGV[2] .. ' ' .. integer(fence)
-redis.call('HSET', p.state, 'fence', fence, 'dead', dead, 'broken', broken)
+redis.call('HSET', p.state, 'fence', fence, 'broken', ARGV[2] .. ' ' .. integer(fence))
 keep_permits(p, 0)
 if p.limit then serve(p, false) end
 return {1, fence, told, p.fence > fence and '+' or ''}

@@ -33,8 +33,7 @@ if redis.call('ZSCORE', p.holders, token) then
 end
 if mode ~= 'release' then leave(p.state, p.queue, token) end
 if mode == 'bury' then
-  local dead = p.dead .. token .. ' '
-  redis.call('HSET', p.state, 'dead', string.sub(dead, -100 * (#token + 1)))
+  bury(p.state, p.dead, token)
   keep_permits(p, 0)
 end
 if p.limit then serve(p, false) end

@@ -29,9 +29,7 @@ if not fields then return answer end
 
 if mode ~= 'release' then leave(state, queue, token) end
 if mode == 'bury' then
-  -- The list is capped: 46 characters a token, the newest hundred.
-  local dead = (fields[2] or '') .. token .. ' '
-  redis.call('HSET', state, 'dead', string.sub(dead, -100 * (#token + 1)))
+  bury(state, fields[2], token)
   keep_alive(state, queue, fields[4], 0, now_us())
 end
 if waiters > 0 and answer ~= -1 then

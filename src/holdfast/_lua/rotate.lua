@@ -43,8 +43,7 @@ if holder ~= giver then
   return {now >= ends * 1000 and 0 or -4}
 end
 redis.call('PEXPIRE', lock, ttl)
--- The list is capped: 46 characters a token, the newest hundred.
-redis.call('HSET', state, 'dead', string.sub(dead .. giver .. ' ', -100 * (#giver + 1)))
+bury(state, dead, giver)
 keep_alive(state, queue, fields[4], ttl, now)
 local first
 first, last = take(lock, state, heir, ttl, now, last)

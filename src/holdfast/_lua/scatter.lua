@@ -27,8 +27,7 @@ local function settle(lock, state, queue, token, mode, answer)
   if not fields then return end
   if mode == 'bury' then
     leave(state, queue, token)
-    local dead = (fields[2] or '') .. token .. ' '
-    redis.call('HSET', state, 'dead', string.sub(dead, -100 * (#token + 1)))
+    bury(state, fields[2], token)
     keep_alive(state, queue, fields[4], 0, now_us())
   end
   if waiters > 0 and answer ~= -1 then hand_over(lock, state, queue, now_us(), false, fields[1]) end

@@ -33,9 +33,7 @@ if hope ~= '' then
   if gone then redis.call('HDEL', state, 'next') end
 end
 if mode == 'bury' then
-  -- The list is capped: 46 characters a token, the newest hundred.
-  local dead = (fields[1] or '') .. token .. ' '
-  redis.call('HSET', state, 'dead', string.sub(dead, -100 * (#token + 1)))
+  bury(state, fields[1], token)
   keep_alive(state, hopefuls, fields[3], 0, now)
 end
 if (mode ~= 'leave' and answer == 1) or (gone and answer ~= -1) then

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeGuard
 
 from holdfast._log import logger
 from holdfast._wire.endpoint import DEFAULT_TIMEOUT, TLS_OPTIONS, Endpoint, endpoints, interned
@@ -125,14 +125,28 @@ def check_face(client: object, face: Literal["sync", "asyncio"]) -> None:
         )
 
 
-def one_place(client: object) -> None:
-    """Refuse several servers, for whatever is no `holdfast.Redlock`. Raises ConfigError."""
-    if isinstance(client, list | tuple | Mapping):
-        raise ConfigError(
-            "client: one is needed here, or a URL; not several: a lock over several servers is a holdfast.Redlock, and nothing "
-            "else goes by several (a Cluster is one client)",
-            parameter="client",
+def are_several(client: object) -> TypeGuard[Sequence[object] | Mapping[str, object]]:
+    """Whether these are several servers: a lock over them is a `holdfast.Redlock`, and little else goes by them."""
+    return isinstance(client, list | tuple | Mapping)
+
+
+def on_one_server(what: str, why: str, instead: str, parameter: str = "client") -> ConfigError:
+    """The error for what there is on one server only, where several were given."""
+    return ConfigError(
+        f"{parameter}: {what} stands on one server, not on several independent ones: {why}; {instead}", parameter=parameter
+    )
+
+
+def one_place(client: object, what: str = "what is used here") -> object:
+    """The client, unless these are several: refused for the reason that nearly all have. Raises ConfigError."""
+    if are_several(client):
+        raise on_one_server(
+            what,
+            "what some of them know and others do not has neither happened nor not",
+            "a lock over several servers is a holdfast.Redlock; for anything else that is to outlive a server, give Sentinels "
+            "or a Cluster, which are one client",
         )
+    return client
 
 
 def resolve(client: object, face: Literal["sync", "asyncio"]) -> Endpoint:

@@ -136,7 +136,7 @@ _loops: dict[Endpoint, asyncio.AbstractEventLoop] = {}
 _subscriptions: dict[asyncio.AbstractEventLoop, list[Any]] = {}
 
 
-class Keeper(Protocol):
+class ForeignKeeper(Protocol):
     """The keeper, as its lines see it."""
 
     def call(self, what: Callable[[], None]) -> None:
@@ -165,7 +165,7 @@ class ForeignLine:
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: ForeignKeeper,
         endpoint: Endpoint,
         on_push: Callable[[list[Any]], None] | None = None,
         on_closed: Callable[[], None] | None = None,

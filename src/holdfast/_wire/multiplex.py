@@ -93,10 +93,8 @@ class _Protocol(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         reader = self._reader
         reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # it takes any buffer
-        if not self._flushing:
-            # Behind the tasks that are woken now, in the same turn of the loop: what they ask next leaves together.
-            self._flush_soon()
         self.quiet_since = monotonic()
+        asked = len(self.in_flight)
         gets, next_one = reader.gets, self.in_flight.popleft
         try:
             while (reply := gets()) is not False:
@@ -105,6 +103,9 @@ class _Protocol(asyncio.BufferedProtocol):
                     future.set_result(reply)
         except (hiredis.ProtocolError, IndexError):
             self.abort("an answer that cannot be read")
+        if asked - len(self.in_flight) > 1 and not self._flushing:
+            # Behind the tasks that are woken now, in the same turn of the loop: what they ask next leaves together.
+            self._flush_soon()
         self._on_room()
 
     def _set_timer(self, at: float) -> None:

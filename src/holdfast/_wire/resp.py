@@ -20,10 +20,6 @@ def command(*parts: bytes | str | int) -> bytes:
     return hiredis.pack_command(tuple(str(p) if isinstance(p, int) else p for p in parts))  # type: ignore[arg-type, no-any-return]
 
 
-_reading = functools.lru_cache(4096)(command)
-"""The same keys are read again and again; what is written is too large to be kept, and new each time."""
-
-
 @functools.lru_cache(4096)
 def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str | int, ...], size: int) -> tuple[bytes, bytes]:
     """What stands before and after a token of ``size`` characters in a request: the token alone is new each time."""
@@ -40,7 +36,8 @@ def in_full(call: Run[Any]) -> Command:
 def pack(call: Call, *, whole: bool = False) -> bytes:
     """The bytes of a request. ``whole``: with the text of the script, for a server that has forgotten it."""
     if type(call) is Command:
-        return _reading(*call.args) if call.args[0] == "MGET" else command(*call.args)
+        call.packed = call.packed or command(*call.args)
+        return call.packed
     assert type(call) is Run
     if whole:
         return command(*in_full(call).args)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from holdfast.errors import ConfigError
+from holdfast._permits import NO_MAJORITIES
+from holdfast._wire.client import on_one_server
 from holdfast.locks import Lock
 
 
@@ -16,11 +17,7 @@ def lock(args: argparse.Namespace, urls: list[str], name: str, **options: Any) -
     """The lock that the options describe. Raises ConfigError."""
     if len(urls) > 1:
         option = f"--slots {args.slots}" if args.slots else "--shared" if args.shared else "--exclusive"
-        raise ConfigError(
-            f"{option} is for one server: over several, majorities do not add up to a number of slots, and there is no line "
-            "that all servers share, in which nobody starves; without it, the lock is on a majority of them",
-            parameter="client",
-        )
+        raise on_one_server(f"what {option} takes", NO_MAJORITIES, "without it, the lock is on a majority of them")
     if args.slots:
         from holdfast.semaphore import Semaphore
 

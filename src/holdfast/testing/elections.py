@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from holdfast._core.requests import Sleep
-from holdfast.testing.circles import CIRCLES
 from holdfast.testing.contests import CONTESTS
+from holdfast.testing.crossings import CROSSINGS
 from holdfast.testing.explore import Report, explore
 from holdfast.testing.flights import FLIGHTS, Flight
 from holdfast.testing.gatherings import GATHERINGS, Gathering
@@ -93,13 +93,12 @@ UNGUARDED = Election("quorum-unguarded", "the same, but who forgets is declared 
 
 ALL: dict[str, Scenario | Flight | Gathering] = {
     **SCENARIOS,
-    **CIRCLES,
+    **CROSSINGS,
     **ELECTIONS,
     UNGUARDED.name: UNGUARDED,
     **FLIGHTS,
     **GATHERINGS,
     **CONTESTS,
     **RELAYS,
-    **CIRCLES,
 }
 """All scenarios there are, by name."""

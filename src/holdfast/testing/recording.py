@@ -112,7 +112,7 @@ def process() -> str:
 class _Holding:
     """One acquisition that is written down."""
 
-    def __init__(self, record: Recorder, lock: BaseLock, worker: str) -> None:
+    def __init__(self, record: Recorder, lock: BaseLock[Any], worker: str) -> None:
         self._record = record
         self._lock = lock
         self._lease: BaseLease | None = None

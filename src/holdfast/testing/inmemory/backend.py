@@ -24,7 +24,7 @@ from holdfast.testing.inmemory import inside
 from holdfast.testing.inmemory.serving import Serving
 from holdfast.testing.keyspace import ReplyError
 
-Named = BaseLock | BaseLease | str
+Named = BaseLock[Any] | BaseLease | str
 """A lock: one of its objects, one of its leases, or its name."""
 
 Keys = tuple[bytes, bytes, bytes]

@@ -19,8 +19,8 @@ from holdfast._core.requests import (
     NotSent,
     Run,
 )
-from holdfast._core.tangles import Tangles, Wait
 from holdfast._core.tending import Held, Leave, Send, Tend
+from holdfast._core.wait_graph import Wait, WaitGraph
 from holdfast._core.waiting import Waiter
 from holdfast.testing.sim.wire import END, Line, Wire
 from holdfast.testing.sim.world import EPOCH
@@ -52,7 +52,7 @@ class Told(Protocol):
         """Write down until when it is believed now, where that has changed."""
 
 
-class Untold(Tangles):
+class Untold(WaitGraph):
     """Nobody is told who waits for what while holding what: it takes no time, and changes nothing."""
 
     def somebody_waits(self, now: float) -> None:
@@ -106,7 +106,7 @@ class Process:
         self.node = Node(self, server.name, partial(self._line, server))
         """What its keeper does on `server`: where it uses several servers, on the first."""
         self.nodes: dict[Server, Node] = {server: self.node}
-        self.node.tangles = Untold(self.node)
+        self.node.wait_graph = Untold(self.node)
         self._board: Board | None = None
         self._gates: dict[bytes, Gate] = {}
         self.crowds: dict[bytes, Crowd] = {}
@@ -206,7 +206,7 @@ class Process:
         node = self.nodes.get(server)
         if node is None:
             node = self.nodes[server] = Node(self, server.name, partial(self._line, server))
-            node.tangles = Untold(node)
+            node.wait_graph = Untold(node)
         return node
 
     def _node(self, endpoint: Endpoint) -> Node:

@@ -28,7 +28,7 @@ from holdfast._core.leading import Candidacy, Office
 from holdfast._core.node import Node
 from holdfast._core.renewing import Tenure, nobody
 from holdfast._core.requests import Answer
-from holdfast._core.surroundings import GiveBack
+from holdfast._core.surroundings import Leftover
 from holdfast._core.votes import Mandate, Vote
 from holdfast._core.waiting import Waiter
 from holdfast._lua import Script
@@ -188,7 +188,7 @@ class Fingerprint:
             self._put(waiter.asked_under == node.waiting.subscription)
         for tenure in sorted(node.renewing.tenures(), key=lambda tenure: tenure.token):
             self.add(tenure)
-        self._attributes(node, ("_inbox_at", "_record_at", "_hear", "_asked_early", "_give_backs"))
+        self._attributes(node, ("_inbox_at", "_record_at", "_hear", "_asked_early", "_leftovers"))
         for line in (node.commands, node.inbox):
             self._line(line)  # type: ignore[arg-type]
 
@@ -218,7 +218,7 @@ class Fingerprint:
         for cell in getattr(then, "__closure__", None) or ():
             if callable(cell.cell_contents):
                 self._promised(cell.cell_contents)
-            elif isinstance(cell.cell_contents, GiveBack):
+            elif isinstance(cell.cell_contents, Leftover):
                 self.add(cell.cell_contents)
 
     def _wire(self, wire: Wire) -> None:

@@ -20,7 +20,7 @@ WRITERS[MultiLock] = lambda state, lock: state._attributes(lock, ("parts", "want
 
 
 @dataclass(frozen=True)
-class Circle(Scenario):
+class Crossing(Scenario):
     """One worker a program, who names the locks in his own order."""
 
     orders: tuple[str, ...] = ()
@@ -50,16 +50,16 @@ class Circle(Scenario):
 BOTH: tuple[Program, ...] = (once(), once())
 FAULTS = ("cancel", "lost-request", "lost-reply", "crash", "duplicate")
 
-CIRCLES: dict[str, Circle] = {
-    circle.name: circle
-    for circle in (
-        Circle("crossed", "two clients take two locks, named in two orders", BOTH, orders=("xy", "yx")),
-        Circle("crossed-once", "the same, and one does not wait", (once(), once(wait=0.0)), orders=("xy", "yx")),
+CROSSINGS: dict[str, Crossing] = {
+    crossing.name: crossing
+    for crossing in (
+        Crossing("crossed", "two clients take two locks, named in two orders", BOTH, orders=("xy", "yx")),
+        Crossing("crossed-once", "the same, and one does not wait", (once(), once(wait=0.0)), orders=("xy", "yx")),
         *(
-            Circle(f"crossed-{fault}", f"the same, and both wait; {fault}", BOTH, (fault,), orders=("xy", "yx"))
+            Crossing(f"crossed-{fault}", f"the same, and both wait; {fault}", BOTH, (fault,), orders=("xy", "yx"))
             for fault in FAULTS
         ),
-        Circle("crossed-tasks", "two tasks of a process", BOTH, orders=("xy", "yx"), together=2, face="asyncio"),
+        Crossing("crossed-tasks", "two tasks of a process", BOTH, orders=("xy", "yx"), together=2, face="asyncio"),
     )
 }
 """By name."""

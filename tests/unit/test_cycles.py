@@ -1,4 +1,4 @@
-"""Circles of waiters, as far as they are pure: what records say, who is in a circle, whose wait is to be ended."""
+"""Cycles of waiters, as far as they are pure: what records say, who is in a cycle, whose wait is to be ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from holdfast._core.deadlocks import Link, circles, cycle, links, youngest
+from holdfast._core.deadlocks import Link, cycles, links, shown, youngest
 
 _since = count()
 
@@ -17,27 +17,27 @@ def link(owner: str, waits_for: str, holds: str, *, yields: bool = False) -> Lin
     return Link(next(_since), owner[0] * 12, owner[1:], f"thread {owner}", "host", 7, "", waits_for, tuple(holds), yields)
 
 
-def test_a_circle_of_two_and_one_of_three() -> None:
+def test_a_cycle_of_two_and_one_of_three() -> None:
     two = [link("p1", "B", "A"), link("q1", "A", "B")]
     three = [link("r1", "Y", "X"), link("s1", "Z", "Y"), link("t1", "X", "Z")]
     outside = [link("u1", "A", "U"), link("v1", "free", "W")]
-    assert circles([*outside, *two, *three]) == [tuple(two), tuple(three)]
+    assert cycles([*outside, *two, *three]) == [tuple(two), tuple(three)]
 
 
 def test_a_chain_is_none_and_neither_are_two_threads_of_a_process() -> None:
-    assert circles([link("p1", "B", "A"), link("q1", "C", "B"), link("r1", "D", "C")]) == []
-    assert circles([link("p1", "B", "X"), link("q1", "A", "B")]) == [], "it is another thread of p that holds A"
+    assert cycles([link("p1", "B", "A"), link("q1", "C", "B"), link("r1", "D", "C")]) == []
+    assert cycles([link("p1", "B", "X"), link("q1", "A", "B")]) == [], "it is another thread of p that holds A"
 
 
-def test_who_waits_for_what_he_holds_himself_is_in_a_circle_of_his_own() -> None:
+def test_who_waits_for_what_he_holds_himself_is_in_a_cycle_of_his_own() -> None:
     alone = link("p1", "A", "A")
-    assert circles([alone]) == [(alone,)]
+    assert cycles([alone]) == [(alone,)]
 
 
-def test_two_circles_through_one_waiter() -> None:
+def test_two_cycles_through_one_waiter() -> None:
     middle = link("p1", "B", "AC")
     one, other = link("q1", "A", "B"), link("r1", "C", "B")
-    assert {frozenset(circle) for circle in circles([middle, one, other])} == {
+    assert {frozenset(cycle) for cycle in cycles([middle, one, other])} == {
         frozenset((middle, one)),
         frozenset((middle, other)),
     }
@@ -45,12 +45,12 @@ def test_two_circles_through_one_waiter() -> None:
 
 def test_many_waiters_take_no_time() -> None:
     crowd = [link("p1", "B", "A"), *(link(f"q{number}", "A", "") for number in range(2000))]
-    assert circles(crowd) == []
+    assert cycles(crowd) == []
     everything = "".join(map(chr, range(200)))
-    assert circles([link(f"w{number}", chr(number), everything) for number in range(200)]), "forged; and not all there could be"
+    assert cycles([link(f"w{number}", chr(number), everything) for number in range(200)]), "forged; and not all there could be"
     ring = [link(f"r{number}", f"{(number + 1) % 30}", "") for number in range(30)]
     ring = [one._replace(holds=(str(number),)) for number, one in enumerate(ring)]
-    assert circles(ring) == [tuple(ring)]
+    assert cycles(ring) == [tuple(ring)]
 
 
 def test_the_youngest_of_those_that_yield() -> None:
@@ -61,11 +61,11 @@ def test_the_youngest_of_those_that_yield() -> None:
 
 def test_a_cycle_for_people() -> None:
     first, second = link("p1", "B", "A"), link("q1", "A", "B")._replace(label="\x1b[31m")
-    shown = cycle((first, second))
-    assert str(shown) == (
+    cycle = shown((first, second))
+    assert str(cycle) == (
         "deadlock: host:7 thread p1 holds A and waits for B; host:7 (?[31m) thread q1 holds B and waits for A"
     )
-    assert json.loads(json.dumps(shown.as_dict()))["waiters"][1]["lock"] == "A"
+    assert json.loads(json.dumps(cycle.as_dict()))["waiters"][1]["lock"] == "A"
 
 
 @pytest.mark.parametrize(

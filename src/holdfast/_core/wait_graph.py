@@ -1,6 +1,6 @@
-"""Who of this process waits for a lock while holding others: told to the servers, so that a circle of waiters can be seen.
+"""Who of this process waits for a lock while holding others: told to the servers: its part of the wait-for graph.
 
-By thread or task: a process in which one thread holds A and another one waits for B is none of a circle. Costs nothing where
+By thread or task: a process in which one thread holds A and another one waits for B is in no cycle. Costs nothing where
 nobody waits, and a look at the books twice a second where somebody does.
 """
 
@@ -39,11 +39,11 @@ class Wait(NamedTuple):
     holds: tuple[str, ...]
     """Keys of those that it holds."""
     yields: bool
-    """Its wait may be ended to end a circle."""
+    """Its wait may be ended to end a cycle."""
 
 
-class Tangles:
-    """All waits of this process on one server, or in one Cluster."""
+class WaitGraph:
+    """The part of this process: all its waits on one server, or in one Cluster."""
 
     def __init__(self, node: Node) -> None:
         self.nodes = [node]
@@ -56,7 +56,7 @@ class Tangles:
         self.untold = False
         """They are others than those in the record of the process."""
 
-    def join(self, other: Tangles) -> Tangles:
+    def join(self, other: WaitGraph) -> WaitGraph:
         """Where the nodes of both are of one Cluster: one for all."""
         other.nodes += self.nodes
         return other
