@@ -51,7 +51,8 @@ class PrivateServer:
         self._program = binary or binaries.find()
         self._args = args
         self._password = password
-        self._settings = {"appendonly": "yes" if appendonly else "no", "save": ""}
+        # "no" hands all to the kernel before each answer, and `kill` takes nothing of that; "everysec" waits for a slow disk.
+        self._settings = {"appendonly": "yes" if appendonly else "no", "appendfsync": "no", "save": ""}
         self._owner = os.getpid()
         self.url, self.pid = "", 0
         self._guardian: subprocess.Popen[bytes] | None = None
