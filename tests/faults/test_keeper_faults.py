@@ -16,9 +16,12 @@ import holdfast
 from faults.faces import Admin, Face, at_most, stays, until
 from faults.proxy import Proxy
 from holdfast._core import node as nodes
+from holdfast._drive.keeper import Keeper
 from holdfast._drive.link import Link
 from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
+from holdfast._wire.url import from_url
+from live.witness import open_sockets
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
@@ -37,6 +40,21 @@ def fails_once(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> thr
 
     monkeypatch.setattr(owner, method, broken)
     return failed
+
+
+def test_a_connection_that_is_open_just_when_the_keeper_ends_is_closed(server: PrivateServer) -> None:
+    before, keeper = open_sockets(), Keeper("p", dict)
+    link, end = keeper._link(from_url(server.url)), keeper._end
+    assert isinstance(link, Link)
+
+    def opened_and_ended() -> None:
+        link._open(0)  # what it leaves to the keeper was left too late
+        end()
+
+    keeper._end = opened_and_ended  # type: ignore[method-assign]
+    keeper.stop(5)
+    assert link._closed
+    assert open_sockets() <= before
 
 
 # Errors in the thread

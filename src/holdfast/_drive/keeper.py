@@ -322,6 +322,8 @@ class Keeper:
         self.ended = True
         for link in self._links:
             link.close()
+        while self._calls:  # a connection may just have been opened: it is closed again
+            self.safely(self._calls.popleft())
         self.selector.close()
         self._poke_out.close()
         self._poke_in.close()
