@@ -286,7 +286,7 @@ def test_permits_of_one_or_of_all(server: PrivateServer, look: redis.Redis, name
         with pytest.raises(LeaseLost):
             lease.release()
     with pytest.raises(HolderChanged), holdfast.Semaphore(server.url, name, 3):
-        breaks(server.url, seen, holder=seen.holders[0])
+        breaks(server.url, seen, holder=second)
 
 
 def test_a_writer_and_readers(server: PrivateServer, name: str, breaks: Callable[..., Any]) -> None:
