@@ -169,6 +169,8 @@ class BaseLeader(Generic[L]):
         self._candidate, self._value = candidate, checked_value(value)
         self._seat = seat
 
+    __init__.__qualname__ = "Leader.__init__"
+
     @property
     def name(self) -> str:
         """Name of the election."""
