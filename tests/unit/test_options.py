@@ -130,6 +130,15 @@ def test_what_is_forgotten_or_too_much_is_told_of_the_class_that_users_know(face
                 getattr(face, kind)(*arguments)
 
 
+@pytest.mark.parametrize("make", [holdfast.Leader, aio.Leader], ids=["sync", "asyncio"])
+def test_a_leader_takes_no_option_that_would_mean_nothing(make: Callable[..., object]) -> None:
+    several = [f"{URL}{number}" for number in range(3)]
+    for client, option, where in ((several, "guard", "one server"), (URL, "max_ttl", "several servers")):
+        with pytest.raises(ConfigError, match=where) as caught:
+            make(client, "x", **{option: 20.0})
+        assert caught.value.parameter == option
+
+
 @pytest.mark.parametrize("make", [Lock, FairLock, aio.Lock, aio.FairLock])
 def test_several_servers_are_refused_by_name(make: type[Any]) -> None:
     with pytest.raises(ConfigError, match=f"client: {make.__name__} stands on one server.*Redlock") as caught:
