@@ -48,7 +48,7 @@ class Leader(_leader.BaseLeader[Lease]):
         wait: seconds to campaign for; None: until elected.
         on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
         prefix: start of the keys on the server.
-        guard: as for `Lock`.
+        guard: with one server, as for `Lock`.
         max_ttl: with several servers, the longest lease on them (60); the same for all who use them.
 
     Raises:

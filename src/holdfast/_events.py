@@ -146,6 +146,8 @@ class BaseBarrier(Named):
         spec = Spec(self._name, keys, ttl, renew=True, max_hold=None, timeout=within)
         self._meeting = Meeting(self._keys[:-1], spec, number, milliseconds(_face.seconds(keep, "keep", 1.0)))
 
+    __init__.__qualname__ = "Barrier.__init__"
+
     @property
     def parties(self) -> int:
         """How many have to come."""

@@ -22,7 +22,7 @@ from holdfast._core.requests import Command, WireError
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
 from holdfast._statistics import LockStatistics, Tally
-from holdfast._wire.client import resolve
+from holdfast._wire.client import one_place, resolve
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTimeout, NotHeld, ServerError
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class BaseLock(Generic[L]):
         **mistaken: Never,
     ) -> None:
         refuse_mistaken(mistaken, type(self).__name__)
-        self._endpoint: Any = resolve(client, self._face)
+        self._endpoint: Any = resolve(one_place(client, type(self).__name__), self._face)
         self._cluster = self._endpoint.cluster
         if replicas and (self._endpoint.client is not None or self._cluster is not None):
             raise ConfigError(
@@ -223,9 +223,7 @@ class BaseLock(Generic[L]):
                 parameter="replicas",
             )
         if guard is not False and self._cluster is not None:
-            raise ConfigError(
-                "guard is for locks on one server, or on the primary that Sentinels name, not in a Cluster", parameter="guard"
-            )
+            raise ConfigError("guard is for locks on one server, or behind Sentinels, not in a Cluster", parameter="guard")
         spec = make_spec(
             name,
             self._endpoint.timeout,
@@ -243,6 +241,8 @@ class BaseLock(Generic[L]):
             progress_within=progress_within,
         )
         self._set_up(spec, wait, on_lost, label)
+
+    __init__.__qualname__ = "Lock.__init__"  # what users are told where Python itself finds a mistake; so in the other bases
 
     def _set_up(self, spec: Spec, wait: object, on_lost: Callable[..., object] | None, label: str | None) -> None:
         self._spec = spec

@@ -49,3 +49,5 @@ class BaseFairLock(BaseLock[L]):
             guard=guard,
             deadlock=deadlock,
         )
+
+    __init__.__qualname__ = "FairLock.__init__"

@@ -159,8 +159,12 @@ class BaseLeader(Generic[L]):
         _face.refuse_mistaken(mistaken, "Leader")
         options = {"ttl": ttl, "wait": wait, "on_lost": on_lost, "prefix": prefix}
         if are_several(client):
+            if guard is not False:
+                raise ConfigError("guard is for a Leader on one server", parameter="guard")
             seat = self._redlock()(client, name, max_ttl=max_ttl, **options)
         else:
+            if max_ttl != _face.LONGEST_LEASE:
+                raise ConfigError("max_ttl is for a Leader on several servers", parameter="max_ttl")
             self._caller = self._caller_type(client)
             seat = self._seat_type(client, name, guard=guard, **options)
             seat.leader = self
@@ -168,6 +172,8 @@ class BaseLeader(Generic[L]):
             _check_name(candidate, "candidate")
         self._candidate, self._value = candidate, checked_value(value)
         self._seat = seat
+
+    __init__.__qualname__ = "Leader.__init__"
 
     @property
     def name(self) -> str:

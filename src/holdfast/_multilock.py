@@ -230,6 +230,8 @@ class BaseMultiLock(Generic[M]):
         self._endpoint = found[0]._endpoint
         self._set_up(replace(found[0]._spec, name=", ".join(lock.name for lock in found)), wait, on_lost, label)
 
+    __init__.__qualname__ = "MultiLock.__init__"
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the locks, in the order in which they are taken."""

@@ -191,6 +191,8 @@ class BaseSemaphore(PermitsLock[L]):
             prefix=prefix,
         )
 
+    __init__.__qualname__ = "Semaphore.__init__"
+
 
 def checked(limit: object, weight: object) -> Permits:
     """What is wanted of a semaphore. Raises ConfigError."""

@@ -134,6 +134,8 @@ class BaseRedlock(_face.BaseLock[L]):
         lock, state, _ = spec.keys
         self._set_up(replace(spec, keys=(lock, state, side_key(lock, b"hopefuls"))), wait, on_lost, label)
 
+    __init__.__qualname__ = "Redlock.__init__"
+
     @property
     def _where(self) -> str:
         return ", ".join(self._panel.names)

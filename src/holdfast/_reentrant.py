@@ -194,6 +194,8 @@ class Reentrant(BaseLock[L]):
         }  # fmt: skip
         super().__init__(client, name, **self._fitting(options))
 
+    __init__.__qualname__ = "RLock.__init__"
+
     def _start(self) -> None:
         super()._start()
         self._entered: Any = Unlisted[L]()

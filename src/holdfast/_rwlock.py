@@ -115,6 +115,8 @@ class BaseRWLock(Generic[L]):
         self._read: Any = read(self, client, name, writes=False, **options)
         self._write: Any = write(self, client, name, writes=True, **options)
 
+    __init__.__qualname__ = "RWLock.__init__"
+
     @property
     def name(self) -> str:
         """Name of the lock, as given."""

@@ -211,6 +211,8 @@ class BaseRedeem(_face.BaseLock[L]):
             raise _bad("is damaged") from None
         self._set_up(replace(spec, name=told.name, keys=keys, replicas=told.replicas), None, on_lost, label)
 
+    __init__.__qualname__ = "redeem.__init__"
+
     async def _try(self, attempt: Attempt, _wait: float | None) -> Grant | Busy:
         found = await tickets.redeem(attempt, self._told.token, self._told.ends)
         if isinstance(found, Void):

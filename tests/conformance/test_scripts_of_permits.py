@@ -352,6 +352,21 @@ def test_while_its_slot_is_moving_a_holder_is_renewed_and_gives_back(box: Box) -
     assert release(box, token("b", 2)) == 0
 
 
+def test_holders_that_somebody_has_made_to_last_are_all_there_still(box: Box) -> None:
+    """PERSIST, or a copy that has lost the expiry: nobody else's permits go with what one of them does."""
+    fence(acquire(box, token("a"), 2))
+    fence(acquire(box, token("b"), 2))
+    box.redis.persist(LOCK)
+    assert moving(box, token("a"), 0) == 1
+    assert renew(box, token("b")) == 1
+    box.redis.delete(*KEYS)
+    fence(read(box, token("a", ALL)))
+    box.redis.persist(LOCK)
+    assert change(box, token("a", ALL)) == 1
+    assert renew(box, token("a", ALL)) == 1
+    assert box.keys_for_ever() == []
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_data_of_others_is_left_alone(box: Box, key: str) -> None:
     box.redis.rpush(key, "theirs")

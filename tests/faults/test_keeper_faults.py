@@ -16,6 +16,7 @@ import holdfast
 from faults.faces import Admin, Face, at_most, stays, until
 from faults.proxy import Proxy
 from holdfast._core import node as nodes
+from holdfast._core.requests import Command, NotSent
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.link import Link
 from holdfast._drive.process import current
@@ -54,6 +55,22 @@ def test_a_connection_that_is_open_just_when_the_keeper_ends_is_closed(server: P
     keeper._end = opened_and_ended  # type: ignore[method-assign]
     keeper.stop(5)
     assert link._closed
+    assert open_sockets() <= before
+
+
+def test_what_is_left_to_do_when_the_keeper_has_ended_opens_nothing(server: PrivateServer) -> None:
+    answers: list[object] = []
+    before, keeper = open_sockets(), Keeper("p", dict)
+    end = keeper._end
+
+    def asked_too_late() -> None:
+        ask = Command(("PING",), 1)
+        keeper.call(lambda: keeper._link(from_url(server.url)).call(ask, lambda answer, _sent: answers.append(answer)))
+        end()
+
+    keeper._end = asked_too_late  # type: ignore[method-assign]
+    keeper.stop(5)
+    assert [type(answer) for answer in answers] == [NotSent]
     assert open_sockets() <= before
 
 

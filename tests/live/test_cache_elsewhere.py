@@ -9,7 +9,9 @@ import pytest
 import redis
 import redis.asyncio
 
+from holdfast._core import flight
 from holdfast._servers.process import PrivateServer
+from holdfast._wire.slots import slot_of
 from live.clusters import Cluster
 from live.either_cache import Either, either
 from live.witness import in_thread, until
@@ -61,6 +63,24 @@ def test_on_a_cluster(nodes: Cluster, face: str, name: str) -> None:
     with either(face) as make:
         for number in range(3):  # on different shards, or nearly surely
             use(make(nodes.url, f"{name}-{number}"), make(nodes.url, f"{name}-{number}"))
+
+
+@pytest.mark.parametrize("face", ["sync", "asyncio"])
+def test_a_hit_is_one_command_also_where_its_slot_has_moved_to(
+    nodes: Cluster, face: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all that was looked after together, as by a fail-over in which both servers live on."""
+    with either(face) as make:
+        cache = make(nodes.url, name)
+        cache.set("a", 1)
+        assert cache.get("a") == 1
+        slot = slot_of(cache.cache._site("a").value)
+        to = nodes.move_slot(slot)
+        for anchor in {cache.cache._caller._endpoint.cluster.shard(slot).anchor} - {slot}:
+            nodes.move_slot(anchor, to)
+        assert cache.get("a") == 1
+        monkeypatch.setattr(flight, "look", None)  # what is asked where a plain command has not shown it
+        assert cache.get("a") == 1
 
 
 @pytest.mark.parametrize("face", ["sync", "asyncio"])

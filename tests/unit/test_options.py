@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import aio, guard, locked
 from holdfast._drive import process
 from holdfast.errors import ConfigError, HoldfastWarning
@@ -115,6 +116,34 @@ def test_the_decorator_explains_too() -> None:
 def test_options_are_by_keyword(make: Callable[..., object]) -> None:
     with pytest.raises(TypeError, match="positional"):
         make(URL, "x", 30)
+
+
+@pytest.mark.parametrize("face", [holdfast, aio], ids=["sync", "asyncio"])
+@pytest.mark.parametrize(
+    "kind",
+    ["Lock", "FairLock", "RLock", "Semaphore", "RWLock", "MultiLock", "Leader", "Barrier", "Event", "Redlock", "redeem"],
+)
+def test_what_is_forgotten_or_too_much_is_told_of_the_class_that_users_know(face: Any, kind: str) -> None:
+    for arguments in ((URL,), (URL, "x", 2, None, 30, "more")):
+        if (kind, len(arguments)) != ("MultiLock", 1):  # it may be given locks alone
+            with pytest.raises(TypeError, match=rf"^{kind}\.__init__\(\) (missing|takes)"):
+                getattr(face, kind)(*arguments)
+
+
+@pytest.mark.parametrize("make", [holdfast.Leader, aio.Leader], ids=["sync", "asyncio"])
+def test_a_leader_takes_no_option_that_would_mean_nothing(make: Callable[..., object]) -> None:
+    several = [f"{URL}{number}" for number in range(3)]
+    for client, option, where in ((several, "guard", "one server"), (URL, "max_ttl", "several servers")):
+        with pytest.raises(ConfigError, match=where) as caught:
+            make(client, "x", **{option: 20.0})
+        assert caught.value.parameter == option
+
+
+@pytest.mark.parametrize("make", [Lock, FairLock, aio.Lock, aio.FairLock])
+def test_several_servers_are_refused_by_name(make: type[Any]) -> None:
+    with pytest.raises(ConfigError, match=f"client: {make.__name__} stands on one server.*Redlock") as caught:
+        make([URL, URL], "x")
+    assert caught.value.parameter == "client"
 
 
 @pytest.mark.parametrize("make", [Lock, aio.Lock], ids=["sync", "asyncio"])

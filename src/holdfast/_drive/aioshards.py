@@ -26,6 +26,10 @@ class ShardDriver(Driver):
         self._at_once |= {Draw: lambda _: token_in(process, shard)}
         self._do |= {Run: self._travel, Command: self._travel}
 
+    async def ask(self, command: Command) -> Any:
+        """Goes the way of all requests: the shard's own connection would stay with a server that owned its slots once."""
+        return (await self._travel(command)).value
+
     async def _travel(self, call: Call) -> Answer[Any]:
         journey, deadline = self._cluster.journey(call), clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None

@@ -242,19 +242,19 @@ class Keeper:
         if endpoint.cluster is not None:
             from holdfast._drive.shards import ShardInbox, ShardLine
 
-            inbox = on_push is not None
-            self._links.append(ShardInbox(self, endpoint, on_push, on_closed) if inbox else ShardLine(self, endpoint))
+            self._links.append(ShardLine(self, endpoint) if on_push is None else ShardInbox(self, endpoint, on_push, on_closed))
         elif endpoint.client is None:
             self._links.append(Link(self, endpoint, on_push, on_closed))
         else:
             from holdfast._wire.foreign import ForeignLine
 
             self._links.append(ForeignLine(self, endpoint, on_push, on_closed))
+        if self.ended:  # what was left to do then opens nothing that nobody would close
+            self._links[-1].close()
         return self._links[-1]
 
     def moved(self, endpoint: Endpoint, place: Any) -> None:
-        """A line to this endpoint was connected to ``place``: so must be the other one. None: neither is to stay where it is.
-        In the keeper's thread."""
+        """A line to this endpoint has gone to ``place``: so must the other one. None: neither is to stay where it is."""
         for link in self._links:
             if isinstance(link, Link) and link.serves(endpoint):
                 link.leave_for(place)

@@ -46,6 +46,10 @@ class ShardDriver(Driver):
         self._drivers: dict[Endpoint, Driver] = {}
         self._do |= {Run: self._travel, Command: self._travel, Draw: lambda _: token_in(process, shard)}
 
+    def ask(self, command: Command) -> Any:
+        """Goes the way of all requests: connections of the shard itself would stay with a server that owned its slots once."""
+        return self._travel(command).value
+
     def _travel(self, call: Call) -> Answer[Any]:
         journey, deadline = self._cluster.journey(call), clock() + call.timeout
         reply: Answer[Any] | WireError | bool | None = None

@@ -16,7 +16,8 @@ if not fence then  -- the state has been lost, and nobody else knows the fence
   p.fence = math.max(p.fence, fence)
 end
 if permits < had then
-  redis.call('PEXPIRE', p.holders, redis.call('PTTL', p.holders))  -- may go on writing when memory is full, as in permit_renew
+  -- May go on writing when memory is full, as in permit_renew. Never by less than the lease: by nothing, the key would be deleted.
+  redis.call('PEXPIRE', p.holders, math.max(tonumber(ARGV[4]), redis.call('PTTL', p.holders)))
   p.used = p.used - had + permits
   if not p.limit then
     p.v, p.limit = ARGV[5], tonumber(ARGV[6])
