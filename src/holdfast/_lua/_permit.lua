@@ -43,7 +43,7 @@ local function remove(p, tokens)
 end
 
 -- Removes those whose time is over: all of them, or who asks once would be told that nothing is free. There may be thousands, where
--- many have crashed at the same time; ten thousand in a run is the end of it, for others want the server, too.
+-- many have crashed at the same time; some nine thousand in a run is the end of it, for others want the server, too.
 local function expire(p)
   local page = 100
   for _ = 1, 10 do
