@@ -221,8 +221,10 @@ def test_a_task_that_still_reads_when_the_block_ends(
 
     async def scene(me: Optimist) -> None:
         try:
-            async with asyncio.timeout(0.05 if cancelled else None), me.within(name) as tx:
+            async with asyncio.timeout(None) as limit, me.within(name) as tx:
                 await read(tx)
+                if cancelled:  # while the block waits for its task
+                    limit.reschedule(asyncio.get_running_loop().time() + 0.02)
         except TimeoutError:
             assert cancelled
         first, second = await asyncio.gather(*tasks, return_exceptions=True)

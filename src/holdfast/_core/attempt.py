@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar, overload
 
 from holdfast._core.requests import Outcome, Run
 
@@ -21,6 +21,32 @@ PAUSED = "guard"
 
 GRID = 16
 """Renewals are looked up in slots of 1/16 second; of leases longer than 8 s, all in a slot are due together."""
+
+
+S = TypeVar("S")
+V = TypeVar("V")
+
+
+class cached_property(Generic[S, V]):  # noqa: N801 - as the one of functools
+    """`functools.cached_property` as of Python 3.12. The older one has a mutex: a child that is forked while another thread
+    holds it would wait for it for ever. Here two threads may compute the same value."""
+
+    def __init__(self, compute: Callable[[S], V]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type[S]) -> Self: ...
+
+    @overload
+    def __get__(self, instance: S, owner: type[S]) -> V: ...
+
+    def __get__(self, instance: S | None, owner: type[S]) -> Self | V:
+        if instance is None:
+            return self
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value
 
 
 def margin(ttl: float) -> float:
@@ -80,49 +106,49 @@ class Spec:
         """The lock's key, for messages."""
         return self.keys[0].decode(errors="backslashreplace")
 
-    @functools.cached_property
+    @cached_property
     def granting(self) -> tuple[bytes, ...]:
         """The keys for the scripts that may grant the lock, to this token or another one."""
         return (*self.keys, GUARD) if self.guard else self.keys
 
-    @functools.cached_property
+    @cached_property
     def guarded(self) -> tuple[int, ...]:
         """What goes with them, behind all other arguments."""
         return (milliseconds(self.guard),) if self.guard else ()
 
-    @functools.cached_property
+    @cached_property
     def lasts(self) -> bool:
         """It may be held for as long as one likes: only such a lease is passed on."""
         return self.renew and self.max_hold is None and self.progress_within is None
 
-    @functools.cached_property
+    @cached_property
     def mark(self) -> str:
         """What its tokens end in, for the server: that the holder may keep the lock after use, or how many he wants."""
         return f"*{self.permits.wanted}" if self.permits else "~" if self.linger else ""
 
-    @functools.cached_property
+    @cached_property
     def terms(self) -> tuple[str | int, ...]:
         """What goes with a request to take it, behind its own arguments."""
         if self.permits is None:
             return ()
         return (self.permits.kind, "" if self.permits.limit is None else self.permits.limit)
 
-    @functools.cached_property
+    @cached_property
     def first_ttl(self) -> float:
         return self.ttl if self.max_hold is None else min(self.ttl, self.max_hold)
 
-    @functools.cached_property
+    @cached_property
     def renew_grid(self) -> int:
         """Renewals are due at multiples of 1/grid second, so that many leave together."""
         return GRID << int(8 / self.ttl).bit_length()
 
-    @functools.cached_property
+    @cached_property
     def renew_part(self) -> float:
         """The part of the lease after which it is renewed: a third, or up to an eighth less, so that leases which were taken
         together are soon renewed at different times."""
         return (1 - int.from_bytes(self.keys[0][-8:], "big") % 61 / 488) / 3
 
-    @functools.cached_property
+    @cached_property
     def first_ms(self) -> int:
         return milliseconds(self.first_ttl)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast._core.attempt import Spec, answer_within
+from holdfast._core.attempt import Spec, answer_within, cached_property
 from holdfast._core.names import encoded, start
 from holdfast._core.requests import Command, Conflict, in_the_way
 from holdfast._lua import Script, whole_number
@@ -33,7 +32,7 @@ class Site:
         """Seconds within which there has to be an answer."""
         return self.tries * self.spec.timeout
 
-    @functools.cached_property
+    @cached_property
     def reading(self) -> Command:
         """What a fresh value is seen by, nearly always: `fresh`."""
         keys = (self.value, self.fresh) if self.value.endswith(b"}:value") else (self.value, self.fresh, self.floor)
