@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from pathlib import Path
 
+import holdfast
 from holdfast._core.attempt import cached_property
 from live.witness import in_thread
 
@@ -34,3 +37,10 @@ def test_nobody_waits_for_who_computes_it() -> None:
     assert value.result(5) == first.slow == 7
     assert (first.times, second.times) == (1, 1)
     assert Thing.slow.__doc__ == "Takes until it may go on."
+
+
+def test_the_one_that_has_a_mutex_is_used_nowhere() -> None:
+    files = [file for file in Path(holdfast.__file__).parent.rglob("*.py") if "bench" not in file.parts]
+    assert len(files) > 100
+    theirs = re.compile(r"@functools\.cached_property|from functools import .*cached_property")
+    assert [file for file in files if theirs.search(file.read_text(encoding="utf-8"))] == []
