@@ -6,6 +6,7 @@ import fcntl
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -52,6 +53,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 # What the commands of the tests print is waited for line by line.
 os.environ["PYTHONUNBUFFERED"] = "1"
+
+# A shell ignores these for what it runs in the background, and everything below would: nobody could be interrupted.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 class NewServer(Protocol):
