@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 os.environ["PYTHONUNBUFFERED"] = "1"
 
 # A shell ignores these for what it runs in the background, and everything below would: nobody could be interrupted.
-for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+for number in (signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
