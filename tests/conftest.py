@@ -54,10 +54,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 # What the commands of the tests print is waited for line by line.
 os.environ["PYTHONUNBUFFERED"] = "1"
 
-# A shell ignores these for what it runs in the background, and everything below would: nobody could be interrupted.
-for number in (signal.SIGINT, signal.SIGQUIT):
+# `nohup` ignores the first, and a shell the others for what it runs in the background; what the tests start would ignore them,
+# too, but for a handler, which is not handed down. And tests interrupt themselves.
+for number, handler in {
+    signal.SIGHUP: lambda *_: None,
+    signal.SIGQUIT: lambda *_: None,
+    signal.SIGINT: signal.default_int_handler,
+}.items():
     if signal.getsignal(number) is signal.SIG_IGN:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.signal(number, handler)
 
 
 class NewServer(Protocol):
