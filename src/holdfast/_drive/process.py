@@ -56,11 +56,14 @@ class Process:
         try:
             return self._tokens.pop()
         except IndexError:
-            # Many at once: a system call each costs more than all else about a token.
-            random = os.urandom(16 * 64).hex()
-            tokens = [f"{self.id}.{random[at : at + 32]}" for at in range(0, len(random), 32)]
-            self._tokens.extend(tokens[1:])
-            return tokens[0]
+            return self._many_tokens()
+
+    def _many_tokens(self) -> str:
+        """The first of many that are made at once: a system call each costs more than all else about a token."""
+        random = os.urandom(16 * 64).hex()
+        tokens = [f"{self.id}.{random[at : at + 32]}" for at in range(0, len(random), 32)]
+        self._tokens.extend(tokens[1:])
+        return tokens[0]
 
     def set_label(self, label: str) -> None:
         """Who this process says it is, from now on."""
