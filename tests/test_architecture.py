@@ -345,10 +345,11 @@ print(guard is sys.modules["holdfast.guard"])
 
 
 def members(cls: type) -> set[str]:
-    names = {name for base in cls.__mro__ if base is not object for name in vars(base)}
+    bases = [base for base in cls.__mro__ if base.__module__.startswith("holdfast.")]
+    names = {name for base in bases for name in vars(base)}
     assigned = {
         ast.unparse(node.target).removeprefix("self.")
-        for base in cls.__mro__[:-1]
+        for base in bases
         for node in ast.walk(ast.parse(inspect.getsource(base)))
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target).startswith("self.")
     }

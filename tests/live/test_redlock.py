@@ -606,7 +606,7 @@ def test_a_loop_that_is_closed_in_the_middle_of_a_wait(five: Group, name: str) -
     lock_waits: list[asyncio.Task[bool]] = []
     with Redlock(five.outside, name):
         loop.run_until_complete(begin())
-        loop.run_until_complete(aio.close(loop))
+        loop.run_until_complete(aio.close())
         loop.close()
         lock_waits.clear()
         gc.collect()

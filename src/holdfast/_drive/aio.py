@@ -228,7 +228,9 @@ def _close_with_loop(loop: asyncio.AbstractEventLoop) -> None:
         try:
             yield
         finally:
-            await close(loop)
+            _finalisers.pop(loop, None)
+            for driver in current().drivers.pop(loop, {}).values():
+                await driver.stream.close()
 
     _finalisers[loop] = generator = finaliser()
     try:
@@ -237,9 +239,8 @@ def _close_with_loop(loop: asyncio.AbstractEventLoop) -> None:
         pass
 
 
-async def close(loop: asyncio.AbstractEventLoop | None = None) -> None:
-    """Close the connections that belong to a loop (default: the running one)."""
-    loop = loop or asyncio.get_running_loop()
-    _finalisers.pop(loop, None)
-    for driver in current().drivers.pop(loop, {}).values():
-        await driver.stream.close()
+async def close() -> None:
+    """Close the connections that belong to the running loop."""
+    finaliser = _finalisers.pop(asyncio.get_running_loop(), None)
+    if finaliser is not None:
+        await finaliser.aclose()
