@@ -214,7 +214,8 @@ def test_ctrl_z_bg_and_fg(hf: Holdfast, name: str, terminals: type[Terminal]) ->
 
 def test_ctrl_z_for_longer_than_the_lease(hf: Holdfast, name: str, client: redis.Redis, terminals: type[Terminal]) -> None:
     """The command is killed, stopped or not, before somebody else can have the lock."""
-    terminal = terminals(hf, run("--ttl", "1", name, "--", "sh", "-c", "trap '' TERM; echo ready $$ !; exec sleep 60"))
+    options = ["--ttl", "1.5", "--kill-after", "0.1"]  # TERM continues it
+    terminal = terminals(hf, run(*options, name, "--", "sh", "-c", "trap '' TERM; echo ready $$ !; exec sleep 60"))
     terminal.until("ready ")
     terminal.until(" !")
     terminal.keys("\x1a")
