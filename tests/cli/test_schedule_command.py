@@ -90,11 +90,16 @@ def test_a_file_is_served_until_sigterm(hf: Holdfast, file: Callable[[str], str]
         expected.discard(said)
         if not expected:
             break
-    wait_until(lambda: len(jobs(schedule, "--json")) == 3 and all(job["last"] for job in jobs(schedule, "--json")))
+    wait_until(lambda: len(jobs(schedule, "--json")) == 3)
+
+    def runs(job: str) -> list[dict[str, Any]]:
+        return [record for record in jobs(schedule, "history", job, "--json") if record["status"] != "skipped"]
+
+    wait_until(lambda: all(map(runs, ("good", "bad", "broken"))))
     jobs(schedule, "pause", "good")
     assert jobs(schedule, "run", "bad") == "bad: is to run now\n"
     by_name = {job["name"]: job for job in jobs(schedule, "--json")}
-    failed = next(record for record in jobs(schedule, "history", "bad", "--json") if record["status"] != "skipped")
+    failed = runs("bad")[0]
     process.terminate()
     _, err = process.communicate(timeout=20)
     assert process.returncode == 0
