@@ -8,11 +8,13 @@ import select
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cli.commands import PROGRAM, STUBBORN, Holdfast, running, state, wait_until
+from holdfast._servers import local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -294,14 +296,15 @@ def test_without_a_url_a_terminal_is_told_what_is_used(
     """With the machine's own server, in a directory of this test."""
     script = (
         "import os, sys; del os.environ['HOLDFAST_URL']\n"
-        "from holdfast.cli import run, main\n"
-        f"run.LOCAL = {local_url!r}\n"
+        "from holdfast.cli import main, servers\n"
+        f"servers.LOCAL = {local_url!r}\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     terminal = terminals(hf, [sys.executable, "-c", script, "run", name, "--", "echo", "ran"])
     terminal.until("HOLDFAST_URL is not set: using this machine's own server (local://)")
     terminal.until("ran")
     assert terminal.report() == (0, True)
+    assert Path(local.socket_path(local_url)).exists()
 
 
 def test_a_hang_up_ends_the_command(hf: Holdfast, name: str, client: redis.Redis, terminals: type[Terminal]) -> None:
