@@ -280,6 +280,27 @@ def test_stdin_from_a_file_ctrl_z(hf: Holdfast, name: str, terminals: type[Termi
     assert os.WTERMSIG(terminal.report()[0]) == signal.SIGINT
 
 
+def test_ctrl_z_as_soon_as_the_command_runs(hf: Holdfast, name: str, terminals: type[Terminal]) -> None:
+    """However long it takes us to go on after we have told the guardian to start it."""
+    script = (
+        "import sys, time; from holdfast.cli import main, supervise\n"
+        "start = supervise.Supervisor._start\n"
+        "supervise.Supervisor._start = lambda self: (start(self), time.sleep(0.5))\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    job = [sys.executable, "-c", script, "run", name, "--", "sh", "-c", "echo ready $$ !; exec sleep 60"]
+    terminal = terminals(hf, ["sh", "-c", 'exec "$@" < /dev/null', "sh", *job])
+    terminal.until("ready ")
+    terminal.until(" !")
+    terminal.keys("\x1a")
+    status, _ = terminal.report()
+    assert os.WSTOPSIG(status) == signal.SIGTSTP
+    assert state(int(terminal.passed)) == "T"
+    terminal.order("f")
+    terminal.keys("\x03")
+    assert os.WTERMSIG(terminal.report()[0]) == signal.SIGINT
+
+
 def test_tostop_does_not_stop_us(hf: Holdfast, name: str, client: redis.Redis, terminals: type[Terminal]) -> None:
     """We may have something to say while the command has the terminal, set so that only the foreground may write."""
     script = "stty tostop; echo ready; trap '' TERM; read line"
