@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import logging
 import signal
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,7 +17,8 @@ import redis
 
 import holdfast
 from cli.commands import PROGRAM, Holdfast, error_line, line, running, wait_until
-from holdfast.cli import main
+from holdfast.cli import main, output
+from holdfast.cli.schedule import _Lines
 
 if TYPE_CHECKING:
     from holdfast._servers.process import PrivateServer
@@ -113,6 +115,19 @@ def test_a_file_is_served_until_sigterm(hf: Holdfast, file: Callable[[str], str]
     assert (failed["status"], failed["error"]) == ("error", "exit code 4: oops")
     assert by_name["good"]["paused"] is True
     assert by_name["broken"]["when"] == "* * * * * * UTC"
+
+
+def test_a_traceback_is_said_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads of the process say something, too."""
+    pieces: list[str] = []
+    monkeypatch.setattr(output, "_write", pieces.append)
+    with pytest.raises(ValueError, match="one") as caught:
+        raise ValueError("one\ntwo")
+    error = (ValueError, caught.value, caught.tb)
+    _Lines().emit(logging.LogRecord("x", logging.ERROR, "", 0, "job %r failed", ("x",), error))
+    [piece] = pieces
+    assert piece.startswith("holdfast: job 'x' failed\n  Traceback (most recent call last):\n")
+    assert piece.endswith("\n  ValueError: one\n  two\n")
 
 
 def test_what_jobs_says(server: PrivateServer, jobs: Callable[..., Any]) -> None:
