@@ -7,9 +7,11 @@ import itertools
 import json
 import logging
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +20,7 @@ import redis
 import holdfast
 from cli.commands import PROGRAM, Holdfast, error_line, line, running, wait_until
 from holdfast.cli import main, output
-from holdfast.cli.schedule import _Lines
+from holdfast.cli.schedule import _echo, _Lines
 
 if TYPE_CHECKING:
     from holdfast._servers.process import PrivateServer
@@ -128,6 +130,14 @@ def test_a_traceback_is_said_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> No
     [piece] = pieces
     assert piece.startswith("holdfast: job 'x' failed\n  Traceback (most recent call last):\n")
     assert piece.endswith("\n  ValueError: one\n  two\n")
+
+
+def test_a_line_of_a_command_is_passed_on_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With PYTHONUNBUFFERED, too: print() writes the end of the line by itself."""
+    pieces: list[str] = []
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=pieces.append, flush=lambda: None))
+    _echo("good", "a line")
+    assert [piece for piece in pieces if piece] == ["good: a line\n"]
 
 
 def test_what_jobs_says(server: PrivateServer, jobs: Callable[..., Any]) -> None:

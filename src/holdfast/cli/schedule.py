@@ -123,7 +123,7 @@ def _moments(when: Timetable, t: float, count: int = 3) -> str:
 
 
 def _echo(name: str, line: str) -> None:
-    print(output.clean(f"{name}: {line}"), flush=True)
+    print(output.clean(f"{name}: {line}") + "\n", end="", flush=True)  # in one piece: jobs have threads of their own
 
 
 def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
