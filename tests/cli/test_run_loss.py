@@ -196,9 +196,8 @@ class TestKeyGone:
         process = hf.start("--ttl", "1", "--on-lost", "warn", name, "--", "sh", "-c", script)
         line(process)
         client.delete(key(name))
-        assert process.stderr is not None
-        while "the command runs on, without the lock" not in process.stderr.readline():
-            pass
+        while "the command runs on, without the lock" not in error_line(process):
+            assert process.poll() is None
         out, _ = process.communicate("\n")
         assert (process.returncode, out) == (5, "")
 
