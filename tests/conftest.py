@@ -126,7 +126,7 @@ def nothing_left(server: PrivateServer) -> Iterator[None]:
     before = open_sockets()
     yield
     holdfast.close()
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 10
     while True:
         gc.collect()  # each time: a task that is found dropped is ended by that, and what it held can be found only then
         threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("holdfast")]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -100,7 +100,15 @@ class Holdfast:
 def line(process: subprocess.Popen[str]) -> str:
     """The next line of its output."""
     assert process.stdout is not None
-    return process.stdout.readline().rstrip("\n")
+    return _line(process.stdout)
+
+
+def _line(stream: IO[str]) -> str:
+    """Reads no more than that line: `subprocess.Popen.communicate` would not find what a buffer had taken."""
+    said = b""
+    while not said.endswith(b"\n") and (byte := os.read(stream.fileno(), 1)):
+        said += byte
+    return said.decode().rstrip("\n")
 
 
 def pids(process: subprocess.Popen[str]) -> list[int]:
@@ -111,4 +119,4 @@ def pids(process: subprocess.Popen[str]) -> list[int]:
 def error_line(process: subprocess.Popen[str]) -> str:
     """The next line on its stderr."""
     assert process.stderr is not None
-    return process.stderr.readline().rstrip("\n")
+    return _line(process.stderr)

@@ -11,7 +11,9 @@ import time
 
 import pytest
 
-from cli.commands import FAMILY, pids, running, wait_until
+from cli.commands import FAMILY, STUBBORN, pids, running, wait_until
+from holdfast import _guardian
+from holdfast._guard import Guard
 from holdfast.errors import ConfigError, LeaseLost
 from holdfast.schedule.command import Command, JobFailed
 from holdfast.schedule.run import Cancelled, Run
@@ -90,7 +92,7 @@ def test_a_cancelled_run_ends_its_whole_group_first_with_term(tmp_path: object) 
         told.set()
 
     script = "trap 'echo term' TERM; sleep 60 & echo $$ $!; wait; wait"
-    command = Command(shell(script), kill_after=0.2, echo=echo)
+    command = Command(shell(script), kill_after=10, echo=echo)
 
     def cancel() -> None:
         told.wait(10)
@@ -106,11 +108,23 @@ def test_a_cancelled_run_ends_its_whole_group_first_with_term(tmp_path: object) 
     assert not any(running(int(pid)) for pid in heard[0].split())
 
 
-def test_a_command_ends_before_a_lease_that_is_not_renewed() -> None:
-    lease = Lease(2)  # it is killed a twentieth before its end
+def test_a_command_ends_before_a_lease_that_is_not_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float] = []
+    deadline = Guard.deadline
+
+    def note(guard: Guard, term_at: float, kill_at: float) -> None:
+        told.append(kill_at)
+        deadline(guard, term_at, kill_at)
+
+    monkeypatch.setattr(Guard, "deadline", note)
+    lease = Lease(2)
+    end = lease.remaining() + _guardian.clock()
+    heard: list[str] = []
     with pytest.raises(LeaseLost, match="the command was ended before its end"):
-        Command(shell("trap '' TERM; while :; do sleep 0.05; done"))(run(lease))
-    assert lease.remaining() > 0
+        Command(STUBBORN, echo=heard.append)(run(lease))
+    assert told
+    assert max(told) < end - 0.09, "a twentieth before its end"
+    assert float(heard[-1].split()[1]) < end + 0.5, "and as it was told, on a busy machine"
 
 
 def test_a_lease_that_is_over_starts_nothing() -> None:

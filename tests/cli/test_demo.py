@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ def demo(server: PrivateServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     monkeypatch.setenv("HOLDFAST_URL", server.url)
     monkeypatch.setattr(scenes, "EACH", 50)
     monkeypatch.setattr(scenes, "ROUNDS", 3)
+    # Three rounds are few: by chance a lock that polls may have been asked just after each release. Here it is halfway.
+    monkeypatch.setattr(scenes, "random", SimpleNamespace(uniform=lambda _, high: 0.3 * high))
 
     def run(*only: Any) -> tuple[int, dict[str, Any], str]:
         if only:
@@ -60,7 +63,7 @@ def test_json_tells_the_facts_and_nothing_is_left(demo: Callable[..., Any], serv
     assert counter["expected"] == 200 == counter["locked"]["counted"]
     assert counter["unlocked"]["lost"] == 200 - counter["unlocked"]["counted"] > 0
     assert end["fences"] == sorted(set(end["fences"]))
-    assert 0 < end["after_kill"] <= 2.1
+    assert 0 < end["after_kill"] <= scenes.TTL + scenes.SLACK
     assert end["told_lost"] is True
     assert end["late_write_accepted"] is False
     assert (end["guarded_value"], end["plain_value"]) == ("third", "second-too-late")
@@ -99,8 +102,8 @@ GOOD = {
     ("fact", "words"),
     [
         ({}, ""),
-        ({"after_kill": 2.2}, "killed holder is replaced"),
-        ({"after_stop": 2.2}, "stopped holder is replaced"),
+        ({"after_kill": 2.6}, "killed holder is replaced"),
+        ({"after_stop": 2.6}, "stopped holder is replaced"),
         ({"fences": [1, 3, 3]}, "higher fence"),
         ({"told_lost": False}, "finds its lease lost"),
         ({"timely_writes_accepted": False}, "takes what holders write"),

@@ -24,7 +24,7 @@ def test_additions_are_lost_and_four_cures_lose_none(
     ways = facts["ways"]
     assert (code, facts["held"], list(ways)) == (0, True, list(counter.WAYS))
     naive = ways.pop("naive")
-    assert 200 <= naive["counted"] < 400 == naive["counted"] + naive["lost"]
+    assert 0 < naive["counted"] < 400 == naive["counted"] + naive["lost"]
     assert {way["counted"] for way in ways.values()} == {400}
     assert all(way["per_second"] > 0 for way in ways.values())
 

@@ -31,7 +31,7 @@ def test_from_new_servers_to_one_that_forgets(new_server: NewServer, capfd: pyte
     assert (code, text.count(": declared new")) == (0, 3)
     code, text = nodes("init")
     assert (code, text.count(": ready already")) == (0, 3)
-    with holdfast.Redlock(urls, "held"):
+    with holdfast.Redlock(urls, "held", answer_within=2):
         code, text = nodes()
     assert code == 0
     assert [line.split()[:2] for line in text.splitlines()[1:4]] == [[url[8:-2], "yes"] for url in urls]
@@ -45,7 +45,7 @@ def test_from_new_servers_to_one_that_forgets(new_server: NewServer, capfd: pyte
     code, text = nodes("init")
     assert code == 2, "a server that has forgotten is not declared new by mistake"
     assert "others vote already, so this one may have forgotten locks that are held" in text
-    with holdfast.Redlock(urls, "held", wait=0):
+    with holdfast.Redlock(urls, "held", wait=0, answer_within=2):  # both others have to answer
         pass
     code, text = nodes("init")
     assert code == 2, "nor is it when somebody has asked it since"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -39,17 +40,42 @@ def key(name: str) -> str:
 
 def lease_end(client: redis.Redis, name: str) -> float:
     """When the lease ends at the server, on `_guardian.clock`; asked just after a renewal, so that none comes soon."""
-    last = client.pttl(key(name))
+    last = ends(client, name)
+    while (found := ends(client, name)) < last + 0.1:
+        time.sleep(0.002)
+    return found
+
+
+def last_end(client: redis.Redis, name: str) -> float:
+    """The same, after a renewal that is the last: the server carries out no other."""
+    lease_end(client, name)
+    client.client_pause(60_000, all=False)
+    return ends(client, name)
+
+
+def ends(client: redis.Redis, name: str) -> float:
+    """When the lease would end now: a little earlier than it does, never later."""
     while True:
         before = _guardian.clock()
         left = client.pttl(key(name))
         assert isinstance(left, int)
-        assert isinstance(last, int)
         assert left > 0
-        if left > last:
+        if _guardian.clock() < before + 0.01:
             return before + left / 1000
-        last = left
-        time.sleep(0.002)
+
+
+WITH_MARGIN = """
+import sys
+from holdfast.cli import main, supervise
+supervise.Terms.margin = float(sys.argv.pop(1))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def start(hf: Holdfast, margin: float, *arguments: str) -> subprocess.Popen[str]:
+    """``holdfast run`` that has its command killed so many seconds before the end of the lease; half as many, if it has to do
+    so itself. By the rule it is a tenth of a second at most, and a busy machine may well hold up a process for longer."""
+    return hf.popen([sys.executable, "-c", WITH_MARGIN, str(margin), "run", *arguments])
 
 
 def said(process: subprocess.Popen[str]) -> tuple[list[float], list[float]]:
@@ -68,13 +94,13 @@ class TestServerGone:
         process = hf.start("--ttl", "3", "--kill-after", "1", name, "--", *STUBBORN)
         line(process)
         with redis.Redis.from_url(server.url) as client:
-            end = lease_end(client, name)
+            end = last_end(client, name)
             server.kill()
         [term], alive = said(process)
         assert process.returncode == 76
         # From below: the drift allowance, and what passed before the server had the renewal.
-        assert end - 1 - 0.3 < term < end - 0.5
-        assert end - 0.6 < alive[-1] < end
+        assert end - 1 - 0.8 < term < end - 0.5
+        assert term + 0.1 < alive[-1] < end
 
     def test_a_command_that_minds_term_is_given_the_time_to(
         self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str
@@ -95,10 +121,10 @@ class TestServerGone:
     def test_a_server_that_hangs(self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str) -> None:
         server = new_server()
         hf = hf_on(server.url)
-        process = hf.start("--ttl", "2", name, "--", *STUBBORN)
+        process = start(hf, 0.5, "--ttl", "2", "--kill-after", "1", name, "--", *STUBBORN)
         line(process)
         with redis.Redis.from_url(server.url) as client:
-            end = lease_end(client, name)
+            end = last_end(client, name)
         server.pause()
         [_], alive = said(process)
         server.resume()
@@ -124,10 +150,10 @@ class TestServerGone:
     def test_on_lost_kill_sends_no_term(self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str) -> None:
         server = new_server()
         hf = hf_on(server.url)
-        process = hf.start("--ttl", "2", "--on-lost", "kill", name, "--", *STUBBORN)
+        process = start(hf, 0.5, "--ttl", "2", "--on-lost", "kill", name, "--", *STUBBORN)
         line(process)
         with redis.Redis.from_url(server.url) as client:
-            end = lease_end(client, name)
+            end = last_end(client, name)
         server.kill()
         term, alive = said(process)
         assert process.returncode == 76
@@ -137,7 +163,8 @@ class TestServerGone:
 
 class TestKeyGone:
     def test_deleted_by_hand(self, hf: Holdfast, name: str, client: redis.Redis) -> None:
-        process = hf.start("--ttl", "1", name, "--", "sh", "-c", "trap 'echo term; exit' TERM; echo; sleep 60 & wait")
+        script = "trap 'echo term; exit' TERM; echo; sleep 60 & wait"
+        process = hf.start("--ttl", "2", "--kill-after", "0.5", name, "--", "sh", "-c", script)
         line(process)
         client.delete(key(name))
         out, err = process.communicate()
@@ -148,12 +175,12 @@ class TestKeyGone:
 
     def test_taken_by_somebody_else(self, hf: Holdfast, name: str, client: redis.Redis) -> None:
         """A command that ignores TERM is killed, and what the other one wrote stays."""
-        process = hf.start("--ttl", "1", "--kill-after", "0.1", name, "--", *STUBBORN)
+        process = hf.start("--ttl", "2", "--kill-after", "0.5", name, "--", *STUBBORN)
         line(process)
         client.set(key(name), "somebody else", px=60_000)
         [term], alive = said(process)
         assert process.returncode == 76
-        assert alive[-1] < term + 1
+        assert alive[-1] < term + 5
         assert client.get(key(name)) == b"somebody else"
 
     def test_on_lost_kill(self, hf: Holdfast, name: str, client: redis.Redis) -> None:
@@ -169,9 +196,8 @@ class TestKeyGone:
         process = hf.start("--ttl", "1", "--on-lost", "warn", name, "--", "sh", "-c", script)
         line(process)
         client.delete(key(name))
-        assert process.stderr is not None
-        while "the command runs on, without the lock" not in process.stderr.readline():
-            pass
+        while "the command runs on, without the lock" not in error_line(process):
+            assert process.poll() is None
         out, _ = process.communicate("\n")
         assert (process.returncode, out) == (5, "")
 
@@ -192,7 +218,8 @@ class TestStopped:
     @pytest.mark.parametrize("on_lost", ["term", "kill"])
     def test_holdfast_stopped_beyond_its_lease(self, hf: Holdfast, name: str, on_lost: str, tmp_path: Path) -> None:
         """The next holder looks whether the command still runs when it starts: it must not."""
-        process = hf.start("--ttl", "2", "--on-lost", on_lost, name, "--", *STUBBORN[:-1], FORKING, str(tmp_path / "pids"))
+        options = ["--ttl", "2", "--kill-after", "1", "--on-lost", on_lost]
+        process = start(hf, 0.5, *options, name, "--", *STUBBORN[:-1], FORKING, str(tmp_path / "pids"))
         line(process)
         family = " ".join((tmp_path / "pids").read_text().split())
         look = f"for pid in {family}; do grep State: /proc/$pid/status | grep -v Z; done 2>/dev/null; echo looked"
@@ -229,7 +256,7 @@ if child:
     open(sys.argv[1], "w").write(f"{os.getpid()} {child}")
     print("ready")
 while True:
-    time.sleep(60)
+    time.sleep(0.01)  # short: a signal that comes just before it does not end it
 """
 
 
@@ -251,13 +278,13 @@ class TestGuardian:
         """It cannot act when the lease ends: holdfast does."""
         server = new_server()
         hf = hf_on(server.url)
-        process = hf.start("--ttl", "2", name, "--", *STUBBORN)
+        process = start(hf, 1.0, "--ttl", "2", name, "--", *STUBBORN)
         line(process)
         [guardian] = children(process.pid)
         os.kill(guardian, signal.SIGSTOP)
         wait_until(lambda: state(guardian) == "T")
         with redis.Redis.from_url(server.url) as client:
-            end = lease_end(client, name)
+            end = last_end(client, name)
         server.kill()
         term, alive = said(process)
         assert process.returncode == 76

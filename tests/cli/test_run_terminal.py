@@ -8,11 +8,13 @@ import select
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cli.commands import PROGRAM, STUBBORN, Holdfast, running, state, wait_until
+from holdfast._servers import local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -214,7 +216,8 @@ def test_ctrl_z_bg_and_fg(hf: Holdfast, name: str, terminals: type[Terminal]) ->
 
 def test_ctrl_z_for_longer_than_the_lease(hf: Holdfast, name: str, client: redis.Redis, terminals: type[Terminal]) -> None:
     """The command is killed, stopped or not, before somebody else can have the lock."""
-    terminal = terminals(hf, run("--ttl", "1", name, "--", "sh", "-c", "trap '' TERM; echo ready $$ !; exec sleep 60"))
+    options = ["--ttl", "1.5", "--kill-after", "0.1"]  # TERM continues it
+    terminal = terminals(hf, run(*options, name, "--", "sh", "-c", "trap '' TERM; echo ready $$ !; exec sleep 60"))
     terminal.until("ready ")
     terminal.until(" !")
     terminal.keys("\x1a")
@@ -277,6 +280,27 @@ def test_stdin_from_a_file_ctrl_z(hf: Holdfast, name: str, terminals: type[Termi
     assert os.WTERMSIG(terminal.report()[0]) == signal.SIGINT
 
 
+def test_ctrl_z_as_soon_as_the_command_runs(hf: Holdfast, name: str, terminals: type[Terminal]) -> None:
+    """However long it takes us to go on after we have told the guardian to start it."""
+    script = (
+        "import sys, time; from holdfast.cli import main, supervise\n"
+        "start = supervise.Supervisor._start\n"
+        "supervise.Supervisor._start = lambda self: (start(self), time.sleep(0.5))\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    job = [sys.executable, "-c", script, "run", name, "--", "sh", "-c", "echo ready $$ !; exec sleep 60"]
+    terminal = terminals(hf, ["sh", "-c", 'exec "$@" < /dev/null', "sh", *job])
+    terminal.until("ready ")
+    terminal.until(" !")
+    terminal.keys("\x1a")
+    status, _ = terminal.report()
+    assert os.WSTOPSIG(status) == signal.SIGTSTP
+    assert state(int(terminal.passed)) == "T"
+    terminal.order("f")
+    terminal.keys("\x03")
+    assert os.WTERMSIG(terminal.report()[0]) == signal.SIGINT
+
+
 def test_tostop_does_not_stop_us(hf: Holdfast, name: str, client: redis.Redis, terminals: type[Terminal]) -> None:
     """We may have something to say while the command has the terminal, set so that only the foreground may write."""
     script = "stty tostop; echo ready; trap '' TERM; read line"
@@ -293,14 +317,15 @@ def test_without_a_url_a_terminal_is_told_what_is_used(
     """With the machine's own server, in a directory of this test."""
     script = (
         "import os, sys; del os.environ['HOLDFAST_URL']\n"
-        "from holdfast.cli import run, main\n"
-        f"run.LOCAL = {local_url!r}\n"
+        "from holdfast.cli import main, servers\n"
+        f"servers.LOCAL = {local_url!r}\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     terminal = terminals(hf, [sys.executable, "-c", script, "run", name, "--", "echo", "ran"])
     terminal.until("HOLDFAST_URL is not set: using this machine's own server (local://)")
     terminal.until("ran")
     assert terminal.report() == (0, True)
+    assert Path(local.socket_path(local_url)).exists()
 
 
 def test_a_hang_up_ends_the_command(hf: Holdfast, name: str, client: redis.Redis, terminals: type[Terminal]) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import logging
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +19,8 @@ import redis
 
 import holdfast
 from cli.commands import PROGRAM, Holdfast, error_line, line, running, wait_until
-from holdfast.cli import main
+from holdfast.cli import main, output
+from holdfast.cli.schedule import _echo, _Lines
 
 if TYPE_CHECKING:
     from holdfast._servers.process import PrivateServer
@@ -90,11 +94,16 @@ def test_a_file_is_served_until_sigterm(hf: Holdfast, file: Callable[[str], str]
         expected.discard(said)
         if not expected:
             break
-    wait_until(lambda: len(jobs(schedule, "--json")) == 3 and all(job["last"] for job in jobs(schedule, "--json")))
+    wait_until(lambda: len(jobs(schedule, "--json")) == 3)
+
+    def runs(job: str) -> list[dict[str, Any]]:
+        return [record for record in jobs(schedule, "history", job, "--json") if record["status"] != "skipped"]
+
+    wait_until(lambda: all(map(runs, ("good", "bad", "broken"))))
     jobs(schedule, "pause", "good")
     assert jobs(schedule, "run", "bad") == "bad: is to run now\n"
     by_name = {job["name"]: job for job in jobs(schedule, "--json")}
-    failed = next(record for record in jobs(schedule, "history", "bad", "--json") if record["status"] != "skipped")
+    failed = runs("bad")[0]
     process.terminate()
     _, err = process.communicate(timeout=20)
     assert process.returncode == 0
@@ -108,6 +117,27 @@ def test_a_file_is_served_until_sigterm(hf: Holdfast, file: Callable[[str], str]
     assert (failed["status"], failed["error"]) == ("error", "exit code 4: oops")
     assert by_name["good"]["paused"] is True
     assert by_name["broken"]["when"] == "* * * * * * UTC"
+
+
+def test_a_traceback_is_said_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads of the process say something, too."""
+    pieces: list[str] = []
+    monkeypatch.setattr(output, "_write", pieces.append)
+    with pytest.raises(ValueError, match="one") as caught:
+        raise ValueError("one\ntwo")
+    error = (ValueError, caught.value, caught.tb)
+    _Lines().emit(logging.LogRecord("x", logging.ERROR, "", 0, "job %r failed", ("x",), error))
+    [piece] = pieces
+    assert piece.startswith("holdfast: job 'x' failed\n  Traceback (most recent call last):\n")
+    assert piece.endswith("\n  ValueError: one\n  two\n")
+
+
+def test_a_line_of_a_command_is_passed_on_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With PYTHONUNBUFFERED, too: print() writes the end of the line by itself."""
+    pieces: list[str] = []
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(write=pieces.append, flush=lambda: None))
+    _echo("good", "a line")
+    assert [piece for piece in pieces if piece] == ["good: a line\n"]
 
 
 def test_what_jobs_says(server: PrivateServer, jobs: Callable[..., Any]) -> None:

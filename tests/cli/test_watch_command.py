@@ -14,8 +14,11 @@ import pytest
 
 import holdfast
 from cli.commands import PROGRAM, Holdfast, line, state, wait_until
+from holdfast._drive.process import current
 
 if TYPE_CHECKING:
+    import redis
+
     from conftest import NewServer
     from holdfast._servers.process import PrivateServer
 
@@ -28,9 +31,10 @@ def read_until(terminal: int, wanted: bytes, said: bytes = b"") -> bytes:
     return said
 
 
-def test_a_line_for_each_change(server: PrivateServer, hf: Holdfast, name: str) -> None:
+def test_a_line_for_each_change(server: PrivateServer, client: redis.Redis, hf: Holdfast, name: str) -> None:
     lock = holdfast.FairLock(server.url, "x\x1b[31m", prefix=f"{name}:")
     with lock:
+        wait_until(lambda: client.exists(f"hf:proc:{current().id}"))  # this process has said who it is
         process = hf.popen([*PROGRAM, "watch", "--interval", "20ms", "--prefix", f"{name}:"])
         taken = line(process)
     free = line(process)

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("unit", derandomize=True, deadline=None, database=None, max_examples=60)
+settings.register_profile(
+    "unit",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],  # that a machine is busy says nothing about the examples
+)
 settings.load_profile("unit")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -105,8 +106,10 @@ class Open:
 
     def __init__(self, broken: bool = False) -> None:
         self._broken = broken
+        self.asked = False
 
     def acquire(self) -> bool:
+        self.asked = True
         if self._broken:
             raise ConnectionError("no server")
         return True
@@ -115,7 +118,10 @@ class Open:
         pass
 
 
-def test_threads_are_counted_and_their_failures_told() -> None:
-    assert throughput.by_threads([Open(), Open()], 0.05) > 0
+def test_threads_are_counted_and_their_failures_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throughput, "_clock", itertools.count().__next__)
+    assert throughput.by_threads([Open(), Open()], 50) > 0
+    broken = Open(broken=True)
+    monkeypatch.setattr(throughput, "_clock", lambda: 50 if broken.asked else 0)
     with pytest.raises(ConnectionError):
-        throughput.by_threads([Open(), Open(broken=True)], 0.05)
+        throughput.by_threads([Open(), broken], 50)

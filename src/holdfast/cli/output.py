@@ -32,9 +32,9 @@ def flush() -> None:
         sys.stdout.flush()
 
 
-def say(text: str) -> None:
-    """One line on stderr. A stderr that is closed or full is no reason to fail."""
-    _write(f"holdfast: {clean(text)}\n")
+def say(text: str, *below: str) -> None:
+    """One line on stderr, and others below it, in one piece. A stderr that is closed or full is no reason to fail."""
+    _write("".join([f"holdfast: {clean(text)}\n", *(f"  {clean(line)}\n" for line in below)]))
 
 
 def say_raw(text: str) -> None:

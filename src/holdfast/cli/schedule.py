@@ -123,7 +123,7 @@ def _moments(when: Timetable, t: float, count: int = 3) -> str:
 
 
 def _echo(name: str, line: str) -> None:
-    print(output.clean(f"{name}: {line}"), flush=True)
+    print(output.clean(f"{name}: {line}") + "\n", end="", flush=True)  # in one piece: jobs have threads of their own
 
 
 def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -177,10 +177,10 @@ class _Lines(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, JobFailed):
             return  # `told` has said so
-        output.say(record.getMessage())
+        below: list[str] = []
         if error is not None:
             frames = error.__traceback__
             while frames and frames.tb_next and frames.tb_frame.f_code.co_filename.startswith(_OURS):
                 frames = frames.tb_next
-            for line in "".join(traceback.format_exception(type(error), error, frames)).splitlines():
-                output.say_raw(f"  {line}")
+            below = "".join(traceback.format_exception(type(error), error, frames)).splitlines()
+        output.say(record.getMessage(), *below)

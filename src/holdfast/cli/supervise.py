@@ -166,10 +166,10 @@ class Supervisor:
 
     def run(self) -> Result:
         """Start the command, return when all of its group is gone."""
+        signal.signal(signal.SIGTSTP, _guardian.noted)  # before the start: or it would stop us and not the command
         self._start()
         # From here the command's copies are the only ones: if it closes its stdout, who reads that sees the end.
         _guardian.empty_hands(0, 1)
-        signal.signal(signal.SIGTSTP, _guardian.noted)
         poll = select.poll()
         poll.register(self.signals.wake, select.POLLIN)
         poll.register(self.guard, select.POLLIN)
