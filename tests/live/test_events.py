@@ -173,12 +173,12 @@ def test_it_is_kept_for_as_long_as_it_is_used(server: PrivateServer, name: str, 
 
 def test_it_is_kept_while_somebody_waits(server: PrivateServer, name: str, look: redis.Redis) -> None:
     """Also where it would be forgotten before who waits looks for lost messages."""
-    latch = Either("threads", "CountDownLatch", server.url, name, 2, keep=1)
+    latch = Either("threads", "CountDownLatch", server.url, name, 2, keep=2)
     waiting = latch.later("wait", 20)
     until(lambda: listed(look, name))
     assert latch("count_down") == 1
     with pytest.raises(FutureTimeout):
-        waiting.result(1.5)
+        waiting.result(2.5)
     assert latch("count_down") == 0
     assert waiting.result(5) is True
 
