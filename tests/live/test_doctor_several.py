@@ -21,7 +21,8 @@ from live.test_doctor import admin, bad, found
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Cluster]:
-    with cluster(3, 0, "--appendonly", "yes", "--appendfsync", "always") as nodes:
+    # A node that stops for a moment does not count as failed, which would be the others' trouble, too.
+    with cluster(3, 0, "--appendonly", "yes", "--appendfsync", "always", node_timeout=15) as nodes:
         yield nodes
     holdfast.close()
 
