@@ -98,6 +98,7 @@ def test_a_thousand_waiters_cost_one_connection_and_are_listed_once(new_server: 
             async with asyncio.timeout(20):
                 while int(look.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0)) < 1900:
                     await asyncio.sleep(0.01)
+            await until_in_loop(lambda: listed(look, "stop"))  # who is to be told looks later: the inbox is subscribed to first
             assert listed(look, "stop") == 1
             assert len(look.client_list()) <= 4, "this one, the tasks', and two of the keeper"
             started = time.monotonic()
