@@ -98,7 +98,7 @@ def test_a_lock_does_all_it_does(client: Any, look: redis.Redis, name: str) -> N
 
 @pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")
 def test_leases_are_renewed(client: Any, look: redis.Redis, name: str) -> None:
-    with Lock(client, name, ttl=0.6) as lease:
+    with Lock(client, name, ttl=0.9) as lease:
         key = lease.key
         seen = [int(look.pttl(key))]
         until(lambda: seen.append(int(look.pttl(key))) or (len(seen) > 2 and seen[-1] > seen[-2]))  # type: ignore[func-returns-value]
@@ -233,7 +233,7 @@ def test_an_asyncio_lock_does_all_it_does(server: PrivateServer, look: redis.Red
 @pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")
 def test_asyncio_leases_are_renewed_in_the_clients_loop(server: PrivateServer, look: redis.Redis, name: str) -> None:
     async def main(client: Any) -> None:
-        async with aio.Lock(client, name, ttl=0.6) as lease:
+        async with aio.Lock(client, name, ttl=0.9) as lease:
             seen = [0]
 
             def renewed() -> bool:
