@@ -246,6 +246,42 @@ def test_asyncio_leases_are_renewed_in_the_clients_loop(server: PrivateServer, l
     in_loop(main, server)
 
 
+def test_a_loop_may_end_while_its_client_connects_anew(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    """To listen: that connection would be nobody's, and stay open."""
+    holdfast.close()
+    before = nobody_else(look)
+
+    async def main() -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        go_on.set()
+
+        class Hesitant(AioTunnelled):
+            async def _connect(self) -> None:
+                begun.set()
+                await go_on.wait()
+                await super()._connect()  # type: ignore[no-untyped-call]
+
+        pool: Any = redis.asyncio.ConnectionPool(connection_class=Hesitant, host="127.0.0.1", port=server.port)
+        waiting = asyncio.create_task(aio.Lock(redis.asyncio.Redis(connection_pool=pool), name).acquire())
+        await until_in_loop(lambda: queue_length(look, name) == 1)
+        begun.clear()
+        go_on.clear()
+        look.client_kill_filter(_type="pubsub")
+        await begun.wait()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await aio.close()
+        await pool.disconnect()
+        go_on.set()
+        await asyncio.sleep(0.1)
+        holdfast.close()
+        await until_in_loop(lambda: connections(look) == before)
+
+    look.set(f"hf:{{{name}}}", "somebody else's", px=60_000)
+    asyncio.run(main())
+    look.delete(f"hf:{{{name}}}")
+
+
 def test_a_loop_may_end_while_its_client_listens(server: PrivateServer, look: redis.Redis, name: str) -> None:
     async def main(client: Any) -> None:
         with Lock(server.url, name):
