@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -241,6 +243,28 @@ def test_a_server_that_does_not_answer_at_first_contact(face: Face, proxy: Proxy
     until(lambda: not any(thread.is_alive() for link in proxy._links for thread in link.threads))
     until(lambda: admin.token() is None, TTL)
     assert admin.places() == []
+
+
+def test_signals_put_no_time_limit_off(fragile: tuple[PrivateServer, Admin], name: str) -> None:
+    """The kernel's own begins anew whenever a signal comes, as a profiler's do all the time."""
+    server, _ = fragile
+    lock = holdfast.Lock(f"{server.url}?socket_timeout=0.5", name)
+    assert not lock.locked()
+    end = time.monotonic() + 10
+
+    def tick(*_: object) -> None:
+        assert time.monotonic() < end, "there is no time limit"
+
+    before = signal.signal(signal.SIGALRM, tick)
+    server.pause()
+    signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+    try:
+        with pytest.raises(holdfast.ServerError, match="no answer in time"):
+            lock.locked()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        server.resume()
 
 
 @pytest.mark.fault(50)

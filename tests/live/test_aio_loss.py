@@ -17,6 +17,10 @@ from live.witness import PATIENCE, until
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")
 
 TTL = 0.3
+"""Seconds; a loss is noticed after a third of it."""
+
+LONG = 30.0
+"""Of one that is not to be lost."""
 
 
 async def for_ever() -> None:
@@ -24,8 +28,8 @@ async def for_ever() -> None:
         await asyncio.Event().wait()
 
 
-def lock(server: PrivateServer, name: str, **options: Any) -> aio.Lock:
-    return aio.Lock(server.url, name, ttl=TTL, **options)
+def lock(server: PrivateServer, name: str, ttl: float = TTL, **options: Any) -> aio.Lock:
+    return aio.Lock(server.url, name, ttl=ttl, **options)
 
 
 async def swallow() -> None:
@@ -99,7 +103,7 @@ def test_the_bodys_own_exception_comes_first(server: PrivateServer, look: redis.
 
 def test_a_cancellation_from_outside_stays_one(server: PrivateServer, name: str) -> None:
     async def main() -> None:
-        this = lock(server, name)
+        this = lock(server, name, LONG)
 
         async def body() -> None:
             async with this:
@@ -119,9 +123,11 @@ def test_a_cancellation_from_outside_stays_one(server: PrivateServer, name: str)
 def test_both_at_once_stay_a_cancellation_with_a_note(server: PrivateServer, look: redis.Redis, name: str) -> None:
     async def main() -> None:
         this = lock(server, name)
+        entered = asyncio.Event()
 
         async def body() -> None:
             async with this:
+                entered.set()
                 try:
                     await for_ever()
                 except asyncio.CancelledError:
@@ -129,8 +135,7 @@ def test_both_at_once_stay_a_cancellation_with_a_note(server: PrivateServer, loo
                     raise
 
         task = asyncio.create_task(body())
-        while this.lease is None:
-            await asyncio.sleep(0.001)
+        await entered.wait()
         look.delete(this.key)
         with pytest.raises(asyncio.CancelledError) as caught:
             await task
@@ -141,7 +146,7 @@ def test_both_at_once_stay_a_cancellation_with_a_note(server: PrivateServer, loo
 
 def test_a_time_limit_around_it_keeps_working(server: PrivateServer, name: str) -> None:
     async def main() -> None:
-        this = lock(server, name)
+        this = lock(server, name, LONG)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05), this:
                 await for_ever()
@@ -166,7 +171,7 @@ def test_nested(server: PrivateServer, look: redis.Redis, name: str, lost: list[
     async def main() -> None:
         task = asyncio.current_task()
         assert task is not None
-        locks = {which: lock(server, f"{name}-{which}") for which in ("outer", "inner")}
+        locks = {which: lock(server, f"{name}-{which}", TTL if which in lost else LONG) for which in ("outer", "inner")}
 
         async def nested() -> None:
             async with locks["outer"] as outer, locks["inner"] as inner:
@@ -273,10 +278,10 @@ def test_left_by_another_task_than_it_was_entered_by(server: PrivateServer, look
     """As fixtures of some test runners do."""
 
     async def main() -> None:
-        this = lock(server, name)
-        await asyncio.create_task(this.__aenter__())
-        await asyncio.create_task(this.__aexit__(None, None, None))
-        assert not await this.locked()
+        kept, this = lock(server, name, LONG), lock(server, name)
+        await asyncio.create_task(kept.__aenter__())
+        await asyncio.create_task(kept.__aexit__(None, None, None))
+        assert not await kept.locked()
         await asyncio.create_task(this.__aenter__())
         lease = this.lease
         assert lease is not None

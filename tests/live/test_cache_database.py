@@ -47,7 +47,7 @@ def test_a_crowd_at_a_key_that_expires_is_one_query(
     cache.set(KEY, 99, ttl=0.05)
     until(lambda: cache.get(KEY) is None)  # expired
     before = database.asked()
-    got, figures = together(shoppers, CALLERS, name, database)
+    got, figures = together(shoppers, CALLERS, name, slow(database))
     assert database.asked() - before == 1
     assert got == [100] * CALLERS
     assert figures["loads"] == 1
@@ -57,7 +57,7 @@ def test_a_crowd_at_a_key_that_expires_is_one_query(
 
 def test_without_it_they_are_many(name: str, database: Database, shoppers: list[Shoppers]) -> None:
     before = database.asked()
-    got, _ = together(shoppers, 40, name, database, naive=True)
+    got, _ = together(shoppers, 40, name, slow(database), naive=True)
     assert got == [100] * 40
     assert database.asked() - before > 10
 
@@ -86,7 +86,7 @@ def test_the_next_one_asks_when_the_first_is_killed(
         first.begin(1, name, slow(database), lease=0.5)
         until(lambda: database.asked() > before)
         first.process.kill()
-        got, figures = together(shoppers, 12, name, database, lease=0.5)
+        got, figures = together(shoppers, 12, name, database)
     assert database.asked() - before == 2
     assert got == [100] * 12
     assert figures["loads"] == 1

@@ -9,6 +9,8 @@ import pytest
 import redis
 import redis.asyncio
 
+import holdfast
+from holdfast import aio
 from holdfast._core import flight
 from holdfast._servers.process import PrivateServer
 from holdfast._wire.slots import slot_of
@@ -92,6 +94,7 @@ def test_by_way_of_a_client(server: PrivateServer, face: str, name: str) -> None
             with redis.Redis(connection_pool=pool) as client:
                 use(make(client, name), make(server.url, name))
                 use(make(server.url, f"{name}-2"), make(client, f"{name}-2"))
+            holdfast.close()  # it listens by way of the client, which would connect anew
             pool.disconnect()
             return
         theirs: Any = redis.asyncio.ConnectionPool(connection_class=TunnelledAsync, port=server.port)
@@ -100,5 +103,6 @@ def test_by_way_of_a_client(server: PrivateServer, face: str, name: str) -> None
         try:
             use(ours, make(server.url, name))
         finally:
+            ours._run(aio.close())
             ours._run(other.aclose())
             ours._run(theirs.disconnect())

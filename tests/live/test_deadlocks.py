@@ -101,6 +101,7 @@ def test_gone_when_one_gives_up(server: PrivateServer, name: str) -> None:
         waiting = Lock(server.url, b)
         assert until(lambda: waiting_here(Lock(server.url, a)) == 1)
         assert waiting.acquire(timeout=1.5) is False
+        until(lambda: not any(wait.lock == key(b) for wait in _told(server)))
         assert found(server, name) == []
     assert holder.result(5)
 
@@ -137,6 +138,7 @@ def test_threads_of_one_process(server: PrivateServer, name: str) -> None:
     assert len({waiter.thread for waiter in cycle.waiters}) == 2
     assert {waiter.holds for waiter in cycle.waiters} == {key(a), key(b)}
     assert sum(future.result(5) for future in futures) <= 1
+    until(lambda: _told(server) == ())
     assert found(server, name) == []
 
 
@@ -146,12 +148,13 @@ def test_tasks_of_one_loop(server: PrivateServer, name: str) -> None:
     async def cross(mine: str, theirs: str) -> bool:
         async with aio.FairLock(server.url, mine):
             await asyncio.sleep(0.05)
-            return await aio.FairLock(server.url, theirs).acquire(timeout=2)
+            return await aio.FairLock(server.url, theirs).acquire(timeout=20)
 
     async def main() -> Cycle:
         tasks = [asyncio.create_task(cross(a, b), name="one"), asyncio.create_task(cross(b, a), name="other")]
-        while not (cycles := about(await aio.find_deadlocks(server.url), name)):
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(10):
+            while not (cycles := about(await aio.find_deadlocks(server.url), name)):
+                await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)

@@ -129,7 +129,7 @@ def test_a_loss_comes_out_of_the_call(server: PrivateServer, look: redis.Redis, 
 def test_the_label_is_shown(server: PrivateServer, look: redis.Redis, name: str) -> None:
     @locked(server.url, name, label="from a decorator")
     def work() -> None:
-        until(lambda: any("from a decorator" in str(look.get(key)) for key in look.keys("hf:proc:*")), 3)
+        until(lambda: any("from a decorator" in str(look.get(key)) for key in look.keys("hf:proc:*")))
 
     work()
 

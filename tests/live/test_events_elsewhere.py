@@ -56,7 +56,7 @@ def test_on_a_cluster(nodes: Cluster, face: str, name: str) -> None:
 
 
 def test_behind_sentinels(name: str) -> None:
-    with Sentinels() as running:
+    with Sentinels(down_after=5) as running:
         for face in FACES:
             use(face, running.url, f"{name}-{face}")
         holdfast.close()

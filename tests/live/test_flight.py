@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from holdfast._caller import AioCaller, Caller
 from holdfast._core import flight
 from holdfast._core.flight import Found, Load, Loading, Site, Wish
 from holdfast._core.site import LOOK
+from holdfast._drive.process import current
 from holdfast._servers import private
 from holdfast._servers.process import PrivateServer
 from live.witness import Monitor, in_thread, until
@@ -50,6 +52,8 @@ def test_a_crowd_of_threads_costs_one_listener(server: PrivateServer, look: redi
         waiting = [pool.submit(wait, server, site) for _ in range(CROWD)]
         assert len(monitor.until(CROWD + 1, LOOK.sha)) == CROWD + 1, "once more, who is to be told for all"
         until(lambda: look.zcard(site.waiters.decode()) == 1)
+        crowd = current().keeper.crowd(Caller(server.url)._endpoint, site.value, 0)
+        until(lambda: len(crowd.members) == CROWD - 1)  # all but who leads it; who had not come yet would look for himself
         assert run(server, site, flight.land(load, "v", b"data", ttl=60))
         found = [future.result(10) for future in waiting]
         assert all(isinstance(one, Found) and one.record.data == b"data" for one in found)
@@ -73,12 +77,15 @@ def test_a_crowd_of_tasks(server: PrivateServer, look: redis.Redis, site: Site) 
 
 
 def test_a_load_that_takes_longer_than_its_lease_is_renewed(server: PrivateServer, look: redis.Redis) -> None:
-    site = flight.site("hf:cache:", uuid4().hex, "x", lease=0.3)
+    site = flight.site("hf:cache:", uuid4().hex, "x", lease=1.0)
     load = loading(server, site)
-    key = site.spec.keys[0].decode()
-    for _ in range(3):
-        look.pexpire(key, 150)
-        until(lambda: look.pttl(key) > 200)
+    seen: list[int] = []
+
+    def renewed() -> bool:
+        seen.append(look.pttl(site.spec.keys[0]))
+        return sum(now > before for before, now in itertools.pairwise(seen)) == 3
+
+    until(renewed)
     assert run(server, site, flight.land(load, "v", b"data", ttl=60))
 
 

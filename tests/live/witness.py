@@ -118,6 +118,13 @@ def connections(look: redis.Redis) -> set[str]:
     return {str(client["id"]) for client in look.client_list()}
 
 
+def nobody_else(look: redis.Redis) -> set[str]:
+    """The ids of `look`'s own connections, once all others are gone: the server hears of those that were closed later."""
+    own = {str(look.client_id())}
+    until(lambda: connections(look) == own)
+    return own
+
+
 SHARED: set[str] = set()
 """Sockets of servers that several modules use, and that start when the first of these needs them."""
 

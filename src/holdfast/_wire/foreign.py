@@ -16,7 +16,7 @@ import queue
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 import hiredis
@@ -123,6 +123,10 @@ class AioCalls(Multiplex):
         """The loop ends, and the keeper's subscriptions with it. The other connections are the client's."""
         if _loops.get(self.endpoint) is self._loop:
             del _loops[self.endpoint]
+        if listening := _listening.pop(self._loop, None):
+            for task in listening:
+                task.cancel()  # one that is just connecting anew would leave that connection open
+            await asyncio.wait(listening, timeout=POLL)
         for pubsub in _subscriptions.pop(self._loop, ()):
             try:
                 await pubsub.aclose()
@@ -134,6 +138,25 @@ _loops: dict[Endpoint, asyncio.AbstractEventLoop] = {}
 """Where an asyncio client was used last."""
 
 _subscriptions: dict[asyncio.AbstractEventLoop, list[Any]] = {}
+
+_listening: dict[asyncio.AbstractEventLoop, set[asyncio.Task[Any]]] = {}
+"""What the keeper's inboxes wait for."""
+
+
+async def _listens(result: Coroutine[Any, Any, Any], endpoint: Endpoint) -> Any:
+    """Until `AioCalls.close` ends it."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    if _loops.get(endpoint) is not loop or task is None:
+        result.close()
+        raise Unknown(f"{endpoint.address}: the client's event loop has ended", endpoint.address)
+    tasks = _listening.setdefault(loop, set())
+    tasks.add(task)
+    try:
+        return await result
+    finally:
+        tasks.discard(task)
+        if not tasks and _listening.get(loop) is tasks:
+            del _listening[loop]
 
 
 class ForeignKeeper(Protocol):
@@ -266,7 +289,7 @@ class ForeignLine:
         except Exception as error:  # noqa: BLE001 - every client has its own
             return _error_reply(error, self._endpoint.address)
 
-    def _result(self, result: Any) -> Any:
+    def _result(self, result: Any, *, listens: bool = False) -> Any:
         """What an asyncio client gives, waited for in its loop; what another one gives, as it is."""
         if not inspect.iscoroutine(result):
             return result
@@ -274,7 +297,7 @@ class ForeignLine:
         if loop is None or loop.is_closed():
             result.close()
             raise self._unknown("the client's event loop has ended")
-        future = asyncio.run_coroutine_threadsafe(result, loop)
+        future = asyncio.run_coroutine_threadsafe(_listens(result, self._endpoint) if listens else result, loop)
         while True:
             try:
                 return future.result(POLL)
@@ -324,12 +347,12 @@ class ForeignLine:
                     pubsub = pubsub or self._subscription()
                     if job.call.args[0] == "SUBSCRIBE":
                         subscribing = job
-                        self._result(pubsub.subscribe(*job.call.args[1:]))
+                        self._result(pubsub.subscribe(*job.call.args[1:]), listens=True)
                     else:
-                        self._result(pubsub.ping())
+                        self._result(pubsub.ping(), listens=True)
                         self._done(job, b"PONG")
                 if pubsub is not None:
-                    subscribing = self._heard(self._result(pubsub.get_message(timeout=POLL)), subscribing)
+                    subscribing = self._heard(self._result(pubsub.get_message(timeout=POLL), listens=True), subscribing)
             except Exception as error:  # noqa: BLE001 - every client has its own
                 self._lose(pubsub, error, subscribing or job)
                 pubsub = subscribing = None

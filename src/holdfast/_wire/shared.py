@@ -167,9 +167,7 @@ class _Lane:
         in_flight = self._in_flight
         if self._queue:
             connection.send(self._batch())
-        left = first.sent + first.timeout - clock()
-        # Exact to within the half, which saves a system call in each round.
-        connection.set_timeout(first.timeout if left > first.timeout / 2 else max(left, 0.001))
+        connection.set_timeout(max(first.sent + first.timeout - clock(), 0.001))
         for reply in connection.receive():
             if not in_flight:
                 raise Unknown(f"{self.endpoint.address}: an answer to nothing", self.endpoint.address)
