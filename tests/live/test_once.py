@@ -496,7 +496,7 @@ def test_what_gets_no_answer_is_asked_once_more(server: PrivateServer, name: str
     looks, the second that which stores."""
     work = Count()
     with Proxy(server) as proxy:
-        job = Face(face, proxy.url, name, keep=60, ttl=8)
+        job = Face(face, proxy.url, name, keep=60, ttl=6)
         lost = proxy.on("other", action="lose", skip=after)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
