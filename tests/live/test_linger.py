@@ -13,6 +13,7 @@ import holdfast
 from faults.peer import Peer
 from holdfast import LeaseLost, Lock, aio
 from holdfast._core.gate import LIMIT
+from holdfast._drive.clock import clock
 from holdfast._servers.process import PrivateServer
 from live.crowd import Crowd
 from live.witness import Monitor, gate, in_thread, until, waiting_here
@@ -42,9 +43,10 @@ def linger(url: str, name: str, seconds: float = 30.0, ttl: float = 30.0) -> Loc
 
 
 def test_taken_again_without_a_trip(server: PrivateServer, monitor: Monitor, name: str) -> None:
+    holdfast.close()  # an inbox that is open for long is tested now and then, which stirs it
     lock = linger(server.url, name)
     fences = []
-    started = time.monotonic()
+    taken = gate(lock).taken
     monitor.commands()
     for _ in range(30):
         with lock as lease:
@@ -52,7 +54,7 @@ def test_taken_again_without_a_trip(server: PrivateServer, monitor: Monitor, nam
             fences.append(lease.fence)
     sent = monitor.names(name)
     assert fences == sorted(set(fences))
-    assert sent == [] or time.monotonic() - started > LIMIT / 2
+    assert sent == [] or clock() > taken + LIMIT
     holdfast.close()
 
 

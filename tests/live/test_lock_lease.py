@@ -308,7 +308,7 @@ def test_close_gives_everything_back(server: PrivateServer, look: redis.Redis, n
         lock.release()
     holdfast.close()  # the waiter may have needed a connection once more, to give up
     until(lambda: connections(look) <= before)
-    assert not [thread.name for thread in threading.enumerate() if thread.name == "holdfast-keeper"]
+    until(lambda: not [thread.name for thread in threading.enumerate() if thread.name == "holdfast-keeper"])
 
 
 def test_close_tells_the_holder(server: PrivateServer, name: str) -> None:
