@@ -19,8 +19,6 @@ from live.witness import PATIENCE, Monitor, in_thread, queue_length, until
 if TYPE_CHECKING:
     from conftest import NewServer
 
-short_lease = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")
-
 
 def test_strict_order_over_processes(server: PrivateServer, look: redis.Redis, name: str) -> None:
     """Each joins when the one before is in the queue; each takes it in that order, and fences rise with it."""
