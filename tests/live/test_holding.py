@@ -121,7 +121,7 @@ def test_the_body_of_a_task_that_hangs_is_cancelled(server: PrivateServer, look:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("bound", [{"max_hold": 0.4}, {"progress_within": 0.4}])
+@pytest.mark.parametrize("bound", [{"max_hold": 0.7}, {"progress_within": 0.7}])
 def test_over_several_servers(three: list[str], face: Face, bound: dict[str, float], name: str) -> None:
     told = threading.Event()
     lock = face.Redlock(three, name, ttl=10, on_lost=lambda _: told.set(), **bound)
@@ -132,7 +132,7 @@ def test_over_several_servers(three: list[str], face: Face, bound: dict[str, flo
     assert told.wait(PATIENCE)
     with pytest.raises(LeaseLost) as caught:
         lease.check()
-    assert caught.value.reason == ("no progress for 0.4 s" if "progress_within" in bound else "max_hold has passed")
+    assert caught.value.reason == ("no progress for 0.7 s" if "progress_within" in bound else "max_hold has passed")
     with pytest.raises(LeaseLost):
         face.call(lock.release)
     assert face.call(other.acquire)
@@ -140,9 +140,9 @@ def test_over_several_servers(three: list[str], face: Face, bound: dict[str, flo
 
 
 def test_over_several_servers_who_checks_in_keeps_it(three: list[str], name: str) -> None:
-    with Redlock(three, name, ttl=10, progress_within=0.5) as lease:
+    with Redlock(three, name, ttl=10, progress_within=0.8) as lease:
         before = lease._tenure.stalled_at
-        while lease._tenure.stalled_at < before + 0.7:
+        while lease._tenure.stalled_at < before + 1:
             lease.progress()
             time.sleep(0.01)
         assert not lease.lost.is_set()

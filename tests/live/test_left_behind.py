@@ -13,9 +13,10 @@ import redis
 
 import holdfast
 from holdfast import aio
+from holdfast._core.attempt import Attempt
 from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
-from live.witness import in_thread, queue_length, until
+from live.witness import gate, in_thread, queue_length, until, until_in_loop
 
 HOLDS_TO_THE_END = """
 import sys, time, holdfast
@@ -32,6 +33,14 @@ def test_a_program_that_holds_a_lock_at_its_end_ends(server: PrivateServer, look
     assert not look.exists(f"hf:{{{name}}}")
 
 
+def stands_alone(look: redis.Redis, lock: holdfast.Lock) -> bool:
+    """Somebody whose event loop is not closed asks the server for all of this process, and nobody else stands in its queue."""
+    who = gate(lock).who
+    if not isinstance(who, Attempt) or who.slot is None or who.slot.gone():
+        return False
+    return bool(look.zrange(f"hf:{{{lock.name}}}:queue", 0, -1) == [who.token])
+
+
 # A loop that is closed like that leaves its sockets and tasks to the collector, which says so.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("face", [aio.Lock, aio.FairLock])
@@ -43,18 +52,18 @@ def test_a_loop_is_closed_whose_task_stands_in_the_servers_queue(
         loop = asyncio.new_event_loop()
         left = [face(server.url, name) for _ in range(3)]
         tasks = [loop.create_task(lock.acquire()) for lock in left]
+        here = gate(left[0]).node.waiting
         places = 3 if face is aio.FairLock else 1
 
         async def stand_in_line() -> None:
-            while queue_length(look, name) != places:
-                await asyncio.sleep(0.01)
+            await until_in_loop(lambda: queue_length(look, name) == places)
+            await until_in_loop(lambda: all(place.told for place in here.waiters()))  # the answer has been read, too
 
         loop.run_until_complete(stand_in_line())
         loop.close()
         ours = holdfast.Lock(server.url, name)
         waiting = in_thread(ours.acquire)
-        until(lambda: ours._new_attempt(current()).gate.who.slot.gone() is False, 5.0)  # type: ignore[union-attr]
-        until(lambda: queue_length(look, name) == 1, 5.0)
+        until(lambda: stands_alone(look, ours))
     started = time.monotonic()
     assert waiting.result(5)
     assert time.monotonic() - started < 1.0

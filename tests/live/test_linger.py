@@ -13,17 +13,18 @@ import holdfast
 from faults.peer import Peer
 from holdfast import LeaseLost, Lock, aio
 from holdfast._core.gate import LIMIT
+from holdfast._drive.clock import clock
 from holdfast._servers.process import PrivateServer
 from live.crowd import Crowd
-from live.witness import Monitor, in_thread, until
+from live.witness import Monitor, gate, in_thread, until, waiting_here
 
 if TYPE_CHECKING:
     from conftest import NewServer
 
 short_lease = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")
 
-SOON = 0.5
-"""Seconds that giving back may take on a busy machine; what is compared with it is many times longer."""
+SOON = 2.0
+"""Seconds that giving back may take on a busy machine; it would be many times longer if nobody asked for it."""
 
 
 def linger(url: str, name: str, seconds: float = 30.0, ttl: float = 30.0) -> Lock:
@@ -42,9 +43,10 @@ def linger(url: str, name: str, seconds: float = 30.0, ttl: float = 30.0) -> Loc
 
 
 def test_taken_again_without_a_trip(server: PrivateServer, monitor: Monitor, name: str) -> None:
+    holdfast.close()  # an inbox that is open for long is tested now and then, which stirs it
     lock = linger(server.url, name)
     fences = []
-    started = time.monotonic()
+    taken = gate(lock).taken
     monitor.commands()
     for _ in range(30):
         with lock as lease:
@@ -52,21 +54,25 @@ def test_taken_again_without_a_trip(server: PrivateServer, monitor: Monitor, nam
             fences.append(lease.fence)
     sent = monitor.names(name)
     assert fences == sorted(set(fences))
-    assert sent == [] or time.monotonic() - started > LIMIT / 2
+    assert sent == [] or clock() > taken + LIMIT
     holdfast.close()
 
 
-def test_taken_again_in_a_loop(server: PrivateServer, monitor: Monitor, name: str) -> None:
+def test_taken_again_in_a_loop(server: PrivateServer, look: redis.Redis, monitor: Monitor, name: str) -> None:
     async def main() -> None:
         lock = aio.Lock(server.url, name, linger=30)
         turns = 0
+        while not look.exists(lock.key):  # each turn is two trips until the inbox is open
+            async with lock:
+                pass
+        monitor.commands()
         started = time.monotonic()
         while turns < 500:
             async with lock as lease:
                 lease.check()
                 turns += 1
         trips = len([command for command in monitor.names(name) if command == "EVALSHA"])
-        assert trips < 100 + 4 * (time.monotonic() - started), "two before the inbox is open, two a second, more fences"
+        assert trips < 100 + 4 * (time.monotonic() - started), "two a second, more fences"
 
     asyncio.run(main())
     holdfast.close()
@@ -84,17 +90,18 @@ def test_any_lock_of_the_process_takes_it_again(server: PrivateServer, monitor: 
 def test_it_ends_on_time(server: PrivateServer, look: redis.Redis, name: str) -> None:
     lock = linger(server.url, name, 0.3)
     with lock:
-        pass
-    released = time.monotonic()
+        until(lambda: not gate(lock).node.stirs())  # what comes may say that somebody outside wants it
+        released = time.monotonic()
     until(lambda: not look.exists(lock.key))
-    assert 0.25 < time.monotonic() - released < 0.3 + SOON
+    assert 0.3 <= time.monotonic() - released < 0.3 + SOON
 
 
-@short_lease
 def test_it_is_renewed_meanwhile(server: PrivateServer, look: redis.Redis, name: str) -> None:
-    lock = linger(server.url, name, seconds=10, ttl=0.5)
+    lock = linger(server.url, name, seconds=10, ttl=2)
     token = look.get(lock.key)
-    time.sleep(1.2)
+    for _ in range(2):
+        until(lambda: look.pttl(lock.key) < 1500)
+        until(lambda: look.pttl(lock.key) > 1600)
     assert look.get(lock.key) == token
     with lock as lease:
         lease.check()
@@ -122,6 +129,8 @@ def test_another_process_gets_it_when_it_asks(server: PrivateServer, name: str) 
 def test_another_process_that_does_not_wait_gets_it_too(server: PrivateServer, name: str) -> None:
     """Never "busy"."""
     with Peer("sync", server.url, name) as peer:
+        # Whoever has it may be slow; the quarter of a second that he is given is not the point.
+        peer.ask("setattr(sys.modules['holdfast._core.acquire'], 'RECALL', 5.0)")
         for _ in range(5):
             lock = linger(server.url, name)
             assert peer.ask("lock.acquire(False)") is True
@@ -131,11 +140,12 @@ def test_another_process_that_does_not_wait_gets_it_too(server: PrivateServer, n
 
 def test_even_if_it_was_taken_by_one_that_does_not_linger(server: PrivateServer, name: str) -> None:
     """Its token does not say that it may be kept: so it is not."""
-    plain, lingering = Lock(server.url, name), Lock(server.url, name, linger=30)
+    plain, lingering = (Lock(server.url, name, max_pass_time=1, linger=seconds) for seconds in (0, 30))
     with Peer("sync", server.url, name) as peer:
         for _ in range(5):
             plain.acquire()
             taken = in_thread(lingering.acquire)
+            until(lambda: waiting_here(plain) == 1 and gate(plain).node.reachable)
             plain.release()
             assert taken.result(5)
             lingering.release()
@@ -222,18 +232,19 @@ def test_a_killed_process_blocks_nobody_for_longer_than_its_lease(server: Privat
 @pytest.mark.parametrize("how", ["deleted", "overwritten"])
 def test_lost_while_it_lingers(server: PrivateServer, look: redis.Redis, name: str, how: str) -> None:
     """Nobody has it, so nobody is told; the next one asks the server."""
-    lock = linger(server.url, name, ttl=0.3)
-    with lock as lease:
-        fence = lease.fence
+    lock = linger(server.url, name, ttl=1)
+    tenure, fence = gate(lock).tenure, gate(lock).fence
+    assert tenure is not None
     if how == "deleted":
         look.delete(lock.key)
     else:
-        look.set(lock.key, "somebody else", px=900)
-    time.sleep(0.4)
-    started = time.monotonic()
+        look.set(lock.key, "somebody else", px=60_000)
+    until(lambda: tenure.lost)
+    if how == "overwritten":
+        assert lock.acquire(blocking=False) is False, "somebody else has it"
+        look.delete(lock.key)
     with lock as lease:
         assert lease.fence > fence
-        assert (time.monotonic() - started > 0.2) is (how == "overwritten")
         lease.check()
     lease = lock.__enter__()
     look.delete(lock.key)

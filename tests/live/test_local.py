@@ -288,12 +288,13 @@ def test_deleted_files_do_not_leave_a_server_that_nobody_finds(local_url: str, m
 def test_it_ends_when_nobody_uses_it(local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is kept beside locks does not count as use, nor what has no end."""
     monkeypatch.setenv("HOLDFAST_LOCAL_IDLE", "0.3")
-    pid = pid_of(local_url)
-    supervisor = supervisor_of(pid)
-    ask(local_url, "HSET", "hf:{job}:state", "fence", "1")
-    ask(local_url, "PEXPIRE", "hf:{job}:state", "600000")
-    ask(local_url, "SET", "something", "without an end")
-    begin = time.monotonic()
+    with closing(connect(local_url)) as connection:
+        pid = int(connection.info("server")["process_id"])
+        supervisor = supervisor_of(pid)
+        connection("HSET", "hf:{job}:state", "fence", "1")
+        connection("PEXPIRE", "hf:{job}:state", "600000")
+        connection("SET", "something", "without an end")
+        begin = time.monotonic()
     until(lambda: not running(supervisor))
     assert time.monotonic() - begin > 0.2
     assert not running(pid)
@@ -314,10 +315,10 @@ def test_not_while_somebody_is_connected(local_url: str, monkeypatch: pytest.Mon
 
 def test_not_while_a_lease_runs(local_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_LOCAL_IDLE", "0.1")
-    pid = pid_of(local_url)
-    supervisor = supervisor_of(pid)
-    begin = time.monotonic()
-    assert ask(local_url, "SET", "a key of any name", "token", "NX", "PX", "800") == "OK"
+    with closing(connect(local_url)) as connection:
+        supervisor = supervisor_of(int(connection.info("server")["process_id"]))
+        begin = time.monotonic()
+        assert connection("SET", "a key of any name", "token", "NX", "PX", "800") == "OK"
     until(lambda: not running(supervisor))
     assert time.monotonic() - begin > 0.8
 
@@ -327,7 +328,7 @@ def test_a_stop_never_cuts_off_who_comes_at_that_moment(local_url: str, monkeypa
     monkeypatch.setenv("HOLDFAST_LOCAL_IDLE", "0.02")
     pids: set[int] = set()
     failures: list[Exception] = []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
 
     def come_and_go(pause: float) -> None:
         try:
@@ -368,7 +369,7 @@ def test_one_that_does_not_start_says_why(local_url: str) -> None:
 def test_a_starter_that_was_suspended_holds_up_nobody_for_ever(local_url: str) -> None:
     with (directory_of(local_url) / "start.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        local.ensure(local_url, timeout=0.6)
+        local.ensure(local_url, timeout=2)
     assert ask(local_url, "PING") == "PONG"
 
 

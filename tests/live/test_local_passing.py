@@ -15,9 +15,10 @@ import redis
 from faults.peer import Peer
 from holdfast import FairLock, Lock, aio
 from holdfast._core.gate import LIMIT
+from holdfast._face import BaseLock
 from holdfast._servers.process import PrivateServer
 from live.crowd import Crowd
-from live.witness import Monitor, in_thread, queue_length, until, until_in_loop, waiting_here
+from live.witness import PATIENCE, Monitor, gate, in_thread, queue_length, until, until_in_loop, waiting_here
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -28,13 +29,18 @@ short_lease = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.Ho
 # In one process
 
 
+def lined_up(lock: BaseLock[Any], count: int) -> bool:
+    """So many stand in line, and the lock can be passed on to them: those outside could say that they want it."""
+    return waiting_here(lock) == count and gate(lock).node.reachable
+
+
 def test_threads_and_tasks_of_several_loops_take_turns(server: PrivateServer, monitor: Monitor, name: str) -> None:
     crowd = Crowd(lambda: Lock(server.url, name), lambda: aio.Lock(server.url, name))
     with Lock(server.url, name) as lease:
         crowd.threads(4, turns=25)
         crowd.loop(4, turns=25)
         crowd.loop(4, turns=25)
-        until(lambda: waiting_here(Lock(server.url, name)) == 12)
+        until(lambda: lined_up(Lock(server.url, name), 12))
         monitor.commands()
     turns = crowd.done()
     assert turns[0].fence > lease.fence
@@ -57,7 +63,7 @@ def test_sixteen_threads_hardly_talk_to_the_server(server: PrivateServer, monito
     crowd = Crowd(lambda: Lock(server.url, name))
     with Lock(server.url, name):
         crowd.threads(16, turns=50)
-        until(lambda: waiting_here(Lock(server.url, name)) == 16)
+        until(lambda: lined_up(Lock(server.url, name), 16))
         monitor.commands()
     turns = crowd.done()
     assert len(turns) == 800
@@ -86,7 +92,7 @@ def test_who_waits_in_line_is_not_in_the_servers_queue(server: PrivateServer, lo
     lock = Lock(server.url, name)
     with Peer("sync", server.url, name) as peer:
         assert peer.ask("lock.acquire()")
-        waiting = [in_thread(Lock(server.url, name).acquire, True, 0.5) for _ in range(5)]
+        waiting = [in_thread(Lock(server.url, name).acquire, True, 1.0) for _ in range(5)]
         until(lambda: waiting_here(lock) == 4)
         until(lambda: queue_length(look, name) == 1)  # one stands there for all
         assert [future.result(5) for future in waiting] == [False] * 5
@@ -99,7 +105,7 @@ def test_who_gives_up_in_line_leaves_no_trace(server: PrivateServer, monitor: Mo
         monitor.commands()
         started = time.monotonic()
         assert Lock(server.url, name).acquire(timeout=0.1) is False
-        assert 0.1 <= time.monotonic() - started < 0.5
+        assert 0.1 <= time.monotonic() - started < 5
         assert waiting_here(lock) == 0
         assert monitor.names(name) == []
     with Lock(server.url, name, wait=0):
@@ -117,7 +123,7 @@ def test_cancelled_in_line_at_any_moment(server: PrivateServer, name: str) -> No
             task = asyncio.create_task(lock.acquire())
             await until_in_loop(lambda: waiting_here(holder) == 1)  # noqa: B023
             taken = asyncio.create_task(other.acquire())
-            await until_in_loop(lambda: waiting_here(holder) == 2)  # noqa: B023
+            await until_in_loop(lambda: lined_up(holder, 2))  # noqa: B023
             release = asyncio.create_task(holder.release())
             for _ in range(steps):
                 await asyncio.sleep(0)
@@ -127,7 +133,7 @@ def test_cancelled_in_line_at_any_moment(server: PrivateServer, name: str) -> No
             outcomes.add(task.cancelled())
             if not task.cancelled():
                 await lock.release()
-            assert await asyncio.wait_for(taken, 2)
+            assert await asyncio.wait_for(taken, PATIENCE)
             await other.release()
             assert not await holder.locked()
         assert outcomes == {True, False}, "both ends of the race were seen"
@@ -157,7 +163,7 @@ def test_locks_that_differ_in_their_lease_are_not_passed_on(server: PrivateServe
 @short_lease
 def test_a_lease_that_is_passed_on_is_renewed(server: PrivateServer, look: redis.Redis, name: str) -> None:
     """Held by one after the other for longer than it lasts."""
-    crowd = Crowd(lambda: Lock(server.url, name, ttl=0.6), work=0.3)
+    crowd = Crowd(lambda: Lock(server.url, name, ttl=1), work=0.3)
     crowd.threads(3, turns=2)
     assert len(crowd.done()) == 6
 
@@ -171,7 +177,7 @@ def two_peers(server: PrivateServer, look: redis.Redis, name: str, crowd: Crowd)
     with Peer("sync", server.url, name) as first, Peer("sync", server.url, name) as second:
         assert first.ask("lock.acquire()")
         crowd.threads(8)
-        until(lambda: queue_length(look, name) == 1)
+        until(lambda: queue_length(look, name) == 1 and waiting_here(Lock(server.url, name)) == 7)
         second.tell("(lock.acquire(), lock.lease.fence, lock.release())[1]")
         until(lambda: queue_length(look, name) == 2)
         first.ask("lock.release()")
@@ -195,11 +201,10 @@ def test_others_are_passed_by_a_bounded_number_of_times(
 
 
 def test_others_are_passed_by_for_a_bounded_time(server: PrivateServer, look: redis.Redis, name: str) -> None:
-    crowd = Crowd(lambda: Lock(server.url, name, max_passes=10**6, max_pass_time=0.05), work=0.002)
+    crowd = Crowd(lambda: Lock(server.url, name, max_passes=10**6, max_pass_time=0.5), work=0.02)
     with two_peers(server, look, name, crowd) as peer:
         turns = before(crowd, peer)
-    assert len(turns) > 1
-    assert turns[-1].began - turns[0].began < 0.05 + 0.1
+    assert 1 < len(turns) <= 26, "each takes 0.02 s, or longer; in LIMIT there would be time for twice as many"
 
 
 def test_the_default_bounds(server: PrivateServer, look: redis.Redis, name: str) -> None:
@@ -232,18 +237,22 @@ def test_who_cannot_say_that_he_waits_is_served_in_a_second(new_server: NewServe
     assert any(turn.fence > fence for turn in turns)
 
 
-def test_two_processes_take_turns(server: PrivateServer, name: str) -> None:
+def test_two_processes_take_turns(server: PrivateServer, look: redis.Redis, name: str) -> None:
     """Neither waits until the other has finished."""
+    fences = []
     crowd = Crowd(lambda: Lock(server.url, name), work=0.0005)
     with Peer("sync", server.url, name) as peer:
         crowd.threads(8)
         until(lambda: len(crowd.turns) > 8)
-        fences = [peer.ask("(lock.acquire(), lock.lease.fence, lock.release())[1]") for _ in range(20)]
+        for _ in range(20):
+            fences.append(peer.ask("(lock.acquire(), lock.lease.fence)[1]"))
+            until(lambda: queue_length(look, name) == 1)  # one of ours, who asks for all
+            peer.ask("lock.release()")
         crowd.stop()
         turns = crowd.done()
     assert fences == sorted(set(fences))
     between = [sum(low < turn.fence < high for turn in turns) for low, high in itertools.pairwise(fences)]
-    assert sum(map(bool, between)) > len(between) / 2, "ours were served in between, most of the time"
+    assert all(between), "ours were served in between"
     assert not {turn.fence for turn in turns} & set(fences)
 
 
@@ -255,7 +264,7 @@ def test_the_place_of_who_gives_up_is_inherited(server: PrivateServer, look: red
     key = f"hf:{{{name}}}:queue"
     with Peer("sync", server.url, name) as holder, Peer("sync", server.url, name) as later:
         assert holder.ask("lock.acquire()")
-        impatient = in_thread(Lock(server.url, name).acquire, True, 0.6)
+        impatient = in_thread(Lock(server.url, name).acquire, True, 1.2)
         until(lambda: queue_length(look, name) == 1)
         patient = Lock(server.url, name)
         taken = in_thread(patient.acquire)

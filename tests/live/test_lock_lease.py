@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -13,8 +14,10 @@ import redis
 
 import holdfast
 from holdfast import FairLock, HoldfastWarning, Lease, LeaseLost, Lock, NotHeld, ServerError
+from holdfast._core.node import RECORD_AFTER
+from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
-from live.witness import Monitor, connections, in_thread, queue_length, until
+from live.witness import PATIENCE, Monitor, connections, in_thread, queue_length, until
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -27,22 +30,22 @@ short_lease = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.Ho
 
 @short_lease
 def test_a_long_hold_is_renewed(server: PrivateServer, look: redis.Redis, monitor: Monitor, name: str) -> None:
-    with Lock(server.url, name, ttl=0.6) as lease:
+    with Lock(server.url, name, ttl=1.5) as lease:
         token = look.get(lease.key)
-        monitor.until(10, name)
+        monitor.until(5, name)  # acquire, then four renewals: longer than the lease
         assert look.get(lease.key) == token, "never taken again, only renewed"
         lease.check()
-        assert 0 < lease.remaining() <= 0.6
-        assert 0 < look.pttl(lease.key) <= 600
+        assert 0 < lease.remaining() <= 1.5
+        assert 0 < look.pttl(lease.key) <= 1500
     assert lease.remaining() == 0
 
 
 @short_lease
 def test_three_renewals_in_a_lease(server: PrivateServer, monitor: Monitor, name: str) -> None:
-    with Lock(server.url, name, ttl=0.9):
-        started = time.monotonic()
-        monitor.until(7, name)  # acquire, then six renewals
-        assert 1.4 < time.monotonic() - started < 2.6
+    with Lock(server.url, name, ttl=1.5):
+        _, *renewals = monitor.until(5, name)
+    made = [int(command.split()[-1]) / 1e6 for command in renewals]  # its time is its number
+    assert 0.42 < min(later - earlier for earlier, later in itertools.pairwise(made)) < 0.65, "or one of them is late"
 
 
 @short_lease
@@ -54,7 +57,7 @@ def test_many_leases_are_renewed_in_batches(new_server: NewServer) -> None:
     with redis.Redis.from_url(server.url) as look:
         look.config_resetstat()
         taken = max(tenure.deadline for tenure in tenures)
-        until(lambda: min(tenure.deadline for tenure in tenures) > taken + 1.5, 5)
+        until(lambda: min(tenure.deadline for tenure in tenures) > taken + 1.5)
         assert not any(tenure.lost for tenure in tenures)
         runs = look.info("commandstats")["cmdstat_evalsha"]["calls"]
         assert runs < 2000 * 3 / 10, "three renewals of each, at least"
@@ -65,15 +68,16 @@ def test_many_leases_are_renewed_in_batches(new_server: NewServer) -> None:
 
 @short_lease
 def test_no_renewal_when_it_is_left_to_the_user(server: PrivateServer, monitor: Monitor, name: str) -> None:
-    lock = Lock(server.url, name, ttl=0.3, renew=False)
+    lock = Lock(server.url, name, ttl=1, renew=False)
     lock.acquire()
     lease = lock.lease
     assert lease is not None
     for _ in range(3):
-        assert not lease.lost.wait(0.1)
+        assert not lease.lost.wait(0.35)
         lease.renew()
-    assert lease.lost.wait(2)
-    assert monitor.names(name) == ["EVALSHA"] * 4
+    lease.renew(0.5)
+    assert lease.lost.wait(PATIENCE)
+    assert monitor.names(name) == ["EVALSHA"] * 5
     with pytest.raises(LeaseLost, match="its time ran out"):
         lock.release()
 
@@ -87,10 +91,11 @@ def test_renew_sets_and_never_adds(server: PrivateServer, look: redis.Redis, nam
             assert 1000 * (ttl - 1) < look.pttl(lease.key) <= 1000 * ttl
 
 
-def test_one_trip_to_take_and_one_to_give_back(server: PrivateServer, monitor: Monitor, name: str) -> None:
+def test_one_trip_to_take_and_one_to_give_back(server: PrivateServer, look: redis.Redis, monitor: Monitor, name: str) -> None:
+    holdfast.close()  # an inbox that earlier tests have opened would be tested now and then
     lock = Lock(server.url, name)
     with lock:
-        pass
+        until(lambda: look.exists(f"hf:proc:{current().id}"))  # which is written now, and in 20 s again
     monitor.commands()
     for _ in range(5):
         with lock:
@@ -137,14 +142,14 @@ def test_loss_is_seen_and_told_once(new_server: NewServer, name: str, how: str) 
     """Row 52: what others do to the key."""
     server = new_server()
     told: list[Lease] = []
-    lock = Lock(server.url, name, ttl=0.6, on_lost=told.append)
+    lock = Lock(server.url, name, ttl=1, on_lost=told.append)
     lock.acquire()
     lease = lock.lease
     assert lease is not None
     with redis.Redis.from_url(server.url) as client:
         MEDDLING[how](client, lease.key)
         there = client.dump(lease.key)
-        assert lease.lost.wait(2)
+        assert lease.lost.wait(PATIENCE)
         until(lambda: told)
         with pytest.raises(LeaseLost, match="somebody else" if there else "gone") as caught:
             lease.check()
@@ -162,9 +167,9 @@ def test_loss_is_seen_and_told_once(new_server: NewServer, name: str, how: str) 
 @short_lease
 def test_an_expiry_that_was_taken_away_is_set_again(server: PrivateServer, look: redis.Redis, name: str) -> None:
     """Row 52: PERSIST."""
-    with Lock(server.url, name, ttl=0.6) as lease:
+    with Lock(server.url, name, ttl=1) as lease:
         look.persist(lease.key)
-        until(lambda: 0 < look.pttl(lease.key) <= 600)
+        until(lambda: 0 < look.pttl(lease.key) <= 1000)
         lease.check()
 
 
@@ -173,14 +178,14 @@ def test_an_expiry_that_was_taken_away_is_set_again(server: PrivateServer, look:
 def test_scripts_that_the_server_forgets(new_server: NewServer, name: str) -> None:
     """Row 41."""
     server = new_server()
-    lock = Lock(server.url, name, ttl=0.6)
+    lock = Lock(server.url, name, ttl=1)
     with redis.Redis.from_url(server.url) as client:
         for _ in range(2):
             client.script_flush()
             with lock as lease:
                 client.script_flush()
-                until(lambda: client.pttl(lock.key) < 450)
-                until(lambda: client.pttl(lock.key) > 550)
+                until(lambda: client.pttl(lock.key) < 800)
+                until(lambda: client.pttl(lock.key) > 850)
                 client.script_flush()
                 lease.check()
 
@@ -197,14 +202,14 @@ def test_on_lost_runs_in_a_thread_of_its_own_and_may_take_its_time(
         seen.append(threading.current_thread().name)
         go_on.wait(10)
 
-    lost = Lock(server.url, f"{name}-lost", ttl=0.6, on_lost=on_lost)
+    lost = Lock(server.url, f"{name}-lost", ttl=1, on_lost=on_lost)
     lost.acquire()
-    with Lock(server.url, f"{name}-kept", ttl=0.6) as kept:
+    with Lock(server.url, f"{name}-kept", ttl=1) as kept:
         look.delete(lost.key)
         until(lambda: seen)
         assert seen[0] not in {threading.current_thread().name, "holdfast-keeper"}
         monitor.commands()
-        monitor.until(4, kept.name)
+        monitor.until(3, kept.name)  # without them it would be over
         kept.check()
         go_on.set()
     with pytest.raises(LeaseLost):
@@ -216,7 +221,7 @@ def test_lost_while_the_body_runs(server: PrivateServer, look: redis.Redis, name
     def body(fails: bool) -> None:
         with Lock(server.url, name, ttl=0.6) as lease:
             look.delete(lease.key)
-            assert lease.lost.wait(2)
+            assert lease.lost.wait(PATIENCE)
             if fails:
                 raise ZeroDivisionError
 
@@ -233,9 +238,9 @@ def test_max_hold_ends_it(server: PrivateServer, look: redis.Redis, name: str) -
     lock.acquire()
     lease = lock.lease
     assert lease is not None
-    assert lease.lost.wait(2)
-    assert 0.35 <= time.monotonic() - started < 0.8
-    until(lambda: not look.exists(lease.key), 0.2)
+    assert lease.lost.wait(PATIENCE)
+    assert 0.35 <= time.monotonic() - started < 5
+    until(lambda: not look.exists(lease.key))
     with pytest.raises(LeaseLost, match="max_hold"):
         lock.release()
 
@@ -258,17 +263,17 @@ def test_the_event_can_be_asked_for_after_the_loss(server: PrivateServer, look: 
 @pytest.mark.fault(14)
 @short_lease
 def test_a_dropped_lease_warns_and_is_renewed_no_more(server: PrivateServer, look: redis.Redis, name: str) -> None:
-    lock = Lock(server.url, name, ttl=0.6)
+    lock = Lock(server.url, name, ttl=1)
     lock.acquire()
     key = lock.key
-    until(lambda: look.pttl(key) < 450)
-    until(lambda: look.pttl(key) > 550)  # it has been renewed
+    until(lambda: look.pttl(key) < 800)
+    until(lambda: look.pttl(key) > 850)  # it has been renewed
     keep = [lock]
     del lock
     with pytest.warns(ResourceWarning, match=f"lease of '{name}' was dropped"):
         keep.clear()
     gc.collect()
-    until(lambda: not look.exists(key), 1)
+    until(lambda: not look.exists(key))
 
 
 def test_a_lease_that_is_kept_keeps_the_lock(server: PrivateServer, name: str) -> None:
@@ -303,7 +308,7 @@ def test_close_gives_everything_back(server: PrivateServer, look: redis.Redis, n
         lock.release()
     holdfast.close()  # the waiter may have needed a connection once more, to give up
     until(lambda: connections(look) <= before)
-    assert not [thread.name for thread in threading.enumerate() if thread.name == "holdfast-keeper"]
+    until(lambda: not [thread.name for thread in threading.enumerate() if thread.name == "holdfast-keeper"])
 
 
 def test_close_tells_the_holder(server: PrivateServer, name: str) -> None:
@@ -324,14 +329,17 @@ def test_everything_works_after_close_and_can_be_closed_again(server: PrivateSer
     for _ in range(3):
         with lock as lease:
             lease.check()
-        assert connections(look) > before
+        assert connections(look) - before
         holdfast.close()
         holdfast.close()
-        until(lambda: connections(look) == before)
+        until(lambda: connections(look) <= before)  # some of these may just have been closed
 
 
-def test_a_quick_use_pays_for_nothing_at_the_end(server: PrivateServer, monitor: Monitor, name: str) -> None:
+def test_a_quick_use_pays_for_nothing_at_the_end(
+    server: PrivateServer, monitor: Monitor, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No record of the process was written, so none has to be removed."""
+    monkeypatch.setattr("holdfast._core.node.RECORD_AFTER", 250 * RECORD_AFTER)  # however slow this quick use is
     holdfast.close()
     monitor.commands()
     with Lock(server.url, name):

@@ -14,12 +14,10 @@ import redis
 from faults.peer import Peer
 from holdfast import FairLock, LeaseLost, Lock, LockTimeout, ServerError
 from holdfast._servers.process import PrivateServer
-from live.witness import Monitor, in_thread, queue_length, until
+from live.witness import PATIENCE, Monitor, in_thread, queue_length, until
 
 if TYPE_CHECKING:
     from conftest import NewServer
-
-short_lease = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")
 
 
 def test_strict_order_over_processes(server: PrivateServer, look: redis.Redis, name: str) -> None:
@@ -85,12 +83,12 @@ def test_nothing_is_sent_while_waiting_but_one_refresh_a_second(
     for lock in locks:
         waiting.append(in_thread(lock.acquire, True, 60))
         until(lambda: queue_length(look, name) == len(waiting))
+    started = time.monotonic()
     monitor.commands()
-    time.sleep(3.2)
-    sent = monitor.commands(name)
+    sent = monitor.until(3, name)
+    assert time.monotonic() - started > 1.8
     refreshes = [command for command in sent if "hf:inbox:" in command]
     assert sent == refreshes, "nothing else"
-    assert 3 <= len(refreshes) <= 4
     assert all(command.split()[2] == str(3 * len(locks)) for command in refreshes), "one for all"
     holder.release()
     done = 0
@@ -123,17 +121,19 @@ def test_the_claim_becomes_a_full_lease(server: PrivateServer, look: redis.Redis
     assert waiting.result(5)
     lease = second.lease
     assert lease is not None
-    until(lambda: look.pttl(second.key) > 29_000, 1)
-    until(lambda: lease.remaining() > 29, 1)
+    until(lambda: look.pttl(second.key) > 29_000)
+    until(lambda: lease.remaining() > 29)
     lease.release()
 
 
-@short_lease
-def test_the_end_of_a_dead_holders_lease_wakes_the_next(server: PrivateServer, look: redis.Redis, name: str) -> None:
-    look.set(f"hf:{{{name}}}", "somebody who died", px=400)
+def test_the_end_of_a_dead_holders_lease_wakes_the_next(
+    server: PrivateServer, look: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast._core.waiting.REFRESH_EVERY", 60.0)  # who asks all the time finds it free, too
     started = time.monotonic()
-    with Lock(server.url, name) as lease:
-        assert 0.3 < time.monotonic() - started < 0.55
+    look.set(f"hf:{{{name}}}", "somebody who died", px=400)
+    with Lock(server.url, name, wait=PATIENCE) as lease:
+        assert time.monotonic() - started > 0.39
         assert not lease.lost.is_set()
 
 
@@ -152,9 +152,9 @@ def test_a_hand_over_to_somebody_who_just_gives_up_goes_to_the_next(
         first, hasty, last = (FairLock(server.url, name) for _ in range(3))
         first.acquire()
         impatient = in_thread(hasty.acquire, True, 0.1)
-        until(lambda: queue_length(look, name) == 1)
+        until(lambda: queue_length(look, name) == 1 or impatient.done())  # noqa: B023
         patient = in_thread(last.acquire)
-        until(lambda: queue_length(look, name) == 2)
+        until(lambda: queue_length(look, name) == 2 or (impatient.done() and queue_length(look, name) == 1))  # noqa: B023
         time.sleep(0.05 + number * 0.01)
         first.release()
         if impatient.result(2):

@@ -217,7 +217,7 @@ def test_one_that_gives_up_leaves_the_line_of_its_process_to_the_others(
 @pytest.mark.filterwarnings("ignore:ttl")
 def test_one_lost_is_all_lost(server: PrivateServer, look: redis.Redis, names: list[str]) -> None:
     told: list[object] = []
-    lock = MultiLock(server.url, names, ttl=0.5, on_lost=told.append)
+    lock = MultiLock(server.url, names, ttl=1.5, on_lost=told.append)
     with pytest.raises(LeaseLost, match=names[1]), lock as lease:
         look.delete(f"hf:{{{names[1]}}}")
         assert lease.lost.wait(5)
@@ -454,7 +454,7 @@ def test_interrupted_at_the_lines_of_with(server: PrivateServer, look: redis.Red
 
     def check(where: str) -> None:
         try:
-            until(lambda: not any(held(look, *names)), 1)
+            until(lambda: not any(held(look, *names)))
         except AssertionError:
             left.append(where)
             look.delete(*(f"hf:{{{name}}}" for name in names))

@@ -242,7 +242,7 @@ def test_many_processes_and_one_run(server: PrivateServer, look: redis.Redis, na
 def test_a_killed_process_frees_the_key_when_its_lease_ends(
     server: PrivateServer, look: redis.Redis, name: str, face: str
 ) -> None:
-    running = f"holdfast.once(url, {name!r}, keep=60, ttl=0.6).run(lambda: __import__('time').sleep(60))"
+    running = f"holdfast.once(url, {name!r}, keep=60, ttl=1).run(lambda: __import__('time').sleep(60))"
     work = Count()
     with Peer("sync", server.url, "x") as peer:
         peer.tell(running)
@@ -400,7 +400,7 @@ async def run_soon(job: Any, function: Any) -> Any:
 
 def test_a_late_result_does_not_replace_a_newer_one(server: PrivateServer, look: redis.Redis, name: str) -> None:
     """A process that is stopped for longer than its lease."""
-    work = "(print('1', flush=True), __import__('time').sleep(.05))[1]"
+    work = "(print('1', flush=True), sys.stdin.readline())[1]"
     late = f"holdfast.once(url, {name!r}, keep=60, ttl=0.3).run(lambda: {work})"
     with Peer("sync", server.url, "x") as peer:
         peer.tell(late)
@@ -409,6 +409,7 @@ def test_a_late_result_does_not_replace_a_newer_one(server: PrivateServer, look:
         new = once(server.url, name, keep=60, busy="wait", wait=10).run(lambda: "newer")
         assert new.how == "ran"
         peer.go_on()
+        peer.tell("the end of its work")
         assert peer.answer() == "LeaseLost"
     assert once(server.url, name, keep=60).run(str).value == "newer"
 
@@ -495,7 +496,7 @@ def test_what_gets_no_answer_is_asked_once_more(server: PrivateServer, name: str
     looks, the second that which stores."""
     work = Count()
     with Proxy(server) as proxy:
-        job = Face(face, proxy.url, name, keep=60, ttl=5)
+        job = Face(face, proxy.url, name, keep=60, ttl=6)
         lost = proxy.on("other", action="lose", skip=after)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
