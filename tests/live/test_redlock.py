@@ -27,6 +27,7 @@ from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, QuorumError, 
 from holdfast._core.ballot import Heard
 from holdfast._core.polling import Poll
 from holdfast._core.requests import Command
+from holdfast._drive import aio_several
 from holdfast._drive.fleet import Fleets
 from holdfast._drive.process import current
 from holdfast._servers import private
@@ -664,6 +665,46 @@ def test_cancelled_at_every_step(five: Group, name: str) -> None:
 
 
 # Late answers
+
+
+class Delayed(list[Any]):
+    """Calls; when all are on their way, something else is done first."""
+
+    def __init__(self, calls: list[Any], what: Callable[[], object]) -> None:
+        super().__init__(calls)
+        self._what = what
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from super().__iter__()
+        self._what()
+
+
+def test_an_answer_that_is_there_counts_however_late_a_thread_looks(five: Group) -> None:
+    """It is held up for longer than servers are given to answer: that says nothing about them."""
+    call = Command(("PING",), 5.0)
+    fleets = Fleets(tuple(resolve(url, "sync") for url in five.urls))
+    try:
+        fleets.poll(Poll([call] * 5, Heard(set(range(5))), 5.0))
+        heard = Heard(set(range(5)))
+        fleets.poll(Poll(Delayed([call] * 5, lambda: time.sleep(0.1)), heard, 0.05))
+        assert sorted(heard.answers) == list(range(5))
+    finally:
+        fleets.clear()
+
+
+def test_an_answer_that_is_there_counts_however_late_a_loop_looks(five: Group) -> None:
+    call = Command(("PING",), 5.0)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        driver = aio_several.Driver(current(), tuple(resolve(url, "asyncio") for url in five.urls))
+        await driver._poll(Poll([call] * 5, Heard(set(range(5))), 5.0))
+        heard = Heard(set(range(5)))
+        await driver._poll(Poll(Delayed([call] * 5, lambda: loop.call_soon(time.sleep, 0.1)), heard, 0.05))
+        assert sorted(heard.answers) == list(range(5))
+        await aio.close()
+
+    asyncio.run(main())
 
 
 def test_a_late_answer_is_for_nobody(three: Group) -> None:
