@@ -385,7 +385,7 @@ def test_clients(five: Group, name: str, kind: str, which: str) -> None:
 
 
 def test_too_few_servers(three: Group, face: Face, name: str) -> None:
-    lock = face.lock(three.urls, name, max_ttl=1, ttl=1)
+    lock = face.lock(three.urls, name, max_ttl=1, ttl=1, answer_within=0.4)
     face.enter(lock)
     face.leave(lock)
     three.servers[0].kill()
@@ -394,7 +394,7 @@ def test_too_few_servers(three: Group, face: Face, name: str) -> None:
         started = time.monotonic()
         with pytest.raises(QuorumError) as caught:
             face.call(lock.acquire)
-        assert time.monotonic() - started < 0.2 + 0.3
+        assert time.monotonic() - started < 0.4 + 1, "the silent one is waited for so long, and once"
         error = copied(caught.value)
         assert (error.name, list(error.nodes)) == (name, [f"unix:{server.socket}" for server in three.servers])
         away, here, silent = error.nodes.values()
@@ -413,7 +413,7 @@ def test_too_few_servers(three: Group, face: Face, name: str) -> None:
 @pytest.mark.parametrize("how", ["flushed", "deleted", "taken"])
 def test_a_lease_that_a_majority_forgets_is_lost(three: Group, face: Face, name: str, how: str) -> None:
     told: list[Any] = []
-    lock = face.lock(three.urls, name, ttl=0.6, max_ttl=1, on_lost=told.append)
+    lock = face.lock(three.urls, name, ttl=1, max_ttl=1, on_lost=told.append)
     lease = face.enter(lock)
     for client in three.clients[:2]:
         if how == "flushed":
@@ -421,7 +421,7 @@ def test_a_lease_that_a_majority_forgets_is_lost(three: Group, face: Face, name:
         elif how == "deleted":
             client.delete(lock.key)
         else:
-            client.set(lock.key, "another", px=500)
+            client.set(lock.key, "another", px=5000)
     until(lambda: told)
     assert told == [lease]
     assert lease.lost.is_set()
@@ -446,10 +446,11 @@ def test_a_lost_lease_cancels_the_body(three: Group, name: str) -> None:
 
 
 def test_a_lease_that_a_minority_forgets_is_kept(three: Group, face: Face, name: str) -> None:
-    lock = face.lock(three.urls, name, ttl=0.6, max_ttl=1)
+    lock = face.lock(three.urls, name, ttl=1, max_ttl=1)
     lease = face.enter(lock)
     three.clients[0].flushall()
-    time.sleep(1.0)
+    end = time.monotonic() + lease.remaining()
+    until(lambda: time.monotonic() + lease.remaining() > end + 1)
     lease.check()
     face.leave(lock)
     assert not lease.lost.is_set()
@@ -457,7 +458,7 @@ def test_a_lease_that_a_minority_forgets_is_kept(three: Group, face: Face, name:
 
 def test_renewed_and_taken_while_a_minority_is_stopped(three: Group, face: Face, name: str) -> None:
     """For longer than a lease; others are taken meanwhile as quickly as before; nothing is left when it goes on."""
-    lock = face.lock(three.urls, name, ttl=0.8, max_ttl=1)
+    lock = face.lock(three.urls, name, ttl=1, max_ttl=1)
     other = face.lock(three.urls, f"{name}-other", ttl=0.8, max_ttl=1)
     three.servers[1].pause()
     lease = face.enter(lock)
@@ -481,13 +482,13 @@ def test_a_restarted_server_does_not_vote_at_once(three: Group, face: Face, name
     three.servers[0].restart()
     face.enter(lock)
     face.leave(lock)
+    three.servers[0].kill()  # or it votes again, if the next lines take a second
     three.servers[1].restart()
     with pytest.raises(QuorumError) as caught:
         face.enter(lock)
     assert "does not vote for another" in list(caught.value.nodes.values())[1]
-    started = time.monotonic()
-    assert face.call(lock.acquire, timeout=5)
-    assert time.monotonic() - started < 1.5
+    three.servers[0].restart()
+    assert face.call(lock.acquire, timeout=5), "when the longest lease is over, which is a second"
     face.call(lock.release)
     assert not three.clients[0].exists(lock.key)
 
@@ -651,7 +652,7 @@ def test_cancelled_at_every_step(five: Group, name: str) -> None:
         after = 0
         while await cancelled(action, after):
             after += 1
-            await asyncio.to_thread(until, left, 1)
+            await asyncio.to_thread(until, left)
         return after
 
     async def main() -> int:
@@ -715,7 +716,7 @@ def test_a_late_answer_is_for_nobody(three: Group) -> None:
         fleets.poll(Poll(calls, Heard({0, 1, 2}), 1.0))
         three.servers[0].pause()
         first = Heard({0, 1, 2})
-        fleets.poll(Poll(calls, first, 0.05))
+        fleets.poll(Poll(calls, first, 0.4))
         heard = dict(first.answers)
         assert sorted(heard) == [1, 2]
         three.servers[0].resume()
@@ -743,7 +744,7 @@ def test_interrupted_at_the_lines_of_with(five: Group, name: str, part: int) -> 
 
     def check(where: str) -> None:
         try:
-            until(lambda: five.free(name), 1)
+            until(lambda: five.free(name), 5)
         except AssertionError:
             left.append(where)
             for client in five.clients:
