@@ -63,7 +63,7 @@ class Driver(aio.Driver):
             nonlocal timer
             if poll.begins and self.loop.time() < start + OPENING and any(stream.begins for stream in self._streams):
                 timer = self.loop.call_later(poll.within, over)
-            elif turns < TURNS:
+            elif poll.within and turns < TURNS:
                 timer = self.loop.call_later(0.0, over, turns + 1)
             else:
                 enough.cancel()
