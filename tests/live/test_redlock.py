@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import pickle
+import select
 import subprocess
 import sys
 import threading
@@ -682,29 +683,45 @@ class Delayed(list[Any]):
         self._what()
 
 
-def test_an_answer_that_is_there_counts_however_late_a_thread_looks(five: Group) -> None:
+def held_up(group: Group, sockets: list[Any]) -> None:
+    """Until all of these servers have answered, which were stopped, and for a moment besides."""
+    for server in group.servers:
+        server.resume()
+    for sock in sockets:
+        assert select.select([sock], [], [], 10)[0]
+    time.sleep(0.06)
+
+
+def test_an_answer_that_is_there_counts_however_late_a_thread_looks(three: Group) -> None:
     """It is held up for longer than servers are given to answer: that says nothing about them."""
-    call = Command(("PING",), 5.0)
-    fleets = Fleets(tuple(resolve(url, "sync") for url in five.urls))
+    call = Command(("PING",), 60.0)
+    fleets = Fleets(tuple(resolve(url, "sync") for url in three.urls))
     try:
-        fleets.poll(Poll([call] * 5, Heard(set(range(5))), 5.0))
-        heard = Heard(set(range(5)))
-        fleets.poll(Poll(Delayed([call] * 5, lambda: time.sleep(0.1)), heard, 0.05))
-        assert sorted(heard.answers) == list(range(5))
+        fleets.poll(Poll([call] * 3, Heard({0, 1, 2}), 5.0))
+        (fleet,) = fleets._idle
+        links = [link.sock for link in fleet._links]
+        heard = Heard({0, 1, 2})
+        for server in three.servers:
+            server.pause()
+        fleets.poll(Poll(Delayed([call] * 3, lambda: held_up(three, links)), heard, 0.05))
+        assert sorted(heard.answers) == [0, 1, 2]
     finally:
         fleets.clear()
 
 
-def test_an_answer_that_is_there_counts_however_late_a_loop_looks(five: Group) -> None:
-    call = Command(("PING",), 5.0)
+def test_an_answer_that_is_there_counts_however_late_a_loop_looks(three: Group) -> None:
+    call = Command(("PING",), 60.0)
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        driver = aio_several.Driver(current(), tuple(resolve(url, "asyncio") for url in five.urls))
-        await driver._poll(Poll([call] * 5, Heard(set(range(5))), 5.0))
-        heard = Heard(set(range(5)))
-        await driver._poll(Poll(Delayed([call] * 5, lambda: loop.call_soon(time.sleep, 0.1)), heard, 0.05))
-        assert sorted(heard.answers) == list(range(5))
+        driver = aio_several.Driver(current(), tuple(resolve(url, "asyncio") for url in three.urls))
+        await driver._poll(Poll([call] * 3, Heard({0, 1, 2}), 5.0))
+        links = [sock for stream in driver._streams for sock in stream.sockets()]
+        heard = Heard({0, 1, 2})
+        for server in three.servers:
+            server.pause()
+        await driver._poll(Poll(Delayed([call] * 3, lambda: loop.call_soon(held_up, three, links)), heard, 0.05))
+        assert sorted(heard.answers) == [0, 1, 2]
         await aio.close()
 
     asyncio.run(main())
