@@ -59,6 +59,8 @@ class Run:
                 try:
                     for number in range(self.size.processes):
                         self._workers.append(self._new_worker(number))
+                    for worker in self._workers:
+                        worker.begun()
                     self.began = time.monotonic()
                     self._strike_until(self.began + self.size.seconds)
                     self.healed = time.monotonic()

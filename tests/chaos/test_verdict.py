@@ -61,10 +61,10 @@ def test_what_is_left_behind_is_found() -> None:
         in_line(single, "aaaaaaaaaaaaaaaaaa.2", healed + 0.1)
         assert "place of aaaaaaaaaaaaaaaaaa.2" in "".join(left_behind(single, healed, 0)), "nothing was in the way of that one"
         with closing(client_of(single.server)) as client:
-            client.set(f"hf:{{{NAME}}}", "somebody", px=100)
+            client.set(f"hf:{{{NAME}}}", "somebody", px=60_000)
             assert left_behind(single, healed, 0) == [f"hf:{{{NAME}}} on {single.server}"]
-            client.set(f"hf:{{{NAME}}}", "somebody", px=100)
-            assert left_behind(single, healed, 0.2) == [], "until its lease is over"
+            client.pexpire(f"hf:{{{NAME}}}", 100)
+            assert left_behind(single, healed, 10) == [], "until its lease is over"
 
 
 def asked(at: float, until: float, answered: float, who: str = "p1/a") -> list[Event]:

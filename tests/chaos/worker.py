@@ -34,6 +34,9 @@ BEAT = 0.03
 LAST_WAIT = 15.0
 """Seconds a worker waits in the last round, when nothing is broken any more."""
 
+STARTS_WITHIN = 20.0
+"""Seconds that a worker may take to start."""
+
 
 class Options(NamedTuple):
     """What a process is told when it starts."""
@@ -162,6 +165,7 @@ class Worker:
 
     def __init__(self, options: Options) -> None:
         self._errors = Path(options.folder, f"errors-{options.seed}")
+        self._record = Path(options.folder, f"worker-{options.seed}")
         path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
@@ -171,6 +175,14 @@ class Worker:
                 env=os.environ | {"PYTHONPATH": path},
             )
         self.name = f"p{self.process.pid}"
+
+    def begun(self) -> None:
+        """Wait until it has written down something: a process takes its time to start."""
+        deadline = time.monotonic() + STARTS_WITHIN
+        while not (self._record.exists() and self._record.stat().st_size):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"{self.name} did not begin: {self.errors()}")
+            time.sleep(0.01)
 
     def stop(self) -> None:
         """SIGSTOP; returns when it is stopped."""
@@ -218,7 +230,7 @@ def watch(record: Recorder) -> None:
     while True:
         time.sleep(BEAT)
         now = time.monotonic()
-        if now - last > 3 * BEAT:
+        if now - last > 2 * BEAT:  # an attempt ends up to 0.79 s after its time, by five time limits: each may be as late
             record.note("stalled", process(), since=last + BEAT)
         last = now
 

@@ -38,9 +38,9 @@ class Crowd:
         """So many of them, until each has had its turns, or `stop` is called."""
         self._futures += [in_thread(self._take_turns, number, turns) for number in range(count)]
 
-    def loop(self, tasks: int, turns: float = float("inf")) -> None:
-        """The same, as tasks of an event loop."""
-        self._futures.append(in_thread(asyncio.run, self._loop(tasks, turns)))
+    def loop(self, tasks: int, turns: float = float("inf"), then: Callable[[], object] = lambda: None) -> None:
+        """The same, as tasks of an event loop. ``then``: what is waited for before that loop ends."""
+        self._futures.append(in_thread(asyncio.run, self._loop(tasks, turns, then)))
 
     def stop(self) -> None:
         self._stop.set()
@@ -63,12 +63,13 @@ class Crowd:
                 lease.check()
                 self.turns.append(Turn(lease.fence, began, time.monotonic(), number))
 
-    async def _loop(self, tasks: int, turns: float) -> None:
+    async def _loop(self, tasks: int, turns: float, then: Callable[[], object]) -> None:
         assert self._make_aio is not None
         locks = [self._make_aio() for _ in range(tasks)]
         async with asyncio.TaskGroup() as group:
             for lock in locks:
                 group.create_task(self._take_turns_in_loop(lock, turns))
+        await asyncio.to_thread(then)
 
     async def _take_turns_in_loop(self, lock: aio.Lock, turns: float) -> None:
         while turns > 0 and not self._stop.is_set():

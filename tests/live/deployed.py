@@ -68,10 +68,10 @@ def crowd(who: str, url: str, key: str, ttl: float, unit: int, until: float) -> 
     client = redis.Redis.from_url(url)
     lock: Deployed | Ours = Ours(url, key, ttl, unit) if who == "ours" else Deployed(client, key, ttl, unit)
     turns = 0
-    while time.monotonic() < until:
+    while (asked := time.monotonic()) < until:
         if lock.take():
             turns += 1
-            inside(client, key, ttl)
+            inside(client, key, ttl, asked)
             if random.random() > CRASHES:
                 with suppress(LeaseLost):  # a deployed one that has lost the race for it has written over its time
                     lock.give_back()
@@ -87,23 +87,24 @@ async def tasks(url: str, key: str, ttl: float, unit: int, until: float) -> None
 
     async def one() -> None:
         nonlocal turns
-        while time.monotonic() < until:
+        while (asked := time.monotonic()) < until:
             with suppress(LeaseLost, LockTimeout):
                 async with lock:
                     turns += 1
-                    inside(client, key, ttl)
+                    inside(client, key, ttl, asked)
             await asyncio.sleep(0.005 * random.random())
 
     await asyncio.gather(one(), one())
     print(turns)
 
 
-def inside(client: Any, key: str, ttl: float) -> None:
-    """What only one may do at a time; if two do, it is written down. One who was stopped for too long is not judged."""
+def inside(client: Any, key: str, ttl: float, asked: float) -> None:
+    """What only one may do at a time; if two do, it is written down. ``asked``: before the time in the lock's key was made. One
+    who was stopped for too long since then is not judged."""
     began = time.monotonic()
-    there = client.set(f"{key}:inside", began, nx=True, get=True)
+    there = client.set(f"{key}:inside", asked, nx=True, get=True)
     time.sleep(0.001)
-    if there is None or time.monotonic() - began > ttl / 2:
+    if there is None or time.monotonic() - asked > ttl / 2:
         client.delete(f"{key}:inside")
     elif began - float(there) < ttl / 2:
         client.rpush(f"{key}:wrong", f"taken at {float(there)} and {began}")

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import pickle
+import select
 import subprocess
 import sys
 import threading
@@ -27,6 +28,7 @@ from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, QuorumError, 
 from holdfast._core.ballot import Heard
 from holdfast._core.polling import Poll
 from holdfast._core.requests import Command
+from holdfast._drive import aio_several
 from holdfast._drive.fleet import Fleets
 from holdfast._drive.process import current
 from holdfast._servers import private
@@ -374,6 +376,7 @@ def test_clients(five: Group, name: str, kind: str, which: str) -> None:
         face.call(other.lease.renew, 20)
         face.call(other.release)
         until(lambda: five.free(name))
+        holdfast.close()  # or the keeper may ask one of them again, who opens another connection for it
         for client in clients.values():
             if kind == "sync" and not isinstance(client, str):
                 client.close()
@@ -384,7 +387,7 @@ def test_clients(five: Group, name: str, kind: str, which: str) -> None:
 
 
 def test_too_few_servers(three: Group, face: Face, name: str) -> None:
-    lock = face.lock(three.urls, name, max_ttl=1, ttl=1)
+    lock = face.lock(three.urls, name, max_ttl=1, ttl=1, answer_within=0.4)
     face.enter(lock)
     face.leave(lock)
     three.servers[0].kill()
@@ -393,7 +396,7 @@ def test_too_few_servers(three: Group, face: Face, name: str) -> None:
         started = time.monotonic()
         with pytest.raises(QuorumError) as caught:
             face.call(lock.acquire)
-        assert time.monotonic() - started < 0.2 + 0.3
+        assert time.monotonic() - started < 0.4 + 1, "the silent one is waited for so long, and once"
         error = copied(caught.value)
         assert (error.name, list(error.nodes)) == (name, [f"unix:{server.socket}" for server in three.servers])
         away, here, silent = error.nodes.values()
@@ -412,7 +415,7 @@ def test_too_few_servers(three: Group, face: Face, name: str) -> None:
 @pytest.mark.parametrize("how", ["flushed", "deleted", "taken"])
 def test_a_lease_that_a_majority_forgets_is_lost(three: Group, face: Face, name: str, how: str) -> None:
     told: list[Any] = []
-    lock = face.lock(three.urls, name, ttl=0.6, max_ttl=1, on_lost=told.append)
+    lock = face.lock(three.urls, name, ttl=1, max_ttl=1, on_lost=told.append)
     lease = face.enter(lock)
     for client in three.clients[:2]:
         if how == "flushed":
@@ -420,7 +423,7 @@ def test_a_lease_that_a_majority_forgets_is_lost(three: Group, face: Face, name:
         elif how == "deleted":
             client.delete(lock.key)
         else:
-            client.set(lock.key, "another", px=500)
+            client.set(lock.key, "another", px=5000)
     until(lambda: told)
     assert told == [lease]
     assert lease.lost.is_set()
@@ -445,10 +448,11 @@ def test_a_lost_lease_cancels_the_body(three: Group, name: str) -> None:
 
 
 def test_a_lease_that_a_minority_forgets_is_kept(three: Group, face: Face, name: str) -> None:
-    lock = face.lock(three.urls, name, ttl=0.6, max_ttl=1)
+    lock = face.lock(three.urls, name, ttl=1, max_ttl=1)
     lease = face.enter(lock)
     three.clients[0].flushall()
-    time.sleep(1.0)
+    end = time.monotonic() + lease.remaining()
+    until(lambda: time.monotonic() + lease.remaining() > end + 1)
     lease.check()
     face.leave(lock)
     assert not lease.lost.is_set()
@@ -456,7 +460,7 @@ def test_a_lease_that_a_minority_forgets_is_kept(three: Group, face: Face, name:
 
 def test_renewed_and_taken_while_a_minority_is_stopped(three: Group, face: Face, name: str) -> None:
     """For longer than a lease; others are taken meanwhile as quickly as before; nothing is left when it goes on."""
-    lock = face.lock(three.urls, name, ttl=0.8, max_ttl=1)
+    lock = face.lock(three.urls, name, ttl=1, max_ttl=1)
     other = face.lock(three.urls, f"{name}-other", ttl=0.8, max_ttl=1)
     three.servers[1].pause()
     lease = face.enter(lock)
@@ -480,13 +484,13 @@ def test_a_restarted_server_does_not_vote_at_once(three: Group, face: Face, name
     three.servers[0].restart()
     face.enter(lock)
     face.leave(lock)
+    three.servers[0].kill()  # or it votes again, if the next lines take a second
     three.servers[1].restart()
     with pytest.raises(QuorumError) as caught:
         face.enter(lock)
     assert "does not vote for another" in list(caught.value.nodes.values())[1]
-    started = time.monotonic()
-    assert face.call(lock.acquire, timeout=5)
-    assert time.monotonic() - started < 1.5
+    three.servers[0].restart()
+    assert face.call(lock.acquire, timeout=5), "when the longest lease is over, which is a second"
     face.call(lock.release)
     assert not three.clients[0].exists(lock.key)
 
@@ -498,7 +502,8 @@ def test_many_threads_and_tasks_on_one_lock(five: Group, name: str) -> None:
     lock = Redlock(five.urls, name)
     crowd = Crowd(lambda: lock, lambda: aio.Redlock(five.outside, name))
     crowd.threads(4, turns=8)
-    crowd.loop(4, turns=8)
+    # A loop that ends closes its connections, also those to servers that have yet to carry out what takes their votes back.
+    crowd.loop(4, turns=8, then=lambda: until(lambda: five.free(name)))
     assert len(crowd.done()) == 64
     until(lambda: five.free(name))
 
@@ -650,7 +655,7 @@ def test_cancelled_at_every_step(five: Group, name: str) -> None:
         after = 0
         while await cancelled(action, after):
             after += 1
-            await asyncio.to_thread(until, left, 1)
+            await asyncio.to_thread(until, left)
         return after
 
     async def main() -> int:
@@ -666,6 +671,62 @@ def test_cancelled_at_every_step(five: Group, name: str) -> None:
 # Late answers
 
 
+class Delayed(list[Any]):
+    """Calls; when all are on their way, something else is done first."""
+
+    def __init__(self, calls: list[Any], what: Callable[[], object]) -> None:
+        super().__init__(calls)
+        self._what = what
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from super().__iter__()
+        self._what()
+
+
+def held_up(group: Group, sockets: list[Any]) -> None:
+    """Until all of these servers have answered, which were stopped, and for a moment besides."""
+    for server in group.servers:
+        server.resume()
+    for sock in sockets:
+        assert select.select([sock], [], [], 10)[0]
+    time.sleep(0.06)
+
+
+def test_an_answer_that_is_there_counts_however_late_a_thread_looks(three: Group) -> None:
+    """It is held up for longer than servers are given to answer: that says nothing about them."""
+    call = Command(("PING",), 60.0)
+    fleets = Fleets(tuple(resolve(url, "sync") for url in three.urls))
+    try:
+        fleets.poll(Poll([call] * 3, Heard({0, 1, 2}), 5.0))
+        (fleet,) = fleets._idle
+        links = [link.sock for link in fleet._links]
+        heard = Heard({0, 1, 2})
+        for server in three.servers:
+            server.pause()
+        fleets.poll(Poll(Delayed([call] * 3, lambda: held_up(three, links)), heard, 0.05))
+        assert sorted(heard.answers) == [0, 1, 2]
+    finally:
+        fleets.clear()
+
+
+def test_an_answer_that_is_there_counts_however_late_a_loop_looks(three: Group) -> None:
+    call = Command(("PING",), 60.0)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        driver = aio_several.Driver(current(), tuple(resolve(url, "asyncio") for url in three.urls))
+        await driver._poll(Poll([call] * 3, Heard({0, 1, 2}), 5.0))
+        links = [sock for stream in driver._streams for sock in stream.sockets()]
+        heard = Heard({0, 1, 2})
+        for server in three.servers:
+            server.pause()
+        await driver._poll(Poll(Delayed([call] * 3, lambda: loop.call_soon(held_up, three, links)), heard, 0.05))
+        assert sorted(heard.answers) == [0, 1, 2]
+        await aio.close()
+
+    asyncio.run(main())
+
+
 def test_a_late_answer_is_for_nobody(three: Group) -> None:
     """Who has asked goes by what he had heard when his time was over; the connection serves somebody else by then."""
     fleets = Fleets(tuple(resolve(url, "sync") for url in three.urls))
@@ -674,7 +735,7 @@ def test_a_late_answer_is_for_nobody(three: Group) -> None:
         fleets.poll(Poll(calls, Heard({0, 1, 2}), 1.0))
         three.servers[0].pause()
         first = Heard({0, 1, 2})
-        fleets.poll(Poll(calls, first, 0.05))
+        fleets.poll(Poll(calls, first, 0.4))
         heard = dict(first.answers)
         assert sorted(heard) == [1, 2]
         three.servers[0].resume()
@@ -702,7 +763,7 @@ def test_interrupted_at_the_lines_of_with(five: Group, name: str, part: int) -> 
 
     def check(where: str) -> None:
         try:
-            until(lambda: five.free(name), 1)
+            until(lambda: five.free(name), 5)
         except AssertionError:
             left.append(where)
             for client in five.clients:

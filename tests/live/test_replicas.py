@@ -34,10 +34,10 @@ def clean(primary: PrivateServer, name: str) -> bool:
 
 @pytest.mark.parametrize("cls", [Lock, FairLock])
 def test_taken_with_enough_and_given_back_with_too_few(primary: PrivateServer, cls: type[Lock], name: str) -> None:
-    with cls(primary.url, name, ttl=3, replicas=1, wait=0) as lease:
-        assert lease.remaining() > 2.5
-    with pytest.raises(ServerError, match=r"1 of 2 replicas acknowledged it within 0\.3 s; nothing is held") as caught:
-        cls(primary.url, name, ttl=3, replicas=2).acquire()
+    with cls(primary.url, name, ttl=30, replicas=1, wait=0) as lease:
+        assert lease.remaining() > 25
+    with pytest.raises(ServerError, match=r"1 of 2 replicas acknowledged it within 0\.5 s; nothing is held") as caught:
+        cls(primary.url, name, ttl=5, replicas=2).acquire()
     assert caught.value.name == name  # type: ignore[attr-defined]
     assert clean(primary, name)
     with cls(primary.url, name, ttl=3, wait=0) as later:
@@ -46,10 +46,10 @@ def test_taken_with_enough_and_given_back_with_too_few(primary: PrivateServer, c
 
 def test_asyncio(primary: PrivateServer, name: str) -> None:
     async def main() -> None:
-        async with aio.Lock(primary.url, name, ttl=3, replicas=1) as lease:
-            assert lease.remaining() > 2.5
+        async with aio.Lock(primary.url, name, ttl=30, replicas=1) as lease:
+            assert lease.remaining() > 25
         with pytest.raises(ServerError, match="1 of 2 replicas"):
-            await aio.FairLock(primary.url, name, ttl=3, replicas=2).acquire()
+            await aio.FairLock(primary.url, name, ttl=5, replicas=2).acquire()
         assert clean(primary, name)
         task = asyncio.create_task(aio.Lock(primary.url, name, ttl=30, replicas=2).acquire())
         with closing(redis.Redis.from_url(primary.url)) as client:
@@ -68,23 +68,24 @@ def test_what_was_handed_over_is_a_full_lease_when_replicas_have_it(primary: Pri
     """A hand-over is written by who had the lock before, for two seconds; the winner makes a lease of it that replicas have."""
 
     def take() -> float:
-        with FairLock(primary.url, name, ttl=10, replicas=1) as lease:
+        with FairLock(primary.url, name, ttl=30, replicas=1) as lease:
             return lease.remaining()
 
     with closing(redis.Redis.from_url(primary.url)) as client:
         with FairLock(primary.url, name, ttl=10):
             waiting = in_thread(take)
             until(lambda: client.zcard(f"hf:{{{name}}}:queue") == 1)
-        assert waiting.result(10) > 9
+        assert waiting.result(10) > 25
 
 
 def test_what_is_passed_on_in_a_process_needs_no_more(primary: PrivateServer, name: str) -> None:
     def take(replicas: int) -> int:
-        with Lock(primary.url, name, ttl=10, replicas=replicas) as lease:
+        with Lock(primary.url, name, ttl=30, replicas=replicas) as lease:
             return lease.fence
 
     with Monitor(primary.url) as monitor:
-        lock = Lock(primary.url, name, ttl=10, replicas=1)
+        # However long it takes: whoever begins to listen may have missed that somebody outside waits, and passes on briefly.
+        lock = Lock(primary.url, name, ttl=30, replicas=1, max_pass_time=1)
         with lock as first:
             assert monitor.names().count("WAIT") == 1
             waiting = in_thread(take, 1)
@@ -92,7 +93,7 @@ def test_what_is_passed_on_in_a_process_needs_no_more(primary: PrivateServer, na
         assert waiting.result(10) > first.fence
         assert "WAIT" not in monitor.names()
         # One that none was asked for is no good for those who ask for some.
-        with Lock(primary.url, name, ttl=10):
+        with Lock(primary.url, name, ttl=30):
             waiting = in_thread(take, 1)
             until(lambda: waiting_here(lock) == 1)
         waiting.result(10)
@@ -105,8 +106,8 @@ def test_the_server_forgot_the_scripts(primary: PrivateServer, name: str) -> Non
         client.script_flush()
     started = time.monotonic()
     with pytest.raises(ServerError, match="1 of 2 replicas"):
-        Lock(primary.url, name, ttl=3, replicas=2).acquire()
-    assert time.monotonic() - started >= 0.29
+        Lock(primary.url, name, ttl=5, replicas=2).acquire()
+    assert time.monotonic() - started >= 0.49
 
 
 def test_a_client_of_somebody_elses_make_has_no_connection_to_wait_on(primary: PrivateServer) -> None:
@@ -125,10 +126,10 @@ def test_a_number_of_replicas(replicas: int) -> None:
 
 
 def test_a_ticket_is_redeemed_when_replicas_have_that(primary: PrivateServer, name: str) -> None:
-    with Lock(primary.url, name, ttl=3, replicas=1) as lease:
+    with Lock(primary.url, name, ttl=30, replicas=1) as lease:
         ticket = lease.ticket()
-    with Monitor(primary.url) as monitor, redeem(primary.url, ticket, ttl=3) as heir:
-        assert heir.remaining() > 2.5
+    with Monitor(primary.url) as monitor, redeem(primary.url, ticket, ttl=30) as heir:
+        assert heir.remaining() > 25
         assert heir.fence > lease.fence
         assert monitor.names().count("WAIT") == 1
     assert clean(primary, name)

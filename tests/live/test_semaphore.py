@@ -206,7 +206,7 @@ def test_a_permit_that_was_lost_is_told_and_the_others_are_given_back(
     face: Face, server: PrivateServer, look: redis.Redis, name: str
 ) -> None:
     lost: list[Any] = []
-    semaphore = make(face, server, name, ttl=0.3, on_lost=lost.append)
+    semaphore = make(face, server, name, ttl=1, on_lost=lost.append)
     assert face.do(semaphore.acquire)
     first = semaphore.lease
     assert face.do(semaphore.acquire)
@@ -290,11 +290,12 @@ def test_a_forked_child_holds_nothing(server: PrivateServer, name: str) -> None:
 
 def test_hung_holders_lose_their_permits(face: Face, server: PrivateServer, name: str) -> None:
     bounded = make(face, server, name, 3, ttl=2, max_hold=0.5)
-    hung = make(face, server, name, 3, ttl=2, progress_within=0.4)
+    hung = make(face, server, name, 3, ttl=2, progress_within=0.7)
     for semaphore in (bounded, hung):
         assert face.do(semaphore.acquire)
-    for _ in range(4):
-        time.sleep(0.2)
+    end = time.monotonic() + 0.8
+    while time.monotonic() < end:
+        time.sleep(0.05)
         hung.progress()
     with pytest.raises(LeaseLost, match="max_hold"):
         bounded.lease.check()

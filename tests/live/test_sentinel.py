@@ -109,7 +109,7 @@ def test_a_sentinel_that_hangs_does_not_hold_up_the_others(sentinels: Sentinels,
     hangs = sentinels.watchers[0]
     hangs.pause()
     try:
-        with kind(f"{sentinels.url}?socket_timeout={4 + len(kind.__name__) / 100}", name, wait=0):  # nobody has asked before
+        with kind(f"{sentinels.url}?socket_timeout={4 + len(kind.__name__) / 100}", name, wait=2):  # nobody has asked before
             pass
     finally:
         hangs.resume()

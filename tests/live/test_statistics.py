@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -102,8 +103,10 @@ def test_what_is_dropped_is_held_no_more(server: PrivateServer, name: str) -> No
 def test_threads_that_share_an_object(server: PrivateServer, name: str) -> None:
     """What is counted by who has the lock is exact."""
     lock = Lock(server.url, name)
+    together = threading.Barrier(4)
 
     def work() -> None:
+        together.wait(10)
         for _ in range(100):
             with lock:
                 pass

@@ -234,7 +234,7 @@ def test_a_server_that_hangs_holds_up_no_test(new_server: NewServer, pass_time: 
         server.pause()
         started = time.monotonic()
         pass_time(61)
-        assert time.monotonic() - started < 6
+        assert time.monotonic() - started < 20, "it is waited for once, and not at each of 61 steps"
         assert lease._tenure.lost
         server.resume()
         with pytest.raises(LeaseLost):

@@ -12,6 +12,7 @@ import holdfast
 from docs.pages import ROOT, blocks
 from holdfast import Lock, testing
 from holdfast._drive.process import current
+from live.witness import until
 
 TESTS = """
 import holdfast
@@ -139,7 +140,7 @@ def test_many_servers_leave_nothing() -> None:
     before = open_files(), threading.active_count()
     for _ in range(50):
         use()
-    assert (open_files(), threading.active_count()) == before
+    until(lambda: open_files() <= before[0] and threading.active_count() <= before[1])
     keeper = current().running_keeper
     assert keeper is not None
     assert not keeper._nodes

@@ -191,9 +191,9 @@ def test_the_servers_clock_counts(server: PrivateServer, look: Any, name: str, l
 @pytest.mark.parametrize("value", ["{}", "  {} \n", "{}.75", "{}."])
 def test_values_of_others_are_understood(server: PrivateServer, look: Any, name: str, value: str) -> None:
     lock = TimestampLock(server.url, name, ttl=5, wait=0)
-    look.set(name, value.format(int(time.time()) + 5))
+    look.set(name, value.format(int(time.time()) + 9))
     assert lock.locked()
-    with pytest.raises(LockTimeout, match=r"its time passes in [45]\.\d s"), lock:
+    with pytest.raises(LockTimeout, match=r"its time passes in [6789]\.\d s"), lock:
         pass
     look.set(name, value.format(int(time.time()) - 5))
     assert not lock.locked()
@@ -231,16 +231,16 @@ def test_anything_else_is_refused_and_left_alone(server: PrivateServer, look: An
 
 
 def test_a_lease(server: PrivateServer, look: Any, name: str) -> None:
-    lock = TimestampLock(server.url, name, ttl=1, unit="ms")
+    lock = TimestampLock(server.url, name, ttl=10, unit="ms")
     with lock as lease:
         assert lock.lease is lease
         assert not hasattr(lease, "fence")
         before = int(look.get(name))
         lease.renew(60)
         assert 58 < lease.remaining() < 60
-        assert int(look.get(name)) > before + 58_000
-        lease.renew(1)
-        assert lease.remaining() < 1
+        assert int(look.get(name)) > before + 49_000
+        lease.renew(5)
+        assert lease.remaining() < 5
     assert look.get(name) is None
     assert lock.lease is None
     with pytest.raises(NotHeld, match="given back already"):

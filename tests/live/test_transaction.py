@@ -14,6 +14,7 @@ from faults.proxy import Proxy
 from holdfast import CommandFailed, ConfigError, ServerError, TransactionConflict
 from holdfast._servers.process import PrivateServer
 from live.optimists import KINDS, Optimist, done, play
+from live.witness import until_in_loop
 
 
 @pytest.fixture(params=KINDS)
@@ -158,7 +159,7 @@ def test_an_answer_to_exec_that_is_lost_is_no_conflict(
         assert look.llen(name) == 2
 
     with Proxy(server) as proxy:
-        play(kind, proxy.url, scene, socket_timeout=0.3, max_connections=1)
+        play(kind, proxy.url, scene, socket_timeout=0.6, max_connections=1)
 
 
 def test_a_connection_that_is_lost_before_exec_is_a_conflict(
@@ -299,7 +300,8 @@ def test_a_url_will_do(server: PrivateServer, name: str, look: redis.Redis, is_a
         assert look.get(name) == "3"
         assert len(opened()) == 1  # shared
         await me.close()
-        assert not opened()
+        while opened():  # until the server has seen it
+            await asyncio.sleep(0.002)
 
     def opened() -> set[Any]:
         return {one["addr"] for one in look.client_list()} - before
@@ -347,12 +349,11 @@ def test_a_task_that_is_cancelled(server: PrivateServer, name: str, look: redis.
 
     async def scene(me: Optimist) -> None:
         rule = proxy.on(at, action="stall")
-        try:
-            async with asyncio.timeout(0.1):
-                await me.run(lambda tx: add_one(tx, name), name)
-            raise AssertionError
-        except TimeoutError:
-            pass
+        task = asyncio.create_task(me.run(lambda tx: add_one(tx, name), name))
+        await until_in_loop(rule.done.is_set)  # the server has done it, and the answer is kept back
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
         rule.go()
         expected = 1 if at == "EXEC" else 0
         assert await me.run(lambda tx: add_one(tx, name), name) == expected

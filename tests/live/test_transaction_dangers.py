@@ -12,12 +12,13 @@ import pytest
 import redis
 
 import holdfast
-from faults.proxy import Proxy
+from faults.proxy import Proxy, Rule
 from holdfast import CommandFailed, ConfigError, ServerError, TransactionConflict
 from holdfast._drive import optimism
 from holdfast._servers.process import PrivateServer
 from holdfast._wire.pipeline import Reconnected, Tripwire
 from live.optimists import KINDS, Optimist, done, play
+from live.witness import in_thread, until, until_in_loop
 
 
 @pytest.fixture(params=KINDS)
@@ -87,7 +88,7 @@ def test_a_connection_that_the_server_closes_before_exec(
             (one,) = (one["id"] for one in look.client_list() if one["name"] == "victim")
             look.client_kill_filter(_id=one)
             if kind.endswith("asyncio"):
-                await asyncio.sleep(0.01)  # the loop has to hear of it
+                await until_in_loop(tx._pipe.connection._reader.at_eof)  # the loop has to hear of it
 
     async def scene(me: Optimist) -> None:
         await me.run(killed, name)
@@ -190,13 +191,18 @@ def test_a_thread_that_still_reads_when_the_block_ends(
         except RuntimeError as error:
             heard.append(str(error))
 
+    def answer(tx: Any, rule: Rule) -> None:
+        until(lambda: tx._state == "executing")
+        rule.go()
+
     async def scene(me: Optimist) -> None:
         rule = proxy.on("GET", action="stall")
         async with me.within(name) as tx:
             thread = threading.Thread(target=read, args=(tx,))
             thread.start()
             assert rule.seen.wait(5)
-            threading.Timer(0.1, rule.go).start()
+            answered = in_thread(answer, tx, rule)
+        answered.result(5)
         thread.join()
         assert tx.results == []
         assert heard[0] == b"value"

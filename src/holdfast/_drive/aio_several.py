@@ -17,6 +17,9 @@ from holdfast._drive.process import Process
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import forgotten, pack, value
 
+TURNS = 3
+"""Of the loop, after the time for answers is over: it may have been held up, and answers be there that it has yet to read."""
+
 _late: set[asyncio.Future[Any]] = set()  # a task that nobody refers to may be collected before it is done
 
 
@@ -56,10 +59,12 @@ class Driver(aio.Driver):
         start = self.loop.time()
         timer: asyncio.TimerHandle
 
-        def over() -> None:
+        def over(turns: int = 0) -> None:
             nonlocal timer
             if poll.begins and self.loop.time() < start + OPENING and any(stream.begins for stream in self._streams):
                 timer = self.loop.call_later(poll.within, over)
+            elif poll.within and turns < TURNS:
+                timer = self.loop.call_later(0.0, over, turns + 1)
             else:
                 enough.cancel()
 

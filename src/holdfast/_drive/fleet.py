@@ -104,15 +104,14 @@ class Fleet:
                 then(NotSent(f"has not answered for {start - link.owes_since():.1f} s", address), start)
             else:
                 link.call(call, then, packed)
-        until = start + poll.within
-        while count.open and not count.decided:
+        until, over = start + poll.within, False
+        while count.open and not count.decided and not over:
             left = until - clock()
             if left <= 0 and poll.begins and until < start + OPENING and any(link.begins for link in self._links):
                 until += poll.within
-            elif left <= 0:
-                break
             else:
-                self._look(left)
+                over = left <= 0
+                self._look(max(left, 0.0))  # also when it is over: this thread may have been held up, and the answers be there
         self._looked_at = clock()
         count.decided = True  # what comes later is read when somebody else asks: it must not change under who has asked this
 
