@@ -92,7 +92,7 @@ def test_row_62_names_that_are_refused(face: Face, bad: Any) -> None:
 
 
 def put(client: Any, key: str, kind: str, *instead: str) -> Any:
-    """Somebody's data, without an expiry, in place of what is there, and of other keys, at one stroke: what it is, to compare."""
+    """Somebody's data, without an expiry, in place of what is there, and of other keys, at one stroke: as it is dumped."""
     with client.pipeline() as at_once:
         at_once.delete(key, *instead)
         match kind:

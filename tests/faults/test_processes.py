@@ -140,6 +140,24 @@ def test_row_2_a_stopped_holder_learns_of_its_loss(
     admin.nothing_left()
 
 
+@pytest.mark.fault(2)
+def test_row_2_a_renewal_that_is_answered_while_the_holder_is_stopped(proxy: Proxy, admin: Admin, name: str) -> None:
+    """Row 2: for less than the lease. What has come meanwhile is read, and no connection is given up for being silent."""
+    with Peer("sync", proxy.url, name, ttl=3) as peer:
+        assert peer.ask("lock.acquire()")
+        admin.renewed()
+        renewal = proxy.on("renew", action="stall")
+        assert renewal.done.wait(5)
+        peer.stop()
+        renewal.go()
+        time.sleep(0.5)  # an answer is waited for for less
+        peer.go_on()
+        admin.renewed()
+        assert peer.ask("lock.lease.lost.is_set()") is False
+        assert len({request.link for request in proxy.log if request.name == "renew"}) == 1
+        assert peer.ask("lock.release()") is None
+
+
 @pytest.mark.fault(3)
 def test_row_3_the_local_clock_counts_while_the_machine_sleeps() -> None:
     """Row 3: a suspended machine cannot be had here; CLOCK_BOOTTIME is the clock that goes on meanwhile."""

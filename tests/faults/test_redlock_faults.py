@@ -485,6 +485,28 @@ def test_a_holder_is_stopped_or_killed(five: Five, both_faces: tuple[Face, Face]
             five.nothing_left(name)
 
 
+@pytest.mark.fault(2)
+def test_an_answer_that_has_come_counts_however_late_it_is_read(five: Five, face: Face, name: str) -> None:
+    """A process that was held up while all have answered has no reason to say that nobody did."""
+    for client in five.clients:
+        client.flushall()
+    holdfast.declare_new(five.urls, max_ttl=30)
+    with Peer(face.name, " ".join(five.urls), name, ttl=20, max_ttl=30, answer_within=1) as peer:
+        assert peer.ask("lock.acquire()") is True
+        assert peer.ask("lock.release()") is None
+        rules = [proxy.on("vote", action="stall") for proxy in five.proxies]
+        peer.tell("lock.acquire()")
+        assert all(rule.done.wait(5) for rule in rules)
+        peer.stop()
+        for rule in rules:
+            rule.go()
+        time.sleep(1.1)  # longer than it means to wait
+        peer.go_on()
+        assert peer.answer() is True
+        assert peer.ask("lock.release()") is None
+    five.nothing_left(name)
+
+
 @pytest.mark.fault(29)
 def test_all_connections_are_cut_while_nobody_asks(five: Five, face: Face, name: str) -> None:
     """By a time-out for idle clients, or by restarts one after the other: the next one who asks need not know."""

@@ -60,8 +60,8 @@ class Driver(aio.Driver):
             nonlocal timer
             if poll.begins and self.loop.time() < start + OPENING and any(stream.begins for stream in self._streams):
                 timer = self.loop.call_later(poll.within, over)
-            else:
-                enough.cancel()
+            else:  # the loop may have been held up meanwhile, and what has come is no silence: one turn to read it, one to tell
+                timer = self.loop.call_later(0, lambda: self.loop.call_soon(enough.cancel))
 
         timer = self.loop.call_later(poll.within, over)
         try:

@@ -110,6 +110,7 @@ class Fleet:
             if left <= 0 and poll.begins and until < start + OPENING and any(link.begins for link in self._links):
                 until += poll.within
             elif left <= 0:
+                self._look(0)  # this thread may have been held up meanwhile, and what has come is no silence
                 break
             else:
                 self._look(left)
