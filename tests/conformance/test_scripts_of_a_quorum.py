@@ -75,20 +75,20 @@ def test_declared_new_once(box: Box) -> None:
 
 def test_a_server_that_may_have_forgotten_waits(box: Box) -> None:
     before = box.now_us() // 1000
-    code, left = vote(box, A, longest=300)
+    code, left = vote(box, A, longest=3000)
     assert code == -5
-    assert 290 < left <= 305, "the longest lease, and the drift allowance"
+    assert 2990 < left <= 3050, "the longest lease, and the drift allowance"
     assert before <= int(box.redis.hget(MARKER, "since")) <= box.now_us() // 1000
-    assert vote(box, A, longest=300)[1] <= left, "it counts from when it was first asked"
+    assert vote(box, A, longest=3000)[1] <= left, "it counts from when it was first asked"
     assert not box.redis.exists(*PLACES)
-    box.redis.hincrby(MARKER, "since", -400)
-    assert vote(box, A, longest=300)[0] == 1
+    box.redis.hincrby(MARKER, "since", -4000)
+    assert vote(box, A, longest=3000)[0] == 1
     box.redis.hset(MARKER, "run", "0" * 40)
-    assert vote(box, A, longest=300)[0] == -5, "restarted, or the data is another server's"
+    assert vote(box, A, longest=3000)[0] == -5, "restarted, or the data is another server's"
     box.redis.hincrby(MARKER, "since", 10_000)
-    assert vote(box, A, longest=300)[1] <= 305, "its clock went back: as from now"
-    assert declare(box, longest=300) == [1]
-    assert vote(box, A, longest=300)[0] == 1
+    assert vote(box, A, longest=3000)[1] <= 3050, "its clock went back: as from now"
+    assert declare(box, longest=3000) == [1]
+    assert vote(box, A, longest=3000)[0] == 1
     box.redis.delete(MARKER)
 
 
@@ -176,6 +176,7 @@ def test_who_hopes_is_told_in_the_order_of_waiting(voter: Box) -> None:
     assert give(voter, A) == 1
     assert voter.heard("c") == [f"3 {HOPE['c']}"]
     assert voter.heard("b") == []
+    voter.redis.hset(STATE, "next", f"{voter.state()['next'].rpartition(' ')[0]} {2**52}")  # or it is over in a moment
     assert vote(voter, A)[:2] == [0, 0], "kept for who has waited longer"
     assert vote(voter, B, hope=HOPE["b"], waited=200)[:2] == [0, 0]
     assert vote(voter, C, hope=HOPE["c"], waited=5_200)[0] == 1
@@ -195,10 +196,11 @@ def test_it_is_not_kept_for_long(voter: Box) -> None:
     voter.listen("b")
     vote(voter, A)
     vote(voter, B, hope=HOPE["b"])
+    before = voter.now_us() // 1000
     give(voter, A)
     hope, since, until = voter.state()["next"].split()
     assert hope == HOPE["b"]
-    assert 0 < int(until) - voter.now_us() // 1000 <= 100
+    assert before + 100 <= int(until) <= voter.now_us() // 1000 + 100
     voter.redis.hset(STATE, "next", f"{hope} {since} {voter.now_us() // 1000 - 1}")
     assert vote(voter, A)[0] == 1
 

@@ -176,7 +176,7 @@ def test_a_place_that_has_ended_breaks_it_for_all(box: Box) -> None:
 
 
 def test_a_sign_of_life_lengthens_a_place(box: Box) -> None:
-    at = come(box, A, ttl=60)[2]
+    at = come(box, A, ttl=3000)[2]
     barrier(box, A, "wait", at, ttl=50_000)
     assert box.redis.zscore(PLACES, A) > at / 1000 + 40_000
 

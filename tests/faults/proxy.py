@@ -56,10 +56,19 @@ def name_of(parts: list[bytes]) -> str:
     if command not in {"EVAL", "EVALSHA"}:
         return command
     name = _SCRIPTS.get(parts[1], "other")
-    args = parts[3 + int(parts[2]) :]
+    args = _arguments(parts)
     if name == "acquire" and args[2] == b"1":
         return "join"
     return args[1].decode() if name in {"release", "yield"} else name
+
+
+def _arguments(parts: list[bytes]) -> list[bytes]:
+    return parts[3 + int(parts[2]) :]
+
+
+def arguments(packed: bytes) -> list[bytes]:
+    """Those of a script, of a request as it was sent."""
+    return _arguments(_parts(packed))
 
 
 class Rule:

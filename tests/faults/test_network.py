@@ -8,6 +8,7 @@ import random
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Self
@@ -45,21 +46,28 @@ def test_answers_that_take_longer_than_the_lease(both_faces: tuple[Sync, Aio], p
     for future in asked:
         assert isinstance(future.exception(3), holdfast.ServerError)
     proxy.delay = None
-    until(lambda: admin.token() is None, 3 * TTL)
-    stays(lambda: admin.token() is None and not admin.places(), TTL)
+    free_since = [time.monotonic()]
+
+    def free_for_a_lease() -> bool:
+        """What arrives late may take it, until the request arrives that gives it up."""
+        if admin.token() is not None or admin.places():
+            free_since[0] = time.monotonic()
+        return time.monotonic() > free_since[0] + TTL
+
+    until(free_for_a_lease, 5)
 
 
 @pytest.mark.fault(20)
 def test_a_spike_beyond_the_lease(both_faces: tuple[Sync, Aio], proxy: Proxy, server: PrivateServer, name: str) -> None:
     """While holding: known at the lease's end, though everything still comes through in the end; and lost it stays."""
-    locks = [(face, face.Lock(proxy.url, f"{name} {face.name}", ttl=TTL)) for face in both_faces]
+    locks = [(face, face.Lock(proxy.url, f"{name} {face.name}", ttl=2 * TTL)) for face in both_faces]
     assert all(face.call(lock.acquire) for face, lock in locks)
     leases = [lock.lease for _, lock in locks]
-    proxy.delay = lambda: 1.2 * TTL
-    until(lambda: all(lease.lost.is_set() for lease in leases), TTL + 0.1)
+    proxy.freeze()  # no answer can tell them
+    until(lambda: all(lease.lost.is_set() for lease in leases), 2 * TTL + 1)
     others = [holdfast.Lock(server.url, lock.name, ttl=5) for _, lock in locks]
-    assert all(other.acquire(timeout=TTL) for other in others)
-    proxy.delay = None
+    assert all(other.acquire(timeout=5) for other in others)
+    proxy.thaw()
     for face, lock in locks:
         with pytest.raises(holdfast.LeaseLost):
             face.call(lock.release)
@@ -73,8 +81,8 @@ def test_a_spike_beyond_the_lease(both_faces: tuple[Sync, Aio], proxy: Proxy, se
 def test_jitter_costs_only_time(both_faces: tuple[Sync, Aio], proxy: Proxy, admin: Admin, name: str) -> None:
     """Up to half of what may be waited for, each way, in the middle of hand-overs: no lease is lost, nobody goes without."""
     draw = random.Random(name).random
-    proxy.delay = lambda: draw() * TTL / 16
-    locks = [(face, face.FairLock(proxy.url, name, ttl=TTL)) for face in both_faces for _ in range(2)]
+    proxy.delay = lambda: draw() * 0.035
+    locks = [(face, face.FairLock(proxy.url, name, ttl=2)) for face in both_faces for _ in range(2)]
     fences = []
     for _ in range(3):
         taken = [face.start(lock.acquire, timeout=10) for face, lock in locks]
@@ -83,7 +91,7 @@ def test_jitter_costs_only_time(both_faces: tuple[Sync, Aio], proxy: Proxy, admi
             ((face, lock),) = [(face, lock) for face, lock in locks if lock.lease is not None]
             fences.append(lock.lease.fence)
             face.call(lock.release)
-        assert all(future.result(1) for future in taken)
+        assert all(future.result(5) for future in taken)
     assert fences == sorted(set(fences))
     proxy.delay = None
     admin.nothing_left()
@@ -95,15 +103,15 @@ def test_jitter_costs_only_time(both_faces: tuple[Sync, Aio], proxy: Proxy, admi
 @pytest.mark.fault(24)
 def test_the_inbox_is_dropped_without_a_word(face: Face, proxy: Proxy, server: PrivateServer, admin: Admin, name: str) -> None:
     """As a NAT gateway does with a connection that was idle: nothing comes through, and nobody is told. Asking, on the other
-    connection, gets the lock a second later at most."""
+    connection, gets the lock a second later at most; long before the inbox is tested."""
     holder, lock = face.Lock(server.url, name, ttl=30), face.Lock(proxy.url, name, ttl=30)
     assert face.call(holder.acquire)
     taken = face.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
     message = proxy.on("message", action="lose", times=100)
     face.call(holder.release)
-    assert taken.result(REFRESH_EVERY + 0.3)
-    assert message.done.is_set()
+    assert taken.result(REFRESH_EVERY + 1)
+    assert message.done.wait(5)
     face.call(lock.release)
     admin.nothing_left()
 
@@ -164,17 +172,17 @@ def test_packets_vanish_in_the_kernel(namespace: Namespace, new_server: NewServe
     server = new_server(binary=str(program), port=7000)
     with (
         closing(Admin(server, name, f"unix://{server.socket}")) as admin,
-        Peer("asyncio", server.url, name, ttl=1, through=namespace.inside) as peer,
+        Peer("asyncio", server.url, name, ttl=2, through=namespace.inside) as peer,
     ):
         assert peer.ask("lock.acquire()")
         token = admin.token()
         namespace.loopback("down")
-        stays(lambda: admin.token() == token, 0.4)
+        stays(lambda: admin.token() == token, 0.7)
         namespace.loopback("up")
         admin.renewed()
         assert peer.ask("lock.lease.lost.is_set()") is False
         namespace.loopback("down")
-        until(lambda: admin.token() is None, 1.1)
+        until(lambda: admin.token() is None, 2 + 1)
         assert peer.ask("lock.lease.lost.is_set()") is True
         namespace.loopback("up")
         assert peer.ask("lock.release()") == "LeaseLost"
@@ -245,20 +253,21 @@ def test_behind_a_proxy_that_speaks_the_protocol(both_faces: tuple[Sync, Aio], n
     A restart behind the proxy cuts no connection; the holder is told at its next renewal all the same."""
     server = new_server()
     with Pooling(server) as proxy, closing(Admin(server, name)) as admin:
-        locks = [(face, face.Lock(proxy.url, f"{name} {face.name}", ttl=TTL)) for face in both_faces]
+        # A long lease: what is not answered in time ends a connection, and the lease must not end before its renewal.
+        locks = [(face, face.Lock(proxy.url, f"{name} {face.name}", ttl=5)) for face in both_faces]
         assert all(face.call(lock.acquire) for face, lock in locks)
         leases = [lock.lease for _, lock in locks]
         admin.redis.set(admin.lock, "foreign")
         for face in both_faces:
-            other = face.Lock(proxy.url, name, ttl=TTL)
+            other = face.Lock(proxy.url, name, ttl=5)
             assert face.call(other.acquire, blocking=False) is False
-            with at_most(1), pytest.raises(holdfast.ServerError, match="unsupported command"):
+            with at_most(3), pytest.raises(holdfast.ServerError, match="unsupported command"):
                 face.call(other.acquire, timeout=5)
-        stays(lambda: not any(lease.lost.is_set() for lease in leases), TTL)
+        renewed(*leases)
         clients = proxy.clients
         server.kill()
         server.restart()
-        until(lambda: all(lease.lost.is_set() for lease in leases), TTL)
+        until(lambda: all(lease.lost.is_set() for lease in leases))
         assert all("its key is gone" in lease._tenure.lost for lease in leases)
         assert proxy.clients == clients, "nobody could have noticed by his connection"
         for face, lock in locks:
@@ -290,7 +299,7 @@ class Vault(redis.CredentialProvider):
 def renewed(*leases: Any) -> None:
     """Returns when all of them have been renewed once more."""
     before = [lease._tenure.deadline for lease in leases]
-    until(lambda: all(lease._tenure.deadline > old for lease, old in zip(leases, before, strict=True)), 1)
+    until(lambda: all(lease._tenure.deadline > old for lease, old in zip(leases, before, strict=True)))
 
 
 @pytest.mark.fault(50)
@@ -305,7 +314,7 @@ def test_the_password_is_changed(both_faces: tuple[Sync, Aio], new_server: NewSe
         redis.asyncio.Redis(unix_socket_path=server.socket, credential_provider=vault),
     ]
     faces: tuple[Face, ...] = both_faces
-    knows = [(f, f.Lock(client, f"{name} {f.name}", ttl=1)) for f, client in zip(faces, clients, strict=True)]
+    knows = [(f, f.Lock(client, f"{name} {f.name}", ttl=2)) for f, client in zip(faces, clients, strict=True)]
     fixed = [(f, f.Lock(server.url, f"{name} {f.name} fixed", ttl=1)) for f in faces]
     assert all(face.call(lock.acquire) for face, lock in [*knows, *fixed])
     leases = [lock.lease for _, lock in fixed]
@@ -315,14 +324,14 @@ def test_the_password_is_changed(both_faces: tuple[Sync, Aio], new_server: NewSe
     vault.password = "new"
     renewed(*leases)
     admin.client_kill_filter(skipme=True, _type="normal")
-    until(lambda: all(lease.lost.is_set() for lease in leases), 1.1)
+    until(lambda: all(lease.lost.is_set() for lease in leases), 1 + 1)
     assert not any(lock.lease.lost.is_set() for _, lock in knows)
     assert admin.exists(*keys) == 2
     assert 1 <= int(admin.info("stats")["acl_access_denied_auth"]) <= 20
     for face, lock in fixed:
         with pytest.raises(holdfast.LeaseLost):
             face.call(lock.release)
-        with at_most(0.5), pytest.raises(holdfast.ServerError, match="WRONGPASS"):
+        with at_most(3), pytest.raises(holdfast.ServerError, match="WRONGPASS"):
             face.call(lock.acquire)
     for face, lock in knows:
         face.call(lock.release)

@@ -16,7 +16,7 @@ import valkey.asyncio
 
 import holdfast
 from faults.faces import Admin, Face, at_most, until
-from faults.proxy import Proxy
+from faults.proxy import Proxy, arguments
 from holdfast._core.mutex import BLOCK
 from holdfast._core.names import lock_keys
 from holdfast._servers.process import PrivateServer
@@ -52,7 +52,7 @@ def test_row_62_odd_names(face: Face, server: PrivateServer, raw: Any, odd: str 
     """Row 62: CRLF, NUL, braces, 512 bytes, not UTF-8: a lock as any other, under keys of its own and nothing else."""
     raw.flushdb()
     raw.set("bystander", "untouched")
-    lock, other = face.FairLock(server.url, odd, ttl=0.3), face.FairLock(server.url, odd, ttl=5)
+    lock, other = (face.FairLock(server.url, odd, ttl=5) for _ in range(2))
     assert face.call(lock.acquire)
     assert face.call(other.acquire, blocking=False) is False
     taken = face.start(other.acquire, timeout=5)
@@ -64,7 +64,7 @@ def test_row_62_odd_names(face: Face, server: PrivateServer, raw: Any, odd: str 
     assert not re.search(rb"[\x00-\x1f\x7f]", b"".join(keys))
     face.call(lock.lease.renew)
     face.call(lock.release)
-    assert taken.result(1)
+    assert taken.result(5)
     face.call(other.release)
     assert not face.call(other.locked)
     assert raw.get("bystander") == b"untouched"
@@ -91,22 +91,24 @@ def test_row_62_names_that_are_refused(face: Face, bad: Any) -> None:
 # Other people's data
 
 
-def put(client: Any, key: str, kind: str) -> Any:
-    """Somebody's data, without an expiry: what it is, to compare."""
-    match kind:
-        case "list":
-            client.rpush(key, "theirs")
-        case "set":
-            client.sadd(key, "theirs")
-        case "zset":
-            client.zadd(key, {"theirs": 1})
-        case "hash":
-            client.hset(key, "theirs", "1")
-        case "stream":
-            client.xadd(key, {"theirs": "1"})
-        case _:
-            client.set(key, "theirs")
-    return client.dump(key)
+def put(client: Any, key: str, kind: str, *instead: str) -> Any:
+    """Somebody's data, without an expiry, in place of what is there, and of other keys, at one stroke: as it is dumped."""
+    with client.pipeline() as at_once:
+        at_once.delete(key, *instead)
+        match kind:
+            case "list":
+                at_once.rpush(key, "theirs")
+            case "set":
+                at_once.sadd(key, "theirs")
+            case "zset":
+                at_once.zadd(key, {"theirs": 1})
+            case "hash":
+                at_once.hset(key, "theirs", "1")
+            case "stream":
+                at_once.xadd(key, {"theirs": "1"})
+            case _:
+                at_once.set(key, "theirs")
+        return at_once.dump(key).execute()[-1]
 
 
 WRONG = [
@@ -124,8 +126,8 @@ def test_row_48_data_of_another_type_under_our_keys(
     """Row 48: a clear error that names the key and says its type; nothing is overwritten, deleted or made to expire."""
     key = getattr(admin, which)
     before = put(raw, key, kind)
-    lock = face.Lock(server.url, name, ttl=0.3, wait=5)
-    with at_most(1), pytest.raises(holdfast.HoldfastError) as error:
+    lock = face.Lock(server.url, name, ttl=5, wait=5)
+    with at_most(2), pytest.raises(holdfast.HoldfastError) as error:
         face.call(lock.acquire)
     assert f"holds a {kind}" in str(error.value)
     assert key in str(error.value)
@@ -144,14 +146,14 @@ def test_row_48_data_of_another_type_comes_while_holding(
     face: Face, server: PrivateServer, raw: Any, admin: Admin, name: str, which: str, kind: str
 ) -> None:
     """Row 48: as above, for renewal and release."""
-    lock = face.Lock(server.url, name, ttl=0.3)
+    lock = face.Lock(server.url, name, ttl=1)
     assert face.call(lock.acquire)
     lease = lock.lease
     key = getattr(admin, which)
-    raw.delete(key)
     before = put(raw, key, kind)
     if which == "lock":
-        until(lease.lost.is_set, 0.3)
+        until(lease.lost.is_set)
+        assert lease._tenure.lost == "somebody else's value is in its key", "by its next renewal"
         with pytest.raises(holdfast.LeaseLost):
             face.call(lock.release)
     else:
@@ -170,18 +172,17 @@ def test_row_48_data_of_another_type_comes_while_waiting(
     face: Face, server: PrivateServer, raw: Any, admin: Admin, name: str, which: str, kind: str
 ) -> None:
     """Row 48: who waits is told at its next refresh, or gets the lock in order; nothing is overwritten."""
-    holder, lock = face.FairLock(server.url, name, ttl=0.3), face.FairLock(server.url, name, ttl=0.3)
+    holder, lock = (face.FairLock(server.url, name, ttl=0.8) for _ in range(2))
     assert face.call(holder.acquire)
     taken = face.start(lock.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)
     key = getattr(admin, which)
-    raw.delete(key)
     before = put(raw, key, kind)
     if which == "queue":
         face.call(holder.release)  # as long as the lock is held, the queue is not looked at
     try:
         with pytest.raises(holdfast.HoldfastError, match=f"holds a {kind}"):
-            taken.result(2)
+            taken.result(10)
         assert raw.dump(key) == before
         assert raw.ttl(key) == -1
     finally:
@@ -197,22 +198,20 @@ def test_row_48_one_spoilt_lock_does_not_harm_other_waiters(
 ) -> None:
     """Row 48: all waiters of a process are refreshed together; what is wrong with one of them is its own affair."""
     sound = Admin(server, f"{name} sound")
-    holder, spoilt_holder = holdfast.Lock(server.url, f"{name} sound", ttl=0.3), holdfast.Lock(server.url, name, ttl=0.3)
-    lock, spoilt = face.Lock(proxy.url, f"{name} sound", ttl=0.3), face.Lock(proxy.url, name, ttl=0.3)
+    holder, spoilt_holder = holdfast.Lock(server.url, f"{name} sound", ttl=0.8), holdfast.Lock(server.url, name, ttl=0.8)
+    lock, spoilt = face.Lock(proxy.url, f"{name} sound", ttl=5), face.Lock(proxy.url, name, ttl=5)
     assert holder.acquire()
     assert spoilt_holder.acquire()
-    never, taken = face.start(spoilt.acquire, timeout=3), face.start(lock.acquire, timeout=5)
+    never, taken = face.start(spoilt.acquire, timeout=5), face.start(lock.acquire, timeout=5)
     until(lambda: len(admin.places()) == len(sound.places()) == 1)
-    key = getattr(admin, which)
-    raw.delete(admin.lock, key)
-    put(raw, key, kind)
+    put(raw, getattr(admin, which), kind, admin.lock)
     try:
         proxy.on("message", action="lose", times=100)  # so that only asking helps
         holder.release()
-        assert taken.result(1.2)
+        assert taken.result(10)
         face.call(lock.release)
         with pytest.raises(holdfast.HoldfastError, match=f"holds a {kind}"):
-            never.result(4)
+            never.result(10)
     finally:
         raw.delete(*(getattr(admin, one) for one in ("lock", "state", "queue")))
         with suppress(holdfast.LeaseLost):
@@ -229,7 +228,7 @@ def test_row_48_a_foreign_string_is_a_foreign_lock(
     raw.set(admin.lock, "theirs")
     assert face.call(lock.acquire) is False
     raw.pexpire(admin.lock, 150)
-    with at_most(0.25):
+    with at_most(0.8):  # and not after a second, when all who wait ask
         assert face.call(lock.acquire, timeout=5)
     face.call(lock.release)
     admin.nothing_left()
@@ -255,13 +254,13 @@ def test_row_63_all_kinds_of_clients(
 ) -> None:
     """Row 63: bytes or str, RESP2 or RESP3, redis-py or valkey-py: the same lock, waiting included."""
     client = client_of(face, library, server.url, decode_responses=decode, protocol=protocol)
-    holder, lock = face.FairLock(client, name, ttl=0.3), face.FairLock(client, name, ttl=0.3)
+    holder, lock = (face.FairLock(client, name, ttl=5) for _ in range(2))
     assert face.call(holder.acquire)
     taken = face.start(lock.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)
     face.call(holder.lease.renew)
     face.call(holder.release)
-    assert taken.result(1)
+    assert taken.result(5)
     assert type(lock.lease.fence) is int
     assert face.call(lock.locked) is True
     face.call(lock.release)
@@ -292,7 +291,7 @@ def test_row_63_a_database_of_its_own(face: Face, new_server: NewServer, name: s
     with redis.Redis.from_url(f"{server.url}?db=3") as client:
         until(lambda: client.zcard(lock_keys(name, "hf:", None)[2]) == 1)
     face.call(holder.release)
-    assert taken.result(0.5)
+    assert taken.result(0.9)
     face.call(lock.release)
     face.call(elsewhere.release)
 
@@ -344,15 +343,22 @@ def test_row_65_leases_and_waits_that_are_refused(face: Face, parameter: str, va
 
 @pytest.mark.fault(65)
 @pytest.mark.parametrize("ttl", [0.05, 0.1, 0.299, 1.999, 2.5, 1, 366 * 86400])
-def test_row_65_leases_are_not_rounded_to_seconds(
-    face: Face, server: PrivateServer, admin: Admin, name: str, ttl: float
-) -> None:
+def test_row_65_leases_are_not_rounded_to_seconds(face: Face, proxy: Proxy, admin: Admin, name: str, ttl: float) -> None:
     """Row 65: sub-second leases are what they say, to the millisecond, and the holder believes a little less."""
-    lock = face.Lock(server.url, name, ttl=ttl, renew=False)
+    lock = face.Lock(proxy.url, name, ttl=ttl, renew=False)
     assert face.call(lock.acquire)
     assert lock.lease.remaining() < ttl
-    assert ttl * 1000 - 45 < admin.ttl_ms() <= ttl * 1000
-    face.call(lock.lease.renew)
-    assert ttl * 1000 - 45 < admin.ttl_ms() <= ttl * 1000
-    face.call(lock.release)
+    assert -1 != admin.ttl_ms() <= ttl * 1000
+    try:
+        face.call(lock.lease.renew)
+        assert -1 != admin.ttl_ms() <= ttl * 1000
+        face.call(lock.release)
+        assert {"acquire", "renew"} <= set(proxy.names())
+    except holdfast.LeaseLost:
+        assert ttl < 1, "on a busy machine, a short one is soon over"
+    for request in proxy.log:
+        if request.name in {"acquire", "renew"}:
+            _token, asked_for, *_ = arguments(request.packed)
+            assert int(asked_for) == round(ttl * 1000)
+    until(lambda: admin.token() is None)
     admin.nothing_left()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
-TTL = 0.45
+TTL = 2.0
 
 
 def test_danger_stale_grant_after_a_re_ask(  # the order of events is the test
@@ -27,30 +27,30 @@ def test_danger_stale_grant_after_a_re_ask(  # the order of events is the test
 ) -> None:
     """Joined, granted, not told of either; the grant ended, another one holds; asked again, in line again under the same
     token; and now the old message comes. Its fence is not greater than the last one issued, so it is ignored."""
-    holder = holdfast.Lock(server.url, name, ttl=0.5)
+    holder = holdfast.Lock(server.url, name, ttl=1)
     holder.acquire()
     lock = face.Lock(proxy.url, name, ttl=TTL)
     joined, again = proxy.on("join", action="lose"), proxy.on("join", action="hold", times=100)
     message = proxy.on("message", action="stall")
     taken = face.start(lock.acquire, timeout=10)
-    assert joined.done.wait(2)
+    assert joined.done.wait(5)
     (token,) = admin.places()
     holder.release()
-    assert message.seen.wait(2)
+    assert message.seen.wait(5)
     assert admin.token() == token
     admin.redis.delete(admin.lock)  # as when the claim window ends
     assert holder.acquire(blocking=False)
-    assert again.seen.wait(2)
+    assert again.seen.wait(5)
     again.go()
     until(lambda: admin.places() == [token])
     until(lambda: "refresh" in proxy.names())
     message.go()
-    assert message.done.wait(2)
+    assert message.done.wait(5)
     stays(lambda: not taken.done(), 0.1)
     assert holder.lease is not None
     fence = holder.lease.fence
     holder.release()
-    assert taken.result(2)
+    assert taken.result(5)
     assert lock.lease.fence > fence
     face.call(lock.release)
     admin.nothing_left()
@@ -67,13 +67,13 @@ def test_danger_publish_refused(face: Face, new_server: NewServer, name: str) ->
     server = new_server()
     admin = Admin(server, name)
     silence(admin, "mute")
-    holder = face.Lock(server.url.replace("unix://", "unix://mute:secret@"), name, ttl=0.3)
+    holder = face.Lock(server.url.replace("unix://", "unix://mute:secret@"), name, ttl=0.8)
     lock = face.Lock(server.url, name, ttl=TTL)
     assert face.call(holder.acquire)
     taken = face.start(lock.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)
     face.call(holder.release)
-    assert taken.result(1.2)
+    assert taken.result(5)
     face.call(lock.release)
     admin.nothing_left()
     admin.close()
@@ -110,15 +110,15 @@ def test_danger_publish_answered_0(face: Face, proxy: Proxy, server: PrivateServ
     # Both listen on the one inbox of this process: the first is made deaf together with its place's process.
     process = token.split(".")[0]
     stranger = f"{'0' * len(process)}.{token.split('.')[1]}"
-    deadline = admin.redis.hget(admin.state, f"at:{token}")
+    deadline = int(admin.redis.hget(admin.state, f"at:{token}")) + 60_000
     admin.redis.hset(admin.state, f"at:{stranger}", str(deadline))
     admin.redis.zadd(admin.queue, {stranger: 1})
-    with at_most(0.1):
+    with at_most(1):  # and not after the claim of somebody who does not listen
         face.call(holder.release)
-        assert first_taken.result(1)
+        assert first_taken.result(5)
     assert admin.places()[0] == stranger, "passed over, and still in its place"
     face.call(first.release)
-    assert second_taken.result(1)
+    assert second_taken.result(5)
     assert admin.places() == [stranger]
     face.call(second.release)
     assert admin.token() is None
@@ -136,14 +136,14 @@ def test_danger_a_reconnecting_waiter_keeps_its_place(
     process = admin.places()[0].split(".")[0]
     rule = proxy.on("SUBSCRIBE", action="refuse", times=100)
     admin.redis.client_kill_filter(_type="pubsub")
-    assert rule.seen.wait(2)
+    assert rule.seen.wait(5)
     until(lambda: admin.listeners(process) == 0)
     refreshes = len(proxy.names("refresh"))
     any_face.call(holder.release)
-    if not taken.done() and len(proxy.names("refresh")) == refreshes:
-        assert len(admin.places()) == 1
-        assert admin.token() is None
-    assert taken.result(1.2), "the refresh goes on without the inbox"
+    found = len(admin.places()), admin.token()
+    if len(proxy.names("refresh")) == refreshes:  # then it had not asked when that was looked at
+        assert found == (1, None)
+    assert taken.result(5), "the refresh goes on without the inbox"
     rule.go()
     any_face.call(lock.release)
     admin.nothing_left()
@@ -159,6 +159,7 @@ def test_danger_memory_is_full(face: Face, new_server: NewServer, name: str, ren
     assert face.call(holder.acquire)
     taken = face.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
+    (token,) = admin.places()
     admin.redis.config_set("maxmemory", 1)
     with pytest.raises(holdfast.ServerError, match="OOM"):
         face.call(face.FairLock(server.url, f"{name} new", ttl=5).acquire)
@@ -166,9 +167,9 @@ def test_danger_memory_is_full(face: Face, new_server: NewServer, name: str, ren
     if renew:
         admin.renewed()
     assert not holder.lease.lost.is_set()
-    with at_most(0.1):
-        face.call(holder.release)
-        assert taken.result(1)
+    face.call(holder.release)
+    assert admin.token() == token, "it was handed over"
+    assert taken.result(5)
     assert lock.lease.fence > holder._current.fence
     until(lambda: admin.ttl_ms() > 2000)  # the claim window became the lease
     face.call(lock.release)
@@ -179,7 +180,7 @@ def test_danger_memory_is_full(face: Face, new_server: NewServer, name: str, ren
 
 def test_danger_a_place_that_is_gone(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Refresh never inserts: it is told "gone", starts over under a new token, and gets the lock in the end."""
-    holder, lock = face.FairLock(server.url, name, ttl=0.3), face.FairLock(server.url, name, ttl=TTL)
+    holder, lock = face.FairLock(server.url, name, ttl=0.8), face.FairLock(server.url, name, ttl=TTL)
     assert face.call(holder.acquire)
     taken = face.start(lock.acquire, timeout=10)
     until(lambda: len(admin.places()) == 1)
@@ -189,7 +190,7 @@ def test_danger_a_place_that_is_gone(face: Face, server: PrivateServer, admin: A
     assert admin.places() != [token]
     fence = holder.lease.fence
     face.call(holder.release)
-    assert taken.result(1)
+    assert taken.result(5)
     assert lock.lease.fence > fence, "by the server's clock, though its counter is lost"
     face.call(lock.release)
     admin.nothing_left()
@@ -208,7 +209,7 @@ def test_danger_barging(face: Face, server: PrivateServer, admin: Admin, name: s
     face.call(holder.release)
     assert face.call(holder.acquire, blocking=False) is False
     for number, lock in enumerate(waiters):
-        assert taken[number].result(1)
+        assert taken[number].result(5)
         assert not any(future.done() for future in taken[number + 1 :])
         fences.append(lock.lease.fence)
         face.call(lock.release)
@@ -219,7 +220,7 @@ def test_danger_barging(face: Face, server: PrivateServer, admin: Admin, name: s
 def test_danger_with_of_a_shared_lock_object(server: PrivateServer, admin: Admin, name: str) -> None:
     """The lease inside a `with` was lost, and another thread took the same object: leaving the `with` gives back nothing
     of theirs."""
-    lock = holdfast.Lock(server.url, name, ttl=0.3)
+    lock = holdfast.Lock(server.url, name, ttl=1)
 
     def other() -> None:
         assert lock.acquire(timeout=5)
@@ -244,7 +245,7 @@ def test_danger_async_with_of_a_shared_lock_object(server: PrivateServer, admin:
     """The same with two tasks."""
 
     async def main() -> None:
-        lock = aio.Lock(server.url, name, ttl=0.3)
+        lock = aio.Lock(server.url, name, ttl=1)
         others: list[aio.Lease | None] = []
 
         async def other() -> None:
@@ -272,8 +273,8 @@ def test_danger_with_entered_here_and_left_there(face: Face, server: PrivateServ
     """As a fixture does that is torn down in another thread or task: the lease is given back all the same."""
     lock = face.Lock(server.url, name, ttl=30)
     enter, leave = ("__enter__", "__exit__") if face.name == "sync" else ("__aenter__", "__aexit__")
-    face.start(getattr(lock, enter)).result(2)
-    face.start(getattr(lock, leave), None, None, None).result(2)
+    face.start(getattr(lock, enter)).result(5)
+    face.start(getattr(lock, leave), None, None, None).result(5)
     admin.nothing_left()
 
 
@@ -285,13 +286,12 @@ def test_danger_the_message_overtakes_the_answer(
     assert face.call(holder.acquire)
     joined, message = proxy.on("join", action="stall"), proxy.on("message", action="pass")
     taken = face.start(lock.acquire, timeout=5)
-    assert joined.done.wait(2)
+    assert joined.done.wait(5)
     face.call(holder.release)
-    assert message.seen.wait(1)
+    assert message.seen.wait(5)
     stays(lambda: not taken.done(), 0.02)
-    with at_most(0.1):
-        joined.go()
-        assert taken.result(1)
+    joined.go()
+    assert taken.result(5)
     assert "refresh" not in proxy.names(), "it was not asked for again"
     until(lambda: admin.ttl_ms() > 2000)
     face.call(lock.release)
@@ -305,7 +305,7 @@ def test_danger_nobody_renews_the_claim_window(face: Face, server: PrivateServer
     taken = face.start(lock.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)
     face.call(holder.release)
-    assert taken.result(1)
+    assert taken.result(5)
     assert admin.ttl_ms() > 9000
     assert lock.lease.remaining() > 9
     assert lock.lease.fence == admin.fence()

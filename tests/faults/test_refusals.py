@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
-TTL = 0.8
+TTL = 1.2
 
 
 def settings(name: str, bad: object, good: object) -> tuple[Callable[[Any], object], Callable[[Any], object]]:
@@ -112,7 +112,7 @@ class Stage:
     def refused(self, asked: list[Future[Any]]) -> None:
         """Each is an error soon, that says why, in the server's words."""
         for future in asked:
-            error = future.exception(0.6)
+            error = future.exception(5)
             assert isinstance(error, holdfast.ServerError)
             assert isinstance(error.__cause__, Refused)
             assert error.__cause__.code == self.trouble.code
@@ -150,9 +150,9 @@ def test_a_server_that_refuses(stage: Stage, both_faces: tuple[Sync, Aio], name:
     stage.begin()
     new = [(face, face.Lock(proxy.url, f"{lock.name} new", ttl=TTL)) for face, lock in locks]
     stage.refused([face.start(lock.acquire, blocking=False) for face, lock in new])
-    until(lambda: len(proxy.names("renew")) >= renewals + 2, TTL)
+    until(lambda: len(proxy.names("renew")) >= renewals + 2)
     stage.end()
-    until(lambda: all(lease._tenure.deadline > before for lease, before in zip(leases, deadlines, strict=True)), TTL)
+    until(lambda: all(lease._tenure.deadline > before for lease, before in zip(leases, deadlines, strict=True)))
     assert not any(lease.lost.is_set() for lease in leases)
 
     stage.begin()
@@ -160,7 +160,7 @@ def test_a_server_that_refuses(stage: Stage, both_faces: tuple[Sync, Aio], name:
     taken = [face.start(other.acquire, timeout=10) for face, other in others]
     released = [face.start(lock.release) for face, lock in locks]
     if trouble.keeps:
-        assert [future.result(0.6) for future in released] == [None, None]
+        assert [future.result(5) for future in released] == [None, None]
     else:
         stage.refused(released)
     if trouble.passes:
@@ -169,29 +169,29 @@ def test_a_server_that_refuses(stage: Stage, both_faces: tuple[Sync, Aio], name:
         stage.refused(taken)
     stage.end()
     if trouble.passes:
-        assert all(future.result(TTL) for future in taken)
+        assert all(future.result(5) for future in taken)
         for face, other in others:
             face.call(other.release)
     # What could not be given back ends with its lease: nobody renews it any more.
-    until(lambda: not stage.admin.redis.exists(*(lock.key for _, lock in [*locks, *others])), TTL + 0.1)
+    until(lambda: not stage.admin.redis.exists(*(lock.key for _, lock in [*locks, *others])), TTL + 1)
 
 
 @pytest.mark.fault(45, 46)
 @on_each([("MISCONF", "valkey-packaged"), ("READONLY", "valkey-packaged")])
 def test_a_server_that_refuses_for_longer_than_the_lease(stage: Stage, both_faces: tuple[Sync, Aio], name: str) -> None:
     """The lease is lost at its own end, is asked for in moderation until then, and no more after it."""
-    proxy, ttl = stage.proxy, 0.3
+    proxy, ttl = stage.proxy, 0.8
     locks = [(face, face.Lock(proxy.url, f"{name} {face.name}", ttl=ttl)) for face in both_faces]
     assert all(face.call(lock.acquire) for face, lock in locks)
     leases = [lock.lease for _, lock in locks]
     stage.begin()
-    until(lambda: all(lease.lost.is_set() for lease in leases), ttl + 0.1)
+    until(lambda: all(lease.lost.is_set() for lease in leases), ttl + 1)
     asked = len(proxy.names("renew"))
     assert 2 <= asked <= 2 * (ttl / 0.05 + 2)
-    stays(lambda: len(proxy.names("renew")) <= asked + 1, 0.15)  # one may have been under way
+    stays(lambda: len(proxy.names("renew")) <= asked + 2, 0.2)  # one of each may have been under way
     stage.end()
     for face, lock in locks:
         with pytest.raises(holdfast.LeaseLost, match="its time ran out"):
             face.call(lock.release)
-        assert face.call(lock.acquire, timeout=ttl), "the server is as good as before"
+        assert face.call(lock.acquire, timeout=5), "the server is as good as before"
         face.call(lock.release)

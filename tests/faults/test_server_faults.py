@@ -50,7 +50,7 @@ def durable(new_server: NewServer, name: str) -> Iterator[tuple[PrivateServer, A
 @pytest.mark.fault(41)
 def test_row_41_scripts_are_forgotten_all_the_time(face: Face, proxy: Proxy, admin: Admin, name: str) -> None:
     """Row 41: SCRIPT FLUSH before each request of a whole life; each is sent again in full, and its result is the same."""
-    holder, lock = face.FairLock(proxy.url, name, ttl=TTL), face.FairLock(proxy.url, name, ttl=2, renew=False)
+    holder, lock = face.FairLock(proxy.url, name, ttl=1), face.FairLock(proxy.url, name, ttl=2, renew=False)
     admin.redis.script_flush()
     assert face.call(holder.acquire)
     admin.redis.script_flush()
@@ -58,7 +58,7 @@ def test_row_41_scripts_are_forgotten_all_the_time(face: Face, proxy: Proxy, adm
     admin.redis.script_flush()
     joining = proxy.on("join", action="hold")
     taken = face.start(lock.acquire, timeout=5)
-    assert joining.seen.wait(2)
+    assert joining.seen.wait(5)
     admin.redis.script_flush()
     joining.go()
     until(lambda: len(admin.places()) == 1)
@@ -66,7 +66,7 @@ def test_row_41_scripts_are_forgotten_all_the_time(face: Face, proxy: Proxy, adm
     until(lambda: "refresh" in proxy.names())
     admin.redis.script_flush()
     face.call(holder.release)
-    assert taken.result(1)
+    assert taken.result(5)
     admin.redis.script_flush()
     face.call(lock.release)
     admin.nothing_left()
@@ -107,7 +107,7 @@ def test_row_41_restarted_empty_while_holding(face: Face, fragile: tuple[Private
     lease = lock.lease
     server.kill()
     server.restart()
-    until(lease.lost.is_set, TTL)
+    until(lease.lost.is_set)
     stays(lambda: admin.token() is None, 0.3)
     with pytest.raises(holdfast.LeaseLost):
         face.call(lock.release)
@@ -122,7 +122,7 @@ def test_row_31_restarted_with_its_memory_while_holding(
 ) -> None:
     """Row 31: killed and back with an append-only file: the lease goes on."""
     server, admin = durable
-    lock = any_face.Lock(server.url, name, ttl=1.2)
+    lock = any_face.Lock(server.url, name, ttl=3)
     assert any_face.call(lock.acquire)
     token = admin.token()
     server.kill()
@@ -144,7 +144,7 @@ def test_row_29_restarted_empty_while_waiting(face: Face, fragile: tuple[Private
     until(lambda: len(admin.places()) == 1)
     server.kill()
     server.restart()
-    assert taken.result(2)
+    assert taken.result(8)
     with pytest.raises(holdfast.LeaseLost):
         face.call(holder.release)
     face.call(lock.release)
@@ -166,9 +166,10 @@ def test_row_31_restarted_with_its_memory_while_waiting(face: Face, durable: tup
     until(lambda: admin.listeners(process) == 1)
     assert admin.places() == place
     assert not taken.done()
-    with at_most(0.1):
+    with at_most(0.6):
         face.call(holder.release)
-        assert taken.result(1)
+        assert [admin.token()] == place
+        assert taken.result(5)
     face.call(lock.release)
     admin.nothing_left()
 
@@ -188,7 +189,7 @@ def test_away_for_a_second_while_waiting_is_ridden_out(
     server.kill()
     stays(lambda: not any(future.done() for future in taken), 1.0)
     server.restart()
-    assert all(future.result(1.5) for future in taken)
+    assert all(future.result(5) for future in taken)
     for face, lock in locks:
         face.call(lock.release)
     admin.nothing_left()
@@ -203,11 +204,11 @@ def test_away_until_the_end_of_waiting_is_an_error(
     """Not "busy": nobody could say whether it still is."""
     holder, lock = face.Lock(server.url, name, ttl=5), face.Lock(proxy.url, name, ttl=5)
     assert face.call(holder.acquire)
-    taken = face.start(lock.acquire, timeout=0.6)
+    taken = face.start(lock.acquire, timeout=1)
     until(lambda: len(admin.places()) == 1)
     proxy.down()
     with pytest.raises(holdfast.ServerError):
-        taken.result(0.6 + 0.6)
+        taken.result(1 + 1.5)
     face.call(holder.release)
 
 
@@ -223,7 +224,7 @@ def test_no_server_at_first_contact(face: Face, name: str, tmp_path: Path) -> No
         (f"unix://joe:canary@{tmp_path}/none.sock", f"unix:{tmp_path}/none.sock"),
     ]:
         lock = face.Lock(url, name, ttl=5, wait=60)
-        with at_most(0.5), pytest.raises(holdfast.ServerError) as error:
+        with at_most(3), pytest.raises(holdfast.ServerError) as error:
             face.call(lock.acquire)
         assert error.value.address == address
         assert address in str(error.value)
@@ -241,7 +242,7 @@ def test_a_server_that_does_not_answer_at_first_contact(face: Face, proxy: Proxy
         face.call(lock.acquire)
     proxy.thaw()
     until(lambda: not any(thread.is_alive() for link in proxy._links for thread in link.threads))
-    until(lambda: admin.token() is None, TTL)
+    until(lambda: admin.token() is None, TTL + 1)
     assert admin.places() == []
 
 
@@ -273,7 +274,7 @@ def test_a_refused_login(face: Face, new_server: NewServer, name: str) -> None:
     server = new_server(password="canary")
     for url in (f"unix://{server.socket}", f"unix://:wrong-canary@{server.socket}", f"unix://joe:canary@{server.socket}"):
         lock = face.Lock(url, name, ttl=5, wait=60)
-        with at_most(0.5), pytest.raises(holdfast.ServerError, match=r"NOAUTH|WRONGPASS") as error:
+        with at_most(3), pytest.raises(holdfast.ServerError, match=r"NOAUTH|WRONGPASS") as error:
             face.call(lock.acquire)
         assert "canary" not in f"{error.value} {error.value.__cause__!r}"
 
@@ -301,25 +302,27 @@ def test_row_19_a_stopped_server_does_late_what_it_was_asked(
     lock = face.Lock(server.url, name, ttl=TTL)
     assert not face.call(lock.locked)  # connected
     server.pause()
-    with at_most(2), pytest.raises(holdfast.ServerError):
+    with at_most(3), pytest.raises(holdfast.ServerError):
         face.call(lock.acquire)
     assert lock.lease is None
     server.resume()
-    until(lambda: admin.token() is None, TTL + 0.1)
+    until(lambda: admin.token() is None, TTL + 1)
     assert admin.places() == []
-    assert face.call(lock.acquire)
-    face.call(lock.release)
+    other = face.Lock(server.url, name, ttl=5)
+    assert face.call(other.acquire)
+    face.call(other.release)
 
 
 @pytest.mark.fault(39)
 def test_row_39_a_stopped_server_while_holding(face: Face, fragile: tuple[PrivateServer, Admin], name: str) -> None:
     """Row 39: shorter than the lease: nothing is lost."""
     server, admin = fragile
-    lock = face.Lock(server.url, name, ttl=TTL)
+    ttl = 1.5
+    lock = face.Lock(server.url, name, ttl=ttl)
     assert face.call(lock.acquire)
     token = admin.token()
     server.pause()
-    stays(lambda: not lock.lease.lost.is_set(), TTL / 3)
+    stays(lambda: not lock.lease.lost.is_set(), ttl / 3)
     server.resume()
     admin.renewed()
     assert admin.token() == token
@@ -337,10 +340,10 @@ def test_row_39_a_server_stopped_for_longer_than_the_lease(
     assert all(face.call(lock.acquire) for face, lock in locks)
     leases = [lock.lease for _, lock in locks]
     server.pause()
-    until(lambda: all(lease.lost.is_set() for lease in leases), TTL)
+    until(lambda: all(lease.lost.is_set() for lease in leases), TTL + 1)
     server.resume()
     keys = [lock.key for _, lock in locks]
-    until(lambda: not admin.redis.exists(*keys), TTL + 0.2)  # a renewal that was under way may still be done
+    until(lambda: not admin.redis.exists(*keys), TTL + 1)  # a renewal that was under way may still be done
     stays(lambda: all(lease.lost.is_set() for lease in leases) and not admin.redis.exists(*keys), 0.2)
     for face, lock in locks:
         with pytest.raises(holdfast.LeaseLost):
@@ -351,7 +354,7 @@ def test_row_39_a_server_stopped_for_longer_than_the_lease(
 def test_row_40_a_short_client_pause(face: Face, fragile: tuple[PrivateServer, Admin], name: str) -> None:
     """Row 40: CLIENT PAUSE: it is waited out."""
     server, admin = fragile
-    lock = face.Lock(server.url, name, ttl=TTL)
+    lock = face.Lock(server.url, name, ttl=5)
     assert not face.call(lock.locked)
     admin.redis.client_pause(50)
     assert face.call(lock.acquire)
@@ -365,12 +368,12 @@ def test_row_40_a_long_client_pause(both_faces: tuple[Sync, Aio], fragile: tuple
     server, admin = fragile
     locks = [(face, face.Lock(server.url, f"{name} {face.name}", ttl=0.3)) for face in both_faces]
     assert not any(face.call(lock.locked) for face, lock in locks)
-    admin.redis.client_pause(1000)
+    admin.redis.client_pause(2000)
     asked = [face.start(lock.acquire) for face, lock in locks]
     for future in asked:
-        with at_most(0.9), pytest.raises(holdfast.ServerError):
+        with at_most(3), pytest.raises(holdfast.ServerError):
             future.result(5)
-    until(lambda: not admin.redis.exists(*(lock.key for _, lock in locks)), 1.0 + 0.3)
+    until(lambda: not admin.redis.exists(*(lock.key for _, lock in locks)), 2 + 0.3 + 1)
     assert admin.redis.keys("*:queue") == []
 
 
@@ -381,7 +384,7 @@ def test_row_51_no_more_clients_allowed(any_face: Face, new_server: NewServer, n
     admin = Admin(server, name)
     for script in (ACQUIRE, RELEASE):
         admin.redis.script_load(script.body)
-    holder, lock = any_face.FairLock(server.url, name, ttl=0.4), any_face.FairLock(server.url, name, ttl=0.4)
+    holder, lock = (any_face.FairLock(server.url, name, ttl=4) for _ in range(2))
     assert any_face.call(holder.acquire)
     token = admin.token()
     taken = any_face.start(lock.acquire, timeout=20)
@@ -399,14 +402,15 @@ def test_row_51_no_more_clients_allowed(any_face: Face, new_server: NewServer, n
             said = sock.recv(100)
         with pytest.raises(holdfast.ServerError):  # another time-out: connections are not shared with the others
             any_face.call(any_face.FairLock(server.url + "?socket_timeout=3", f"{name} new", ttl=5).acquire)
-        stays(lambda: admin.token() == token, 0.5)
+        admin.renewed()
+        assert admin.token() == token
         assert not holder.lease.lost.is_set()
         any_face.call(holder.release)
-        assert taken.result(0.5)
+        assert taken.result(5)
     finally:
         for sock in sockets:
             sock.close()
-    until(lambda: admin.ttl_ms() <= 400)
+    until(lambda: admin.ttl_ms() > 2000)  # its own lease, and not the claim any more
     any_face.call(lock.release)
     admin.nothing_left()
     admin.close()
@@ -420,12 +424,13 @@ def test_row_12_an_exhausted_pool_of_the_application(face: Face, server: Private
 
     module = redis if face.name == "sync" else redis.asyncio
     client = module.Redis.from_url(server.url, max_connections=1)
-    lock = face.Lock(client, name, ttl=0.4)
+    lock = face.Lock(client, name, ttl=1)
     pool = client.connection_pool
     used = face.call(pool.get_connection)
     assert face.call(lock.acquire)
     token = admin.token()
-    stays(lambda: admin.token() == token, 0.5)
+    admin.renewed()
+    assert admin.token() == token
     face.call(lock.release)
     face.call(pool.release, used)
     face.call(client.close if face.name == "sync" else client.aclose)

@@ -74,7 +74,7 @@ def test_everybody_gets_his_own_reply_over_few_connections(new_server: NewServer
     pool = Pool(from_url(server.url))
     with crowd(pool, 3 * OWN) as counts:
         until(lambda: min(counts) > 50)
-        assert pool._lane.connection is not None, "some share"
+        until(lambda: pool._lane.connection is not None)  # some share
         clients = Connection(from_url(server.url), 1)
         count = clients.exchange(command("CLIENT", "LIST")).count(b"\n") - 1
         clients.close()
@@ -111,10 +111,9 @@ def test_each_has_its_own_time_limit(proxy: Proxy, short_is: str) -> None:
     assert start(echo, pool, 1).result(5) == b"1"
     rule = proxy.on("PING", action="lose")
     first = start(pool.exchange, PING, 0.3 if short_is == "reader" else 30)
-    until(lambda: lane.busy)
     assert rule.seen.wait(5)
     started = time.monotonic()
-    second = start(echo, pool, 2, 30 if short_is == "reader" else 0.3)
+    second = start(echo, pool, 2, 30 if short_is == "reader" else 0.3)  # behind it, or over the next one
     with pytest.raises(Unknown):
         first.result(5)
     if short_is == "reader":
@@ -122,7 +121,7 @@ def test_each_has_its_own_time_limit(proxy: Proxy, short_is: str) -> None:
     else:
         with pytest.raises(Unknown, match="no answer in time"):
             second.result(5)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
     assert start(echo, pool, 3).result(5) == b"3"
     assert pool._lane is not lane
     pool.clear()

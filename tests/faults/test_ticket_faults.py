@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning"),
 ]
 
-TTL = 0.6
+TTL = 1.0
 FAULTS: list[Action] = ["lose", "cut", "refuse", "twice"]
 
 
@@ -42,7 +42,7 @@ def test_one_reply_lost_changes_nothing(face: Face, proxy: Proxy, admin: Admin, 
         face.call(lock.release)
     heir = face.redeem(proxy.url, ticket, ttl=TTL)
     assert face.call(heir.acquire)
-    assert rule.done.wait(1)
+    assert rule.done.wait(5)
     assert heir.lease.fence == admin.fence() > fence
     admin.renewed()
     face.call(heir.release)
@@ -60,7 +60,7 @@ def test_every_reply_lost_while_it_is_made(face: Face, proxy: Proxy, admin: Admi
     with pytest.raises(LeaseLost, match="handing it over was not confirmed, so it was given back"):
         face.call(lock.ticket)
     assert lease.lost.is_set()
-    until(lambda: admin.token() is None, 0.5)
+    until(lambda: admin.token() is None, 5)  # the ticket would have it for a minute
     admin.nothing_left()
 
 
@@ -72,8 +72,8 @@ def test_every_reply_lost_while_it_is_redeemed(face: Face, proxy: Proxy, admin: 
     rule = proxy.on("rotate", action="cut", times=3)
     with pytest.raises(ServerError):
         face.call(face.redeem(proxy.url, ticket, ttl=TTL).acquire)
-    assert rule.done.wait(1)
-    until(lambda: admin.token() is None, 0.5)
+    assert rule.done.wait(5)
+    until(lambda: admin.token() is None, 5)
     admin.nothing_left()
 
 
@@ -103,7 +103,7 @@ def test_row_8_cancelled(proxy: Proxy, server: PrivateServer, admin: Admin, name
         if at == "redemption" and fault == "hold":
             async with aio.redeem(server.url, given[0]):
                 pass
-        await asyncio.to_thread(until, lambda: admin.token() is None, 1)
+        await asyncio.to_thread(until, lambda: admin.token() is None, 5)
 
     asyncio.run(main())
     admin.nothing_left()
@@ -129,7 +129,7 @@ def test_row_11_interrupted_at_every_line(server: PrivateServer, admin: Admin, n
             with suppress(holdfast.TicketRefused), holdfast.redeem(server.url, given[0]):
                 pass
         try:
-            until(lambda: admin.token() is None, 0.5)
+            until(lambda: admin.token() is None, 3)
         except AssertionError:
             left.append(where)
             admin.redis.delete(admin.lock)

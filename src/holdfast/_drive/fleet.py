@@ -104,14 +104,16 @@ class Fleet:
                 then(NotSent(f"has not answered for {start - link.owes_since():.1f} s", address), start)
             else:
                 link.call(call, then, packed)
-        until, over = start + poll.within, False
-        while count.open and not count.decided and not over:
+        until = start + poll.within
+        while count.open and not count.decided:
             left = until - clock()
             if left <= 0 and poll.begins and until < start + OPENING and any(link.begins for link in self._links):
                 until += poll.within
+            elif left <= 0:
+                self._look(0)  # this thread may have been held up meanwhile, and what has come is no silence
+                break
             else:
-                over = left <= 0
-                self._look(max(left, 0.0))  # also when it is over: this thread may have been held up, and the answers be there
+                self._look(left)
         self._looked_at = clock()
         count.decided = True  # what comes later is read when somebody else asks: it must not change under who has asked this
 

@@ -276,9 +276,15 @@ class Link:
             address = self._endpoint.address
             self._opened(NotSent(f"no answer from {address}: not connected in time", address), self._tries)
             return
-        self._due = min((request.deadline for request in self._sent), default=float("inf"))
+        self._due = self._first_deadline()
+        if now >= self._due and self._lent is None:
+            self.on_readable()  # this thread may have been held up meanwhile, and what has come is no silence
+            self._due = self._first_deadline()
         if now >= self._due:
             self.fail("no answer in time")
+
+    def _first_deadline(self) -> float:
+        return min((request.deadline for request in self._sent), default=float("inf"))
 
     def next_at(self) -> float:
         return self._due
