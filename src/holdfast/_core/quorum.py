@@ -314,7 +314,8 @@ async def renew(candidate: Candidate, mandate: Mandate, ttl: float, made: float)
 async def release(candidate: Candidate, mandate: Mandate) -> bool:
     """Give the lock back on all servers, and return when a majority has said that it did. False if it was not ours any more.
 
-    Who does not answer is told again until its vote ends. Raises TooFew when nobody can say whether it was ours."""
+    Who has failed by then, or is silent without a majority, is told again until its vote ends; who fails later keeps its vote
+    until it ends. Raises TooFew when nobody can say whether it was ours."""
     panel, servers = candidate.panel, list(range(len(candidate.panel.names)))
     count = Count(len(servers), panel.majority)
     try:
