@@ -241,7 +241,7 @@ def test_trap_renewal_racing_with_release(face: Face, proxy: Proxy, admin: Admin
     assert face.call(lock.acquire)
     renew = proxy.on("renew", action="hold" if first == "release" else "stall", times=100)
     assert renew.seen.wait(5)
-    release = proxy.on("release", action="stall")
+    release = proxy.on("release", "bury", action="stall")
     released = face.start(lock.release)
     assert release.done.wait(5)
     renew.go()

@@ -59,8 +59,8 @@ def test_row_52_other_peoples_hands_on_the_key(
         case "EXPIRE":
             admin.redis.pexpire(admin.lock, 1)
         case _:
-            admin.redis.delete(admin.lock)
-            admin.redis.lpush(admin.lock, "foreign")
+            with admin.redis.pipeline() as both:  # no renewal comes between
+                both.delete(admin.lock).lpush(admin.lock, "foreign").execute()
     until(lambda: told)
     assert told == [lease]
     assert lease.lost.is_set()
