@@ -202,11 +202,12 @@ def test_rows_16_18_giving_up_with_one_reply_lost(
     both_faces: tuple[Sync, Aio], server: PrivateServer, admin: Admin, name: str, holder: holdfast.Lease, at: str, fault: Action
 ) -> None:
     """Rows 16, 18: who gives up leaves no place behind, whatever was lost."""
+    faces: list[Face] = [*both_faces]
     with Proxy(server) as one, Proxy(server) as another, at_most(2.5):
         rules = [harm(proxy, at, fault) for proxy in (one, another)]
-        locks = [face.Lock(proxy.url, name, ttl=TTL) for face, proxy in zip(both_faces, (one, another), strict=True)]
+        locks = [face.Lock(proxy.url, name, ttl=TTL) for face, proxy in zip(faces, (one, another), strict=True)]
         # Time enough to come into the queue, and to ask again there.
-        given_up = [face.start(lock.acquire, timeout=0.6) for face, lock in zip(both_faces, locks, strict=True)]
+        given_up = [face.start(lock.acquire, timeout=0.6) for face, lock in zip(faces, locks, strict=True)]
         assert [future.result(5) for future in given_up] == [False, False]
         assert all(rule.done.wait(1) for rule in rules)
         until(lambda: admin.places() == [], 1)  # as good as at once: a place that nobody gives up counts for three seconds
