@@ -11,6 +11,7 @@ import pytest
 from faults.faces import Admin, Face, Sync, at_most, stays, until
 from faults.proxy import Proxy
 from holdfast._core.mutex import CLAIM
+from holdfast._core.node import PING_EVERY
 from holdfast._core.waiting import REFRESH_EVERY
 from holdfast._servers.process import PrivateServer
 
@@ -210,7 +211,7 @@ def test_row_21_a_half_open_inbox(face: Face, proxy: Proxy, server: PrivateServe
     time.sleep(0.9)  # until that lease would have ended: it has asked
     proxy.cut()
     proxy.thaw()
-    assert taken.result(LATE)
+    assert taken.result(PING_EVERY - 1)
     face.call(lock.release)
     admin.nothing_left()
 
