@@ -32,7 +32,7 @@ def test_row_11_interrupted_at_every_line_of_a_wait(server: PrivateServer, name:
 
         def check(where: str) -> None:
             try:
-                until(lambda: not look.exists(f"hf:{{{name}}}:places", f"hf:{{{name}}}:action"), 0.5)
+                until(lambda: not look.exists(f"hf:{{{name}}}:places", f"hf:{{{name}}}:action"), 2)
             except AssertionError:
                 left.append(where)
             look.delete("-", *look.keys(f"hf:{{{name}}}*"))

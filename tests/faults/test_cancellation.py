@@ -14,11 +14,12 @@ import holdfast
 from faults.faces import Admin, at_most, until
 from faults.proxy import Action, Proxy
 from holdfast import aio
+from holdfast._core.mutex import CLAIM
 from holdfast._servers.process import PrivateServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
-TTL = 0.45
+TTL = 1.5
 
 
 async def soon(condition: Callable[[], object], seconds: float = 5) -> None:
@@ -47,9 +48,9 @@ async def use(lock: aio.Lock, started: list[aio.Lease] | None = None) -> None:
 
 
 @asynccontextmanager
-async def held(url: str, name: str) -> AsyncIterator[aio.Lock]:
-    """Somebody who holds the lock; the lease is short, so that who waits asks again soon."""
-    lock = aio.Lock(url, name, ttl=0.3)
+async def held(url: str, name: str, ttl: float = 30) -> AsyncIterator[aio.Lock]:
+    """Somebody who holds the lock."""
+    lock = aio.Lock(url, name, ttl=ttl)
     assert await lock.acquire(blocking=False)
     yield lock
     if lock.lease is not None:
@@ -94,7 +95,7 @@ def test_row_8_cancelled_while_waiting(
     """Row 8: at each request on the way into the queue and in it; neither a place nor, later, a lock is left."""
 
     async def main() -> None:
-        async with held(server.url, name) as holder:
+        async with held(server.url, name, ttl=0.9) as holder:  # short, so that who waits asks again soon
             rule = proxy.on(at, action=fault)
             task = asyncio.create_task(use(aio.Lock(proxy.url, name, ttl=TTL)))
             await soon((rule.done if fault == "stall" else rule.seen).is_set)
@@ -102,7 +103,7 @@ def test_row_8_cancelled_while_waiting(
                 await cancelled(task)
             rule.go()
             await soon(rule.done.is_set)
-            assert admin.places() == []
+            await soon(lambda: admin.places() == [], 1)  # a late request and what declares it dead come by two ways
             await holder.release()
             admin.nothing_left()
 
@@ -127,7 +128,7 @@ def test_row_8_cancelled_after_the_grant_and_before_its_message(
             await holder.release()
             await soon(rule.seen.is_set)
             assert admin.token() == token
-            with at_most(0.1):
+            with at_most(CLAIM / 2):
                 await cancelled(task)
                 assert await taken
             rule.go()
@@ -165,7 +166,7 @@ def test_row_8_cancelled_at_any_moment_of_the_hand_over(server: PrivateServer, a
                 assert await task
                 await lock.release()
             outcomes.add(task.cancelled())
-            assert await asyncio.wait_for(taken, 0.5)
+            assert await asyncio.wait_for(taken, CLAIM / 2)
             await other.release()
             admin.nothing_left()
         assert outcomes == {True, False}, "both ends of the race were seen"
@@ -199,7 +200,7 @@ def test_row_8_cancelled_at_every_step_of_the_loop(server: PrivateServer, admin:
                     task.cancel()
                     with suppress(holdfast.LockTimeout, asyncio.CancelledError):
                         await task
-                await soon(lambda: admin.places() == [], 0.5)
+                await soon(lambda: admin.places() == [], 1)
                 assert admin.token() == (holder.lease._tenure.token if holder.lease else None)
             assert 0 < finished < 80
 
@@ -216,6 +217,7 @@ def test_row_8_cancelled_when_the_server_has_vanished(
 
     async def main() -> None:
         lock = aio.Lock(proxy.url, name, ttl=30)
+        undone = proxy.on("leave", "bury", action="pass")
         async with held(server.url, name) as holder:
             if busy:
                 task = asyncio.create_task(use(lock))
@@ -232,8 +234,8 @@ def test_row_8_cancelled_when_the_server_has_vanished(
             with at_most(1.6):
                 await cancelled(task)
         proxy.thaw()
-        await soon(lambda: len(proxy.names("leave", "bury")) > 0 or admin.token() is None, 1)
-        await soon(lambda: admin.token() is None and admin.places() == [], 0.5)
+        await soon(undone.done.is_set)
+        await soon(lambda: admin.token() is None and admin.places() == [], 1)
 
     run(main)
     admin.nothing_left()
@@ -252,7 +254,7 @@ def test_row_8_cancelled_twice(proxy: Proxy, admin: Admin, name: str) -> None:
         await asyncio.sleep(0.01)
         assert not task.done()
         task.cancel("again")
-        with at_most(0.6), pytest.raises(asyncio.CancelledError):
+        with at_most(0.9), pytest.raises(asyncio.CancelledError):
             await task
         rule.go()
         await soon(lambda: admin.token() is None, 1)
@@ -297,7 +299,8 @@ def test_row_9_cancelled_in_release(proxy: Proxy, admin: Admin, name: str, by: s
 
         rule = proxy.on("release", action=fault)
         task = asyncio.create_task(life())
-        await soon((rule.seen if fault == "hold" else rule.done).is_set)
+        # Refused, it is tried again: who looked only after that might find the task at its end.
+        await soon((rule.done if fault == "stall" else rule.seen).is_set)
         with at_most(1.6):
             await cancelled(task)
         assert lock.lease is None
@@ -351,7 +354,7 @@ def test_row_9_cancelled_in_release_hands_over(proxy: Proxy, server: PrivateServ
         await soon(rule.seen.is_set)
         await cancelled(task)
         rule.go()
-        assert await asyncio.wait_for(taken, 0.5)
+        assert await asyncio.wait_for(taken, 0.75 * CLAIM)
         await asyncio.sleep(0.05)
         assert not other.lease.lost.is_set()  # type: ignore[union-attr]
         await other.release()
@@ -376,7 +379,8 @@ def test_row_10_the_connection_of_a_cancelled_task_gives_everybody_his_own_reply
             await soon(rule.done.is_set)
             task.cancel()
             others = [asyncio.create_task(lock.locked()) for lock in (free, taken, free, taken, taken)]
-            await asyncio.sleep(0.02)
+            for _ in range(3):  # they are sent; any longer, and the clean-up would give the connection up
+                await asyncio.sleep(0)
             rule.go()
             assert [await other for other in others] == [False, True, False, True, True]
             with pytest.raises(asyncio.CancelledError):

@@ -23,6 +23,7 @@ import holdfast
 import holdfast.guard
 from faults.faces import Admin, Aio, Sync, at_most, until
 from faults.peer import Peer
+from holdfast._core.waiting import REFRESH_EVERY
 from holdfast._servers import binary
 from holdfast._servers.process import PrivateServer
 
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
-TTL = 0.5
-NOTICED = TTL / 3 + 0.3
-"""Seconds within which the next renewal finds out."""
+TTL = 0.9
 HOUR = 3600.0
 
 
@@ -82,6 +81,11 @@ def strange(clock: Clock, new_server: NewServer, tmp_path: Path) -> PrivateServe
     return new_server(binary=str(program))
 
 
+def lives_by(admin: Admin, step: float) -> None:
+    """Wait until the server does: once more it may answer by the time that it has read before."""
+    until(lambda: abs(admin.redis.time()[0] - time.time() - step) < 10)
+
+
 @pytest.mark.fault(36)
 def test_the_servers_clock_jumps_forward(clock: Clock, strange: PrivateServer, both_faces: tuple[Sync, Aio], name: str) -> None:
     """The lease is over at once there: somebody else gets the lock early. The holder is told by its next renewal, and until
@@ -91,15 +95,17 @@ def test_the_servers_clock_jumps_forward(clock: Clock, strange: PrivateServer, b
     assert all(face.call(lock.acquire) for face, lock in locks)
     fences = [lock.lease.fence for _, lock in locks]
     clock.set(step=40)
+    lives_by(admins[0], 40)
+    assert not any(admin.token() for admin in admins)
     for (face, lock), admin, fence in zip(locks, admins, fences, strict=True):
-        other = face.Lock(strange.url, lock.name, ttl=5)
-        assert face.call(other.acquire, timeout=0.2)
+        other = face.Lock(f"{strange.url}?socket_timeout=4", lock.name, ttl=5)  # as from another process: it asks the server
+        assert face.call(other.acquire, blocking=False)
         assert other.lease.fence > fence
         assert holdfast.guard.accept(strange.url, lock.name, other.lease.fence)
         assert not holdfast.guard.accept(strange.url, lock.name, fence)
-        until(lock.lease.lost.is_set, NOTICED)
+        until(lock.lease.lost.is_set)
         token = admin.token()
-        with pytest.raises(holdfast.LeaseLost):
+        with pytest.raises(holdfast.LeaseLost, match=r"gone|somebody else's"):
             face.call(lock.release)
         assert admin.token() == token
         face.call(other.release)
@@ -120,15 +126,15 @@ def test_the_servers_clock_jumps_forward_while_others_wait(
         taken = [face.start(lock.acquire, timeout=10) for face, lock in waiters]
         until(lambda: len(admin.places()) == 2)
         clock.set(step=40)
-        until(holder.lease.lost.is_set, NOTICED)
+        until(holder.lease.lost.is_set)
         for _ in waiters:
-            until(lambda: any(lock.lease is not None for _, lock in waiters), 1.3)
+            until(lambda: any(lock.lease is not None for _, lock in waiters), REFRESH_EVERY + 0.8)
             ((face, lock),) = [(face, lock) for face, lock in waiters if lock.lease is not None]
             assert lock.lease.fence > fence
             fence = lock.lease.fence
             face.call(lock.release)
         assert all(future.result() for future in taken)
-        with pytest.raises(holdfast.LeaseLost):
+        with pytest.raises(holdfast.LeaseLost, match=r"gone|somebody else's"):
             holder.release()
         admin.nothing_left()
 
@@ -143,7 +149,8 @@ def test_the_servers_clock_jumps_back(clock: Clock, strange: PrivateServer, both
             assert face.call(lock.acquire)
             fence = lock.lease.fence
             clock.set(step=-HOUR)
-            until(lambda admin=admin: 0 < admin.ttl_ms() <= TTL * 1000, NOTICED)  # type: ignore[misc]
+            lives_by(admin, -HOUR)
+            until(lambda admin=admin: 0 < admin.ttl_ms() <= TTL * 1000)  # type: ignore[misc]
             assert not lock.lease.lost.is_set()
             face.call(lock.release)
             assert face.call(lock.acquire, blocking=False)
@@ -158,18 +165,19 @@ def test_the_servers_clock_jumps_back_and_the_holder_is_gone(
 ) -> None:
     """The lease lasts longer than it should, by as much. Who waits has his own time limit, and is told for how long it lasts;
     when an operator has deleted the key, the lock is there at once."""
-    with closing(Admin(strange, name)) as admin, Peer("sync", strange.url, name, ttl=TTL) as peer:
+    with closing(Admin(strange, name)) as admin, Peer("sync", strange.url, name, ttl=20) as peer:
         assert peer.ask("lock.acquire()")
         peer.kill()
         clock.set(step=-HOUR)
+        lives_by(admin, -HOUR)
         lock = any_face.Lock(strange.url, name, ttl=TTL, wait=0.2)
-        with at_most(0.7), pytest.raises(holdfast.LockTimeout) as error, lock:
+        with at_most(1.2), pytest.raises(holdfast.LockTimeout) as error, lock:
             pass
-        assert error.value.remaining == pytest.approx(HOUR, abs=2)
+        assert error.value.remaining == pytest.approx(HOUR + 10, abs=10)
         taken = any_face.start(lock.acquire, timeout=5)
         until(lambda: len(admin.places()) == 1)
         admin.redis.delete(admin.lock)
-        assert taken.result(1.2)
+        assert taken.result(REFRESH_EVERY + 0.8)
         any_face.call(lock.release)
         admin.nothing_left()
 
@@ -184,11 +192,11 @@ def believed_too_long(lock: Any, admin: Admin) -> bool:
 
 
 @pytest.mark.fault(38)
-@pytest.mark.parametrize(("gain", "too_long"), [(0.0005, False), (0.01, False), (0.3, True)])
+@pytest.mark.parametrize(("gain", "too_long"), [(0.0005, False), (0.01, False), (1.0, True)])
 def test_the_servers_clock_runs_fast(
     clock: Clock, strange: PrivateServer, any_face: Sync, name: str, gain: float, too_long: bool
 ) -> None:
-    """One second in a hundred is allowed for. (Three in ten are not, which shows that it would be seen.)"""
+    """One second in a hundred is allowed for. (Twice as fast is not, which shows that it would be seen.)"""
     with closing(Admin(strange, name)) as admin:
         clock.set(gain=gain)
         lock = any_face.Lock(strange.url, name, ttl=TTL, renew=False)
@@ -232,11 +240,11 @@ def test_one_of_several_servers_has_a_clock_that_jumps(
         lock = face.Redlock(urls, f"{name} {face.name}", ttl=TTL, max_ttl=TTL)
         assert face.call(lock.acquire, timeout=2)
         fence, votes = lock.lease.fence, lock.lease._tenure.votes
-        until(lambda votes=votes: all(vote.believed for vote in votes.values()), TTL)  # type: ignore[misc]
+        until(lambda votes=votes: all(vote.believed for vote in votes.values()))  # type: ignore[misc]
         clock.set(step=step)
         for _ in range(2):
             before = lock.lease._tenure.deadline
-            until(lambda lock=lock, before=before: lock.lease._tenure.deadline > before, TTL)  # type: ignore[misc]
+            until(lambda lock=lock, before=before: lock.lease._tenure.deadline > before)  # type: ignore[misc]
         assert not lock.lease.lost.is_set()
         face.call(lock.release)
         assert face.call(lock.acquire, timeout=2)

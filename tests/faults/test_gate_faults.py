@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
-TTL = 0.45
+TTL = 0.9
 
 
 def line_up(
@@ -51,7 +51,7 @@ def line_up(
 
 MEDDLING: dict[str, Callable[[Admin], object]] = {
     "deleted": lambda admin: admin.redis.delete(admin.lock),
-    "overwritten": lambda admin: admin.redis.set(admin.lock, "somebody else's", px=700),
+    "overwritten": lambda admin: admin.redis.set(admin.lock, "somebody else's", px=1500),
     "flushed": lambda admin: admin.redis.flushall(),
 }
 
@@ -63,8 +63,8 @@ def test_lost_with_others_in_line(face: Face, new_server: NewServer, name: str, 
     admin = Admin(server, name)
     holder, waiters = line_up(face, server.url, name, 2, ttl=TTL)
     lost = holder.lease
-    MEDDLING[how](admin)
     meddled = time.monotonic()
+    MEDDLING[how](admin)
     until(lost.lost.is_set)
     fences = [lost.fence]
     for lock, taken in waiters:
@@ -74,7 +74,7 @@ def test_lost_with_others_in_line(face: Face, new_server: NewServer, name: str, 
         lock.lease.check()
         face.call(lock.release)
     assert fences == sorted(set(fences))
-    assert (time.monotonic() - meddled > 0.6) is (how == "overwritten")
+    assert (time.monotonic() - meddled > 1.4) is (how == "overwritten")
     with pytest.raises(holdfast.LeaseLost):
         face.call(holder.release)
     admin.nothing_left()
@@ -86,6 +86,7 @@ def test_given_back_before_the_loss_is_known(server: PrivateServer, admin: Admin
     ttl = 1.5  # it is renewed, and the loss known, in a third of that; before, it has to be passed on
     # An inbox that has only just begun to listen may have missed that somebody waits outside: then it would be for 10 ms.
     holder, waiters = line_up(Sync(), server.url, name, 2, ttl=ttl, max_pass_time=1)
+    holder.lease.renew()  # a third from now, however long it took to line up
     admin.redis.set(admin.lock, "somebody else's", px=600)
     fence = holder.lease.fence
     holder.release()
@@ -146,7 +147,8 @@ def test_a_holder_is_killed_while_we_stand_in_line(server: PrivateServer, admin:
 
 def test_a_process_is_killed_whose_threads_stand_in_line(server: PrivateServer, admin: Admin, name: str) -> None:
     """Its place ends three seconds after its last sign of life; nobody waits longer."""
-    holder, later = holdfast.Lock(server.url, name, ttl=5), holdfast.Lock(server.url.removesuffix("/0") + "?db=0", name, ttl=5)
+    holder = holdfast.Lock(server.url, name, ttl=5)
+    later = holdfast.Lock(f"{server.url}?socket_timeout=4", name, ttl=5)  # by connections of its own: it is passed nothing here
     holder.acquire()
     with Peer("sync", server.url, name, ttl=5) as peer:
         peer.ask(f"[start(holdfast.Lock(url, {name!r}, ttl=5).acquire) for _ in range(4)] and None")
@@ -154,6 +156,7 @@ def test_a_process_is_killed_whose_threads_stand_in_line(server: PrivateServer, 
         peer.kill()
     face = Sync()
     taken = face.start(later.acquire)
+    until(lambda: len(admin.places()) == 2)
     holder.release()
     with at_most(3.5):
         assert taken.result(5)
@@ -166,14 +169,15 @@ def test_a_process_is_killed_whose_threads_stand_in_line(server: PrivateServer, 
 
 def careful_turns(url: str, name: str, turns: list[Turn], until_done: Callable[[], bool], number: int) -> None:
     """Take it again and again, whatever happens; write down what was held to the end."""
-    lock = holdfast.Lock(url, name, ttl=5, wait=20)
+    lock = holdfast.Lock(url, name, ttl=3, wait=20)
     while not until_done():
         with suppress(holdfast.HoldfastError):
             with lock as lease:
                 began = time.monotonic()
                 time.sleep(0.0005)
-                lease.check()
-                turn = Turn(lease.fence, began, time.monotonic(), number)
+                ended = time.monotonic()
+                lease.check()  # so that it had the lock until then
+                turn = Turn(lease.fence, began, ended, number)
             turns.append(turn)
 
 
@@ -306,8 +310,9 @@ def test_a_forked_child_has_no_part_in_it(server: PrivateServer, admin: Admin, n
     if not child:
         code = 1
         try:
-            mine = holdfast.Lock(server.url, name, ttl=5, wait=0)
-            got = mine.acquire()  # what lingers is given back to whoever asks; and the child does ask
+            # What lingers is given back to whoever asks, and the child does ask; it would linger for longer than it waits.
+            mine = holdfast.Lock(server.url, name, ttl=5, wait=10 if state == "lingering" else 0)
+            got = mine.acquire()
             if got:
                 mine.release()
             code = 0 if got is (state == "lingering") else 2

@@ -19,6 +19,7 @@ import pytest
 import holdfast
 from faults.faces import Admin, until
 from faults.proxy import Action, Proxy, Rule
+from holdfast._core.mutex import CLAIM
 from holdfast._drive.link import Link
 from holdfast._servers.process import PrivateServer
 
@@ -119,7 +120,7 @@ def test_row_11_interrupted_after_the_grant_and_before_its_message(
     with interrupt_when(rule.seen.is_set):
         lock.acquire()
     helper.join()
-    assert taken.wait(0.5)
+    assert taken.wait(0.75 * CLAIM)
     rule.go()
     assert rule.done.wait(1)
     other.release()
@@ -240,7 +241,7 @@ def test_row_11_interrupted_at_every_line_of_with(server: PrivateServer, admin: 
 
     def check(where: str) -> None:
         try:
-            until(lambda: admin.token() is None, 0.5)  # the keeper may be giving it back just now
+            until(lambda: admin.token() is None, 2)  # the keeper may be giving it back just now
         except AssertionError:
             left.append(where)
             admin.redis.delete(admin.lock)

@@ -167,13 +167,13 @@ def test_each_request_has_its_own_time_limit(proxy: Proxy) -> None:
     async def main() -> None:
         async with stream(proxy.url) as wire:
             rule = proxy.on("PING", action="lose")
-            long, short = await started(wire.exchange(PING, 30), wire.exchange(PING, 0.1))
             before = clock()
+            long, short = await started(wire.exchange(PING, 30), wire.exchange(PING, 0.1))
             for task in (short, long):
                 with pytest.raises(Unknown, match="no answer in time"):
                     await task
             assert 0.05 < clock() - before < 2
-            assert rule.done.is_set()
+            assert rule.done.wait(5)  # or the next one would be harmed
             assert (await wire.exchange(PING, 5))[0] == b"PONG"  # on a new one
 
     asyncio.run(main())
@@ -293,7 +293,7 @@ def test_the_time_that_a_connection_takes_is_part_of_the_request_that_opens_it()
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1000)
         logins.append(writer)
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(0.7)
         writer.write(b"+OK\r\n")
         await reader.read(1000)
         await go.wait()
@@ -309,8 +309,8 @@ def test_the_time_that_a_connection_takes_is_part_of_the_request_that_opens_it()
         async with listener, stream(f"redis://:secret@127.0.0.1:{port}", connected=False) as wire:
             began = clock()
             with pytest.raises(Unknown, match="no answer in time"):
-                await wire.exchange(PING, 0.6)
-            assert clock() - began < 0.9
+                await wire.exchange(PING, 1.3)
+            assert clock() - began < 1.9
             go.set()
             assert (await wire.exchange(PING, 5))[0] == b"PONG"
             assert len(logins) == 1

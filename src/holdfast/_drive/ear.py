@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 AGAIN = 0.05
 """Seconds after which the keeper has read what was not for us, and may lend the socket again."""
 
+DIGITS = 20
+"""Of a fence, at most: what has more is garbage."""
+
 LONGEST = 3_600_000.0
 """Milliseconds of one look, at most: the system takes no more than 24 days."""
 
@@ -101,11 +104,12 @@ def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
 
 
 def _seen(token: str, sock: socket.socket) -> int | None:
-    """The fence of the hand-over to this token, if that is among what is to be read."""
+    """The fence of the hand-over to this token, if that is among what is to be read. What only resembles it is nothing: the
+    keeper throws it away."""
     try:
         data = sock.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except OSError:
         return None
-    _, found, rest = data.partition(b"1 %b " % token.encode())
+    _, found, rest = data.partition(b"\r\n1 %b " % token.encode())
     digits, end, _ = rest.partition(b"\r\n")
-    return int(digits) if found and end and digits.isdigit() else None
+    return int(digits) if found and end and digits.isdigit() and len(digits) <= DIGITS else None

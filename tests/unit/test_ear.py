@@ -1,0 +1,37 @@
+"""What a waiting thread takes for its hand-over, of all that is to be read on the inbox."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from holdfast._drive.ear import _seen
+
+TOKEN = "0123456789ab.cdef"
+
+
+def message(payload: str) -> bytes:
+    """As the server sends it."""
+    return b"*3\r\n$7\r\nmessage\r\n$9\r\nhf:inbox:\r\n$%d\r\n%b\r\n" % (len(payload), payload.encode())
+
+
+@pytest.mark.parametrize(
+    ("payload", "fence"),
+    [
+        (f"1 {TOKEN} 17", 17),
+        (f"1 {TOKEN} {'9' * 19}", int("9" * 19)),
+        (f"1 {TOKEN} {'9' * 300}", None),
+        (f"1 {TOKEN} {'9' * 5000}", None),
+        (f"1 {TOKEN} 17 more", None),
+        (f"1 {TOKEN} -17", None),
+        (f"21 {TOKEN} 17", None),
+        (f"0 1 {TOKEN} 17", None),
+    ],
+)
+def test_garbage_is_no_hand_over(payload: str, fence: int | None) -> None:
+    """It is not for the thread to judge: the keeper, which reads all, throws it away."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(message("2 somebody") + message(payload))
+        assert _seen(TOKEN, ours) == fence
