@@ -25,7 +25,7 @@ from holdfast._core.attempt import GUARD
 from holdfast._core.ballot import MARKER
 from holdfast._servers import private
 from holdfast._servers.supervisor import BOOT, SOCKET, Connection
-from live.witness import SHARED, open_sockets
+from live.witness import SHARED, held_by, open_sockets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,7 +135,7 @@ def nothing_left(server: PrivateServer) -> Iterator[None]:
             break
         time.sleep(0.01)
     assert not threads
-    assert not sockets
+    assert not sockets, held_by(sockets)
     assert sys.exception() is None
 
 

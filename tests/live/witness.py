@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
@@ -129,12 +132,28 @@ SHARED: set[str] = set()
 """Sockets of servers that several modules use, and that start when the first of these needs them."""
 
 
+def _inode(fd: str) -> str:
+    return str(Path("/proc/self/fd", fd).readlink())
+
+
+def held_by(sockets: set[str]) -> str:
+    """What these are connected to, and through what they are still referred to."""
+    lines = []
+    for thing in gc.get_objects():
+        if isinstance(thing, socket.socket) and thing.fileno() >= 0 and _inode(str(thing.fileno())) in sockets:
+            lines.append(repr(thing))
+            holders: list[object] = [thing]
+            for _ in range(4):
+                holders = [one for one in gc.get_referrers(*holders) if one is not holders and not isinstance(one, FrameType)]
+                lines.append(f"  of {sorted({type(one).__qualname__ for one in holders})}")
+    return "\n".join(lines)
+
+
 def open_sockets() -> set[str]:
     """The sockets this process has open."""
     found = set()
     for fd in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            target = str(fd.readlink())
-            if target.startswith("socket:"):
+            if (target := _inode(fd.name)).startswith("socket:"):
                 found.add(target)
     return found
