@@ -20,8 +20,6 @@ from holdfast._wire.resp import forgotten, pack, value
 TURNS = 3
 """Of the loop, after the time for answers is over: it may have been held up, and answers be there that it has yet to read."""
 
-_late: set[asyncio.Future[Any]] = set()  # a task that nobody refers to may be collected before it is done
-
 
 class Driver(aio.Driver):
     """Does what operations ask, on several servers, in one event loop. The connections are those of the loop."""
@@ -83,7 +81,6 @@ class Driver(aio.Driver):
             return
 
         def on_reply(future: asyncio.Future[Any]) -> None:
-            _late.discard(future)
             if future.cancelled():
                 return
             error = future.exception()
@@ -100,8 +97,7 @@ class Driver(aio.Driver):
                 then(refused)
 
         def later(packed: bytes) -> None:
-            task = self.loop.create_task(stream.exchange(packed, call.timeout))
-            _late.add(task)
+            task = self.loop.create_task(stream.exchange(packed, call.timeout))  # the stream refers to it, until it is done
             task.add_done_callback(on_reply)
 
         new = isinstance(call, Run) and call.script.sha not in stream.told
