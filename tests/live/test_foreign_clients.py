@@ -289,7 +289,9 @@ def test_a_loop_may_end_while_its_client_listens(server: PrivateServer, look: re
             await until_in_loop(lambda: queue_length(look, name) == 1)
             waiting.cancel()
             await asyncio.wait([waiting])
+        await aio.close()
+        await until_in_loop(lambda: not client.connection_pool._in_use_connections)  # also that on which it listened
 
-    for _ in range(2):
+    for _ in range(10):
         in_loop(main, server)
     assert queue_length(look, name) == 0

@@ -123,11 +123,12 @@ class AioCalls(Multiplex):
         """The loop ends, and the keeper's subscriptions with it. The other connections are the client's."""
         if _loops.get(self.endpoint) is self._loop:
             del _loops[self.endpoint]
+        subscriptions = _subscriptions.pop(self._loop, ())  # before their thread hears of it, which would drop them unclosed
         if listening := _listening.pop(self._loop, None):
             for task in listening:
                 task.cancel()  # one that is just connecting anew would leave that connection open
             await asyncio.wait(listening, timeout=POLL)
-        for pubsub in _subscriptions.pop(self._loop, ()):
+        for pubsub in subscriptions:
             try:
                 await pubsub.aclose()
             except Exception:  # noqa: BLE001, S110 - it has ended, one way or the other
