@@ -91,7 +91,7 @@ class TestServerGone:
     ) -> None:
         server = new_server()
         hf = hf_on(server.url)
-        process = hf.start("--ttl", "3", "--kill-after", "1", name, "--", *STUBBORN)
+        process = start(hf, 0.5, "--ttl", "3", "--kill-after", "1", name, "--", *STUBBORN)
         line(process)
         with redis.Redis.from_url(server.url) as client:
             end = last_end(client, name)

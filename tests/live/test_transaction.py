@@ -300,8 +300,7 @@ def test_a_url_will_do(server: PrivateServer, name: str, look: redis.Redis, is_a
         assert look.get(name) == "3"
         assert len(opened()) == 1  # shared
         await me.close()
-        while opened():  # until the server has seen it
-            await asyncio.sleep(0.002)
+        await until_in_loop(lambda: not opened())  # the server sees it a moment later
 
     def opened() -> set[Any]:
         return {one["addr"] for one in look.client_list()} - before
