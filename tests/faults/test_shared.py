@@ -127,6 +127,23 @@ def test_each_has_its_own_time_limit(proxy: Proxy, short_is: str) -> None:
     pool.clear()
 
 
+def test_who_is_held_up_with_whoever_reads_gets_what_has_come(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that goes on after a pause: all time limits are over, and nobody has had the time to read."""
+    monkeypatch.setattr("holdfast._wire.shared.READS_WITHIN", 20.0)  # however slow this one is
+    pool = shared_only(proxy.url)
+    lane = pool._lane
+    assert start(echo, pool, 1).result(5) == b"1"
+    rule = proxy.on("PING", action="stall")
+    reader = start(pool.exchange, PING, 30)
+    assert rule.done.wait(5)
+    other = start(echo, pool, 2, 0.1)
+    time.sleep(0.3)
+    rule.go()
+    assert (reader.result(5), other.result(5)) == (b"PONG", b"2")
+    assert pool._lane is lane
+    pool.clear()
+
+
 def test_a_lost_connection_leaves_the_unsent_in_line(proxy: Proxy) -> None:
     pool = shared_only(proxy.url)
     assert start(echo, pool, 1).result(5) == b"1"
