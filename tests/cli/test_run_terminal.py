@@ -214,6 +214,36 @@ def test_ctrl_z_bg_and_fg(hf: Holdfast, name: str, terminals: type[Terminal]) ->
     assert terminal.report() == (0, True)
 
 
+def test_fg_when_another_thread_gets_the_signal_to_go_on(hf: Holdfast, name: str, terminals: type[Terminal]) -> None:
+    """And notes it a little later: that does not mean that nobody could stop us."""
+    script = (
+        "import os, signal, sys, threading; from holdfast.cli import main, supervise\n"
+        "noted, late = supervise._guardian.noted_signals, False\n"
+        "def noted_signals(fd):\n"
+        "    global late\n"
+        "    heard = noted(fd)\n"
+        "    late = signal.SIGCONT in heard and not late\n"
+        "    if late:\n"
+        "        signal.set_wakeup_fd(tell := signal.set_wakeup_fd(-1))\n"
+        "        threading.Timer(0.1, os.write, (tell, heard)).start()\n"
+        "    return b'' if late else heard\n"
+        "supervise._guardian.noted_signals = noted_signals\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    terminal = terminals(hf, [sys.executable, "-c", script, "run", name, "--", *READER])
+    terminal.until("True !")
+    terminal.keys("\x1a")
+    terminal.report()
+    terminal.order("b")
+    status, _ = terminal.report()
+    assert os.WSTOPSIG(status) == signal.SIGTTIN
+    terminal.order("f")
+    terminal.keys("three\n")
+    terminal.until("read three True")
+    terminal.keys("\x04")
+    assert terminal.report() == (0, True)
+
+
 def test_ctrl_z_for_longer_than_the_lease(hf: Holdfast, name: str, client: redis.Redis, terminals: type[Terminal]) -> None:
     """The command is killed, stopped or not, before somebody else can have the lock."""
     options = ["--ttl", "1.5", "--kill-after", "0.1"]  # TERM continues it

@@ -212,7 +212,7 @@ def test_a_callback_that_fails_or_hangs_harms_no_other_lease(
 
     def hang(_: object) -> None:
         told.set()
-        go.wait()
+        go.wait(60)
 
     other_face = any_face.Lock(server.url, f"{name} other", ttl=TTL)
     other = Admin(server, f"{name} other")

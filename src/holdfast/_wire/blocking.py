@@ -21,7 +21,8 @@ READ_SIZE = 16384
 
 MOMENT = 0.005
 """Seconds for which the kernel waits for a reply by itself, which saves the system call by which Python would look first.
-Nearly all replies come by then. It begins anew with each signal, so it is no time limit."""
+Nearly all replies come by then. It begins anew with each signal, so it is no time limit; and where signals come faster than
+that, the limit is kept only when one is late."""
 
 
 def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from holdfast._guard import Guard
     from holdfast.cli.terminal import Terminal
 
+CONTINUED_WITHIN = 0.5
+"""Seconds in which SIGCONT has been noted, if that is why we go on."""
+
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 EX_MAX_RUNTIME = 124
@@ -88,6 +91,15 @@ class Signals:
     def take(self) -> bytes:
         """Numbers of the signals since the last call."""
         return _guardian.noted_signals(self.wake)
+
+    def take_continued(self) -> bytes:
+        """The same after a stop, with SIGCONT, unless nobody could stop us: the kernel may give it to another thread, which
+        notes it a little later."""
+        taken, deadline = self.take(), _guardian.clock() + CONTINUED_WITHIN
+        while signal.SIGCONT not in taken and (left := deadline - _guardian.clock()) > 0:
+            select.select([self.wake], [], [], left)
+            taken += self.take()
+        return taken
 
     def _handle(self, signum: int, _frame: object) -> None:
         self._early.append(signum)
@@ -233,7 +245,7 @@ class Supervisor:
         wants_it = self.terminal.lent_to != 0 or signum != signal.SIGTSTP
         self.terminal.take_back()
         stop_job(signum)
-        since = self.signals.take()
+        since = self.signals.take_continued()
         if signal.SIGCONT not in since and signum != signal.SIGTSTP:
             # Nobody can stop us, nor give us the terminal: what the kernel does with such a group.
             self.guard.signal(signal.SIGHUP)

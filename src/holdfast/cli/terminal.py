@@ -66,7 +66,7 @@ def stop_job(signum: int) -> None:
     """Stop our whole process group, as the terminal would have; returns when it is continued.
 
     It returns at once where the kernel discards such a signal because no shell could continue the group (an orphaned
-    process group). The caller can tell by whether a SIGCONT has come.
+    process group). The caller can tell by whether a SIGCONT comes.
     """
     before = signal.signal(signum, signal.SIG_DFL)
     try:
