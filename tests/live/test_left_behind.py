@@ -33,6 +33,20 @@ def test_a_program_that_holds_a_lock_at_its_end_ends(server: PrivateServer, look
     assert not look.exists(f"hf:{{{name}}}")
 
 
+def test_a_program_gives_back_at_its_end_where_no_thread_can_be_started(
+    server: PrivateServer, look: redis.Redis, name: str
+) -> None:
+    """As on Python 3.12.1, where none can from the first function that `atexit` calls on."""
+    end = """
+import atexit, threading
+def start(thread):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+atexit.register(lambda: setattr(threading.Thread, "start", start))
+"""
+    subprocess.run([sys.executable, "-c", HOLDS_TO_THE_END + end, server.url, name, "0"], timeout=10, check=True)
+    assert not look.exists(f"hf:{{{name}}}")
+
+
 def stands_alone(look: redis.Redis, lock: holdfast.Lock) -> bool:
     """Somebody whose event loop is not closed asks the server for all of this process, and nobody else stands in its queue."""
     who = gate(lock).who

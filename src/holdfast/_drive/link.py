@@ -163,8 +163,11 @@ class Link:
             self._tries += 1
             try:
                 threading.Thread(target=self._open, args=(self._tries,), name="holdfast-connect", daemon=True).start()
-            except (RuntimeError, MemoryError) as error:  # no more threads, or the interpreter is shutting down
-                self._opened(NotSent(str(error), self._endpoint.address), self._tries)
+            except (RuntimeError, MemoryError) as error:  # no more threads
+                if threading.main_thread().is_alive():
+                    self._opened(NotSent(str(error), self._endpoint.address), self._tries)
+                else:  # the program ends, and wants what it holds given back: Python 3.12.1 starts no thread any more
+                    self._open(self._tries)
 
     def _open(self, number: int) -> None:
         """In a thread of its own: a server that hangs must not hold up the renewals on others."""
