@@ -197,9 +197,8 @@ def test_ctrl_z_and_fg(hf: Holdfast, name: str, terminals: type[Terminal]) -> No
     assert terminal.report() == (0, True)
 
 
-def test_ctrl_z_bg_and_fg(hf: Holdfast, name: str, terminals: type[Terminal]) -> None:
-    """In the background it runs on until it reads; then the job stops, and gets the terminal with fg."""
-    terminal = terminals(hf, run(name, "--", *READER))
+def to_the_background_and_back(terminal: Terminal) -> None:
+    """Ctrl-Z, bg and fg, while a `READER` has the terminal."""
     terminal.until("True !")
     terminal.keys("\x1a")
     terminal.report()
@@ -212,6 +211,11 @@ def test_ctrl_z_bg_and_fg(hf: Holdfast, name: str, terminals: type[Terminal]) ->
     terminal.until("read three True")
     terminal.keys("\x04")
     assert terminal.report() == (0, True)
+
+
+def test_ctrl_z_bg_and_fg(hf: Holdfast, name: str, terminals: type[Terminal]) -> None:
+    """In the background it runs on until it reads; then the job stops, and gets the terminal with fg."""
+    to_the_background_and_back(terminals(hf, run(name, "--", *READER)))
 
 
 def test_fg_when_another_thread_gets_the_signal_to_go_on(hf: Holdfast, name: str, terminals: type[Terminal]) -> None:
@@ -230,18 +234,7 @@ def test_fg_when_another_thread_gets_the_signal_to_go_on(hf: Holdfast, name: str
         "supervise._guardian.noted_signals = noted_signals\n"
         "sys.exit(main(sys.argv[1:]))"
     )
-    terminal = terminals(hf, [sys.executable, "-c", script, "run", name, "--", *READER])
-    terminal.until("True !")
-    terminal.keys("\x1a")
-    terminal.report()
-    terminal.order("b")
-    status, _ = terminal.report()
-    assert os.WSTOPSIG(status) == signal.SIGTTIN
-    terminal.order("f")
-    terminal.keys("three\n")
-    terminal.until("read three True")
-    terminal.keys("\x04")
-    assert terminal.report() == (0, True)
+    to_the_background_and_back(terminals(hf, [sys.executable, "-c", script, "run", name, "--", *READER]))
 
 
 def test_ctrl_z_for_longer_than_the_lease(hf: Holdfast, name: str, client: redis.Redis, terminals: type[Terminal]) -> None:
