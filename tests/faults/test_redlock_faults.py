@@ -14,7 +14,7 @@ import redis
 
 import holdfast
 import holdfast.aio
-from faults.faces import Face, at_most, stays, until
+from faults.faces import PATIENCE, Face, at_most, stays, until
 from faults.peer import Peer
 from faults.proxy import Action, Proxy
 from faults.test_fork import in_child, run
@@ -142,10 +142,9 @@ def with_each(which: Iterable[int], do: Callable[[int], object]) -> None:
 @pytest.mark.parametrize("at", ["vote", "renew", "release"])
 def test_answers_of_a_minority_are_lost(five: Five, both_faces: tuple[Face, Face], name: str, at: str, fault: Action) -> None:
     """Nobody notices: neither who takes, nor who holds, nor who gives back. And nothing is left, there neither."""
-    ttl = SOON if at == "release" else TTL  # who fails when the others have given it back keeps its vote until that ends
     for face in both_faces:
         rules = [five.proxies[number].on(*NAMES[at], action=fault) for number in MINORITY]
-        lock = five.lock(face, name, ttl=ttl)
+        lock = five.lock(face, name)
         with at_most(WITHIN):
             assert face.call(lock.acquire)
         fence = lock.lease.fence
@@ -185,6 +184,59 @@ def test_a_release_that_no_majority_hears(five: Five, face: Face, name: str) -> 
         face.call(lock.release)
     assert lock.lease is None
     with_each(MAJORITY, lambda number: five.proxies[number].up())
+    five.nothing_left(name)
+
+
+@pytest.mark.fault(17)
+def test_a_minority_fails_when_the_others_have_given_it_back(five: Five, face: Face, name: str) -> None:
+    """Nobody waits for those, and they are told again all the same, even if nobody uses the servers any more."""
+    lock = five.lock(face, name)
+    five.take(face, lock)
+    with_each(MINORITY, lambda number: five.proxies[number].freeze())
+    face.call(lock.release)
+    assert five.tokens(name)[2:] == [None] * 3
+    assert None not in five.tokens(name)[:2]
+    for number in MINORITY:
+        five.proxies[number].cut()
+        five.proxies[number].thaw()
+    five.nothing_left(name)
+
+
+@pytest.mark.fault(16)
+def test_an_undo_that_nobody_waits_for_is_lost(five: Five, face: Face, name: str) -> None:
+    """Of votes whose answers were lost, too."""
+    votes = [five.proxies[number].on("vote", action="cut", times=100) for number in MAJORITY]
+    undos = [five.proxies[number].on(*NAMES["release"], action="hold", times=100) for number in MAJORITY]
+    with pytest.raises(holdfast.QuorumError):
+        face.call(five.lock(face, name).acquire)
+    for number in MAJORITY:
+        assert undos[number].seen.wait(5)
+        five.proxies[number].cut()
+        votes[number].go()
+        undos[number].go()
+    five.nothing_left(name)
+
+
+@pytest.mark.fault(16)
+def test_an_undo_that_was_to_wait_for_a_connection_when_the_loop_ends(five: Five, name: str) -> None:
+    """The keeper does not end with the loop."""
+    votes = [five.proxies[number].on("vote", action="stall") for number in MAJORITY]
+
+    async def main() -> None:
+        lock = holdfast.aio.Redlock(five.urls, name, ttl=TTL, max_ttl=MAX_TTL, answer_within=PATIENCE)
+        taken = asyncio.ensure_future(lock.acquire())
+        while not all(vote.done.is_set() for vote in votes):
+            await asyncio.sleep(0.001)
+        for number in MAJORITY:
+            five.proxies[number].freeze()  # the next connections do not come about
+            five.proxies[number].cut()
+        with pytest.raises(holdfast.QuorumError):
+            await taken
+
+    asyncio.run(main())
+    for number, vote in zip(MAJORITY, votes, strict=True):
+        five.proxies[number].thaw()
+        vote.go()
     five.nothing_left(name)
 
 

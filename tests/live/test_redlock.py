@@ -695,7 +695,7 @@ def held_up(group: Group, sockets: list[Any]) -> None:
 def test_an_answer_that_is_there_counts_however_late_a_thread_looks(three: Group) -> None:
     """It is held up for longer than servers are given to answer: that says nothing about them."""
     call = Command(("PING",), 60.0)
-    fleets = Fleets(tuple(resolve(url, "sync") for url in three.urls))
+    fleets = Fleets(tuple(resolve(url, "sync") for url in three.urls), current())
     try:
         fleets.poll(Poll([call] * 3, Heard({0, 1, 2}), 5.0))
         (fleet,) = fleets._idle
@@ -729,7 +729,7 @@ def test_an_answer_that_is_there_counts_however_late_a_loop_looks(three: Group) 
 
 def test_a_late_answer_is_for_nobody(three: Group) -> None:
     """Who has asked goes by what he had heard when his time was over; the connection serves somebody else by then."""
-    fleets = Fleets(tuple(resolve(url, "sync") for url in three.urls))
+    fleets = Fleets(tuple(resolve(url, "sync") for url in three.urls), current())
     calls: list[Any] = [Command(("PING",), 5.0)] * 3
     try:
         fleets.poll(Poll(calls, Heard({0, 1, 2}), 1.0))

@@ -168,6 +168,20 @@ UNDOING = (
         'candidate.voted = ["leave"] * len(panel.names)',
         "an undo on another connection does not refuse what it has overtaken",
     ),
+    _core(
+        "undo-that-failed-later",
+        "quorum",
+        ", otherwise=lambda number: GiveBack(bury, number, until))",
+        ")",
+        "who has not heard that the round is over, as the connection broke, is not told again",
+    ),
+    _core(
+        "release-that-failed-later",
+        "quorum",
+        ", otherwise=mandate.insisting)",
+        ")",
+        "who has not heard that the lock was given back, as the connection broke, is not told again",
+    ),
     _lua(
         "yield-whoever-has-it",
         "yield",

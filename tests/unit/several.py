@@ -210,6 +210,8 @@ class Servers:
                 )
             if isinstance(fate, WireError):
                 answers.append((0.001, number, fate))
+                if poll.otherwise is not None:
+                    self.given_back.append(poll.otherwise(number))
         for takes, number, answer in sorted(answers, key=lambda item: item[:2]):
             if takes > poll.within:
                 break

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ class Poll(Request[None]):
     within: float
     begins: bool = False
     """These begin something, and take nothing back: a server that owes an answer for longer than ``within`` is not asked."""
+    otherwise: Callable[[int], GiveBack] | None = None
+    """What the keeper is to send to a server that fails, by its number: also to one that fails when nobody waits any more."""
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ from holdfast._core.hearing import Enroll, Hark, Withdraw
 from holdfast._core.mutex import Busy, Held
 from holdfast._core.polling import GiveBack, Poll
 from holdfast._core.renewing import Tenure, renewal
-from holdfast._core.requests import Answer, Call, Draw, Now, Run, Unknown, WireError
+from holdfast._core.requests import Answer, Call, Draw, Now, Run, Unknown
 from holdfast._core.sharing import Ways
 from holdfast._core.votes import Mandate, Vote
 from holdfast._core.waiting import Waiter
@@ -228,12 +228,11 @@ async def _undo(candidate: Candidate, *, for_good: bool = False, interrupted: bo
         keys, token, timeout = candidate.spec.keys, candidate.token, candidate.spec.timeout
         heard = Heard({number for number, mode in enumerate(modes) if mode == "leave" or (mode and interrupted)})
         calls: list[Call | None] = [Run(YIELD, keys, (token, mode, hope), PATIENT) if mode else None for mode in modes]
-        await Poll(calls, heard, timeout if heard.awaited else 0.0)
-        until = await Now() + candidate.spec.first_ttl
+        bury, until = Run(YIELD, keys, (token, "bury", hope), timeout), await Now() + candidate.spec.first_ttl
+        await Poll(calls, heard, timeout if heard.awaited else 0.0, otherwise=lambda number: GiveBack(bury, number, until))
         for number, mode in enumerate(modes):
-            answer = heard.answers.get(number)
-            if mode and (isinstance(answer, WireError) or (interrupted and answer is None)):
-                await GiveBack(Run(YIELD, keys, (token, "bury", hope), timeout), number, until)
+            if mode and interrupted and number not in heard.answers:
+                await GiveBack(bury, number, until)
     candidate.pending, candidate.voted = False, [""] * len(modes)
     if for_good:
         await Withdraw(candidate)
@@ -314,17 +313,16 @@ async def renew(candidate: Candidate, mandate: Mandate, ttl: float, made: float)
 async def release(candidate: Candidate, mandate: Mandate) -> bool:
     """Give the lock back on all servers, and return when a majority has said that it did. False if it was not ours any more.
 
-    Who has failed by then, or is silent without a majority, is told again until its vote ends; who fails later keeps its vote
-    until it ends. Raises TooFew when nobody can say whether it was ours."""
+    Who fails, then or later, or is silent without a majority, is told again until its vote ends. Raises TooFew when nobody can
+    say whether it was ours."""
     panel, servers = candidate.panel, list(range(len(candidate.panel.names)))
     count = Count(len(servers), panel.majority)
     try:
         calls: list[Call | None] = [mandate.giving_back_at(number, bury=False, timeout=PATIENT) for number in servers]
-        await Poll(calls, count, candidate.spec.timeout)
+        await Poll(calls, count, candidate.spec.timeout, otherwise=mandate.insisting)
     finally:  # even if it was ended in the middle, and nobody knows how far that had come
-        failed = [number for number, answer in count.answers.items() if isinstance(answer, WireError)]
-        silent = [] if count.decided else [number for number in servers if number not in count.answers]
-        await give_back(mandate, [*failed, *silent])
+        if not count.decided:
+            await give_back(mandate, [number for number in servers if number not in count.answers])
     if count.unsure:
         raise shortfall(count, panel, "given back")
     return count.reached
@@ -332,9 +330,8 @@ async def release(candidate: Candidate, mandate: Mandate) -> bool:
 
 async def give_back(mandate: Mandate, servers: list[int]) -> None:
     """Have these told to give back what they have, until they answer, or it has ended."""
-    until = max(vote.deadline for vote in mandate.votes.values())
     for number in servers:
-        await GiveBack(mandate.giving_back_at(number, bury=True, timeout=mandate.spec.timeout), number, until)
+        await mandate.insisting(number)
 
 
 def shortfall(count: Count, panel: Panel, yes: str) -> TooFew:

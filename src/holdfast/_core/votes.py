@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast._core.attempt import Grant, margin
 from holdfast._core.ballot import YIELD
+from holdfast._core.polling import GiveBack
 from holdfast._core.renewing import BOUNDED, Tenure
 from holdfast._core.requests import Run
 
@@ -101,6 +102,11 @@ class Mandate(Tenure):
         vote = self.votes.get(server)
         doubt = bury or server in self.doubtful or (vote is not None and not vote.believed)
         return Run(YIELD, self.spec.keys, (self.token, "bury" if doubt else "release", self.hope), timeout)
+
+    def insisting(self, server: int) -> GiveBack:
+        """The same, until the server answers, or all have ended."""
+        until = max(vote.deadline for vote in self.votes.values())
+        return GiveBack(self.giving_back_at(server, bury=True, timeout=self.spec.timeout), server, until)
 
     def falls(self) -> bool:
         """True if the lease is lost, and nobody has noticed before: too few of the votes are left."""

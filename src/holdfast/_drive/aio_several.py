@@ -32,7 +32,7 @@ class Driver(aio.Driver):
         self._at_once: dict[type, Callable[[Any], Any]] = {
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
-            GiveBack: lambda request: process.keeper.insist(endpoints[request.server], request.call, request.until),
+            GiveBack: lambda request: process.insist(endpoints, request),
         }
         self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Poll: self._poll,
@@ -50,6 +50,8 @@ class Driver(aio.Driver):
             asked -= 1
             if not enough.done() and (poll.tally.on_answer(number, answer) or not asked):
                 enough.set_result(None)
+            if poll.otherwise is not None and isinstance(answer, WireError):
+                self.process.insist(self.endpoint, poll.otherwise(number))
 
         for number, call in enumerate(poll.calls):
             if call is not None:
@@ -81,7 +83,8 @@ class Driver(aio.Driver):
             return
 
         def on_reply(future: asyncio.Future[Any]) -> None:
-            if future.cancelled():
+            if future.cancelled():  # with its loop, which ends
+                then(NotSent("the event loop has ended", endpoint.address))
                 return
             error = future.exception()
             if isinstance(error, WireError):

@@ -11,25 +11,33 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast._core.ballot import Horizon, Tally
-from holdfast._core.polling import OPENING, Poll
+from holdfast._core.ballot import Horizon
+from holdfast._core.polling import OPENING, GiveBack, Poll
 from holdfast._core.requests import Answer, Call, NotSent, WireError
 from holdfast._drive.clock import clock
 from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import pack
 
+if TYPE_CHECKING:
+    from holdfast._drive.keeper import Keeper
+    from holdfast._drive.process import Process
+
 RECENT = 0.02
 """Seconds after which a look is worth its while before anything is asked: a system call more."""
 
+OWED = 0.2
+"""Seconds after which the keeper looks what has become of what nobody waits for any more."""
+
 
 class Fleet:
-    """One connection to each of several servers."""
+    """One connection to each of several servers. ``insist``: has the keeper send something."""
 
-    def __init__(self, endpoints: tuple[Endpoint, ...]) -> None:
+    def __init__(self, endpoints: tuple[Endpoint, ...], insist: Callable[[GiveBack], None]) -> None:
         self.endpoints = endpoints
+        self._insist = insist
         self.selector = selectors.DefaultSelector()
         self.mutex = threading.RLock()  # of no use here, but the links expect one
         self._turn = threading.Lock()
@@ -41,6 +49,7 @@ class Fleet:
         self.selector.register(self._poke_out, selectors.EVENT_READ)
         self._links = [self._line(endpoint) for endpoint in endpoints]
         self._looked_at = 0.0
+        self._closed = False
 
     def _line(self, endpoint: Endpoint) -> Any:
         if endpoint.client is None:
@@ -90,7 +99,7 @@ class Fleet:
             self._look(0)  # one may have answered long ago, when nobody waited for that any more; or closed the connection
         for link in self._links:
             link.overdue(start)
-        count = _Count(poll.tally)
+        count = _Count(poll, self._insist)
         last: Call | None = None
         for number, call in enumerate(poll.calls):
             if call is None:
@@ -116,6 +125,27 @@ class Fleet:
                 self._look(left)
         self._looked_at = clock()
         count.decided = True  # what comes later is read when somebody else asks: it must not change under who has asked this
+
+    @property
+    def owed(self) -> bool:
+        """A server has yet to answer."""
+        return any(link.busy for link in self._links)
+
+    def look(self) -> bool:
+        """See what has come, unless somebody is there for that. True: something is still owed."""
+        if self._turn.acquire(blocking=False):
+            try:
+                self._see()
+            finally:
+                self._turn.release()
+            self._tend()
+        return self.owed
+
+    def _see(self) -> None:
+        if not self._closed:
+            self._look(0)
+            for link in self._links:
+                link.overdue(clock())
 
     def _look(self, timeout: float) -> None:
         for key, events in self.selector.select(timeout):
@@ -143,6 +173,7 @@ class Fleet:
         """Close all connections. What was sent on them arrives, if it can."""
         ours = self._turn.acquire(timeout=1.0)  # a helper may be at it; and an interrupt may have kept it locked
         try:
+            self._closed = True
             for link in self._links:
                 link.close()
             self.selector.close()
@@ -161,8 +192,10 @@ class Fleet:
 class _Count:
     """Tells a tally what comes, until it has heard enough."""
 
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
+    def __init__(self, poll: Poll, insist: Callable[[GiveBack], None]) -> None:
+        self._tally = poll.tally
+        self._otherwise = poll.otherwise
+        self._insist = insist
         self.open = 0
         self.decided = False
 
@@ -174,6 +207,8 @@ class _Count:
             if not self.decided:
                 answer = reply if isinstance(reply, WireError) else Answer(reply, sent, clock())
                 self.decided = self._tally.on_answer(number, answer)
+            if self._otherwise is not None and isinstance(reply, WireError):
+                self._insist(self._otherwise(number))
 
         return then
 
@@ -181,26 +216,50 @@ class _Count:
 class Fleets:
     """The fleets of a process to the same servers: as many as threads ask at the same time."""
 
-    def __init__(self, endpoints: tuple[Endpoint, ...]) -> None:
+    def __init__(self, endpoints: tuple[Endpoint, ...], process: Process) -> None:
         self._endpoints = endpoints
+        self._process = process
         self.horizon = Horizon()
         self._idle: list[Fleet] = []
+        self._looked_after = False
+        """The keeper is to see what has come."""
 
     def poll(self, poll: Poll) -> None:
         """As `Fleet.poll`, with one that nobody uses."""
         try:
             fleet = self._idle.pop()
         except IndexError:
-            fleet = Fleet(self._endpoints)
+            fleet = Fleet(self._endpoints, self._insist)
         try:
             fleet.poll(poll)
         except BaseException:
             fleet.close()
             raise
         self._idle.append(fleet)
+        if not self._looked_after and fleet.owed:
+            self._look_later()
+
+    def _insist(self, give: GiveBack) -> None:
+        self._process.insist(self._endpoints, give)
+
+    def _look_later(self) -> None:
+        keeper = self._process.running_keeper
+        if keeper is not None:
+            with keeper.mutex:
+                keeper.later(OWED, lambda: self._look(keeper))
+                self._looked_after = True
+
+    def _look(self, keeper: Keeper) -> None:
+        """What fails was to take something back, perhaps, and nobody else may look for long."""
+        with keeper.mutex:
+            self._looked_after = False
+        owed = [fleet.look() for fleet in list(self._idle)]  # who uses one now sees for himself, and asks for the next look
+        if any(owed):
+            self._look_later()
 
     def clear(self) -> None:
-        """Close those that are idle."""
+        """Close those that are idle. The keeper has ended."""
+        self._looked_after = False
         while self._idle:
             self._idle.pop().close()
 

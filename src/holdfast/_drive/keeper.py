@@ -27,6 +27,7 @@ from holdfast._core.requests import Answer, NotSent, Run
 from holdfast._core.surroundings import Line
 from holdfast._core.waiting import Waiter
 from holdfast._drive.clock import clock
+from holdfast._drive.lasting import Lasting
 from holdfast._drive.link import Link
 from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
@@ -40,10 +41,6 @@ log = logger("holdfast.keeper")
 
 CLAIM_LEFT = 0.7
 """Seconds before the end of a claim at which the keeper wakes to turn it into a lease, at the latest."""
-
-
-OPEN_AFTER = 1.0
-"""Seconds after which who holds a lease listens for what becomes of it: somebody may take it away. Up to twice that."""
 
 
 class Keeper:
@@ -62,10 +59,9 @@ class Keeper:
         self._links: list[Link | ShardLine | ForeignLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
-        self._look_at = 0.0
-        """When to see which leases are old by now."""
-        self._seen: dict[Node, set[str]] = {}
-        """Tokens that held something when that was seen last."""
+        self._later: list[tuple[float, Callable[[], None]]] = []
+        """What to call, and when."""
+        self._lasting = Lasting(self, self._nodes.values())
         self._stopping = False
         self.ended = False
         self._poke_out, self._poke_in = socket.socketpair()
@@ -82,8 +78,8 @@ class Keeper:
             node = self._node(endpoint)
             node.want_record(clock())
             at = node.renewing.watch(tenure)
-            self._look_at = self._look_at or clock() + OPEN_AFTER
-            self.wake_by(min(at, self._look_at) if hurry else max(at, tenure.deadline - CLAIM_LEFT))
+            self._lasting.look_later()
+            self.wake_by(at if hurry else max(at, tenure.deadline - CLAIM_LEFT))
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         with self.mutex:
@@ -195,6 +191,12 @@ class Keeper:
         """Have the keeper thread call this soon."""
         self._calls.append(what)
         self._poke()
+
+    def later(self, seconds: float, what: Callable[[], None]) -> None:
+        """Have the keeper thread call this after so many seconds."""
+        with self.mutex:
+            self._later.append((clock() + seconds, what))
+            self.wake_by(self._later[-1][0])
 
     def stop(self, timeout: float) -> None:
         """Give back all locks, close all connections, end the thread; at most twice ``timeout`` seconds."""
@@ -338,13 +340,12 @@ class Keeper:
                 with self.mutex:
                     inbox.take_back()
             node.turn(now)
-        self._open(now)
+        self._do_what_is_due(now)
         with self.mutex:
             # A wake-up once planned stays, even if its lease was given back meanwhile: or the next lease had to poke again.
             planned = self._wake_at if self._wake_at > now else float("inf")
-            self._wake_at = min((node.next_at() for node in self._nodes.values()), default=float("inf"))
-            self._wake_at = now if self._calls else min(self._wake_at, planned, self._look_at or planned)
-            wake_at = self._wake_at
+            wanted = [*(node.next_at() for node in self._nodes.values()), *(at for at, _ in self._later)]
+            self._wake_at = wake_at = now if self._calls else min([planned, *wanted])
         timeout = None if wake_at == float("inf") else max(0.0, wake_at - clock())
         for key, events in self.selector.select(timeout):
             if key.data is None:
@@ -359,17 +360,10 @@ class Keeper:
             if events & selectors.EVENT_READ:
                 key.data.on_readable()
 
-    def _open(self, now: float) -> None:
-        """Be reachable where a lease lasts."""
-        if not 0 < self._look_at <= now:
-            return
-        with self.mutex:
-            held = {node: {tenure.token for tenure in node.renewing.tenures()} for node in self._nodes.values()}
-            for node, tokens in held.items():
-                if tokens & self._seen.get(node, set()):
-                    node.be_reachable()
-            self._seen = held
-            self._look_at = now + OPEN_AFTER if any(held.values()) else 0.0
+    def _do_what_is_due(self, now: float) -> None:
+        for due in [due for due in list(self._later) if due[0] <= now]:
+            self._later.remove(due)
+            self.safely(due[1])
 
     def _farewell(self, done: threading.Event) -> None:
         with self.mutex:

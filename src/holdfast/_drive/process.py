@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from holdfast._core.hearing import Hopeful
+    from holdfast._core.polling import GiveBack
     from holdfast._drive.aio import Driver
     from holdfast._drive.fleet import Fleets
     from holdfast._wire.foreign import Calls
@@ -95,7 +96,7 @@ class Process:
         with self._mutex:
             fleets = self._fleets.get(endpoints)
             if fleets is None:
-                fleets = self._fleets[endpoints] = Fleets(endpoints)
+                fleets = self._fleets[endpoints] = Fleets(endpoints, self)
             return fleets
 
     def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -125,6 +126,12 @@ class Process:
     def listening(self, endpoints: tuple[Endpoint, ...], listener: Hopeful) -> bool:
         """True if as many of the servers as it relies on can tell the listener something; else it is woken when one can."""
         return sum(self.keeper.hope(endpoint, listener) for endpoint in endpoints) >= listener.majority
+
+    def insist(self, endpoints: tuple[Endpoint, ...], give: GiveBack) -> None:
+        """Have the keeper send this. Where all has been closed meanwhile, nothing is opened anew for that."""
+        keeper = self._keeper
+        if keeper is not None:
+            keeper.insist(endpoints[give.server], give.call, give.until)
 
     def withdraw(self, endpoints: tuple[Endpoint, ...], listener: Hopeful) -> None:
         """Tell the listener nothing any more."""

@@ -29,5 +29,5 @@ class Driver(sync.Driver):
             Sleep: lambda request: time.sleep(request.seconds),
             Park: self._park,
             **in_threads(self, endpoints),
-            GiveBack: lambda request: process.keeper.insist(endpoints[request.server], request.call, request.until),
+            GiveBack: lambda request: process.insist(endpoints, request),
         }

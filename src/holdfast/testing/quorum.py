@@ -28,6 +28,9 @@ QUICK = 2e-6
 SHORTEST = 0.3
 """The shortest of all leases: as long a server that has forgotten does not vote, at least."""
 
+INSISTING = 0.2
+"""Seconds within which who was to give something back has heard so, though the connection broke."""
+
 PROBE = 5.0
 """Seconds within which anybody gets a lock that nobody has, when all faults are over."""
 
@@ -117,8 +120,12 @@ def _draw_faults(rng: random.Random, profile: Profile) -> None:
     if theme < 0.15:  # what one server has forgotten matters most where others cannot be reached
         kinds, times = ["amnesia", "partition"], (2, 3, 4)
     elif theme < 0.3:  # nothing else is excused where clean-up is all there is
-        kinds, times = ["cancel"], (4, 6)
+        kinds, times = choice((["cancel"], ["cancel", "cut"])), (4, 6)
         profile.mishaps = profile.slow_share = 0.0
+    elif theme < 0.4:  # leases are made shorter by hand, and the servers hear of that late
+        profile.slow_share = max(profile.slow_share, 0.2)
+        for planned in (planned for _, rounds in profile.workers for planned in rounds):
+            planned.by_hand = choice((0.0, 0.5))
     for kind in kinds:
         for _ in range(choice(times)):
             lasts = choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, profile.ttl)
@@ -199,6 +206,7 @@ def limits(profile: Profile) -> Limits:
     calm = not (slow or profile.mishaps or profile.faults or profile.far)
     forgets = not profile.declared or profile.has("amnesia", "flush", "clock", "restart")
     waits = (1.02 * profile.longest if forgets else 0.0) + (SET_BACK if profile.has("clock") else 0.0)
+    waits += profile.ttl if profile.progress_within is not None else 0.0  # for so long a hung holder's votes stay
     return Limits(
         notice=profile.ttl / 3 + 1.0 if profile.renew and not slow and trip < 0.02 else float("inf"),
         handover=waits + (0.6 + 20 * trip if calm else 10.0 + profile.ttl + 20 * trip),
@@ -211,10 +219,10 @@ def limits(profile: Profile) -> Limits:
 
 def settle(world: World, profile: Profile, company: Company) -> list[Violation]:
     """Everybody has come to an end: after one more lease, nothing of it may be left; and if nothing went wrong but
-    cancellations, at once. Then anybody gets any lock."""
+    cancellations, and connections that broke, at once. Then anybody gets any lock."""
     world.calm_down()
-    world.pass_time(PROMPT * (profile.latency + profile.distance))
-    told_at_once(world)
+    world.pass_time(PROMPT * (profile.latency + profile.distance) + (INSISTING if profile.has("cut") else 0.0))
+    told_at_once(world, "cut")
     healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
     world.pass_time(healed + 2.1 * profile.longest + 3.0 + SET_BACK)
     found = []

@@ -23,9 +23,9 @@ def write_the_end(world: World) -> None:
     world.note("end")
 
 
-def told_at_once(world: World) -> None:
-    """Write down what is left now, if there is no excuse for it."""
-    if all(event.note == "cancel" for event in world.history if event.kind == "fault"):
+def told_at_once(world: World, *despite: str) -> None:
+    """Write down what is left now, if there is no excuse for it. None is that somebody was cancelled, or ``despite``."""
+    if {event.note for event in world.history if event.kind == "fault"} <= {"cancel", *despite}:
         for what in (*leftovers(world), *_hopes(world)):
             world.note("left", note=f"at once: {what}")
 

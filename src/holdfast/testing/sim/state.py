@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
-from types import CoroutineType, FunctionType
+from types import CoroutineType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Grant, Spec
@@ -391,6 +391,7 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Round: lambda fingerprint, poll: fingerprint._put(poll.over, poll.waits, poll.counts),  # noqa: SLF001
     QuorumLease: Fingerprint._lease,  # noqa: SLF001
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
+    MethodType: lambda fingerprint, method: fingerprint.add(method.__self__),
 }
 same_in_all_states(
     type, CoroutineType, FunctionType, Lock, QuorumLock, Company, Spec, Site, Reader, Panel, Process, Worker, Voter, End, Gate

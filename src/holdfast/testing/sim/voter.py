@@ -24,7 +24,7 @@ class Voter(Worker):
         super().__init__(process, name)
         self._do |= {
             Poll: self._poll,
-            GiveBack: self._give_back,
+            GiveBack: self.give_back,
         }
 
     def _poll(self, poll: Poll) -> Any:
@@ -37,7 +37,7 @@ class Voter(Worker):
                 try:
                     wires[number] = self._ready(number, poll)
                 except NotSent as error:
-                    round_.told(number, error)
+                    round_.answered(number, error, process.clock())
         for number, wire in wires.items():
             call = poll.calls[number]
             assert call is not None
@@ -66,7 +66,8 @@ class Voter(Worker):
     def _told_by(self) -> list[Server]:
         return self.process.world.servers
 
-    def _give_back(self, request: GiveBack) -> None:
+    def give_back(self, request: GiveBack) -> None:
+        """Have the keeper insist on it."""
         node = self.process.node_on(self.process.world.servers[request.server])
         node.insist(request.call, request.until)
 
@@ -74,12 +75,13 @@ class Voter(Worker):
 class Round:
     """What came of a poll so far."""
 
-    __slots__ = ("_asked", "_open", "_tally", "_worker", "over", "waits")
+    __slots__ = ("_asked", "_open", "_otherwise", "_tally", "_worker", "over", "waits")
 
     def __init__(self, worker: Voter, asked: Ticket, poll: Poll) -> None:
         self._worker = worker
         self._asked = asked
         self._tally = poll.tally
+        self._otherwise = poll.otherwise
         self._open = sum(call is not None for call in poll.calls)
         self.over = not self._open
         self.waits = False
@@ -90,8 +92,7 @@ class Round:
         """Its worker has not gone on without it."""
         return self._asked.counts
 
-    def told(self, number: int, answer: Answer[Any] | WireError) -> None:
-        """A server's answer is there."""
+    def _told(self, number: int, answer: Answer[Any] | WireError) -> None:
         self._open -= 1
         if not self.over and (self._tally.on_answer(number, answer) or not self._open):
             self.over = True
@@ -99,7 +100,9 @@ class Round:
                 self._worker.polled()
 
     def answered(self, number: int, answer: Any, sent: float) -> None:
-        """The same, from a wire. Who is late is not heard."""
+        """A server's answer is there. Who is late is not heard."""
         if self._asked.counts:
             clock = self._worker.process.clock
-            self.told(number, answer if isinstance(answer, WireError) else Answer(answer, sent, clock()))
+            self._told(number, answer if isinstance(answer, WireError) else Answer(answer, sent, clock()))
+        if self._otherwise is not None and isinstance(answer, WireError):
+            self._worker.give_back(self._otherwise(number))
