@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from holdfast import _transaction_input, _transactions
-from holdfast._core.optimism import TRIES, Ask, Changed, GivenUp, persist
+from holdfast._core.optimism import TRIES, Changed, GivenUp, Try, persist
 from holdfast._drive.aio_optimism import driver
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import TransactionConflict
@@ -82,7 +82,7 @@ class Transaction(_transactions.BaseTransaction):
         """
         bounds = _transaction_input.limits(tries, wait)
         try:
-            return cast("T", await driver().run(persist(Ask(lambda: self._try(function)), *bounds)))
+            return cast("T", await driver().run(persist(Try(lambda: self._try(function)), *bounds)))
         except GivenUp as given_up:
             raise self._given_up(given_up) from None
 

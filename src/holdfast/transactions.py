@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from holdfast import _transaction_input, _transactions
-from holdfast._core.optimism import TRIES, Ask, Changed, GivenUp, persist
+from holdfast._core.optimism import TRIES, Changed, GivenUp, Try, persist
 from holdfast._drive.optimism import driver
 from holdfast._drive.process import current
 from holdfast._wire.endpoint import Endpoint
@@ -91,7 +91,7 @@ class Transaction(_transactions.BaseTransaction):
         """
         bounds = _transaction_input.limits(tries, wait)
         try:
-            return cast("T", driver.run(persist(Ask(lambda: self._try(function)), *bounds)))
+            return cast("T", driver.run(persist(Try(lambda: self._try(function)), *bounds)))
         except GivenUp as given_up:
             raise self._given_up(given_up) from None
 

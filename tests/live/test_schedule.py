@@ -373,6 +373,27 @@ def test_the_server_restarts_and_ticks_wait(new_server: NewServer, caplog: pytes
     assert ticks == list(range(ticks[0], ticks[0] + len(ticks))), "each one, once"
 
 
+def test_a_task_that_is_cancelled_when_the_schedule_has_just_stopped(own: PrivateServer) -> None:
+    async def main() -> None:
+        schedule = holdfast.aio.Schedule(own.url)
+        schedule.add(lambda: None, Every(3600), name="job")
+        await schedule.start()
+        service = schedule._service
+        assert service is not None
+
+        async def cancel() -> None:
+            await service.over.wait()  # before who stops it, who hears of it in the same turn of the loop
+            assert stopping.cancel()
+
+        cancelling = asyncio.create_task(cancel())
+        stopping = asyncio.create_task(schedule.stop())
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        await cancelling
+
+    asyncio.run(main())
+
+
 def test_nobody_there_at_the_start() -> None:
     schedule = holdfast.Schedule("redis://127.0.0.1:1")
     schedule.add(lambda: None, Every(1), name="job")

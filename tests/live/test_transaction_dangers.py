@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import threading
 from collections.abc import Iterator
-from typing import Any
+from contextlib import suppress
+from typing import Any, Literal
 
 import pytest
 import redis
@@ -243,6 +245,71 @@ def test_a_task_that_still_reads_when_the_block_ends(
     with Proxy(server) as proxy:
         rule = proxy.on("GET", action="stall")
         play(f"{package}.asyncio", proxy.url, scene, max_connections=1)
+
+
+async def add_one(tx: Any, key: str) -> int:
+    number = int(await tx.read.get(key) or 0)
+    tx.queue.set(key, number + 1)
+    return number
+
+
+@pytest.mark.parametrize("package", ["redis", "valkey"])
+@pytest.mark.parametrize("at", ["WATCH", "GET", "EXEC"])
+@pytest.mark.parametrize("then", ["pass", "cut"])
+def test_a_cancellation_that_the_client_swallows(
+    server: PrivateServer,
+    name: str,
+    look: redis.Redis,
+    package: str,
+    at: str,
+    then: Literal["pass", "cut"],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """When the request has just left, as `asyncio.wait_for` does on Python 3.11. The client gets the answer, or an error."""
+    connection: Any = importlib.import_module(f"{package}.asyncio").Connection
+    send = connection.send_packed_command
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def swallows(self: Any, command: Any, *args: Any, **options: Any) -> None:
+        await send(self, command, *args, **options)
+        if tasks and f"\r\n{at}\r\n".encode() in b"".join(command):
+            tasks.pop().cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+
+    async def scene(me: Optimist) -> None:
+        rule = proxy.on(at, action=then)
+        task = asyncio.create_task(me.run(lambda tx: add_one(tx, name), name))
+        tasks.append(task)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert rule.done.wait(5)
+        expected = 1 if at == "EXEC" else 0
+        assert await me.run(lambda tx: add_one(tx, name), name) == expected
+        assert look.get(name) == str(expected + 1)
+
+    monkeypatch.setattr(connection, "send_packed_command", swallows)
+    with Proxy(server) as proxy:
+        play(f"{package}.asyncio", proxy.url, scene, max_connections=1)
+
+
+def test_a_cancellation_that_the_function_swallows(server: PrivateServer, name: str, look: redis.Redis) -> None:
+    """It is the user's, who may want it so: what is carried out then has its result."""
+
+    async def swallows(tx: Any) -> int:
+        number = await add_one(tx, name)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        return number
+
+    async def scene(me: Optimist) -> None:
+        assert await asyncio.create_task(me.run(swallows, name)) == 0
+        assert look.get(name) == "1"
+
+    play("redis.asyncio", server.url, scene, max_connections=1)
 
 
 def test_an_interrupt_between_two_steps_of_the_driver(

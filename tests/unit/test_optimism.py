@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.optimism import GROWTH, LONGEST_PAUSE, TRIES, Ask, Chance, Changed, GivenUp, longest_pause, persist
+from holdfast._core.optimism import GROWTH, LONGEST_PAUSE, TRIES, Chance, Changed, GivenUp, Try, longest_pause, persist
 from holdfast._core.requests import Now, Sleep
 
 
@@ -35,12 +35,12 @@ class World:
 
     def run(self, tries: int = TRIES, wait: float | None = None, once: Callable[[], Any] | None = None) -> Any:
         does: dict[type, Callable[[Any], Any]] = {
-            Ask: lambda request: request.call(),
+            Try: lambda request: request.call(),
             Now: lambda _: self.now,
             Chance: lambda _: self.chance,
             Sleep: lambda request: self.pause(request.seconds),
         }
-        operation = persist(Ask(once or self.once), tries, wait)
+        operation = persist(Try(once or self.once), tries, wait)
         reply: Any = None
         error: Exception | None = None
         while True:

@@ -40,7 +40,14 @@ class GivenUp(Exception):
 
 @dataclass(slots=True)
 class Ask(Request[Any]):
-    """Call something of the user's, or of the client's; in asyncio, await what it gives."""
+    """Call something of the client's, or of ours; in asyncio, await what it gives."""
+
+    call: Callable[[], Any]
+
+
+@dataclass(slots=True)
+class Try(Request[Any]):
+    """Call something of the user's; in asyncio, await what it gives."""
 
     call: Callable[[], Any]
 
@@ -55,8 +62,8 @@ def longest_pause(conflicts: int, shortest: float) -> float:
     return min(LONGEST_PAUSE, shortest * (1 << min(conflicts, GROWTH)))
 
 
-async def persist(call: Ask, tries: int, wait: float | None) -> Any:
-    """Ask until it does not raise Changed: what it gives. Raises GivenUp after ``tries``, or within ``wait`` seconds."""
+async def persist(call: Try, tries: int, wait: float | None) -> Any:
+    """Try until it does not raise Changed: what it gives. Raises GivenUp after ``tries``, or within ``wait`` seconds."""
     began = await Now()
     shortest = LONGEST_PAUSE
     for conflicts in range(1, tries + 1):

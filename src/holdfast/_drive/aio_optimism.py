@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from holdfast._core.optimism import Ask, Chance
+from holdfast._core.optimism import Ask, Chance, Try
 from holdfast._core.requests import Now, Sleep
 from holdfast._drive import aio
 from holdfast._drive.clock import clock
@@ -43,7 +43,27 @@ class Driver(aio.Driver):
         self.clients = _Clients()
         self.stream: Any = self.clients
         self._at_once = {Chance: lambda _: random.random(), Now: lambda _: clock()}  # noqa: S311 - no secret
-        self._do = {Ask: lambda request: request.call(), Sleep: lambda request: asyncio.sleep(request.seconds)}
+        self._do = {
+            Ask: self._ask,
+            Try: lambda request: request.call(),
+            Sleep: lambda request: asyncio.sleep(request.seconds),
+        }
+
+    async def _ask(self, request: Ask) -> Any:
+        """Clients swallow a cancellation that comes when a request has just left: they send by `asyncio.wait_for`, whose fault
+        that is up to Python 3.11. It is raised when the client has done: with its answer, or when its time is up."""
+        task = asyncio.current_task()
+        assert task is not None
+        before = task.cancelling()
+        try:
+            answer = await request.call()
+        except Exception as error:
+            if task.cancelling() > before:
+                raise asyncio.CancelledError from error
+            raise
+        if task.cancelling() > before:
+            raise asyncio.CancelledError
+        return answer
 
     def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """A client that is ours, made when it is first wanted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-from holdfast._core.optimism import Ask, Chance
+from holdfast._core.optimism import Ask, Chance, Try
 from holdfast._core.requests import Now, Sleep
 from holdfast._drive import sync
 from holdfast._drive.clock import clock
@@ -17,6 +17,7 @@ class Driver(sync.Driver):
     def __init__(self) -> None:
         self._do = {
             Ask: lambda request: request.call(),
+            Try: lambda request: request.call(),
             Chance: lambda _: random.random(),  # noqa: S311 - no secret
             Now: lambda _: clock(),
             Sleep: lambda request: time.sleep(request.seconds),

@@ -93,7 +93,8 @@ class Schedule(BaseSchedule):
         if service is not None and service.here:
             service.stop(wait)
             try:
-                await asyncio.wait_for(service.over.wait(), wait + PATIENCE)
+                async with asyncio.timeout(wait + PATIENCE):  # wait_for may swallow a cancellation, up to Python 3.11
+                    await service.over.wait()
             except TimeoutError:
                 log.warning("schedule %r: some runs did not end when they were told to", self.name)
 
