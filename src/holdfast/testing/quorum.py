@@ -120,12 +120,14 @@ def _draw_faults(rng: random.Random, profile: Profile) -> None:
     if theme < 0.15:  # what one server has forgotten matters most where others cannot be reached
         kinds, times = ["amnesia", "partition"], (2, 3, 4)
     elif theme < 0.3:  # nothing else is excused where clean-up is all there is
-        kinds, times = choice((["cancel"], ["cancel", "cut"])), (4, 6)
+        kinds, times = choice((["cancel"], ["cut"])), (6, 9)
         profile.mishaps = profile.slow_share = 0.0
     elif theme < 0.4:  # leases are made shorter by hand, and the servers hear of that late
         profile.slow_share = max(profile.slow_share, 0.2)
         for planned in (planned for _, rounds in profile.workers for planned in rounds):
             planned.by_hand = choice((0.0, 0.5))
+    elif theme < 0.5:  # processes stand still until what they have asked for is over
+        kinds, times = ["pause"], (6, 9)
     for kind in kinds:
         for _ in range(choice(times)):
             lasts = choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, profile.ttl)
