@@ -166,7 +166,12 @@ class BaseRedlock(_face.BaseLock[L]):
         there, call = Count(len(panel.names), panel.majority), Command(("EXISTS", self._spec.keys[0]), quorum.PATIENT)
         await Poll([call] * len(panel.names), there, self._spec.timeout)
         if there.unsure:
-            raise quorum_error(self._spec.name, self.key, "cannot be asked for", quorum.shortfall(there, panel, "held"))
+            raise quorum_error(
+                self._spec.name,
+                self.key,
+                "cannot be asked for",
+                quorum.shortfall(there, panel, range(len(panel.names)), "held"),
+            )
         return there.reached
 
     async def _holder(self, busy: Busy) -> bytes | None:
@@ -257,7 +262,7 @@ class BaseQuorumLease(_lease.BaseLease):
             raise self._lease_lost()
 
     async def _give_up(self) -> None:
-        await quorum.give_back(self._tenure, list(range(len(self._endpoint))))
+        await quorum.give_back(self._tenure, self._tenure.servers())
 
 
 async def declare(panel: Panel, timeout: float, *, force: bool) -> dict[str, str]:

@@ -178,7 +178,7 @@ UNDOING = (
     _core(
         "release-that-failed-later",
         "quorum",
-        ", otherwise=mandate.insisting)",
+        ", otherwise=lambda number: GiveBack(*mandate.giving_back_to(number)))",
         ")",
         "who has not heard that the lock was given back, as the connection broke, is not told again",
     ),

@@ -513,6 +513,41 @@ def test_released_though_a_minority_is_silent(silent: int, fate: Callable[[], Fa
     assert servers.clean()
 
 
+def test_who_has_nothing_is_not_told() -> None:
+    """Of a server that owes an answer, such requests would pile up, and after them what the keeper sends again."""
+    servers = Servers(5, fates=of(AWAY, 0))
+    mandate = servers.taken()
+    assert servers.release(mandate)
+    assert [sorted(told) for told in polled(servers, "yield")] == [[1, 2, 3, 4]]
+    assert servers.given_back == []
+
+
+def test_who_knows_no_hope_is_not_told_that_it_is_given_up() -> None:
+    servers = Servers(5)
+    for number in range(5):
+        servers.take(number)
+    servers.fates = of(AWAY, 0)
+    assert isinstance(servers.acquire(2.0), Busy)
+    assert {server for told in polled(servers, "yield") for server in told} == {1, 2, 3, 4}
+    assert servers.given_back == []
+    assert servers.clean()
+
+
+def test_who_knows_a_hope_is_told_though_it_could_not_be_asked_any_more() -> None:
+    servers = Servers(5)
+    for number in range(5):
+        servers.take(number, seconds=2.5)
+    gone = of(AWAY, 0, kinds="vote")
+    servers.fates = lambda kind, nth, server: gone(kind, nth, server) if servers.now > 1002 else None
+    grant = servers.acquire(5.0)
+    assert isinstance(grant, Grant)
+    assert isinstance(grant.whole, Mandate)
+    assert sorted(grant.whole.votes) == [1, 2, 3, 4]
+    assert servers.hopes()[0]
+    assert servers.release(grant.whole)
+    assert servers.clean()
+
+
 @pytest.mark.parametrize("fate", [Lost, Slow, lambda: AWAY, lambda: Unknown("cut")])
 def test_released_while_a_majority_is_silent(fate: Callable[[], Fate]) -> None:
     servers = Servers(3)

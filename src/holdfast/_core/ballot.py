@@ -62,7 +62,9 @@ class Candidate(Attempt):
     panel: Panel = Panel((), "", 0.0)
     horizon: Horizon = field(default_factory=Horizon)
     hope: str = ""
-    """Under which the servers know that it waits."""
+    """Under which the servers know that it waits,"""
+    hoped: set[int] = field(default_factory=set)
+    """and which of them may."""
     hints: set[object] = field(default_factory=set)
     """Of which servers it has been told that the lock is free."""
     since: float = 0.0

@@ -58,10 +58,11 @@ class Board:
         assert isinstance(tenure, Mandate)
         tenure.end()
         back = _Back(gate, min(self._majority, len(tenure.votes)))
-        until = max(vote.deadline for vote in tenure.votes.values())
-        for number, node in enumerate(self.nodes):  # also where it was refused first: who asks again may have got it there
+        for node in self.nodes:
             node.renewing.forget(tenure.token)
-            node.insist(tenure.giving_back_at(number, bury=False, timeout=tenure.spec.timeout), until, back)
+        for number in tenure.servers():
+            give = tenure.giving_back_at(number, bury=False, timeout=tenure.spec.timeout)
+            self.nodes[number].insist(give, tenure.latest, back)
 
     def close(self, error: WireError) -> None:
         """This process stops: nobody waits any more; the keeper's mutex is held."""

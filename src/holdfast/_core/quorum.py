@@ -9,6 +9,7 @@ heads of different servers' queues would block each other: who waits is given a 
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from holdfast._core.attempt import Attempt, Grant, margin, milliseconds
@@ -119,6 +120,7 @@ async def _vote(candidate: Candidate, since: float, more: int = 0) -> Ballot:
     panel, spec = candidate.panel, candidate.spec
     candidate.pending = True
     candidate.voted = ["bury"] * len(panel.names)  # until we know better
+    hoped, candidate.hoped = candidate.hoped, set(range(len(panel.names)) if candidate.hope else ())
     ballot = Ballot(panel)
     now = await Now()
     call: Call = Run(
@@ -147,6 +149,7 @@ async def _vote(candidate: Candidate, since: float, more: int = 0) -> Ballot:
                 candidate.seen = max(candidate.seen, reply.fence)
         elif not isinstance(answer, Unknown):
             candidate.voted[number] = ""
+            candidate.hoped -= {number} - hoped
     candidate.horizon.learn(times)
     return ballot
 
@@ -164,7 +167,7 @@ async def _settle(candidate: Candidate, ballot: Ballot) -> Grant | None:
         return None
     others = any(answer.value.others for answer in granted.values())
     grant = Grant(candidate, fences.fence, now, deadline, queued=others, last=fences.last)
-    mandate = grant.whole = Mandate(grant, panel.majority, candidate.hope)
+    mandate = grant.whole = Mandate(grant, panel.majority, candidate.hope, candidate.hoped)
     for number, name in enumerate(panel.names):
         if candidate.voted[number]:  # or it has said no
             end = granted[number].sent + length if number in granted else now + length
@@ -194,11 +197,12 @@ async def again(candidate: Attempt, mandate: Tenure, more: int) -> Answer[Held] 
     """As `sharing.Ways.again`: a round of votes for who has them already."""
     assert isinstance(candidate, Candidate)
     assert isinstance(mandate, Mandate)
-    asking = replace(candidate, token=mandate.token, hope="", hints=set(), voted=[])
+    asking = replace(candidate, token=mandate.token, hope="", hoped=set(), hints=set(), voted=[])
     try:
         ballot = await _vote(asking, await Now(), more)
     finally:  # a copy under way would take what has been given back meanwhile, on another connection
-        mandate.doubtful.update(number for number, mode in enumerate(asking.voted) if mode == "bury")
+        voted = {number for number, mode in enumerate(asking.voted) if mode}
+        mandate.doubtful |= {number for number in voted if asking.voted[number] == "bury" or number not in mandate.votes}
     granted = ballot.granted()
     held: Held | None = Held(0, candidate.gate.last if candidate.gate is not None else 0)
     if ballot.reached and more:
@@ -223,7 +227,7 @@ async def _undo(candidate: Candidate, *, for_good: bool = False, interrupted: bo
     ``for_good``: the candidate waits no more, either. ``interrupted``: in the middle of anything, so that the connections on
     which it was done may be gone; then the keeper sees to it that everybody hears of the undo."""
     hope = candidate.hope if for_good else ""
-    modes = [mode or ("leave" if hope else "") for mode in candidate.voted]
+    modes = [mode or ("leave" if hope and number in candidate.hoped else "") for number, mode in enumerate(candidate.voted)]
     if any(modes):
         keys, token, timeout = candidate.spec.keys, candidate.token, candidate.spec.timeout
         heard = Heard({number for number, mode in enumerate(modes) if mode == "leave" or (mode and interrupted)})
@@ -236,7 +240,7 @@ async def _undo(candidate: Candidate, *, for_good: bool = False, interrupted: bo
     candidate.pending, candidate.voted = False, [""] * len(modes)
     if for_good:
         await Withdraw(candidate)
-        candidate.hope = ""
+        candidate.hope, candidate.hoped = "", set()
 
 
 async def give_up(candidate: Attempt) -> None:
@@ -307,7 +311,7 @@ async def renew(candidate: Candidate, mandate: Mandate, ttl: float, made: float)
         elif state != 2:
             votes[number].lose("its key is gone or somebody else's")
     if not count.reached and not mandate.falls() and not mandate.lost:
-        raise shortfall(count, panel, "renewed")
+        raise shortfall(count, panel, votes, "renewed")
 
 
 async def release(candidate: Candidate, mandate: Mandate) -> bool:
@@ -315,32 +319,34 @@ async def release(candidate: Candidate, mandate: Mandate) -> bool:
 
     Who fails, then or later, or is silent without a majority, is told again until its vote ends. Raises TooFew when nobody can
     say whether it was ours."""
-    panel, servers = candidate.panel, list(range(len(candidate.panel.names)))
+    panel, servers = candidate.panel, mandate.servers()
     count = Count(len(servers), panel.majority)
+    calls: list[Call | None] = [None] * len(panel.names)
+    for number in servers:
+        calls[number] = mandate.giving_back_at(number, bury=False, timeout=PATIENT)
     try:
-        calls: list[Call | None] = [mandate.giving_back_at(number, bury=False, timeout=PATIENT) for number in servers]
-        await Poll(calls, count, candidate.spec.timeout, otherwise=mandate.insisting)
+        await Poll(calls, count, candidate.spec.timeout, otherwise=lambda number: GiveBack(*mandate.giving_back_to(number)))
     finally:  # even if it was ended in the middle, and nobody knows how far that had come
         if not count.decided:
-            await give_back(mandate, [number for number in servers if number not in count.answers])
+            await give_back(mandate, servers - count.answers.keys())
     if count.unsure:
-        raise shortfall(count, panel, "given back")
+        raise shortfall(count, panel, servers, "given back")
     return count.reached
 
 
-async def give_back(mandate: Mandate, servers: list[int]) -> None:
+async def give_back(mandate: Mandate, servers: Iterable[int]) -> None:
     """Have these told to give back what they have, until they answer, or it has ended."""
     for number in servers:
-        await mandate.insisting(number)
+        await GiveBack(*mandate.giving_back_to(number))
 
 
-def shortfall(count: Count, panel: Panel, yes: str) -> TooFew:
-    """Too few have said yes. ``yes``: what those who have did."""
+def shortfall(count: Count, panel: Panel, asked: Container[int], yes: str) -> TooFew:
+    """Too few have said yes. ``asked``: the others have nothing of it; ``yes``: what those did who have."""
     said = {}
     for number, name in enumerate(panel.names):
         answer = count.answers.get(number)
-        if isinstance(answer, Answer):
-            said[name] = yes if count.says_yes(answer) else "it is not ours there"
+        if isinstance(answer, Answer) or number not in asked:
+            said[name] = yes if isinstance(answer, Answer) and count.says_yes(answer) else "it is not ours there"
         else:
             said[name] = verdict(answer, decided=count.decided)
     return TooFew(said)

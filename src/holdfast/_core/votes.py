@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from holdfast._core.attempt import Grant, margin
 from holdfast._core.ballot import YIELD
-from holdfast._core.polling import GiveBack
 from holdfast._core.renewing import BOUNDED, Tenure
 from holdfast._core.requests import Run
 
@@ -48,14 +47,14 @@ class Vote(Tenure):
 class Mandate(Tenure):
     """The lease as a whole: good for as long as a majority of the votes is. Nothing renews it but them."""
 
-    __slots__ = ("_least", "doubtful", "hope", "majority", "votes")
+    __slots__ = ("_least", "doubtful", "hope", "hoped", "majority", "votes")
 
-    def __init__(self, grant: Grant, majority: int, hope: str) -> None:
+    def __init__(self, grant: Grant, majority: int, hope: str, hoped: set[int]) -> None:
         self.votes: dict[int, Vote] = {}
         """By the number of the server."""
         self.majority = majority
-        self.hope = hope
-        """Under which the servers know that who took it has waited; some may remember that still."""
+        self.hope, self.hoped = hope, hoped
+        """Under which the servers know that who took it has waited; these may remember that still."""
         self.doubtful: set[int] = set()
         """Servers that may still carry out a vote of ours, as they have not answered one."""
         self._least = grant.deadline
@@ -103,10 +102,18 @@ class Mandate(Tenure):
         doubt = bury or server in self.doubtful or (vote is not None and not vote.believed)
         return Run(YIELD, self.spec.keys, (self.token, "bury" if doubt else "release", self.hope), timeout)
 
-    def insisting(self, server: int) -> GiveBack:
-        """The same, until the server answers, or all have ended."""
-        until = max(vote.deadline for vote in self.votes.values())
-        return GiveBack(self.giving_back_at(server, bury=True, timeout=self.spec.timeout), server, until)
+    def giving_back_to(self, server: int) -> tuple[Run[int], int, float]:
+        """The same as a `GiveBack` has it: until the server answers, or all votes have ended."""
+        return self.giving_back_at(server, bury=True, timeout=self.spec.timeout), server, self.latest
+
+    @property
+    def latest(self) -> float:
+        """When the last of the votes ends, as far as is known (local seconds)."""
+        return max(vote.deadline for vote in self.votes.values())
+
+    def servers(self) -> set[int]:
+        """Those that may have anything of it. The others have said no, or were not asked as they owed an answer."""
+        return self.votes.keys() | self.doubtful | self.hoped
 
     def falls(self) -> bool:
         """True if the lease is lost, and nobody has noticed before: too few of the votes are left."""

@@ -48,10 +48,10 @@ class Driver(aio.Driver):
         def tell(number: int, answer: Answer[Any] | WireError) -> None:
             nonlocal asked
             asked -= 1
-            if not enough.done() and (poll.tally.on_answer(number, answer) or not asked):
-                enough.set_result(None)
             if poll.otherwise is not None and isinstance(answer, WireError):
                 self.process.insist(self.endpoint, poll.otherwise(number))
+            if not enough.done() and (poll.tally.on_answer(number, answer) or not asked):
+                enough.set_result(None)
 
         for number, call in enumerate(poll.calls):
             if call is not None:

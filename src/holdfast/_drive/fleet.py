@@ -41,7 +41,8 @@ class Fleet:
         self.selector = selectors.DefaultSelector()
         self.mutex = threading.RLock()  # of no use here, but the links expect one
         self._turn = threading.Lock()
-        """Held by who looks after the connections: who asks, or a helper that has just opened one."""
+        """Held by who looks after the connections: who asks, a helper that has just opened one, or the keeper. Nobody waits for
+        it: a signal handler or a finaliser would wait for the very thread that it has interrupted."""
         self._calls: deque[Callable[[], None]] = deque()
         self._poke_out, self._poke_in = socket.socketpair()
         self._poke_out.setblocking(False)
@@ -72,7 +73,7 @@ class Fleet:
         """Do what is to be done, or False if somebody is there for that, and looks once more when he goes. A connection may be
         open only after everything is decided: what waits for that, a vote or what takes one back, is sent nevertheless."""
         while self._calls:
-            if not self._turn.acquire(blocking=False):
+            if not self.take():
                 return False
             try:
                 self._do_calls()
@@ -87,10 +88,16 @@ class Fleet:
     def moved(self, endpoint: Endpoint, where: object) -> None:
         """Each connection is on its own."""
 
+    def take(self) -> bool:
+        """Begin to look after the connections. False: somebody does."""
+        return self._turn.acquire(blocking=False)
+
     def poll(self, poll: Poll) -> None:
-        """Do what is asked. Interrupted, the fleet is not to be used any more."""
-        with self._turn:
+        """Do what is asked, for who has taken it. Interrupted, the fleet is not to be used any more."""
+        try:
             self._poll(poll)
+        finally:
+            self._turn.release()
         self._tend()
 
     def _poll(self, poll: Poll) -> None:
@@ -133,7 +140,7 @@ class Fleet:
 
     def look(self) -> bool:
         """See what has come, unless somebody is there for that. True: something is still owed."""
-        if self._turn.acquire(blocking=False):
+        if self.take():
             try:
                 self._see()
             finally:
@@ -204,11 +211,11 @@ class _Count:
 
         def then(reply: Any, sent: float) -> None:
             self.open -= 1
+            if self._otherwise is not None and isinstance(reply, WireError):
+                self._insist(self._otherwise(number))
             if not self.decided:
                 answer = reply if isinstance(reply, WireError) else Answer(reply, sent, clock())
                 self.decided = self._tally.on_answer(number, answer)
-            if self._otherwise is not None and isinstance(reply, WireError):
-                self._insist(self._otherwise(number))
 
         return then
 
@@ -221,45 +228,55 @@ class Fleets:
         self._process = process
         self.horizon = Horizon()
         self._idle: list[Fleet] = []
-        self._looked_after = False
-        """The keeper is to see what has come."""
+        self._looks: Keeper | None = None
+        """Who is to see what has come."""
 
     def poll(self, poll: Poll) -> None:
         """As `Fleet.poll`, with one that nobody uses."""
-        try:
-            fleet = self._idle.pop()
-        except IndexError:
-            fleet = Fleet(self._endpoints, self._insist)
+        fleet = self._taken()
         try:
             fleet.poll(poll)
         except BaseException:
             fleet.close()
             raise
+        owed = fleet.owed
         self._idle.append(fleet)
-        if not self._looked_after and fleet.owed:
+        if owed:
             self._look_later()
+
+    def _taken(self) -> Fleet:
+        for _ in range(len(self._idle)):
+            try:
+                fleet = self._idle.pop()
+            except IndexError:
+                break
+            if fleet.take():
+                return fleet
+            self._idle.insert(0, fleet)
+        fleet = Fleet(self._endpoints, self._insist)
+        fleet.take()
+        return fleet
 
     def _insist(self, give: GiveBack) -> None:
         self._process.insist(self._endpoints, give)
 
     def _look_later(self) -> None:
         keeper = self._process.running_keeper
-        if keeper is not None:
+        if keeper is not None and keeper is not self._looks:
             with keeper.mutex:
                 keeper.later(OWED, lambda: self._look(keeper))
-                self._looked_after = True
+                self._looks = keeper
 
     def _look(self, keeper: Keeper) -> None:
         """What fails was to take something back, perhaps, and nobody else may look for long."""
         with keeper.mutex:
-            self._looked_after = False
+            self._looks = None
         owed = [fleet.look() for fleet in list(self._idle)]  # who uses one now sees for himself, and asks for the next look
         if any(owed):
             self._look_later()
 
     def clear(self) -> None:
-        """Close those that are idle. The keeper has ended."""
-        self._looked_after = False
+        """Close those that are idle."""
         while self._idle:
             self._idle.pop().close()
 

@@ -217,12 +217,12 @@ class ForeignLine:
 
     def owes_since(self) -> float:
         """Since when an answer is awaited (local seconds); infinity if there is nothing to be answered."""
-        return min((job.sent for job in self._pending if not job.done), default=float("inf"))
+        return min((job.sent for job in [*self._pending] if not job.done), default=float("inf"))
 
     @property
     def busy(self) -> bool:
         """Whether an answer is awaited."""
-        return any(not job.done for job in self._pending)
+        return any(not job.done for job in [*self._pending])
 
     def _settle(self, job: _Job, answer: Any) -> None:
         if not job.done:

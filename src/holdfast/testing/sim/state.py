@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import partial
-from types import CoroutineType, FunctionType, MethodType
+from types import CoroutineType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Grant, Spec
@@ -289,7 +289,7 @@ class Fingerprint:
     def _candidate(self, candidate: Candidate) -> None:
         self._attempt(candidate)
         self._attributes(candidate, ("horizon", "hope", "voted", "seen"))
-        self._put(*sorted(node.address for node in candidate.hints))  # type: ignore[attr-defined]
+        self._put(*sorted(candidate.hoped), *sorted(node.address for node in candidate.hints))  # type: ignore[attr-defined]
 
     def _horizon(self, horizon: Horizon) -> None:
         if horizon._ahead is not None:  # noqa: SLF001
@@ -302,6 +302,7 @@ class Fingerprint:
     def _mandate(self, mandate: Mandate) -> None:
         self._tenure(mandate)
         self._text(mandate.hope)
+        self._put(*sorted(mandate.servers()))
         self._put(*sorted(mandate.doubtful))
         self._float(mandate._least)  # noqa: SLF001
         self._dict(mandate.votes)
@@ -358,6 +359,7 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     bytes: Fingerprint._bytes,  # noqa: SLF001
     str: Fingerprint._text,  # noqa: SLF001
     dict: Fingerprint._dict,  # noqa: SLF001
+    set: lambda fingerprint, members: fingerprint._put(*sorted(members)),  # noqa: SLF001
     Waiter: Fingerprint._waiter,  # noqa: SLF001
     Tenure: Fingerprint._tenure,  # noqa: SLF001
     Attempt: Fingerprint._attempt,  # noqa: SLF001
@@ -391,7 +393,6 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Round: lambda fingerprint, poll: fingerprint._put(poll.over, poll.waits, poll.counts),  # noqa: SLF001
     QuorumLease: Fingerprint._lease,  # noqa: SLF001
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
-    MethodType: lambda fingerprint, method: fingerprint.add(method.__self__),
 }
 same_in_all_states(
     type, CoroutineType, FunctionType, Lock, QuorumLock, Company, Spec, Site, Reader, Panel, Process, Worker, Voter, End, Gate
