@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
@@ -19,6 +20,9 @@ from faults.peer import Peer
 from faults.proxy import Action, Proxy
 from faults.test_fork import in_child, run
 from holdfast._core.names import lock_keys
+from holdfast._core.polling import GiveBack
+from holdfast._drive.fleet import Fleet, Fleets
+from holdfast._drive.process import current
 from holdfast._servers import private
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
@@ -62,6 +66,12 @@ class Five:
         """As of a process of its own: those who list the servers in another order do not pass the lock on to each other."""
         urls = next(self.orders)
         return face.Redlock(urls, name, **{"ttl": TTL, "max_ttl": MAX_TTL, "answer_within": WITHIN, **options})
+
+    def two(self, name: str) -> tuple[holdfast.Redlock, holdfast.Redlock]:
+        """Of one process, which has the same connections for both."""
+        urls = next(self.orders)
+        options = {"ttl": TTL, "max_ttl": MAX_TTL, "answer_within": WITHIN}
+        return holdfast.Redlock(urls, name, **options), holdfast.Redlock(urls, f"{name} besides", **options)  # type: ignore[arg-type]
 
     def tokens(self, name: str) -> list[str | None]:
         """Who has the lock, by server."""
@@ -237,6 +247,60 @@ def test_an_undo_that_was_to_wait_for_a_connection_when_the_loop_ends(five: Five
     for number, vote in zip(MAJORITY, votes, strict=True):
         five.proxies[number].thaw()
         vote.go()
+    five.nothing_left(name)
+
+
+def test_a_finaliser_that_interrupts_the_keepers_look(five: Five, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may use a Redlock over the same servers, and does not wait for the thread that it runs in."""
+    lock, other = five.two(name)
+    interrupted, answered = threading.Event(), threading.Event()
+    see = Fleet._see
+
+    def see_late(fleet: Fleet) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            assert other.acquire(timeout=0)
+            other.release()
+        see(fleet)
+
+    monkeypatch.setattr(Fleet, "_see", see_late)
+    five.proxies[0].freeze()
+    assert lock.acquire()
+    lock.release()
+    assert interrupted.wait(5)
+    current().keeper.call(answered.set)
+    assert answered.wait(5)
+    assert other.acquire(timeout=0)
+    other.release()
+
+
+def test_a_signal_handler_that_interrupts_who_asks_the_keeper(five: Five, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread holds the keeper's mutex, for which the keeper waits while it looks after the very connections."""
+    lock, other = five.two(name)
+    looks, goes_on, used = threading.Event(), threading.Event(), threading.Event()
+    insist = Fleets._insist
+
+    def insist_late(fleets: Fleets, give: GiveBack) -> None:
+        looks.set()
+        assert goes_on.wait(5)
+        insist(fleets, give)
+
+    def handler() -> None:
+        with current().keeper.mutex:
+            goes_on.set()
+            assert other.acquire(timeout=0)
+            other.release()
+        used.set()
+
+    monkeypatch.setattr(Fleets, "_insist", insist_late)
+    assert lock.acquire()
+    five.proxies[0].freeze()
+    lock.release()
+    five.proxies[0].cut()
+    assert looks.wait(5)
+    threading.Thread(target=handler, daemon=True).start()
+    assert used.wait(5)
+    five.proxies[0].thaw()
     five.nothing_left(name)
 
 

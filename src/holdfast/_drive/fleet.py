@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 RECENT = 0.02
 """Seconds after which a look is worth its while before anything is asked: a system call more."""
 
+TURN = 0.1
+"""Seconds for which a fleet is waited for that somebody else looks after, which takes much less. Then another one is opened."""
+
 OWED = 0.2
 """Seconds after which the keeper looks what has become of what nobody waits for any more."""
 
@@ -42,7 +45,7 @@ class Fleet:
         self.mutex = threading.RLock()  # of no use here, but the links expect one
         self._turn = threading.Lock()
         """Held by who looks after the connections: who asks, a helper that has just opened one, or the keeper. Nobody waits for
-        it: a signal handler or a finaliser would wait for the very thread that it has interrupted."""
+        it for long: a signal handler or a finaliser may have interrupted the very thread that holds it."""
         self._calls: deque[Callable[[], None]] = deque()
         self._poke_out, self._poke_in = socket.socketpair()
         self._poke_out.setblocking(False)
@@ -88,9 +91,9 @@ class Fleet:
     def moved(self, endpoint: Endpoint, where: object) -> None:
         """Each connection is on its own."""
 
-    def take(self) -> bool:
-        """Begin to look after the connections. False: somebody does."""
-        return self._turn.acquire(blocking=False)
+    def take(self, wait: float = 0.0) -> bool:
+        """Begin to look after the connections. False: somebody does, also after so many seconds."""
+        return self._turn.acquire(timeout=wait)
 
     def poll(self, poll: Poll) -> None:
         """Do what is asked, for who has taken it. Interrupted, the fleet is not to be used any more."""
@@ -250,7 +253,7 @@ class Fleets:
                 fleet = self._idle.pop()
             except IndexError:
                 break
-            if fleet.take():
+            if fleet.take(TURN):
                 return fleet
             self._idle.insert(0, fleet)
         fleet = Fleet(self._endpoints, self._insist)
