@@ -577,6 +577,17 @@ def test_a_vote_for_more_that_was_not_waited_for_takes_nothing_later() -> None:
     assert servers.clean()
 
 
+def test_who_could_not_be_asked_first_and_has_granted_more_is_told() -> None:
+    servers = Servers(3, fates=lambda kind, nth, server: AWAY if (kind, nth, server) == ("vote", 0, 0) else None)
+    candidate = servers.candidate()
+    mandate = servers.taken(candidate)
+    assert sorted(mandate.votes) == [1, 2]
+    assert servers.run(quorum.again(candidate, mandate, 33)) is not None
+    assert servers.holders()[0]
+    assert servers.release(mandate)
+    assert servers.clean()
+
+
 def test_interrupted_while_it_asks_for_more() -> None:
     servers = Servers(3)
     candidate = servers.candidate()

@@ -200,9 +200,9 @@ async def again(candidate: Attempt, mandate: Tenure, more: int) -> Answer[Held] 
     asking = replace(candidate, token=mandate.token, hope="", hoped=set(), hints=set(), voted=[])
     try:
         ballot = await _vote(asking, await Now(), more)
-    finally:  # a copy under way would take what has been given back meanwhile, on another connection
-        voted = {number for number, mode in enumerate(asking.voted) if mode}
-        mandate.doubtful |= {number for number in voted if asking.voted[number] == "bury" or number not in mandate.votes}
+    finally:
+        # A copy under way would take what was given back meanwhile, on another connection. And who had said no may have it now.
+        mandate.doubtful |= {n for n, mode in enumerate(asking.voted) if mode == "bury" or (mode and n not in mandate.votes)}
     granted = ballot.granted()
     held: Held | None = Held(0, candidate.gate.last if candidate.gate is not None else 0)
     if ballot.reached and more:

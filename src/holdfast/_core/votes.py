@@ -56,7 +56,7 @@ class Mandate(Tenure):
         self.hope, self.hoped = hope, hoped
         """Under which the servers know that who took it has waited; these may remember that still."""
         self.doubtful: set[int] = set()
-        """Servers that may still carry out a vote of ours, as they have not answered one."""
+        """Servers that may still carry out a vote of ours, as they have not answered one, or have done so since the grant."""
         self._least = grant.deadline
         super().__init__(grant)
 
