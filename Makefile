@@ -1,16 +1,20 @@
-# make demo [SHOW=ladder] | test | bench | soak | models | docs. Each sets up what it needs in .venv, once.
+# make demo [SHOW=ladder] | test | uvloop | bench | soak | cron | pythons | dist | models | docs. Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types bench soak models docs clean
+.PHONY: demo test uvloop lint types bench soak cron pythons dist models docs clean
 
 demo: $(READY)
 	$(BIN)/holdfast demo $(SHOW)
 
 test: $(READY) lint types
-	$(BIN)/pytest -m "not soak" -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -m "not soak and not cron" -n 4 --dist loadfile --no-loadscope-reorder
+
+# The asyncio tests once more, in the loops of uvloop.
+uvloop: $(READY)
+	HOLDFAST_TEST_LOOP=uvloop $(BIN)/pytest -m "not soak and not cron" -n 4 --dist loadfile --no-loadscope-reorder tests/live tests/faults
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -26,6 +30,21 @@ bench: $(READY)
 soak: $(READY)
 	$(BIN)/pytest -m soak
 
+# A real cron in a mount namespace of its own, for two minutes. Needs root, and Debian's cron with a sendmail.
+cron: $(READY)
+	$(BIN)/pytest -m cron
+
+# The quick part of the tests with each Python from 3.11 on that is on this machine.
+pythons: $(READY)
+	$(BIN)/python packaging/pythons.py
+
+# The wheel and the sdist, built twice by what packaging/requirements.txt names: both times the same bytes, or an error.
+dist:
+	$(PYTHON) -m venv --clear $(VENV)-dist
+	$(VENV)-dist/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+		--requirement packaging/requirements.txt
+	$(VENV)-dist/bin/python packaging/twice.py dist
+
 models:
 	$(PYTHON) models/check.py
 
@@ -39,4 +58,4 @@ $(READY): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-* dist .mypy_cache .ruff_cache .pytest_cache

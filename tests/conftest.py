@@ -21,11 +21,11 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 import holdfast
-from holdfast._core.attempt import GUARD
-from holdfast._core.ballot import MARKER
+from holdfast._core.names import PREFIX, guard_key, marker_key
 from holdfast._servers import private
 from holdfast._servers.supervisor import BOOT, SOCKET, Connection
 from live.witness import SHARED, held_by, open_sockets
+from loops import choose, use_the_chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +40,7 @@ when the others have done. Last are the many small files of tests/unit."""
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The fast ones first; or last, where that is sooner done."""
+    choose(config, items)
     several = hasattr(config, "workerinput")
 
     def place(item: pytest.Item) -> int:
@@ -50,6 +51,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     items.sort(key=place)
 
+
+use_the_chosen()
 
 # What the commands of the tests print is waited for line by line.
 os.environ["PYTHONUNBUFFERED"] = "1"
@@ -81,7 +84,7 @@ class NewServer(Protocol):
 @pytest.fixture(scope="session")
 def server() -> Iterator[PrivateServer]:
     """One server on TCP for all tests that only need a server. It keeps nothing; nobody may stop or reconfigure it."""
-    with private(port=True) as running:
+    with private(port=True, password="") as running:
         yield running
         assert _keys_for_ever(running) == []
 
@@ -99,7 +102,9 @@ def new_server() -> Iterator[NewServer]:
             password: str | None = None,
             binary: str | None = None,
         ) -> PrivateServer:
-            running = stack.enter_context(private(*args, port=port, appendonly=appendonly, password=password, binary=binary))
+            running = stack.enter_context(
+                private(*args, port=port, appendonly=appendonly, password=password or "", binary=binary)
+            )
             started.append(running)
             return running
 
@@ -112,7 +117,7 @@ def _keys_for_ever(running: PrivateServer) -> list[bytes]:
     """Keys of ours without an expiry, but for the marker; a server that was ended or stopped keeps none that matter."""
     try:
         with closing(redis.Redis.from_url(running.url, socket_timeout=0.5, retry=Retry(NoBackoff(), 0))) as client:
-            ours = [key for key in client.scan_iter("hf:*") if key not in {MARKER, GUARD}]
+            ours = [key for key in client.scan_iter("hf:*") if key not in {marker_key(PREFIX), guard_key(PREFIX)}]
             return [key for key in ours if client.pttl(key) == -1 and client.type(key) != b"list"]
     except redis.RedisError:
         return []

@@ -21,61 +21,64 @@ class Feature:
     commands: tuple[str, ...]
     """Those sent as they are, apart from those in the scripts. A subcommand as in ``PUBSUB|NUMSUB``."""
     keys: tuple[str, ...] = ()
-    """Patterns; ``<prefix>`` stands for the prefix of all locks."""
+    """Patterns; ``<prefix>`` stands for the prefix of all locks. None matches a key or channel of another prefix."""
     channels: tuple[str, ...] = ()
 
+
+_KIND = ("TYPE", "HSTRLEN", "HGET", "PTTL")
+"""For the message that a name is that of another kind."""
 
 FEATURES = {
     "lock": Feature(
         scripts=("acquire", "gather", "release", "scatter", "renew", "refresh", "rotate"),
-        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
-        keys=("<prefix>{*", "hf:proc:*"),
-        channels=("hf:inbox:*",),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GETRANGE", "SET", "DEL", *_KIND),
+        keys=("<prefix>{*", "<prefix>proc:*"),
+        channels=("<prefix>inbox:*",),
     ),
-    "guarded": Feature(scripts=("acquire", "release", "refresh", "rotate", "declare"), commands=(), keys=("hf:guard",)),
+    "guarded": Feature(scripts=("acquire", "release", "refresh", "rotate", "declare"), commands=(), keys=("<prefix>guard",)),
     "redlock": Feature(
         scripts=("declare", "vote", "confirm", "yield", "renew"),
-        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
-        keys=("<prefix>{*", "hf:proc:*", "hf:marker"),
-        channels=("hf:inbox:*",),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GETRANGE", "SET", "DEL", *_KIND),
+        keys=("<prefix>{*", "<prefix>proc:*", "<prefix>marker"),
+        channels=("<prefix>inbox:*",),
     ),
     "cache": Feature(
         scripts=("look", "land", "abort", "drop", "invalidate", "renew"),
-        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "MGET"),
-        keys=("<prefix>cache:{*", "hf:proc:*"),
-        channels=("hf:inbox:*",),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GETRANGE", "SET", "DEL", "MGET"),
+        keys=("<prefix>cache:{*", "<prefix>cache:proc:*"),
+        channels=("<prefix>cache:inbox:*",),
     ),
     "once": Feature(
         scripts=("look", "land", "abort", "drop", "renew"),
-        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GET", "SET", "DEL", "MGET"),
-        keys=("<prefix>once:{*", "hf:proc:*"),
-        channels=("hf:inbox:*",),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GETRANGE", "SET", "DEL", "MGET"),
+        keys=("<prefix>once:{*", "<prefix>once:proc:*"),
+        channels=("<prefix>once:inbox:*",),
     ),
     "events": Feature(
         scripts=("latch", "barrier", "renew"),
-        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GET", "SET", "DEL"),
-        keys=("<prefix>{*", "hf:proc:*"),
-        channels=("hf:inbox:*",),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GETRANGE", "SET", "DEL", *_KIND),
+        keys=("<prefix>{*", "<prefix>proc:*"),
+        channels=("<prefix>inbox:*",),
     ),
     "schedule": Feature(
         scripts=("serve", "register", "order", "jobs", "renew"),
         # EXISTS: a process that ends gives runs back as locks, in whose line nobody ever stands
         commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "SET", "DEL", "EXISTS", "ZRANGE"),
-        keys=("<prefix>schedule:{*", "hf:proc:*"),
-        channels=("hf:inbox:*",),
+        keys=("<prefix>schedule:{*", "<prefix>schedule:proc:*"),
+        channels=("<prefix>schedule:inbox:*",),
     ),
     "inspect": Feature(
-        scripts=("inspect",),
+        scripts=("inspect", "records"),
         # for the deadlocks, besides
-        commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET", "GET", "HGET", "PUBSUB|NUMSUB"),
-        keys=("<prefix>{*", "hf:proc:*"),
-        channels=("hf:inbox:*",),
+        commands=("EVAL", "EVALSHA", "PING", "SCAN", "GETRANGE", "HGET", "HSTRLEN", "PUBSUB|NUMSUB"),
+        keys=("<prefix>{*", "<prefix>proc:*"),
+        channels=("<prefix>inbox:*",),
     ),
     "break": Feature(
-        scripts=("inspect", "break", "permit_break", "vacate"),
-        commands=("EVAL", "EVALSHA", "PING", "SCAN", "MGET"),
-        keys=("<prefix>{*", "hf:proc:*", "hf:guard"),
-        channels=("hf:inbox:*",),
+        scripts=("inspect", "records", "break", "permit_break", "vacate"),
+        commands=("EVAL", "EVALSHA", "PING", "SCAN"),
+        keys=("<prefix>{*", "<prefix>proc:*", "<prefix>guard"),
+        channels=("<prefix>inbox:*",),
     ),
     "permits": Feature(
         scripts=(
@@ -87,15 +90,15 @@ FEATURES = {
             "permit_limit",
             "permit_moving",
         ),
-        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GET", "SET", "DEL"),
-        keys=("<prefix>{*", "hf:proc:*"),
-        channels=("hf:inbox:*",),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "GETRANGE", "SET", "DEL", *_KIND),
+        keys=("<prefix>{*", "<prefix>proc:*"),
+        channels=("<prefix>inbox:*",),
     ),
     "leader": Feature(
         scripts=("acquire", "release", "renew", "refresh", "introduce", "proclaim", "observe", "transfer", "vacate"),
-        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GET", "SET", "DEL"),
-        keys=("<prefix>{*", "hf:proc:*"),
-        channels=("hf:inbox:*",),
+        commands=("EVAL", "EVALSHA", "PING", "SUBSCRIBE", "EXISTS", "GETRANGE", "SET", "DEL", *_KIND),
+        keys=("<prefix>{*", "<prefix>proc:*"),
+        channels=("<prefix>inbox:*",),
     ),
     "guard": Feature(scripts=("guard",), commands=("EVAL", "EVALSHA")),
     "legacy": Feature(scripts=("stamp", "clock"), commands=("EVAL", "EVALSHA", "SETNX", "GET")),
@@ -150,7 +153,7 @@ def rule(
     for pattern in keys:
         if not pattern.isprintable() or " " in pattern:
             raise ConfigError(f"{pattern!r}: a pattern of keys cannot have spaces in it", parameter="pattern")
-    channels = [channel for feature in features for channel in FEATURES[feature].channels]
+    channels = [c.replace("<prefix>", _escaped(prefix)) for feature in features for c in FEATURES[feature].channels]
     allowed = commands(features, version) + (["SELECT"] if select else [])
     # "reset" alone leaves all channels open on a server that is set so.
     words = ["reset", "resetchannels", "on", *(f"~{key}" for key in keys), *(f"&{channel}" for channel in channels), "-@all"]

@@ -105,4 +105,4 @@ class Barrier(_events.BaseBarrier):
                 return await self._caller.run(operation, key, self._what)
         except Broken as broken:
             found = broken
-        raise self._broken(found, await self._caller.run(_face.record_of(found.process), key, self._what))
+        raise self._broken(found, await self._caller.run(_face.record_of(found.process, key), key, self._what))

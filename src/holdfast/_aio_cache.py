@@ -12,7 +12,9 @@ from holdfast._cache_options import UNSET, Unset, checked_tags
 from holdfast._caller import AioCaller
 from holdfast._core.flight import Site
 from holdfast._core.requests import WireError
+from holdfast._core.site import MAX_SIZE
 from holdfast._memoized import BaseMemoized
+from holdfast._template import checked_ignore
 from holdfast.errors import ConfigError
 
 P = ParamSpec("P")
@@ -61,6 +63,8 @@ class Cache(BaseCache):
             ever.
         down: what happens while the server is away: "load" without it, or "raise" ServerError.
         prefix: start of the keys on the server.
+        max_size: bytes that a value may have when the codec has made them, up to 512 MiB. A larger one is not stored: for
+            ``error_ttl`` seconds, each caller loads it for itself. All who share the cache have to pass the same.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -85,6 +89,7 @@ class Cache(BaseCache):
         max_load: float | None = None,
         down: Literal["load", "raise"] = "load",
         prefix: str = "hf:",
+        max_size: int = MAX_SIZE,
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
@@ -103,6 +108,7 @@ class Cache(BaseCache):
             max_load=max_load,
             down=down,
             prefix=prefix,
+            max_size=max_size,
         )
 
     async def get_or_load(
@@ -120,9 +126,9 @@ class Cache(BaseCache):
         """The value of a key; ``loader`` is called, by one caller of all, if there is none; a coroutine function.
 
         Options that are not given are the cache's. ``tags``: names under which `invalidate` finds it later. ``default``: given
-        when ``wait`` is over, instead of what ``busy`` says. Raises LockTimeout when it is; what the loader raises, if it is
-        one's own; ConfigError for a value that the codec cannot keep, and for a loader that asks for its own key;
-        ServerError, as ``down`` says.
+        when ``wait`` is over, instead of what ``busy`` says. Raises LockTimeout when it is; what the loader raises, this call's
+        own or the one in this process that it has waited for; ConfigError for a value that the codec cannot keep, and for a
+        loader that asks for its own key; ServerError, as ``down`` says.
         """
         how = self._options(ttl, stale, tags, wait=wait, busy=busy, default=default)
         value: T = await self._get_or_load(key, loader, how)
@@ -158,21 +164,23 @@ class Cache(BaseCache):
         ttl: float | None = None,
         stale: float | None = None,
         tags: Iterable[str] = (),
+        ignore: str | Iterable[str] = (),
         wait: float | Unset | None = UNSET,
         busy: Literal["raise", "load"] | None = None,
         default: Any = UNSET,
     ) -> Callable[[Callable[P, Awaitable[T]]], Memoized[P, T]]:
         """Keep the results of a function, under the key that ``template`` gives: ``"price:{sku}"``.
 
-        Templates, also those of ``tags``, are filled from the function's arguments, defaults included. All that decides the
-        result has to be in it: calls with the same key get the same value. The function gets ``invalidate`` and ``cache_key``,
-        which take the arguments that it takes. Options and errors are those of `get_or_load`.
+        Templates, also those of ``tags``, are filled from the function's arguments, defaults included. Calls with the same key
+        get the same value, so ``template`` has to name every argument. ``ignore``: names of arguments that do not decide the
+        result, such as ``"self"`` or a connection. The function gets ``invalidate`` and ``cache_key``, which take the arguments
+        that it takes. Options and errors are those of `get_or_load`; ConfigError for a template that leaves an argument out.
         """
         how = self._options(ttl, stale, (), wait=wait, busy=busy, default=default)
-        templates = (template, *checked_tags(tags))
+        templates, ignored = (template, *checked_tags(tags)), checked_ignore(ignore)
 
         def decorate(function: Callable[P, Awaitable[T]]) -> Memoized[P, T]:
-            return Memoized(self, function, templates, how)
+            return Memoized(self, function, templates, how, ignored)
 
         return decorate
 

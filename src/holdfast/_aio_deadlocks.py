@@ -5,11 +5,12 @@ from __future__ import annotations
 from holdfast._caller import AioCaller
 from holdfast._core import deadlocks
 from holdfast._core.deadlocks import Cycle, Link
+from holdfast._core.names import records, start
 
 __all__ = ["find_deadlocks"]
 
 
-async def find_deadlocks(client: object) -> list[Cycle]:
+async def find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cycle]:
     """Those who wait for each other's locks on a server, or in a Cluster, and will for ever; empty if there are none.
 
     Who holds a lock and has waited for another one for half a second says so to the server. What looks like a cycle is looked
@@ -18,14 +19,16 @@ async def find_deadlocks(client: object) -> list[Cycle]:
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
+        prefix: of the locks' keys. Of a cycle that goes beyond it, all the same all is found.
 
     Raises:
         ConfigError: this is no server that can be asked.
         ServerError: the server cannot be reached, or refuses.
     """
     caller, what = AioCaller(client), "finding deadlocks"
-    await caller.run(deadlocks.waiters(""), b"hf:proc:", what)  # of a Cluster, it is known then who is in it
+    mine = start(prefix)
+    await caller.run(deadlocks.waiters("", mine), records(mine), what)  # of a Cluster, it is known then who is in it
     waiting: list[Link] = []
     for one in caller.each():
-        waiting += await one.run(deadlocks.everybody(), b"hf:proc:", what)
-    return await caller.run(deadlocks.find(waiting), b"hf:proc:", what)
+        waiting += await one.run(deadlocks.everybody(mine), records(mine), what)
+    return await caller.run(deadlocks.find(waiting), records(mine), what)

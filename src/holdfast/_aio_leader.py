@@ -21,9 +21,11 @@ class Term(_leader.BaseTerm, Lease):
 
     async def proclaim(self, value: str) -> None:
         """As `Leader.proclaim`."""
+        self._at_home()
         await self._driver.run(self._proclaim(_leader.checked_value(value)))
 
     async def hand_over(self, to: str) -> None:
+        self._at_home()
         await self._driver.run(self._hand_over(to))
 
 

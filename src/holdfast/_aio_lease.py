@@ -37,19 +37,40 @@ class TellsLoss:
     """None where nobody has asked for it."""
     _on_lost: Callable[..., object] | None
     _first_to_tell: Callable[[], bool]
+    _make_way: Callable[[], None]
     _body: asyncio.Task[Any] | None = None
     """The task inside ``async with``, to be cancelled if the lease is lost."""
     _cancelled_body = False
+    _is_over: Callable[[], bool]
+    _leave_to_keeper: Callable[[], None]
     _telling: asyncio.Future[object] | None = None
     """What ``on_lost`` has begun."""
 
     def notice_loss(self) -> None:
-        if not self._first_to_tell():
-            return
         try:
-            self._driver.loop.call_soon_threadsafe(self._on_loss)
+            if self._first_to_tell():
+                self._driver.loop.call_soon_threadsafe(self._on_loss)
         except RuntimeError:
             pass  # the loop is closed: nobody is left to be told
+        finally:
+            self._make_way()
+
+    def _at_home(self) -> None:
+        """Raise RuntimeError in another event loop than that of the lease: its connections can only be awaited there."""
+        if asyncio.get_running_loop() is not self._driver.loop and not self._is_over():
+            which = "an event loop that is closed" if self._driver.loop.is_closed() else "another event loop"
+            raise RuntimeError(f"lock {self.name!r} is held in {which}: a lease can only be used in the loop that took it")
+
+    def _may_be_awaited(self) -> None:
+        """As `_at_home`, for who gives it back: nobody could do that any more where the loop is closed, so the keeper does."""
+        if not self._driver.loop.is_closed() or self._is_over():
+            self._at_home()
+            return
+        self._leave_to_keeper()
+        raise RuntimeError(
+            f"lock {self.name!r} was taken in an event loop that is closed: it is given back now, but nobody can await that; "
+            "take a lock and release it in the same event loop"
+        )
 
     def _end_of_body(self, error: BaseException | None) -> BaseException | None:
         """What the body of ``async with`` has raised, but for our own cancellation, which ends here. If somebody else cancelled
@@ -96,6 +117,7 @@ class Lease(TellsLoss, _lease.BaseLease):
 
         Raises LeaseLost, NotHeld or ServerError.
         """
+        self._at_home()
         await self._driver.run(self._renew(ttl))
 
     async def ticket(self, expires: float = 60.0) -> Ticket:
@@ -106,10 +128,12 @@ class Lease(TellsLoss, _lease.BaseLease):
         """
         from holdfast import _tickets  # here: most never need it
 
+        self._at_home()
         return await self._driver.run(_tickets.Issue(self, expires).operation())
 
     async def release(self) -> None:
         """Give the lock back. Raises LeaseLost if it was lost before, NotHeld the second time, ServerError if the server
         cannot be reached (the lock then ends with its lease)."""
+        self._may_be_awaited()
         if not self._hand_on():
             await self._driver.run(self._release())

@@ -35,6 +35,7 @@ class MultiLease(TellsLoss, _multilock.BaseMultiLease):
 
         Raises LeaseLost, NotHeld or ServerError.
         """
+        self._at_home()
         await self._driver.run(self._renew(ttl))
 
     async def ticket(self, expires: float = 60.0) -> Never:  # noqa: ARG002 - there is none
@@ -44,6 +45,7 @@ class MultiLease(TellsLoss, _multilock.BaseMultiLease):
     async def release(self) -> None:
         """Give all locks back. Raises LeaseLost if one was lost before, NotHeld the second time, ServerError if a server cannot
         be reached (its locks then end with their leases); what can be given back is."""
+        self._may_be_awaited()
         await self._driver.run(self._release())
 
 
@@ -64,7 +66,7 @@ class MultiLock(_multilock.BaseMultiLock[MultiLease], aio.Lock):
         renew: False leaves renewal to you (`MultiLease.renew`).
         on_lost: called in the loop with the lease when a lease is lost; may be a coroutine function.
         max_hold: seconds after which renewal stops, so that hung code cannot hold the locks for ever.
-        label: who you are, shown to those who wait.
+        label: who uses this lock, shown to those who wait for it.
         prefix: start of the keys on the server.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Literal, Never, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast import _face, _once, codecs
@@ -14,6 +14,7 @@ from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt
 from holdfast._core.flight import Found, Load, Loading
 from holdfast._core.requests import WireError
+from holdfast._core.site import MAX_SIZE
 from holdfast._drive.aio import Driver
 from holdfast._drive.clock import clock
 from holdfast._functions import is_async, named
@@ -52,7 +53,8 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
     stored result.
 
     ``template`` is the key, filled from the function's arguments, defaults included: ``"copy:{question_id}"``. Names only: no
-    attributes, no indexes. Calls with the same key are the same thing to do, whatever function it is.
+    attributes, no indexes. Calls with the same key are the same thing to do, whatever function it is. So the key has to name
+    every argument, but those in ``ignore``.
 
     The decorated function has ``run``, which says how the result came about (`Outcome`), and ``forget``. A crash of whoever
     runs it frees the key when the lease ends; an exception frees it at once.
@@ -71,6 +73,9 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         remember: types of exceptions that are results: later calls get them raised again.
         codec: how results become bytes: as for `Cache`.
         prefix: start of the keys on the server.
+        ignore: names of arguments that the key leaves out, because they do not decide what is done, such as ``"self"``.
+        max_size: bytes that a result may have when the codec has made them, up to 512 MiB. Of a larger one, only that the call
+            has run is kept. All who share the key have to pass the same.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -89,6 +94,8 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         remember: type[Exception] | tuple[type[Exception], ...] = (),
         codec: str | codecs.Serializer = "json",
         prefix: str = "hf:",
+        ignore: str | Iterable[str] = (),
+        max_size: int = MAX_SIZE,
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, "once")
@@ -103,15 +110,17 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
             remember=remember,
             codec=codec,
             prefix=prefix,
+            ignore=ignore,
+            max_size=max_size,
         )
 
     current = staticmethod(_once.current)
 
     def __call__(self, function: Callable[P, Coroutine[Any, Any, T]]) -> Function[P, T]:
         """Decorate a function. Raises ConfigError if the key cannot be filled from its arguments, or it can have no result."""
-        filled = self._filled(function)
         if not is_async(function):
             raise ConfigError(f"{named(function)} is no coroutine function: use holdfast.once", parameter="function")
+        filled = self._filled(function)
 
         async def run(*args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
             return await self._run(self._job(filled(args, kwargs)[0]), functools.partial(function, *args, **kwargs))
@@ -158,7 +167,9 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         if isinstance(found, Found):
             return self._replayed(job, found.record)
         if isinstance(found, Loading):
-            return self._in_progress(job, found, await driver.run(_face.record_of(found.process)), clock() - started)
+            return self._in_progress(
+                job, found, await driver.run(_face.record_of(found.process, job.site.spec.keys[0])), clock() - started
+            )
         with Running(me, job, attempt, found, driver.process) as running:
             try:
                 value = await _cancelled_by_loss(job, found, function)

@@ -16,6 +16,7 @@ class WriteLease(_rwlock.BaseWriteLease, Lease):
 
         Raises LeaseLost, NotHeld or ServerError.
         """
+        self._at_home()
         await self._driver.run(self._downgrade())
 
 
@@ -63,7 +64,7 @@ class RWLock(_rwlock.BaseRWLock[Lease]):
         max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
         progress_within: seconds within which a holder has to call ``progress()`` of his lease, again and again, or he is taken
             to hang: the lease is lost.
-        label: who you are, shown to those who wait.
+        label: who uses this lock, shown to those who wait for it.
         prefix: start of the keys on the server.
 
     Raises:

@@ -30,7 +30,7 @@ class Semaphore(_permits.BaseSemaphore[Lease], aio.Lock):
         max_hold: seconds after which renewal stops, so that hung code cannot hold permits for ever.
         progress_within: seconds within which a holder has to call ``progress()`` of his lease, again and again, or he is taken
             to hang: the lease is lost.
-        label: who you are, shown to those who wait.
+        label: who uses this lock, shown to those who wait for it.
         prefix: start of the keys on the server.
 
     Raises:
@@ -55,6 +55,8 @@ class Semaphore(_permits.BaseSemaphore[Lease], aio.Lock):
         """Give back what ``n`` acquisitions of this object took; anybody may. His own go before those of others, and the latest
         first; one whose ``with`` is not left goes last of all. Raises NotHeld (a RuntimeError and
         ValueError) if it holds fewer, LeaseLost, ServerError."""
+        if n < 1:
+            raise ValueError("n must be one or more")
         await self._give_back_soon(n)
 
     async def set_limit(self, limit: int) -> None:

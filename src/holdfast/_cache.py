@@ -22,18 +22,20 @@ from holdfast._cache_options import (
     Statistics,
     Unset,
     checked_busy,
+    checked_own_tags,
+    checked_size,
     checked_stale,
     checked_tags,
     checked_ttl,
 )
 from holdfast._core import flight
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.flight import Found, Load, Loading, Record, Site, Wish
+from holdfast._core.flight import Failed, Found, Load, Loading, Record, Site, Wish
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current, describe
 from holdfast._log import logger
 from holdfast._outage import Away, Outage
-from holdfast.errors import ConfigError, LockTimeout, ServerError
+from holdfast.errors import ConfigError, HoldfastError, LockTimeout, ServerError
 
 if TYPE_CHECKING:
     from holdfast._caller import AioCaller, Caller
@@ -64,6 +66,12 @@ def _counted(found: Found) -> tuple[str, ...]:
     return ("misses", "waits") if found.waited else ("stale_hits",) if found.stale else ("hits",)
 
 
+def _is_for_all(error: Exception) -> bool:
+    """Whether an exception of a loader says something about what it loads: not one of ours, which is about the locks that this
+    caller waits for, nor a cancellation, whichever library it is from."""
+    return not isinstance(error, HoldfastError) and all(cls.__name__ != "CancelledError" for cls in type(error).__mro__)
+
+
 class BaseCache:
     """Options, figures, and what becomes of a call."""
 
@@ -86,11 +94,13 @@ class BaseCache:
         max_load: float | None,
         down: str,
         prefix: str,
+        max_size: int,
     ) -> None:
         self._caller: Any = caller
         if not prefix or not isinstance(prefix, str):
             raise ConfigError(f"prefix must be a str that is not empty, not {prefix!r}", parameter="prefix")
         self._codec = codecs.find(codec)
+        self._max_size = checked_size(max_size)
         self._how = How(checked_ttl(ttl), checked_stale(stale), (), _face.checked_wait(wait), checked_busy(busy))
         self._beta = 1000 * _face.seconds(beta, "beta", 0.0, 1000.0)
         self._errors = codecs.exception_types(errors, "errors")
@@ -136,7 +146,7 @@ class BaseCache:
         return How(
             own.ttl if ttl is None else checked_ttl(ttl),
             own.stale if stale is None else checked_stale(stale),
-            checked_tags(tags) if tags else (),
+            checked_own_tags(tags) if tags else (),
             own.wait if wait is UNSET else _face.checked_wait(wait),
             own.busy if busy is None else checked_busy(busy),
             default,
@@ -146,7 +156,13 @@ class BaseCache:
         if not key:
             raise ConfigError("key must not be empty", parameter="key")
         return flight.site(
-            f"{self._prefix}cache:", self._name, key, lease=self._lease, timeout=self._timeout, max_load=self._max_load
+            f"{self._prefix}cache:",
+            self._name,
+            key,
+            lease=self._lease,
+            timeout=self._timeout,
+            max_load=self._max_load,
+            max_size=self._max_size,
         )
 
     def _named(self, key: str | bytes) -> str:
@@ -181,7 +197,7 @@ class BaseCache:
         try:
             for _ in range(2):
                 answer = await self._ask(flight.look(site, wish), site)
-                if type(answer) is not Found:
+                if type(answer) is not Found or answer.record.kind == flight.MARK:
                     break
                 try:
                     return self._given(answer.record, _counted(answer))
@@ -194,10 +210,19 @@ class BaseCache:
         except Away:
             self._count("misses", "uncached")
             return await self._load_unstored(site, key, loader)
+        return await self._go_on(answer, site, key, loader, how)
+
+    async def _go_on(self, answer: object, site: Site, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
+        """There is no value to be given, but what was found instead."""
         if isinstance(answer, Load):
             return await self._load(answer, key, loader, how)
-        assert isinstance(answer, Loading)
-        return await self._in_vain(answer, site, key, loader, how)
+        if isinstance(answer, Failed):
+            self._count("misses", "waits")
+            raise codecs.copied(answer.error) or answer.error
+        if isinstance(answer, Loading):
+            return await self._in_vain(answer, site, key, loader, how)
+        self._count("misses")  # a mark: nobody can store it, so there is nothing to wait for
+        return await self._load_unstored(site, key, loader)
 
     def _hit(self, read: list[bytes | None] | None) -> Any:
         """The value, where what was read shows that it is fresh: nearly always. UNSET if anything is not as it should be:
@@ -221,7 +246,7 @@ class BaseCache:
         except Away:
             self._count("misses", "uncached")
             return default
-        if isinstance(answer, Found):
+        if isinstance(answer, Found) and answer.record.kind != flight.MARK:
             try:
                 return self._given(answer.record, _counted(answer))
             except codecs.Undecodable as why:
@@ -232,6 +257,8 @@ class BaseCache:
     async def _set(self, key: str | bytes, value: Any, how: How) -> None:
         site = self._site(key)
         data = self._codec.encode(value, self._about(key))
+        if len(data) > self._max_size:
+            raise ConfigError(f"{self._about(key)}: {self._too_large(data)}", parameter="max_size")
         operation = flight.store(site, self._codec.kind, data, ttl=how.ttl, stale=how.stale, tags=how.tags)
         await self._insist(operation, site)
 
@@ -277,18 +304,26 @@ class BaseCache:
             raise
         except Exception as error:  # noqa: BLE001 (it goes on, unless there is something instead)
             self._count("load_errors")
-            await self._abort(load)
+            await self._abort(load, how, error if _is_for_all(error) else None)
             return self._instead(load, key, error, how.stale - (clock() - started))
         except BaseException:
-            await self._abort(load)
+            await self._abort(load, how)
             raise
         try:
             data = self._codec.encode(value, self._about(key))
-        except BaseException:
-            await self._abort(load)
+        except BaseException as error:
+            await self._abort(load, how, error if isinstance(error, Exception) else None)
             raise
-        await self._land(load, self._codec.kind, data, how, clock() - started)
+        if len(data) > self._max_size:
+            log.warning("%s: loaded, but not stored: %s", self._about(key), self._too_large(data))
+            self._count("refused_writes")
+            await self._land(load, flight.MARK, b"", how, clock() - started)
+        else:
+            await self._land(load, self._codec.kind, data, how, clock() - started)
         return value
+
+    def _too_large(self, data: bytes) -> str:
+        return f"the value has {len(data):,} bytes, and max_size is {self._max_size:,}"
 
     async def _load_unstored(self, site: Site, key: str | bytes, loader: Callable[[], Any]) -> Any:
         self._count("loads")
@@ -304,7 +339,7 @@ class BaseCache:
             _running.reset(before)
 
     async def _land(self, load: Load, kind: str, data: bytes, how: How, cost: float) -> None:
-        ttl, stale = (self._error_ttl, 0.0) if kind == codecs.ERROR else (how.ttl, how.stale)
+        ttl, stale = (self._error_ttl, 0.0) if kind in {codecs.ERROR, flight.MARK} else (how.ttl, how.stale)
         operation = flight.land(load, kind, data, ttl=ttl, stale=stale, tags=how.tags, cost=cost)
         try:
             landed = await self._ask(operation, load.site)
@@ -316,9 +351,12 @@ class BaseCache:
         if not landed:
             self._count("refused_writes")
 
-    async def _abort(self, load: Load) -> None:
+    async def _abort(self, load: Load, how: How, failure: Exception | None = None) -> None:
+        """``failure``: is for those of this process who wait for this load."""
         if load.tenure.token.startswith(current().id):  # not in a child that was forked by the loader
-            await self._do(flight.abort(load), load.site)
+            if failure is not None and codecs.copied(failure) is None:
+                failure = None
+            await self._do(flight.abort(load, failure, how.tags), load.site)
 
     def _instead(self, load: Load, key: str | bytes, error: Exception, stale: float) -> Any:
         """The value there was before loading failed, if it was to be given for ``stale`` seconds. Raises the error if none."""
@@ -340,7 +378,7 @@ class BaseCache:
         if how.busy == "load":
             return await self._load_unstored(site, key, loader)
         try:
-            record = await self._do(_face.record_of(loading.process), site)
+            record = await self._do(_face.record_of(loading.process, site.spec.keys[0]), site)
         except ServerError:
             record = None
         who = describe(record, loading.process) or "somebody else"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from holdfast import _face
+from holdfast._core.site import HEAD, MAX_TAGS, marks
 from holdfast.errors import ConfigError
 
 
@@ -19,6 +20,9 @@ class Unset(enum.Enum):
     def __repr__(self) -> str:
         return "UNSET"
 
+
+MOST = 512 * 1024 * 1024 - HEAD
+"""Bytes of a value that any server stores."""
 
 UNSET: Final = Unset.UNSET
 
@@ -91,6 +95,22 @@ def checked_busy(value: object) -> str:
     if value not in {"raise", "load"}:
         raise ConfigError(f"busy must be 'raise' or 'load', not {value!r}", parameter="busy")
     return str(value)
+
+
+def checked_size(value: object) -> int:
+    """The option ``max_size=``: no server takes more than 512 MiB."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise ConfigError(f"max_size must be a whole number of bytes from 1 to {MOST:,}, not {value!r}", parameter="max_size")
+    return value
+
+
+def checked_own_tags(given: Iterable[str]) -> tuple[str, ...]:
+    """The tags of one value. Raises ConfigError, also where they are too long together."""
+    tags = checked_tags(given)
+    size = sum(1 + len(mark) for mark in marks(tags))
+    if size > MAX_TAGS:
+        raise ConfigError(f"the tags of one value may take {MAX_TAGS:,} bytes; these take {size:,}", parameter="tags")
+    return tags
 
 
 def checked_tags(given: Iterable[str]) -> tuple[str, ...]:

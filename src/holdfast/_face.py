@@ -8,16 +8,17 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeVar
 
-from holdfast._core import acquire, sharing
+from holdfast._core import acquire, control, names, sharing
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import PAUSED, Attempt, Grant, Spec, answer_within
 from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.gate import Gate
 from holdfast._core.insist import insist
 from holdfast._core.mutex import CLAIM, Busy
-from holdfast._core.names import PROCESS, lock_keys, record_key
+from holdfast._core.names import PROCESS, lock_keys
 from holdfast._core.requests import Command, WireError
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
@@ -171,6 +172,7 @@ def make_spec(
         guard=longest,
         yields=deadlock == "raise",
         progress_within=progress_within,
+        home=b"" if key is None else names.start(prefix),
     )
 
 
@@ -256,7 +258,7 @@ class BaseLock(Generic[L]):
         if label is not None:
             if not isinstance(label, str) or len(label) > 200 or not label.isprintable():
                 raise ConfigError("label must be printable text of at most 200 characters", parameter="label")
-            current().set_label(label)
+            self._spec = replace(spec, label=label)
         self._start()
 
     def _start(self) -> None:
@@ -301,9 +303,13 @@ class BaseLock(Generic[L]):
 
     def _busy(self, busy: Busy, holder: bytes | None, waited: float) -> LockTimeout:
         paused = busy.process == PAUSED
-        who = None if paused else describe(holder, busy.process)
+        who = describe(holder, busy.named, self._spec.keys[0])
+        # Where there are permits, no process is named when they are all kept for others in the queue.
+        foreign = not busy.process and self._spec.permits is None
         left = "its key has no expiry" if busy.remaining is None else f"{busy.remaining:.1f} s of its lease left"
-        why = f"busy: held by {who or 'a peer that is not holdfast'}, {left}"
+        why = f"busy: held by {who or 'a client of another library'}, {left}"
+        if not who and not foreign:
+            why = "busy, and no server has said who holds it"
         if paused:
             why = (
                 "not granted: its server is new, or may have forgotten who holds it (restarted, flushed, or a replica before), "
@@ -315,7 +321,8 @@ class BaseLock(Generic[L]):
             key=self.key,
             waited=waited,
             holder=who,
-            remaining=busy.remaining,
+            foreign=foreign,
+            remaining=busy.remaining if who or foreign or paused else None,
         )
 
     def _not_held(self) -> NotHeld:
@@ -348,7 +355,7 @@ class BaseLock(Generic[L]):
         if self._shared:
             keeper = process.keeper
             if keeper is not self._keeper:
-                self._keeper, self._gate = keeper, keeper.gate(self._endpoint, self._spec.keys[0])
+                self._keeper, self._gate = keeper, keeper.gate(self._endpoint, self._spec)
             attempt.gate = self._gate
         return attempt
 
@@ -369,25 +376,38 @@ class BaseLock(Generic[L]):
     async def _is_locked(self) -> bool:
         """Operation behind `locked`."""
         try:
-            return bool((await insist(Command(("EXISTS", self._spec.keys[0]), self._spec.timeout))).value)
+            answer = await insist(Command(("EXISTS", self._spec.keys[0]), self._spec.timeout))
         except WireError as error:
             raise server_error(self._spec, error) from error
+        if not answer.value:
+            self._found_free(answer.sent)
+        return bool(answer.value)
+
+    def _found_free(self, sent: float) -> None:
+        """The key was gone at local time ``sent`` or later. A lease of it in this process is lost then: its owner is told
+        before the caller is told that the lock is free."""
+        keeper = current().running_keeper
+        forgotten = keeper.gate(self._endpoint, self._spec).lose_forgotten(sent) if keeper is not None else None
+        if keeper is not None and forgotten is not None:
+            keeper.forget(self._endpoint, forgotten)
+            keeper.report(forgotten)
 
     async def _holder(self, busy: Busy) -> bytes | None:
         """The record of the holder's process, for a message; None where it cannot be had."""
-        return await record_of("" if busy.process == PAUSED else busy.process)
+        return await record_of(busy.named, self._spec.keys[0])
 
 
-async def record_of(process: str) -> bytes | None:
-    """Operation: the record of a process, by the id that a script answered; None where it cannot be had."""
-    import json  # here: a command hardly ever needs it
-
+async def record_of(public: str, key: bytes) -> bytes | None:
+    """Operation: the record of a process, by the public part of its token for this key; None where it cannot be had."""
     ours = current().id
-    process = process[:PROCESS]
+    process = public[:PROCESS]
     if process == ours:
-        return json.dumps(current().facts()).encode()
+        keeper = current().running_keeper
+        label = keeper.label_of(key) if keeper is not None else None
+        return control.write(current().facts(), [], {} if label is None else {key: label}).encode()
     try:
-        return (await Command(("GET", record_key(process)), 0.25)).value if process else None
+        record = names.record_key(names.home(public, key), process)
+        return (await control.fetch(record, 0.25)).value if process else None
     except WireError:
         return None
 

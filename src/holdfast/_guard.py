@@ -13,19 +13,20 @@ import os
 import select
 import signal
 import sys
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast import _guardian
+from holdfast import _descendants, _guardian
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import NoReturn
 
 SETTLE = 0.5
 """Seconds that processes which outlive the command have to end by themselves, as ``tee`` at the end of a pipe does."""
 
 _POLL = 0.25  # seconds: timers of poll() stop while the machine is suspended, leases do not, so look again this often
-
+_STEP = 0.003  # seconds between two looks at what ends, at first
 
 VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
 """Of the environment: where the server is, or the servers."""
@@ -41,19 +42,35 @@ def scrubbed(env: Mapping[str, str], pass_url: bool = False) -> dict[str, str]:
     return {k: v for k, v in env.items() if k not in VARIABLES or pass_url or not has_password(v)}
 
 
-class Guard:
-    """The parent's end of the channel to a guardian. Nothing here blocks, but `close`.
+class Report(NamedTuple):
+    """One line from a guardian: see `Guard`."""
 
-    To the guardian: ``deadline TERM_AT KILL_AT``, ``start FOREGROUND GRACE NAME=VALUE ...``, ``signal N``, ``term GRACE``,
-    ``kill``. From it: ``pid N``, ``failed ERRNO``, ``stopped SIGNAL``, ``exited STATUS``, ``late`` (not started: the
-    deadline had passed), ``ending`` (the deadline passed: TERM or KILL was sent), ``left`` (what outlives the command
-    was sent TERM), ``gone`` (the whole group). One per line; times are seconds of `_guardian.clock`.
+    word: str
+    number: int = 0
+    name: str = ""
+
+
+class Guard:
+    """The parent's end of the channel to a guardian. Nothing here blocks, but `take_over` and `close`.
+
+    To the guardian: ``deadline TERM_AT KILL_AT``, ``start FOREGROUND GRACE KEEP_DAEMONS NAME=VALUE ...``, ``signal N``,
+    ``term GRACE``, ``kill``, ``ping``. From it: ``pid N``, ``failed ERRNO``, ``stopped SIGNAL``, ``exited STATUS``, ``late``
+    (not started: the deadline had passed; a new one and another ``start`` may follow), ``ending`` (the deadline passed: TERM or
+    KILL was sent), ``left`` (what outlives the command was sent TERM), ``daemon PID NAME`` (the same for one), ``stuck PID
+    NAME`` (it lives on after KILL), ``gone`` (all descendants), ``pong``. One per line; times are seconds of `_guardian.clock`.
     """
 
-    def __init__(self, channel: int, pid: int) -> None:
-        self.channel, self.pid = channel, pid
+    def __init__(self, channel: int, pid: int, orphans: _descendants.Orphans | None) -> None:
+        """``orphans``: of this process; if None, the guardian's own parent is a process that looks after them."""
+        self.channel, self.pid, self.orphans = channel, pid, orphans
         self.dead = False
         """The guardian has ended, or has not read for very long: nobody guards the command."""
+        self.asked = math.inf
+        """When it was asked for a sign of life that it has not given yet."""
+        self._answered = -math.inf
+        self._group = 0
+        self._reaped = False
+        """`take_over` has waited for the guardian, so its number may be another process's by now."""
         self._unread = b""
 
     def fileno(self) -> int:
@@ -64,13 +81,15 @@ class Guard:
         """TERM and KILL the group at these times, unless a later word moves them."""
         self._send(f"deadline {term_at!r} {kill_at!r}")
 
-    def start(self, variables: str, *, grace: float, foreground: bool = False) -> None:
+    def start(self, variables: str, *, grace: float, foreground: bool = False, keep_daemons: bool = False) -> None:
         """Start the command with more in its environment: ``NAME=VALUE``, or several of these with a space between them.
 
         ``foreground``: its group gets the terminal that stdin is. ``grace``: seconds from TERM to KILL where the
-        guardian ends the group by itself.
+        guardian ends the command by itself. ``keep_daemons``: leave them alone if the command ends normally.
         """
-        self._send(f"start {foreground:d} {grace!r} {variables}")
+        if self.orphans is not None:
+            self.orphans.note(self.pid, probe=True)
+        self._send(f"start {foreground:d} {grace!r} {keep_daemons:d} {variables}")
 
     def signal(self, signum: int) -> None:
         """Pass a signal on to the group."""
@@ -84,7 +103,17 @@ class Guard:
         """KILL now."""
         self._send("kill")
 
-    def reports(self) -> list[tuple[str, int]]:
+    def ask(self, every: float) -> None:
+        """Ask for a sign of life, if the last answer is so old: `asked` is finite until it comes.
+
+        A guardian that is stopped, or starved, would let the command live beyond its lease.
+        """
+        now = _guardian.clock()
+        if self.asked == math.inf and now >= self._answered + every:
+            self.asked = now
+            self._send("ping")
+
+    def reports(self) -> list[Report]:
         """What the guardian has said since the last call; sets `dead` at its end."""
         data = b""
         try:
@@ -95,20 +124,51 @@ class Guard:
         except OSError:
             self.dead = True
         *lines, self._unread = (self._unread + data).split(b"\n")
-        words = [line.decode().partition(" ") for line in lines]
-        return [(word, int(number or 0)) for word, _, number in words]
+        words = [line.decode(errors="replace").split(" ", 2) for line in lines]
+        reports = [Report(word, int(rest[0]) if rest else 0, rest[1] if rest[1:] else "") for word, *rest in words]
+        for report in reports:
+            if report.word == "pong":
+                self.asked, self._answered = math.inf, _guardian.clock()
+            elif report.word == "pid":
+                self._group = report.number
+                leader = _descendants.look(self._group) if self.orphans is not None and _descendants.own_proc() else None
+                if self.orphans is not None and leader is not None:
+                    self.orphans.since = leader.started
+        return [report for report in reports if report.word != "pong"]
 
-    def close(self, *, force: bool = False) -> None:
-        """Close the channel and wait for the guardian, which kills what is left. ``force``: it does not answer."""
+    def look_after_orphans(self) -> None:
+        """Reap what is not the command's: to be called now and then while the guardian lives."""
+        if self.orphans is not None and not self.dead:
+            self.orphans.note(self.pid)
+
+    def take_over(self, tell: Callable[[int, str], None]) -> None:
+        """Kill the guardian and all descendants of the command, and wait for their end.
+
+        For when it is dead, or does not answer. ``tell`` is told number and name of each that survives KILL.
+        """
+        if self.orphans is not None:
+            self.orphans.end(self.pid, lambda process: tell(process.pid, process.name()))
+            self._reaped = True
+            while self._group and not self.orphans.subreaper and _guardian.alive(self._group):
+                _guardian.send(self._group, signal.SIGKILL)
+                time.sleep(0.01)
+        elif self.channel >= 0:
+            os.kill(self.pid, signal.SIGTERM)  # it is alive or a zombie, since nobody but `close` reaps it
+        self.dead = True
+        self.close()
+
+    def close(self) -> None:
+        """Close the channel and wait for the guardian, which kills what is left."""
         if self.channel < 0:
             return
         os.close(self.channel)
         self.channel = -1
-        if force:
-            os.kill(self.pid, signal.SIGKILL)
+        if self._reaped:
+            return
         try:
+            os.kill(self.pid, signal.SIGCONT)  # it may be stopped, and is to end
             os.waitpid(self.pid, 0)
-        except ChildProcessError:  # reaped already, by a loop for orphans
+        except (ProcessLookupError, ChildProcessError):  # this process ignores SIGCHLD: the kernel has reaped it
             pass
 
     def _send(self, line: str) -> None:
@@ -128,6 +188,7 @@ def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
     command could not use the terminal), and ignores every signal that can be ignored.
     """
     ignored = _ignored()
+    orphans = _descendants.Orphans()
     ours, theirs = _channel()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
@@ -141,13 +202,14 @@ def launch(argv: Sequence[str], env: Mapping[str, str]) -> Guard:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(theirs)
-    return Guard(ours, pid)
+    return Guard(ours, pid, orphans)
 
 
 def spawn(argv: Sequence[str], env: Mapping[str, str], *, output: int, directory: str | None = None) -> Guard:
     """The same for a process with threads, which must not go on in a fork of itself: the guardian is a program, 20 ms later.
 
-    The command's stdin is empty, its stdout and stderr are ``output``; it starts in ``directory``. Raises OSError.
+    The command's stdin is empty, its stdout and stderr are ``output``; it starts in ``directory``. Raises OSError. The program
+    forks the guardian and is the second line behind it, so that this process need not be given anybody's orphans.
     """
     import subprocess
 
@@ -170,18 +232,36 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], *, output: int, directory
     finally:
         os.close(theirs)
     process.returncode = 0  # `Guard.close` waits for it
-    return Guard(ours, process.pid)
+    return Guard(ours, process.pid, None)
 
 
 _PROGRAM = "import sys; sys.path.append(sys.argv[1]); from holdfast import _guard; _guard.program(*sys.argv[2:])"
 
 
 def program(channel: str, *argv: str) -> NoReturn:
-    """Of the process that `spawn` starts."""
+    """Of the process that `spawn` starts: fork the guardian; when it has ended, end what it has left."""
     ignored = _ignored()
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     os.set_inheritable(int(channel), False)
-    _serve(int(channel), argv, os.environ, ignored)
+    orphans = _descendants.Orphans()
+    guardian = os.fork()
+    if guardian == 0:
+        _serve(int(channel), argv, os.environ, ignored)
+    try:
+        _guardian.rename()
+        wake = _guardian.retreat()
+        signal.signal(signal.SIGTERM, _guardian.noted)  # the word to take over
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        _guardian.empty_hands(0, 1, 2)
+        while True:
+            told = signal.SIGTERM in _guardian.noted_signals(wake)
+            orphans.note(guardian)
+            if told or _descendants.ended_child() == guardian:
+                break
+            select.select([wake], [], [])
+        orphans.end(guardian, lambda _: None)
+    finally:
+        os._exit(0)
 
 
 def _ignored() -> set[int]:
@@ -203,12 +283,8 @@ def _serve(channel: int, argv: Sequence[str], env: Mapping[str, str], ignored: C
     """In the forked process: be the guardian, and never return into the parent's code."""
     try:
         os.setpgid(0, 0)
+        _guardian.rename()
         wake = _guardian.retreat({channel})
-        try:
-            with open("/proc/self/comm", "w") as file:  # noqa: PTH123
-                file.write("hf-guardian")  # `pkill -9 holdfast` means the parent
-        except OSError:
-            pass
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _Guardian(channel, wake, argv, env, ignored).run()
     finally:
@@ -222,18 +298,27 @@ class _Guardian:
         self.channel, self.wake = channel, wake
         self.argv, self.env, self.ignored = argv, env, ignored
         self.group = _guardian.Group()
+        self.session = os.getsid(0)  # the command's, too: the leader of a group cannot make one
         self.term_at = self.kill_at = math.inf
         self.grace = 0.0
-        self.doom = math.inf
-        """When KILL follows the TERM that was sent, whatever becomes of the lease meanwhile."""
+        self.keep_daemons = False
+        self.doom = self.half = math.inf
+        """When KILL follows the TERM that was sent, whatever becomes of the lease meanwhile; and half of the time to it."""
         self.settled_at = math.inf
         """When what outlives the command is sent TERM."""
-        self.step = 0.005  # seconds between two looks at what outlives the command: nobody tells of its end
-        self.killed = self.over = False
+        self.killed_at = math.inf
+        self.passed_term_at = self.passed_hup_at = -math.inf
+        self.interrupted = False
+        """It was sent a signal that means its end: what it leaves then is nothing to keep."""
+        self.termed: set[tuple[int, int]] = set()
+        self.told: set[int] = set()
+        self.company: tuple[set[int], int] | None = None
+        self.step = _STEP
+        self.over = False
         self._unread = b""
 
     def run(self) -> None:
-        """Serve until the group is gone, or until there is no parent and nothing to guard."""
+        """Serve until all descendants are gone, or until there is no parent and nothing to guard."""
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
         poll.register(self.channel, select.POLLIN)
@@ -251,13 +336,17 @@ class _Guardian:
 
     def _timeout(self) -> float:
         """Seconds until there is something to do, unless something happens before."""
-        if self.settled_at < math.inf:
+        now = _guardian.clock()
+        due = min(self.kill_at, self.doom)
+        if self.doom == math.inf:
+            due = min(due, self.term_at, self.settled_at)
+        elif now < self.half:
+            due = min(due, self.half)
+        left = min(max(due - now, 0.0) + 0.0005, _POLL) if due < math.inf else 60.0
+        if min(self.settled_at, self.doom, self.killed_at) < math.inf:  # nobody tells when a parent of another has ended
             self.step = min(self.step * 1.5, 0.1)
-            return self.step
-        due = min(self.kill_at, self.doom, self.term_at if self.doom == math.inf else math.inf)
-        if self.killed or due == math.inf:
-            return 60.0
-        return min(max(due - _guardian.clock(), 0.0) + 0.0005, _POLL)
+            left = self.step if self.killed_at < math.inf else min(left, self.step)
+        return left
 
     def _act(self, now: float) -> None:
         """Do what is due."""
@@ -266,19 +355,32 @@ class _Guardian:
             return
         if group.status is not None and self.settled_at == math.inf:
             self._tell(f"failed {group.exec_errno}" if group.exec_errno else f"exited {group.status}")
-            self.settled_at = now + SETTLE
-        if group.status is not None and not _guardian.alive(group.pid):
+            self._settle(now)
+        if group.gone or (self.keep_daemons and group.status is not None and self._only_daemons()):
             self._tell("gone")
             self.over = True
-        elif self.killed:
-            pass
+        elif self.killed_at < math.inf:
+            self._kill_all(now)
         elif now >= min(self.kill_at, self.doom):
             if self.doom == math.inf:
                 self._tell("ending")
             self._kill()
-        elif self.doom == math.inf and now >= min(self.term_at, self.settled_at):
-            self._tell("ending" if now >= self.term_at else "left")
+        elif self.doom == math.inf and now >= self.term_at:
+            self._tell("ending")
             self._term(self.grace)
+        elif self.doom == math.inf and now >= self.settled_at:
+            self._tell_of_company()
+            self._term(self.grace)
+        elif self.doom < math.inf or (self.interrupted and group.status is not None):
+            self._term_outsiders(now)
+
+    def _settle(self, now: float) -> None:
+        """The command has ended: what it has left is given a moment, and daemons are kept only if it ended normally."""
+        self.settled_at = now + SETTLE
+        self.step = _STEP
+        self.interrupted = self.interrupted or now < self.passed_hup_at + self.grace
+        normal = self.group.status is not None and os.WIFEXITED(self.group.status) and not self.interrupted
+        self.keep_daemons = self.keep_daemons and normal and self.doom == math.inf
 
     def _listen(self) -> bool:
         """Obey what the parent has sent; False when there is no parent any more."""
@@ -294,20 +396,22 @@ class _Guardian:
             if word == "deadline":
                 self.term_at, self.kill_at = map(float, rest.split())
             elif word == "start":
-                self._start(*rest.split(" ", 2))
+                self._start(*rest.split(" ", 3))
             elif word == "signal" and self.group.pid:
-                _guardian.send(self.group.pid, int(rest))
+                self._pass_on(int(rest))
             elif word == "term" and self.group.pid and self.doom == math.inf:
                 self._term(float(rest))
             elif word == "kill":
                 self._kill()
+            elif word == "ping":
+                self._tell("pong")
         return bool(data)
 
-    def _start(self, foreground: str, grace: str, variables: str) -> None:
-        self.grace = float(grace)
+    def _start(self, foreground: str, grace: str, keep_daemons: str, variables: str) -> None:
+        self.grace, self.keep_daemons = float(grace), keep_daemons == "1"
         if _guardian.clock() >= min(self.term_at, self.kill_at):  # the parent was stopped just after its acquire
             self._tell("late")
-            self.over = True
+            self.term_at = self.kill_at = math.inf  # of a lease that is over; the parent may come with a new one
             return
         env = {**self.env, **dict(variable.split("=", 1) for variable in variables.split(" "))}
         try:
@@ -324,15 +428,103 @@ class _Guardian:
             self.over = True
         _guardian.empty_hands(0, 1, 2)
 
+    def _pass_on(self, signum: int) -> None:
+        """Send the group a signal that the parent was sent. What the command does then is its own affair."""
+        self.group.send(signum)
+        if signum == signal.SIGTERM:
+            self.passed_term_at = _guardian.clock()
+        if signum == signal.SIGHUP:  # with many it means: read your configuration anew
+            self.passed_hup_at = _guardian.clock()
+        elif signum in {signal.SIGTERM, signal.SIGINT, signal.SIGQUIT}:
+            self.interrupted = True
+
     def _term(self, grace: float) -> None:
-        self.doom = _guardian.clock() + grace
-        _guardian.send(self.group.pid, signal.SIGTERM)
-        _guardian.send(self.group.pid, signal.SIGCONT)  # a stopped command could not obey
+        """TERM to the command's group, once: many programs take a second one for an order to quit at once."""
+        now = _guardian.clock()
+        self.doom, self.half, self.step = now + grace, now + grace / 2, _STEP
+        if now >= self.passed_term_at + grace:
+            self.group.send(signal.SIGTERM)
+        self.group.send(signal.SIGCONT)  # a stopped command could not obey
+        self._term_outsiders(now)
+
+    def _term_outsiders(self, now: float) -> None:
+        """TERM to those who did not get it with the group, once.
+
+        While its parent lives, that is the parent's to pass on, as timeout(1), su(1) and another holdfast do; a shell
+        leaves it to us. After half of the time nobody waits for parents any more.
+        """
+        for process in self._others():
+            name = process.pid, process.started
+            orphan = process.parent == os.getpid()
+            if process.group == self.group.pid or name in self.termed or not (orphan or now >= self.half):
+                continue
+            self.termed.add(name)
+            if not process.send(signal.SIGTERM, signal.SIGCONT):
+                self._tell_of("stuck", process)
+            elif self.group.status is not None and self._is_daemon(process):
+                self._tell_of("daemon", process)
 
     def _kill(self) -> None:
-        if self.group.pid and not self.killed:
-            self.killed = True
-            _guardian.send(self.group.pid, signal.SIGKILL)
+        """KILL to all of them, until nobody is left."""
+        if self.group.pid and self.killed_at == math.inf:
+            self.killed_at = _guardian.clock()
+            self.keep_daemons = self.keep_daemons and self.doom <= self.killed_at
+            self.step = _STEP
+            self._kill_all(self.killed_at)
+
+    def _kill_all(self, now: float) -> None:
+        """One round; those who are forked meanwhile are in the next one, at once if somebody new was seen."""
+        self.group.send(signal.SIGKILL)
+        seen: set[int] = set()
+        for _ in range(20):
+            others = [process for process in self._others() if process.pid not in seen]
+            for process in others:
+                seen.add(process.pid)
+                allowed = process.send(signal.SIGKILL)
+                if now >= self.killed_at + 1 or not allowed:
+                    self._tell_of("stuck", process)
+            if not others:
+                break
+        leader = _descendants.look(self.group.pid) if self.group.status is None and now >= self.killed_at + 1 else None
+        if leader is not None:
+            self._tell_of("stuck", leader)
+
+    def _others(self) -> list[_descendants.Process]:
+        """All who have to end and may live yet, but the leader."""
+        others = self.group.others()
+        if not self.keep_daemons or self.group.status is None:
+            return others
+        kept: set[int] = set()
+        for process in others:  # parents come before their children
+            if self._is_daemon(process) or process.parent in kept:
+                kept.add(process.pid)
+        return [process for process in others if process.pid not in kept]
+
+    def _is_daemon(self, process: _descendants.Process) -> bool:
+        """An orphan in another session than the command's. It is one only when the command has ended."""
+        return process.parent == os.getpid() and process.session != self.session
+
+    def _only_daemons(self) -> bool:
+        """Whether somebody is left, and nobody but daemons and theirs.
+
+        A listing may miss a process that is just being forked, and one that shows nobody shows nothing. So two looks have to
+        show the same ones, and nobody may have ended in between: a chain that forks anew moves on by ending.
+        """
+        found = {process.pid for process in self.group.others()}
+        self.group.reap()  # who has ended meanwhile counts, too
+        before, self.company = self.company, (found, self.group.ends)
+        return bool(self.company[0]) and self.company == before and not self._others()
+
+    def _tell_of_company(self) -> None:
+        """Daemons are named each, when they are sent TERM."""
+        others = self._others()
+        if not others or any(not self._is_daemon(process) for process in others):
+            self._tell("left")
+
+    def _tell_of(self, word: str, process: _descendants.Process) -> None:
+        if process.pid not in self.told:
+            self.told.add(process.pid)
+            self._tell(f"{word} {process.pid} {process.name()}".replace("\n", "?"))
 
     def _tell(self, line: str) -> None:
         try:

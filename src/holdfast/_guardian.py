@@ -1,13 +1,14 @@
-"""The guardian: a small process between a parent and a command, so that the command's group never outlives its need.
+"""The guardian: a small process between a parent and a command, so that nothing of the command outlives its need.
 
 A process that is killed with -9 cannot clean up, and PR_SET_PDEATHSIG reaches only its direct child. So a process of
-its own, which nobody has a reason to kill, is the command's parent, knows its process group, and waits for the end of
-file on a channel that only the guarded parent holds open: however that parent ends, the kernel closes the channel.
+its own, which nobody has a reason to kill, is the command's parent, is given all orphans among its descendants
+(`holdfast._descendants`), and waits for the end of file on a channel that only the guarded parent holds open: however
+that parent ends, the kernel closes the channel.
 
 As a program, ``python -I -S _guardian.py [--remove DIR] -- CMD...``, it guards a private server. Stdin is the channel.
-On its end of file, or on SIGTERM, CMD's group is killed and DIR removed. If CMD ends by itself the program exits with
-CMD's code at once (128 + the signal for a signal), while a copy of it stays to remove DIR when the parent closes the
-channel: until then the logs of a server that would not start can be read.
+On its end of file, or on SIGTERM, CMD and its descendants are killed and DIR removed. If CMD ends by itself the program
+exits with CMD's code at once (128 + the signal for a signal), while a copy of it stays to remove DIR when the parent closes
+the channel: until then the logs of a server that would not start can be read.
 
 `holdfast._guard` builds the guardian of ``holdfast run`` from the same parts. Only the standard library, and little
 of it.
@@ -15,15 +16,21 @@ of it.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
 import sys
 import time
 
+if __name__ == "__main__":  # as a program it has no package around it
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+
+from holdfast import _descendants
+
 TYPE_CHECKING = False  # typing is not imported: this file is also a program that has to start quickly
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import NoReturn
 
 MASKABLE = [s for s in signal.valid_signals() if s not in {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}]
@@ -44,9 +51,11 @@ def send(group: int, signum: int) -> None:
 
 
 def alive(group: int) -> bool:
-    """Whether a process group still has a member that runs.
+    """Whether a process group still has a member that runs: for where there is no subreaper.
 
-    A zombie does not count: where nobody reaps orphans, as with many a container's first process, it stays for ever.
+    A zombie does not count: where nobody reaps orphans, as with many a container's first process, it stays for ever. But
+    a listing that shows no member of a group that exists proves nothing: one may have been forked meanwhile, or /proc is
+    that of another PID namespace. So a group is gone only when it shows the same zombies twice, and nobody else.
     """
     try:
         os.killpg(group, 0)
@@ -55,19 +64,18 @@ def alive(group: int) -> bool:
     except PermissionError:
         if sys.platform == "darwin":  # its answer for a group of zombies
             return False
+    before = _members(group)
+    return not before or any(before.values()) or _members(group) != before
+
+
+def _members(group: int) -> dict[int, bool]:
+    """The members of a group that /proc shows, and whether each of them runs."""
     try:
-        processes = [entry for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208 (pathlib imports slowly)
+        numbers = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208 (pathlib imports slowly)
     except OSError:
-        return True
-    for process in processes:
-        try:
-            with open(f"/proc/{process}/stat", "rb") as file:  # noqa: PTH123
-                state, _, member_of = file.read().rpartition(b")")[2].split()[:3]
-        except (OSError, ValueError):
-            continue  # ended meanwhile
-        if int(member_of) == group and state not in b"ZX":
-            return True
-    return not processes  # an empty /proc is none
+        return {}
+    seen = (_descendants.look(number) for number in numbers)
+    return {process.pid: not process.ended for process in seen if process is not None and process.group == group}
 
 
 def exit_code(status: int) -> int:
@@ -77,16 +85,27 @@ def exit_code(status: int) -> int:
 
 
 class Group:
-    """A command, leader of a process group of its own, and whatever that group still contains after its end."""
+    """A command, leader of a process group of its own, and all of its descendants, in that group or not.
+
+    `reap` is the only place that reaps. The leader stays a zombie until nobody else is left, so that its number, which is
+    also the group's, cannot become another process's.
+    """
 
     def __init__(self) -> None:
+        self.subreaper = _descendants.become_subreaper()
+        """Without it, descendants outside the group are out of reach, and members of it are known by a listing only."""
         self.pid = 0
         """Of the leader, and the number of the group; 0 before the start."""
         self.status: int | None = None
         """Wait status of the leader, once it has ended."""
+        self.gone = False
+        """Nobody is left."""
         self.exec_errno = 0
         """Why the command could not be executed; 0 if it was."""
         self._report = -1
+        self.ends = 0
+        """Descendants reaped so far. If none was since the last look, no chain has moved on by forking."""
+        self._reaped = False
 
     def start(
         self,
@@ -109,6 +128,7 @@ class Group:
         try:
             self.pid = os.fork()
             if self.pid == 0:
+                _descendants.die_with_parent()  # before the word, which a parent that has ended cannot give
                 os.close(go_write)
                 _execute(argv, env, go_read, report, tty=tty, stdin=stdin, ignored=ignored)
             try:
@@ -123,18 +143,75 @@ class Group:
             for fd in (go_read, go_write, report):
                 os.close(fd)
 
-    def reap(self) -> Iterator[int]:
-        """Take what the kernel has to say about the leader; yields the signal of each stop."""
-        while self.pid and self.status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
-            if pid == 0:
-                return
-            if os.WIFSTOPPED(status):
-                yield os.WSTOPSIG(status)
-                continue
-            self.status = status
+    def reap(self) -> list[int]:
+        """Take what the kernel has to say; returns the signal of each stop of the leader: nobody else's is job control."""
+        if not self.pid or self.gone:
+            return []
+        stops = self._look_at_leader() if self.status is None else []
+        if self.subreaper:
+            self._reap_all()
+        else:
+            self.gone = self.status is not None and not alive(self.pid)
+        return stops
+
+    def _look_at_leader(self) -> list[int]:
+        """Its stops; sets its status when it has ended."""
+        stops: list[int] = []
+        if not self.subreaper:
+            while self.status is None and (found := os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED))[0]:
+                if os.WIFSTOPPED(found[1]):
+                    stops.append(os.WSTOPSIG(found[1]))
+                else:
+                    self.status = found[1]
+        else:
+            try:
+                while (stop := os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)) is not None:
+                    stops.append(stop.si_status)
+            except ChildProcessError:  # who has ended is no child, to a question that is not about ends
+                pass
+            end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if end is not None:
+                self.status = end.si_status << 8 if end.si_code == os.CLD_EXITED else end.si_status
+        if self.status is not None:
             # The other end is closed by exec or by the end of the leader, so this does not block.
             self.exec_errno = int(os.read(self._report, 16) or b"0")
+        return stops
+
+    def _reap_all(self) -> None:
+        """Reap orphans that have ended, and the leader as the last of all."""
+        while (pid := _descendants.ended_child()) > 0:
+            if pid == self.pid and self._others_live():
+                return
+            self.ends += _descendants.reap(pid)
+            self._reaped = self._reaped or pid == self.pid
+        self.gone = pid < 0
+
+    def _others_live(self) -> bool:
+        """Whether the leader, which has ended, has living company; reaps what has ended of it.
+
+        False also where that cannot be known. Then, and if a listing has missed somebody, the kernel still does not say
+        that there are no children.
+        """
+        while True:
+            others = [process.pid for process in _descendants.children() or () if process.pid != self.pid]
+            ended = [pid for pid in others if _descendants.reap(pid)]
+            if not ended:  # of those that had, the children came to us meanwhile
+                return bool(others)
+            self.ends += len(ended)
+
+    def send(self, signum: int) -> None:
+        """Send a signal to the whole group, if it is still there."""
+        if self._reaped:
+            try:  # the number is the group's as long as a child of ours, reaped by nobody else, is in it
+                os.waitid(os.P_PGID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+        send(self.pid, signum)
+
+    def others(self) -> list[_descendants.Process]:
+        """All that live but the leader, parents before their children; those that can be found."""
+        found = (_descendants.descendants() or []) if self.subreaper else []
+        return [process for process in found if process.pid != self.pid and not process.ended]
 
 
 def _execute(
@@ -163,12 +240,33 @@ def _execute(
             signal.signal(signum, signal.SIG_IGN if signum in ignored else signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if not argv[0]:  # for which Python has a ValueError, and the kernel the same as for any name that is not there
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         os.execvpe(argv[0], list(argv), env)  # noqa: S606
     except OSError as error:
         os.write(report, str(error.errno or 0).encode())
         os._exit(127 if isinstance(error, (FileNotFoundError, NotADirectoryError)) else 126)
     finally:
         os._exit(126)
+
+
+def rename() -> None:
+    """Let ps, pgrep and pkill know this process as hf-guardian: ``pkill -9 -f "holdfast run"`` must spare it.
+
+    Its arguments are overwritten where they stand in its memory; a program under a new name would start 20 ms later.
+    """
+    try:
+        with open("/proc/self/comm", "w") as file:  # noqa: PTH123
+            file.write("hf-guardian")
+        with open("/proc/self/stat", "rb") as file:  # noqa: PTH123
+            start, end = map(int, file.read().rpartition(b")")[2].split()[45:47])
+        memory = os.open("/proc/self/mem", os.O_WRONLY)
+        try:
+            os.pwrite(memory, b"hf-guardian"[: end - start - 1].ljust(end - start, b"\0"), start)
+        finally:
+            os.close(memory)
+    except (OSError, ValueError):  # no /proc; then nobody sees its arguments either
+        pass
 
 
 def retreat(keep: Collection[int] = ()) -> int:
@@ -231,6 +329,7 @@ def main(arguments: Sequence[str]) -> int:
         os.setsid()  # away from the terminal, and from the group that `kill -9 -PGID` of the parent's job would hit
     except OSError:
         pass  # already leader of a group of its own
+    rename()
     wake = retreat()
     signal.signal(signal.SIGTERM, noted)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -239,7 +338,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         by_itself = _until_end(group, wake)
     finally:
-        send(group.pid, signal.SIGKILL)  # others of the group, or all of it
+        group.send(signal.SIGKILL)  # others of the group, or all of it
     code = _finish(group, wake)
     if group.exec_errno:
         sys.stderr.write(f"{command[0]}: {os.strerror(group.exec_errno)}\n")
@@ -254,7 +353,7 @@ def main(arguments: Sequence[str]) -> int:
 def _until_end(group: Group, wake: int) -> bool:
     """Wait for the end of the command (True), or of the parent or its patience (False)."""
     while True:
-        list(group.reap())
+        group.reap()
         if group.status is not None:
             return True
         ready, _, _ = select.select([0, wake], [], [])
@@ -273,17 +372,22 @@ def _read_channel() -> bytes:
 
 
 def _finish(group: Group, wake: int) -> int:
-    """Wait until all of the killed group is gone; the exit code."""
+    """Kill what is left, wait until all of it is gone; the exit code."""
+    step = 0.002
     while True:
-        list(group.reap())
-        if group.status is not None:
+        group.reap()
+        if group.status is not None and (group.gone or not group.subreaper):
             break
-        select.select([wake], [], [])
+        for process in group.others():  # they may still be writing to the directory
+            process.send(signal.SIGKILL)
+        select.select([wake], [], [], step)
         noted_signals(wake)
-    for _ in range(400):  # others of the group, killed as well, may still be writing to the directory: 2 s at most
-        if not alive(group.pid):
+        step = min(step * 1.5, 0.1)
+    for _ in range(400):  # 2 s at most
+        if group.gone:
             break
         time.sleep(0.005)
+        group.reap()
     return exit_code(group.status)
 
 

@@ -131,7 +131,8 @@ class Holding:
         try:
             lease._driver.loop.call_soon_threadsafe(begin)  # noqa: SLF001
         except RuntimeError:
-            given_back.close()  # the loop is closed: it ends with its lease
+            given_back.close()  # the loop is closed: nobody can wait until it is back
+            lease._leave_to_keeper()  # noqa: SLF001
 
 
 async def _explained(given_back: Coroutine[Any, Any, None], lease: Any, committed: bool) -> None:

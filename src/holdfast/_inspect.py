@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast._core import inspecting, names
+from holdfast._core import control, inspecting, names
 from holdfast._core.inspecting import Hold, Seen, Sight, Standing
 
 KINDS = {"semaphore", "rwlock", "event", "latch", "barrier"}
@@ -141,14 +140,14 @@ def describe(seen: Seen, prefix: bytes, *, name: str | None = None, line: bool =
     agreed = max(votes.values(), key=lambda some: (bool(some[0].holds), len(some)))
     first = agreed[0]
     waiting = max(sights, key=lambda sight: sight.waiters)
-    holders = tuple(_holder(hold, first, seen.records) for hold in first.holds)
+    holders = tuple(_holder(hold, first, seen) for hold in first.holds)
     return LockInfo(
-        name=name if name is not None else text(inspecting.name_of(seen.key, prefix) or seen.key),
+        name=name if name is not None else text(names.name_of(seen.key, prefix) or seen.key),
         key=seen.key,
         kind=_kind(first),
         holders=holders,
         waiters=waiting.waiters,
-        line=tuple(_waiter(one, waiting.now, seen.records) for one in waiting.line) if line else None,
+        line=tuple(_waiter(one, waiting.now, seen) for one in waiting.line) if line else None,
         fence=max(sight.fence for sight in sights),
         leader=first.leader or None,
         used=sum(holder.weight for holder in holders)
@@ -176,31 +175,26 @@ def _kind(sight: Sight) -> str:
     return "lock" if sight.type == "none" else "other"
 
 
-@functools.lru_cache(1000)
-def _party(process: str, record: bytes | None) -> dict[str, Any]:
-    try:
-        facts = json.loads(record or b"")
-        label = facts.get("label")
-        return {
-            "process": process,
-            "host": str(facts["host"]),
-            "pid": int(facts["pid"]),
-            "label": None if label is None else str(label),
-        }
-    except (ValueError, KeyError, TypeError, AttributeError):  # not written yet, or not by us
+_read = functools.lru_cache(1000)(control.read)
+
+
+def _party(process: str, record: bytes | None, key: bytes) -> dict[str, Any]:
+    said = _read(record)
+    if said is None:
         return {"process": process, "host": None, "pid": None, "label": None}
+    return {"process": process, "host": said.host, "pid": said.pid, "label": said.label_of(key) or None}
 
 
-def _who(one: Hold | Standing, records: dict[str, bytes | None]) -> dict[str, Any]:
-    process = one.process[: names.PROCESS]
-    return _party(process, records.get(process))
+def _who(one: Hold | Standing, seen: Seen) -> dict[str, Any]:
+    record = seen.records.get(names.record_key(names.home(one.process, seen.key), one.process))
+    return _party(one.process[: names.PROCESS], record, seen.key)
 
 
-def _holder(hold: Hold, sight: Sight, records: dict[str, bytes | None]) -> Holder:
+def _holder(hold: Hold, sight: Sight, seen: Seen) -> Holder:
     ours = bool(hold.process and hold.fence)
     since = min(hold.fence / 1e6, sight.now) if ours else None
     return Holder(
-        **_who(hold, records),
+        **_who(hold, seen),
         since=since,
         held_for=None if since is None else sight.now - since,
         remaining=hold.remaining,
@@ -210,9 +204,9 @@ def _holder(hold: Hold, sight: Sight, records: dict[str, bytes | None]) -> Holde
     )
 
 
-def _waiter(one: Standing, now: float, records: dict[str, bytes | None]) -> Waiter:
+def _waiter(one: Standing, now: float, seen: Seen) -> Waiter:
     return Waiter(
-        **_who(one, records),
+        **_who(one, seen),
         waited=max(0.0, now - one.since),
         alive=None if one.counts is None else one.counts > 0,
         weight=one.weight,

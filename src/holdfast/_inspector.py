@@ -35,7 +35,7 @@ def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool
     fits = re.compile(fnmatch.translate(pattern)).match
 
     def test(key: bytes) -> bool:
-        name = inspecting.name_of(key, prefix)
+        name = names.name_of(key, prefix)
         return name is not None and fits(text(name)) is not None
 
     return inspecting.scan_pattern(prefix, pieces), test
@@ -83,7 +83,9 @@ class BaseInspector(Generic[C]):
         holders = lock.holders if holder is None else (holder,)
         if lock.kind in {"semaphore", "rwlock"}:
             return breaking.break_permits(where, lock.key, [one.mark for one in holders], by_whom(by))
-        return breaking.break_lock(where, lock.key, holders[0].mark, by_whom(by), leads=lock.kind == "leader")
+        return breaking.break_lock(
+            where, lock.key, holders[0].mark, by_whom(by), prefix=self._prefix, leads=lock.kind == "leader"
+        )
 
     def _broken(self, lock: LockInfo, answers: list[breaking.Outcome | WireError]) -> Broken | None:
         """What came of it, of what each server answered."""

@@ -12,7 +12,7 @@ from holdfast._core import leading
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import PAUSED, Attempt, Grant, Spec
 from holdfast._core.leading import Candidacy, Elected, Missing, Office, Watch
-from holdfast._core.mutex import Busy
+from holdfast._core.mutex import UNHEARD, Busy
 from holdfast._core.names import side_key
 from holdfast._core.requests import Unknown, WireError
 from holdfast._drive.process import Process, describe
@@ -52,7 +52,7 @@ class BaseSeat(_face.BaseLock[Any]):
             if isinstance(found, Elected):
                 return found.name.encode()
         record = await super()._holder(busy)
-        return (describe(record, busy.process) or "").encode()
+        return (describe(record, busy.named, self._spec.keys[0]) or "").encode()
 
     def _busy(self, busy: Busy, holder: bytes | None, waited: float) -> LockTimeout:
         if busy.process == PAUSED:
@@ -275,7 +275,7 @@ def checked_value(value: object) -> str:
     return value
 
 
-NOBODY = Busy(0.0, 0, "", lingers=False)
+NOBODY = UNHEARD
 """For `BaseSeat._holder`, where no server has said who holds the lock."""
 
 

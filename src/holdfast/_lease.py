@@ -79,6 +79,7 @@ class BaseLease:
         self._on_lost = on_lost
         self.fence: int = grant.fence
         """Greater than that of every earlier holder. Pass it on to what the lock protects, which refuses lower ones."""
+        attempt.unclaimed = self  # before anybody else knows of it
         if grant.tenure is None:
             for where, part in self._parts:
                 keeper.watch(where, part, hurry=not grant.claim)
@@ -218,6 +219,11 @@ class BaseLease:
         self._passed = kept
         return kept
 
+    def _may_be_there(self) -> bool:
+        """A server may have it still: also if it is lost to its holder only, or nobody has asked since its time was over."""
+        tenure = self._tenure
+        return not tenure.lost or tenure.stalled or self._process.clock() >= tenure.deadline
+
     async def _release(self, known: bool | WireError | None = None) -> None:
         """Operation behind `release`, unless `_hand_on` was all. ``known``: what came of it, where several were given back at
         once."""
@@ -225,7 +231,7 @@ class BaseLease:
         gate = attempt.gate
         tenure.end()
         try:
-            if not tenure.lost or tenure.stalled or self._process.clock() >= tenure.deadline:
+            if self._may_be_there():
                 if isinstance(known, WireError):
                     raise known
                 if known is None:
@@ -240,6 +246,24 @@ class BaseLease:
             if gate is not None:
                 gate.left(attempt)
         if tenure.lost:
+            self._count_loss()
+            raise self._lease_lost()
+
+    def _leave_to_keeper(self) -> None:
+        """Give it back where nothing can be awaited: the keeper does that as soon as it can. Raises NotHeld, LeaseLost."""
+        if self._hand_on():
+            return
+        tenure, gate = self._tenure, self._attempt.gate
+        tenure.end()
+        self._forget()
+        if gate is not None and not tenure.lost:
+            gate.give_back(self._attempt, tenure)
+            return
+        for where, part in self._parts if self._may_be_there() else ():
+            self._process.keeper.insist(where, part.giving_back(bury=part.doubt, timeout=part.spec.timeout), part.deadline)
+        if tenure.lost:
+            if gate is not None:
+                gate.left(self._attempt)
             self._count_loss()
             raise self._lease_lost()
 
@@ -292,10 +316,14 @@ class BaseLease:
         if tally is not None and not self._told_loss:
             tally.losses += 1
 
-    def _first_to_tell(self) -> bool:
-        """The lease is lost: who waits in this process need not wait for its holder to notice. False: it was told before."""
+    def _make_way(self) -> None:
+        """The lease is lost, and its owner was told: those who wait in this process need not wait for it to give anything back.
+        Not before: the next holder here shall not begin while this one has not been told."""
         if self._attempt.gate is not None:
             self._attempt.gate.left(self._attempt)
+
+    def _first_to_tell(self) -> bool:
+        """The lease is lost. False: its owner was told before."""
         self._count_loss()
         self._count(self._process.clock())
         told, self._told_loss = self._told_loss, True
@@ -353,9 +381,10 @@ def _dropped(
         )
 
 
-def disown(attempt: Attempt, lease: BaseLease | None) -> None:
+def disown(attempt: Attempt) -> None:
     """An acquisition was interrupted before its lease reached the caller: what it has got is `_core.sharing.abandon`'s."""
-    if lease is not None and lease._attempt is attempt:  # noqa: SLF001
+    lease: BaseLease | None = attempt.unclaimed
+    if lease is not None:
         lease._passed = True  # noqa: SLF001
         lease._count(lease._taken or 0.0)  # noqa: SLF001
         if attempt.gate is None or not attempt.gate.has_lease(attempt):

@@ -7,7 +7,8 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from holdfast._cache_options import How
+from holdfast._annotations import refuse_unstorable
+from holdfast._cache_options import How, checked_own_tags
 from holdfast._functions import is_async, named, refuse_generator
 from holdfast._template import Filled
 from holdfast.errors import ConfigError
@@ -21,14 +22,17 @@ class BaseMemoized(Generic[P, T]):
 
     _is_async: bool
 
-    def __init__(self, cache: Any, function: Callable[P, T], templates: tuple[str, ...], how: How) -> None:
+    def __init__(
+        self, cache: Any, function: Callable[P, T], templates: tuple[str, ...], how: How, ignore: tuple[str, ...]
+    ) -> None:
         refuse_generator(function, "there is no value to keep")
         if is_async(function) is not self._is_async:
             what, whose = ("no", "holdfast.Cache") if self._is_async else ("a", "holdfast.aio.Cache")
             raise ConfigError(f"{named(function)} is {what} coroutine function: use {whose} for it", parameter="function")
         functools.update_wrapper(self, function)  # type: ignore[arg-type]  # it is callable in both faces
         self._cache, self._function, self._how = cache, function, how
-        self._filled = Filled(function, *templates)
+        refuse_unstorable(function, cache._codec.kind)  # noqa: SLF001 (ours)
+        self._filled = Filled(function, *templates, ignore=ignore)
         self._bound: tuple[Any, ...] = ()
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -46,5 +50,5 @@ class BaseMemoized(Generic[P, T]):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:
         args = (*self._bound, *args)
         key, *tags = self._filled(args, kwargs)
-        how = self._how._replace(tags=tuple(tags)) if tags else self._how
+        how = self._how._replace(tags=checked_own_tags(tags)) if tags else self._how
         return self._cache._get_or_load(key, functools.partial(self._function, *args, **kwargs), how)  # type: ignore[no-any-return]  # noqa: SLF001

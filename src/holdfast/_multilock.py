@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from holdfast._drive.process import current
 from holdfast._lease import BaseLease
 from holdfast._reentrant import Reentrant
 from holdfast._statistics import Tally
-from holdfast.errors import ConfigError, HoldfastError, LockTimeout, NotHeld
+from holdfast.errors import ConfigError, HoldfastError, LeaseLost, LockTimeout, NotHeld
 
 M = TypeVar("M", bound="BaseMultiLease")
 K = TypeVar("K", bound=_face.BaseLock[Any])
@@ -116,6 +117,7 @@ class Part:
         lock._keep(lease)
         lease._owner = self._whole.owner
         lease._whole = self._whole.on_loss
+        self.attempt.unclaimed = None
 
     @property
     def lost(self) -> bool:
@@ -123,11 +125,12 @@ class Part:
 
     async def undo(self) -> None:
         self.lock._tally.gave_up(self.attempt)
-        if self.lease is None:
+        lease = self.lease or self.attempt.unclaimed
+        if lease is None:
             await self.lock._abandon(self.attempt)
         else:
-            await self.lease._let_go()
-            self.lease, self.attempt.pending = None, False
+            await lease._let_go()
+            self.lease, self.attempt.unclaimed, self.attempt.pending = None, None, False
 
     def hand_on(self) -> bool:
         lease = self.lease
@@ -316,6 +319,13 @@ class BaseMultiLease:
         """Seconds for which all leases may still be relied on; 0.0 when one is lost or given back. Asks no server."""
         return min(lease.remaining() for lease in self._leases)
 
+    def _leave_to_keeper(self) -> None:
+        """As that of each of them."""
+        self._count()
+        for lease in self._leases:
+            with contextlib.suppress(NotHeld, LeaseLost):
+                lease._leave_to_keeper()
+
     def check(self) -> None:
         """Raise LeaseLost if one of the leases is lost, NotHeld if it was given back. Asks no server."""
         if self._is_over():
@@ -336,6 +346,9 @@ class BaseMultiLease:
 
     def notice_loss(self) -> None:
         raise NotImplementedError
+
+    def _make_way(self) -> None:
+        """Its parts do, each for itself."""
 
     def _first_to_tell(self) -> bool:
         told, self._told_loss = self._told_loss, True

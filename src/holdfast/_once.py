@@ -11,6 +11,8 @@ from types import TracebackType
 from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 from holdfast import _face, codecs
+from holdfast._annotations import refuse_unstorable
+from holdfast._cache_options import checked_size
 from holdfast._caller import told
 from holdfast._core import flight
 from holdfast._core.acquire import KeyConflict
@@ -20,8 +22,8 @@ from holdfast._core.names import start
 from holdfast._core.requests import Refused, WireError
 from holdfast._drive.process import Process, describe
 from holdfast._functions import refuse_generator
-from holdfast._template import Filled, fields_of
-from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, InProgress, LeaseLost, NotHeld
+from holdfast._template import Filled, checked_ignore, fields_of
+from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, InProgress, LeaseLost, NotHeld, ResultNotKept
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -168,13 +170,15 @@ class BaseOnce:
         remember: Any,
         codec: Any,
         prefix: str,
+        ignore: Any,
+        max_size: int,
     ) -> None:
         if busy not in {"wait", "raise", "skip"}:
             raise ConfigError(f"busy must be 'raise', 'skip' or 'wait', not {busy!r}", parameter="busy")
         self._template, self._busy, self._prefix = template, busy, prefix
         self._fields = list(dict.fromkeys(fields_of(template, None)))
         self._keep = _face.seconds(keep, "keep", MIN_KEEP)
-        self._wish = Wish(wait=_face.checked_wait(0.0 if wait is None and busy != "wait" else wait))
+        self._wish = Wish(wait=_face.checked_wait(0.0 if wait is None and busy != "wait" else wait), glance=False)
         self._ttl = _face.seconds(ttl, "ttl", _face.MIN_TTL)
         if self._ttl < _face.SHORT:
             _face.warn_of_short(self._ttl)
@@ -182,6 +186,8 @@ class BaseOnce:
         self._timeout = min(self._caller.timeout, answer_within(self._ttl))
         self._remember = codecs.exception_types(remember, "remember")
         self._codec = codecs.find(codec)
+        self._ignore = checked_ignore(ignore)
+        self._max_size = checked_size(max_size)
         start(prefix)
         self._job: Callable[[str], Job] = functools.lru_cache(1024)(self._made)
         """What a call with this key is about. Raises ConfigError."""
@@ -192,13 +198,23 @@ class BaseOnce:
 
     def _made(self, name: str) -> Job:
         prefix = f"{self._prefix}once:"
-        site = flight.site(prefix, name, lease=self._ttl, timeout=self._timeout, max_load=self._max_hold, tries=TRIES)
+        site = flight.site(
+            prefix,
+            name,
+            lease=self._ttl,
+            timeout=self._timeout,
+            max_load=self._max_hold,
+            tries=TRIES,
+            max_size=self._max_size,
+            keeps=True,
+        )
         return Job(name, site, self._caller.address)
 
     def _filled(self, function: Callable[..., object]) -> Filled:
         """What fills the key from the arguments of a function. Raises ConfigError where that cannot be done."""
         refuse_generator(function, "it would run after the call, and has no result to be kept")
-        return Filled(function, self._template)
+        refuse_unstorable(function, self._codec.kind)
+        return Filled(function, self._template, ignore=self._ignore)
 
     def _named(self, fields: dict[str, object]) -> Job:
         """What a call is about whose fields are given by name."""
@@ -219,11 +235,20 @@ class BaseOnce:
     # What is there
 
     def _replayed(self, job: Job, record: Record) -> Outcome[Any]:
-        """What a stored result means. Raises what was remembered."""
+        """What a stored result means. Raises what was remembered; ResultNotKept where there is only a mark."""
+        if record.kind == flight.MARK:
+            reason = record.data.decode(errors="replace")
+            raise ResultNotKept(
+                f"{job.what} ran before, and its result was not kept: {reason}; nothing has run now, nor will until the mark "
+                "expires or you forget it",
+                fence=record.fence,
+                reason=reason,
+                **job.facts,
+            )
         try:
             if record.kind != codecs.ERROR:
                 return Outcome(self._codec.decode(record.kind, record.data), "replayed", record.fence)
-            error: Exception = codecs.decode_error(record.data, (*self._remember, ConfigError))
+            error: Exception = codecs.decode_error(record.data, self._remember)
         except codecs.Undecodable as unreadable:
             raise HoldfastError(
                 f"{job.what} ran before, and what was stored cannot be read here: {unreadable}; nothing has run now, nor "
@@ -251,22 +276,17 @@ class BaseOnce:
     # What becomes of a run: operations
 
     async def _succeeded(self, running: Running, value: object) -> bool:
-        """Store the result; False if nobody knows whether it is. Raises LeaseLost if it may not be stored, ConfigError if it
-        cannot."""
+        """Store the result, or a mark that it was not kept; False if nobody knows. Raises LeaseLost if it may not be stored."""
         if not running.here:
             return False
-        job = running.job
         try:
-            kind, data, refused = self._codec.kind, self._codec.encode(value, job.what), None
+            kind, data = self._codec.kind, self._codec.encode(value, running.job.what)
         except ConfigError as error:
-            # It has run, and is not to run again: whoever calls it is told the same.
-            refused = ConfigError(f"{error}. The function has run, and its result is lost", parameter="codec")
-            kind, data = codecs.ERROR, codecs.encode_error(refused)
+            # It has run, and is not to run again: whoever calls it is told why there is no result.
+            kind, data = flight.MARK, _cut(str(error).removeprefix(f"{running.job.what}: "))
         kept = await self._stored(running, kind, data)
         if kept is False:
-            raise lease_lost(job, running.load)
-        if refused is not None:
-            raise refused
+            raise lease_lost(running.job, running.load)
         return bool(kept)
 
     async def _failed(self, running: Running, error: BaseException) -> None:
@@ -283,30 +303,47 @@ class BaseOnce:
             error.add_note(str(lease_lost(running.job, running.load)))
 
     async def _stored(self, running: Running, kind: str, data: bytes) -> bool | None:
-        """Store what came of it; False if that is not for this run to say any more. None, with a warning, if nobody knows."""
+        """Store what came of it, or a mark, with a warning; False if that is not for this run to say any more. None, with a
+        warning, if nobody knows."""
         job, load, kept = running.job, running.load, None
+        if kind != flight.MARK and len(data) > self._max_size:
+            kind, data = flight.MARK, _cut(f"it has {len(data):,} bytes, and max_size is {self._max_size:,}")
+        warning, mark = "", data if kind == flight.MARK else _cut(f"the server refused to store its {len(data):,} bytes")
         try:
-            kept = await flight.land(load, kind, data, ttl=self._keep)
+            kept = await flight.land(load, kind, data, ttl=self._keep, mark=mark)
+            if kind == flight.MARK:
+                warning = f"{job.what}: the result is not kept: {data.decode()}"
+        except flight.Marked as refused:
+            kept, warning = True, f"{job.what}: the result is not kept: {mark.decode()}: {refused}"
         except WireError as error:
-            refused = isinstance(error, Refused) and not error.transient
+            refused_too = isinstance(error, Refused) and not error.transient
             what = (
                 "what came of it is not stored: it may"
-                if refused
+                if refused_too
                 else ("nobody knows whether what came of it is stored: if that does not succeed before its lease ends, it may")
             )
-            warnings.warn(
-                f"{told(error, job.what, **job.facts)}; the function has run, and {what} run again",
-                HoldfastWarning,
-                _face.of_the_user(),
-            )
+            warning = f"{told(error, job.what, **job.facts)}; the function has run, and {what} run again"
         running.attempt.pending = False
         if kept is False:
             load.tenure.lost = load.lost or "it was forgotten meanwhile, or its time ran out"
+        elif warning:
+            ends = "; the function has run, and later calls raise ResultNotKept" if kept else ""
+            warnings.warn(warning + ends, HoldfastWarning, _face.of_the_user())
         return kept
+
+
+def _cut(reason: str) -> bytes:
+    """The text of a mark, which is stored even if memory is full: a short one."""
+    return reason.encode(errors="backslashreplace")[:500].decode(errors="ignore").encode()
 
 
 def refuse(job: Job, error: WireError | KeyConflict) -> HoldfastError:
     """The user's error, where nothing has run."""
     if isinstance(error, WireError):
         return told(error, job.what, **job.facts)
+    if isinstance(error, flight.TooLong):
+        return ConfigError(
+            f"{job.what} ran before, and {error}: pass a max_size of at least that to read it; nothing has run now",
+            parameter="max_size",
+        )
     return ConfigError(f"{job.what} cannot be used: {error}; nothing was changed", parameter="template")

@@ -12,7 +12,8 @@ from typing import Any, Never
 from holdfast import _face
 from holdfast._core import permits
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.attempt import Attempt, Permits
+from holdfast._core.attempt import Permits
+from holdfast._core.kinds import explained
 from holdfast._core.permits import ALL, Count
 from holdfast._core.requests import Conflict, WireError
 from holdfast._face import L
@@ -43,7 +44,7 @@ class PermitsLock(_face.BaseLock[L]):
         super().__init__(client, name, **options)
 
     def _set_up(self, spec: Any, *rest: Any) -> None:
-        self._books = threading.Lock()
+        self._books = threading.RLock()  # a signal handler may use it, too: each step below leaves it right
         self._held = []
         super()._set_up(dataclasses.replace(spec, permits=self._permits), *rest)
 
@@ -55,10 +56,9 @@ class PermitsLock(_face.BaseLock[L]):
     def _keep(self, lease: Any) -> None:
         lease._taker = weakref.ref(self._me())  # noqa: SLF001
         with self._books:
-            self._held = [*self._holding(), lease]
-
-    def _kept(self, attempt: Attempt) -> Any:
-        return next((lease for lease in self._held if lease._attempt is attempt), None)  # noqa: SLF001
+            for over in [one for one in self._held if one._is_over()]:  # noqa: SLF001
+                self._remove(over)
+            self._held.append(lease)
 
     def _holding(self) -> list[Any]:
         """The leases that are not given back, the oldest first."""
@@ -81,14 +81,14 @@ class PermitsLock(_face.BaseLock[L]):
     def _claim(self, n: int, claimed: list[Any]) -> None:
         """Choose ``n`` to be given back by this caller: threads that give back at the same time get one each. Raises NotHeld if
         there are not so many."""
-        if n < 1:
-            raise ValueError("n must be one or more")
         with self._books:
-            held = self._preferred()
-            if len(held) >= n:
+            while len(held := self._preferred()) >= n:
                 claimed += held[-n:]
-                self._held = [lease for lease in self._held if lease not in claimed]
-                return
+                taken = [self._remove(lease) for lease in held[-n:]]
+                if all(taken):
+                    return
+                self._unclaim(claimed)  # a signal handler has just claimed one of them
+                claimed.clear()
         raise ReleasedTooOften(
             f"{self._what} {self.name!r} is released too often: this object holds {len(held)}, not {n}",
             name=self.name,
@@ -96,12 +96,20 @@ class PermitsLock(_face.BaseLock[L]):
         )
 
     def _unclaim(self, claimed: list[Any]) -> None:
-        """Interrupted: what is not given back is held as before."""
+        """Something went wrong: what is not given back is held as before."""
         with self._books:
-            self._held = [*claimed, *(lease for lease in self._held if lease not in claimed)]
+            for lease in reversed(claimed):
+                self._remove(lease)
+                self._held.insert(0, lease)
 
-    def _give_back(self, n: int = 1) -> None:
-        claimed: list[Any] = []
+    def _remove(self, lease: Any) -> bool:
+        try:
+            self._held.remove(lease)
+        except ValueError:
+            return False
+        return True
+
+    def _give_back(self, n: int, claimed: list[Any]) -> None:
         try:
             self._claim(n, claimed)
             with contextlib.ExitStack() as stack:
@@ -110,6 +118,12 @@ class PermitsLock(_face.BaseLock[L]):
         except BaseException:
             self._unclaim(claimed)
             raise
+
+    def _finish_giving_back(self, n: int, claimed: list[Any]) -> None:
+        """Finish a `release` that was interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line."""
+        chosen = claimed or self._preferred()[-n:]
+        for lease in chosen if len(chosen) == n else ():
+            lease._driver.run(lease._abandoned())  # noqa: SLF001
 
     async def _give_back_soon(self, n: int = 1) -> None:
         """The same for tasks."""
@@ -147,7 +161,7 @@ class PermitsLock(_face.BaseLock[L]):
         except WireError as error:
             raise self._user_error(error) from error
         if isinstance(count, Conflict):
-            raise self._user_error(KeyConflict(count.why))
+            raise self._user_error(KeyConflict(await explained(count, *self._spec.keys[:2], self._spec.timeout)))
         return count or Count(self._permits.limit or 0, 0, 0)
 
     async def _is_locked(self) -> bool:

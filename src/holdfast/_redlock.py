@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any, Literal, Never, TypeVar
 
 from holdfast import _face, _lease
-from holdfast._core import quorum, sharing
-from holdfast._core.attempt import GUARD, Attempt, Grant, milliseconds
+from holdfast._core import control, quorum, sharing
+from holdfast._core.attempt import Attempt, Grant, milliseconds
 from holdfast._core.ballot import DECLARE, Candidate, Count, Disagreement, Heard, Panel, TooFew
 from holdfast._core.mutex import Busy
-from holdfast._core.names import record_key, side_key
+from holdfast._core.names import PROCESS, guard_key, home, marker_key, record_key, side_key, start
 from holdfast._core.polling import Poll
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Command, Run, WireError
@@ -34,7 +34,7 @@ FORGOTTEN = "may have forgotten locks that are held (force declares it new all t
 L = TypeVar("L", bound="BaseQuorumLease")
 
 
-def find(servers: object, face: Literal["sync", "asyncio"], max_ttl: float) -> tuple[tuple[Endpoint, ...], Panel]:
+def find(servers: object, face: Literal["sync", "asyncio"], max_ttl: float, prefix: str) -> tuple[tuple[Endpoint, ...], Panel]:
     """The servers that vote together. Raises ConfigError where they cannot."""
     if isinstance(servers, str | bytes) or not isinstance(servers, Iterable):
         raise _bad("servers must be a list of clients or URLs, or a dictionary of them by name")
@@ -56,17 +56,17 @@ def find(servers: object, face: Literal["sync", "asyncio"], max_ttl: float) -> t
     # What is called by its own name is the same server wherever it is asked for; or users give names of their own.
     known = sorted(re.sub(r"^localhost(?=:)", "127.0.0.1", name) for name in names)
     digest = hashlib.sha1("\n".join(known).encode(), usedforsecurity=False).hexdigest()[:16]
-    return endpoints, Panel(tuple(names), digest, max_ttl)
+    return endpoints, Panel(tuple(names), digest, max_ttl, marker_key(start(prefix)))
 
 
-def find_new(servers: object, max_ttl: float) -> tuple[tuple[Endpoint, ...], Panel]:
+def find_new(servers: object, max_ttl: float, prefix: str) -> tuple[tuple[Endpoint, ...], Panel]:
     """Servers to be declared new: several that vote together, or one that grants guarded locks."""
     if isinstance(servers, Iterable) and not isinstance(servers, str | bytes):
-        return find(servers, "sync", max_ttl)
+        return find(servers, "sync", max_ttl, prefix)
     endpoint = resolve(servers, "sync")
     if endpoint.cluster is not None:
         raise _bad("locks in a Cluster are not guarded, its servers need not be declared")
-    return (endpoint,), Panel((endpoint.address,), "", max_ttl, GUARD)
+    return (endpoint,), Panel((endpoint.address,), "", max_ttl, guard_key(start(prefix)))
 
 
 def _bad(why: str) -> ConfigError:
@@ -112,7 +112,7 @@ class BaseRedlock(_face.BaseLock[L]):
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
         max_ttl = seconds(max_ttl, "max_ttl", MIN_TTL)
-        self._endpoint, self._panel = find(servers, self._face, max_ttl)
+        self._endpoint, self._panel = find(servers, self._face, max_ttl, prefix)
         if seconds(ttl, "ttl", MIN_TTL) > max_ttl:
             raise ConfigError(
                 f"ttl={ttl:g} is more than max_ttl={max_ttl:g}, the longest lease on these servers: for so long one that has "
@@ -143,7 +143,7 @@ class BaseRedlock(_face.BaseLock[L]):
     def _new_attempt(self, process: Process) -> Candidate:
         keeper = process.keeper
         if keeper is not self._keeper:
-            self._keeper, self._gate = keeper, keeper.board(self._endpoint, self._spec.keys[0])
+            self._keeper, self._gate = keeper, keeper.board(self._endpoint, self._spec)
         horizon = process.fleets(self._endpoint).horizon
         return Candidate(self._spec, gate=self._gate, since=clock(), panel=self._panel, horizon=horizon, tally=self._tally)
 
@@ -175,14 +175,13 @@ class BaseRedlock(_face.BaseLock[L]):
         return there.reached
 
     async def _holder(self, busy: Busy) -> bytes | None:
-        import json
-
-        if busy.process == current().id:
-            return json.dumps(current().facts()).encode()
-        if not busy.process:
+        if busy.process[:PROCESS] == current().id:
+            return await _face.record_of(busy.process, self._spec.keys[0])
+        if not busy.named:
             return None
         any_record = _Records(len(self._panel.names), 1)
-        get = Command(("GET", record_key(busy.process)), quorum.PATIENT)
+        record = record_key(home(busy.process, self._spec.keys[0]), busy.process)
+        get = control.fetch(record, quorum.PATIENT)
         await Poll([get] * len(self._panel.names), any_record, self._spec.timeout)
         records = (answer.value for answer in any_record.answers.values() if isinstance(answer, Answer))
         return next(filter(None, records), None)
@@ -192,7 +191,7 @@ class _Records(Count):
     """Of the servers that have the record of a process."""
 
     def says_yes(self, answer: Answer[Any]) -> bool:
-        return answer.value is not None
+        return bool(answer.value)
 
 
 def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
@@ -242,6 +241,9 @@ class BaseQuorumLease(_lease.BaseLease):
         for vote in mandate.votes.values():
             vote.ttl = ttl
         self._look_again()
+
+    def _may_be_there(self) -> bool:
+        return True  # even if it is lost: some may have it still
 
     async def _release(self, known: bool | WireError | None = None) -> None:  # noqa: ARG002 - no script does that for several
         mandate = self._tenure

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import _lease
 from holdfast._core.attempt import Grant
+from holdfast._drive.flag import Flag
 from holdfast._drive.sync import Driver
 from holdfast._log import logger
 from holdfast.errors import HoldfastError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 log = logger("holdfast")
 
 
-class _Lost(threading.Event):
+class _Lost(Flag):
     """Set when the lease is lost; asking notices an end that nobody has had time to notice yet."""
 
     def __init__(self, lease: Any) -> None:
@@ -30,22 +31,24 @@ class _Lost(threading.Event):
         return super().is_set() or self._expired()
 
 
-_events = threading.Lock()
-"""So that threads which ask for a lease's event at the same moment get the same."""
-
-
 class TellsLoss:
     """How the owner of a lease, of one lock or of several, is told that it is lost: its event is set, ``on_lost`` called."""
 
     name: Any
-    _event: Any
+    _event: Any = None
     """None where nobody has asked for it."""
     _on_lost: Callable[..., object] | None
     _first_to_tell: Callable[[], bool]
+    _make_way: Callable[[], None]
 
     def notice_loss(self) -> None:
-        if not self._first_to_tell():
-            return
+        try:
+            if self._first_to_tell():
+                self._tell_owner()
+        finally:
+            self._make_way()
+
+    def _tell_owner(self) -> None:
         if self._event is not None:
             self._event.set()
         if self._on_lost is not None:
@@ -62,18 +65,18 @@ class Lease(TellsLoss, _lease.BaseLease):
     def __init__(self, lock: Lock, driver: Driver, grant: Grant) -> None:
         # All of ours before: a lease that is lost already is told so while it is made.
         self._driver = driver
-        self._event: threading.Event | None = None
         super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
 
     @property
     def lost(self) -> threading.Event:
         """An Event: set when the lease is lost."""
-        if self._event is None:
-            with _events:
-                self._event = self._event or _Lost(self)
+        event: threading.Event | None = self._event
+        if event is None:
+            # All who ask at the same moment get the same: threads, and a signal handler.
+            event = self.__dict__.setdefault("_event", _Lost(self))
             if self._tenure.lost:
-                self._event.set()
-        return self._event
+                event.set()
+        return event
 
     def renew(self, ttl: float | None = None) -> None:
         """Set the lease to ``ttl`` seconds from now (default: as long as it was last); never adds to it.
@@ -88,9 +91,13 @@ class Lease(TellsLoss, _lease.BaseLease):
 
         Raises LeaseLost, NotHeld, or ServerError, after which the lease goes on.
         """
+        return self._ticket(expires)
+
+    def _ticket(self, expires: float, token: str = "") -> Ticket:
+        """``token``: which the ticket is to have, if that has been written down before."""
         from holdfast import _tickets  # here: most never need it
 
-        issue = _tickets.Issue(self, expires)
+        issue = _tickets.Issue(self, expires, token)
         try:
             return self._driver.run(issue.operation())
         except HoldfastError:

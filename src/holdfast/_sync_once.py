@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Literal, Never, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast import _face, _once, codecs
@@ -14,6 +14,7 @@ from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt
 from holdfast._core.flight import Found, Load, Loading
 from holdfast._core.requests import WireError
+from holdfast._core.site import MAX_SIZE
 from holdfast._drive.clock import clock
 from holdfast._drive.sync import Driver
 from holdfast._functions import is_async, named
@@ -50,7 +51,8 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
     stored result.
 
     ``template`` is the key, filled from the function's arguments, defaults included: ``"copy:{question_id}"``. Names only: no
-    attributes, no indexes. Calls with the same key are the same thing to do, whatever function it is.
+    attributes, no indexes. Calls with the same key are the same thing to do, whatever function it is. So the key has to name
+    every argument, but those in ``ignore``.
 
     The decorated function has ``run``, which says how the result came about (`Outcome`), and ``forget``. A crash of whoever
     runs it frees the key when the lease ends; an exception frees it at once.
@@ -67,6 +69,9 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         remember: types of exceptions that are results: later calls get them raised again.
         codec: how results become bytes: as for `Cache`.
         prefix: start of the keys on the server.
+        ignore: names of arguments that the key leaves out, because they do not decide what is done, such as ``"self"``.
+        max_size: bytes that a result may have when the codec has made them, up to 512 MiB. Of a larger one, only that the call
+            has run is kept. All who share the key have to pass the same.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -85,6 +90,8 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         remember: type[Exception] | tuple[type[Exception], ...] = (),
         codec: str | codecs.Serializer = "json",
         prefix: str = "hf:",
+        ignore: str | Iterable[str] = (),
+        max_size: int = MAX_SIZE,
         **mistaken: Never,
     ) -> None:
         _face.refuse_mistaken(mistaken, "once")
@@ -99,6 +106,8 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
             remember=remember,
             codec=codec,
             prefix=prefix,
+            ignore=ignore,
+            max_size=max_size,
         )
 
     current = staticmethod(_once.current)
@@ -153,7 +162,9 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         if isinstance(found, Found):
             return self._replayed(job, found.record)
         if isinstance(found, Loading):
-            return self._in_progress(job, found, driver.run(_face.record_of(found.process)), clock() - started)
+            return self._in_progress(
+                job, found, driver.run(_face.record_of(found.process, job.site.spec.keys[0])), clock() - started
+            )
         with Running(me, job, attempt, found, driver.process) as running:
             try:
                 value = function()

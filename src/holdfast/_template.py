@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import inspect
 import string
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from holdfast._functions import named
 from holdfast.errors import ConfigError
 
 
 class Filled:
-    """Fills templates from the arguments of a function's calls, defaults included. Raises ConfigError for bad templates."""
+    """Fills templates from the arguments of a function's calls, defaults included. Raises ConfigError for bad templates.
 
-    def __init__(self, function: Callable[..., Any], *templates: str) -> None:
+    ``ignore``: the parameters that the first template may leave out, because they do not decide what it names; None: any of
+    them, as for a lock, which may well protect more than one call is about.
+    """
+
+    def __init__(self, function: Callable[..., Any], *templates: str, ignore: Collection[str] | None = None) -> None:
         self._signature = inspect.signature(function)
         parameters = self._signature.parameters
         self._templates = templates
-        for template in templates:
-            fields_of(template, parameters)
+        fields = [fields_of(template, parameters) for template in templates]
+        if ignore is not None:
+            _refuse_gaps(function, templates[0], set(fields[0]), parameters, ignore)
         plain = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
         self._plain = tuple(parameters) if all(one.kind in plain for one in parameters.values()) else None
         """The parameters, where arguments alone may say what they are."""
@@ -33,6 +39,37 @@ class Filled:
             bound.apply_defaults()
             arguments = bound.arguments
         return [template.format_map(arguments) for template in self._templates]
+
+
+def checked_ignore(given: object) -> tuple[str, ...]:
+    """The option ``ignore=``: names of parameters; a single one may be passed alone. Raises ConfigError."""
+    found = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (None,)
+    names = tuple(one for one in found if isinstance(one, str))
+    if len(names) != len(found):
+        raise ConfigError(f"ignore must be names of parameters, not {given!r}", parameter="ignore")
+    return names
+
+
+def _refuse_gaps(
+    function: Callable[..., Any], template: str, filled: set[str], parameters: Collection[str], ignore: Collection[str]
+) -> None:
+    """Two calls that differ in an argument outside of the key would get the same result: nobody may overlook that."""
+    for name in ignore:
+        if name not in parameters:
+            known = ", ".join(parameters) or "none"
+            raise ConfigError(f"ignore: {named(function)} has no parameter {name!r} ({known})", parameter="ignore")
+        if name in filled:
+            raise ConfigError(f"ignore: {name!r} is part of the template {template!r}; remove one of them", parameter="ignore")
+    missing = [name for name in parameters if name not in filled and name not in ignore]
+    if missing:
+        several = len(missing) > 1
+        fields, names = "".join(f"{{{name}}}" for name in missing), ", ".join(repr(name) for name in missing)
+        raise ConfigError(
+            f"template {template!r} leaves out the argument{'s' if several else ''} {names} of {named(function)}: calls that "
+            f"differ only there would get the same result; put {fields} into the template, or pass ignore=({names},) if the "
+            "result does not depend on it",
+            parameter="template",
+        )
 
 
 def fields_of(template: str, parameters: Collection[str] | None) -> list[str]:

@@ -6,17 +6,18 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import NamedTuple, Never
 
 from holdfast import _face
-from holdfast._core import tickets
+from holdfast._core import control, tickets
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant, Spec
 from holdfast._core.mutex import Busy
-from holdfast._core.names import side_key
+from holdfast._core.names import lock_keys, name_of, raw_key, side_key, start
 from holdfast._core.requests import WireError
 from holdfast._core.tickets import Void
 from holdfast._face import L
@@ -26,6 +27,13 @@ from holdfast.errors import ConfigError, HoldfastError, TicketRefused
 
 FORMAT = "hft1."
 """What a ticket begins with, and the version of what follows: base64 of a list in JSON."""
+
+TOKEN = re.compile(r"[0-9a-f]{12}(\{[0-9a-fA-F]{4}\})?(@([0-9a-f]{2}){1,512})?\.[0-9a-f]{32}")
+"""What a ticket has the lock by: id of the process that made it, the prefix where the key does not show it, and 128 random
+bits."""
+
+UNKNOWN_END = 9_999_999_999_999
+"""In the place of the end (server ms) of a ticket that was written down before it was good, with as many digits."""
 
 LONGEST = 8192
 """Characters of a ticket. A name has 512 bytes, and each of them may stand there escaped, twice."""
@@ -91,14 +99,43 @@ def read(ticket: object) -> Told:
     if not text.startswith(FORMAT) or len(text) > LONGEST:
         raise _bad("is no ticket")
     try:
-        said = json.loads(base64.b64decode(text[len(FORMAT) :], b"-_", validate=True))
-        name, key, token, ends, guard, replicas = said
-        told = Told(str(name), key.encode("latin-1"), token.encode("ascii").decode(), int(ends), float(guard), int(replicas))
-    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+        name, key, token, ends, guard, replicas = control.parse(
+            base64.b64decode(text[len(FORMAT) :], b"-_", validate=True), LONGEST
+        )
+        told = Told(
+            control.text(name, LONGEST),
+            control.text(key, LONGEST).encode("latin-1"),
+            control.text(token, LONGEST).encode("ascii").decode(),
+            control.whole(ends, 0, 2**53),
+            control.number(guard),
+            control.whole(replicas, 0, 2**31),
+        )
+    except (ValueError, TypeError):
         raise _bad("is damaged") from None  # what is wrong with it would be shown, and with that the ticket
-    if not told.key or not told.token or told.guard < 0 or told.replicas < 0:
+    if not told.key or not told.token or told.guard < 0:
         raise _bad("is damaged")
     return told
+
+
+def bound(told: Told, prefix: str, key: str | bytes | None) -> None:
+    """Check that a ticket is one, and for the key that belongs to its name. It may have been made up, or relabelled, and
+    redeeming it replaces that key and deletes it in the end. Raises ConfigError."""
+    if not TOKEN.fullmatch(told.token):
+        raise _bad("is damaged: it has no token of a ticket")
+    if key is not None:
+        if raw_key(key) != told.key:
+            raise _bad(f"is for the key {_shown(told.key)}, not for key={key!r}")
+        return
+    name = name_of(told.key, start(prefix))
+    if name is None or _shown(name) != repr(told.name) or lock_keys(name, prefix, None)[0] != told.key:
+        raise _bad(
+            f"is for lock {told.name!r} and the key {_shown(told.key)}, which is not the key of that name: pass the "
+            "prefix= that the lock has, or, if it was made with key=, the same key="
+        )
+
+
+def _shown(raw: bytes) -> str:
+    return repr(raw.decode(errors="backslashreplace"))
 
 
 def _bad(why: str) -> ConfigError:
@@ -108,13 +145,13 @@ def _bad(why: str) -> ConfigError:
 class Issue:
     """A lease that becomes a ticket. From `begin` on its holder has nothing, unless the server has not seen it."""
 
-    def __init__(self, lease: BaseLease, expires: float) -> None:
+    def __init__(self, lease: BaseLease, expires: float, token: str = "") -> None:
         self._lease = lease
         spec = lease._tenure.spec
         if spec.permits is not None:
             raise ConfigError(f"tickets are for locks: what is held of {lease.name!r} is one of several", parameter="ticket")
         self._seconds = _face.seconds(expires, "expires", _face.MIN_TTL, spec.guard or _face.MAX_TTL)
-        self._ticket = Attempt(spec)
+        self._ticket = Attempt(spec, token)
         self._begun = False
 
     async def operation(self) -> Ticket:
@@ -184,6 +221,8 @@ class BaseRedeem(_face.BaseLock[L]):
         client: object,
         ticket: str | bytes,
         *,
+        prefix: str = "hf:",
+        key: str | bytes | None = None,
         ttl: float = 30.0,
         renew: bool = True,
         on_lost: Callable[[L], object] | None = None,
@@ -194,6 +233,7 @@ class BaseRedeem(_face.BaseLock[L]):
     ) -> None:
         _face.refuse_mistaken(mistaken, type(self).__name__)
         self._told = told = read(ticket)
+        bound(told, prefix, key)
         self._endpoint = resolve(client, self._face)
         self._cluster = self._endpoint.cluster
         spec = _face.make_spec(
@@ -209,7 +249,8 @@ class BaseRedeem(_face.BaseLock[L]):
             keys = (told.key, side_key(told.key, b"state"), side_key(told.key, b"queue"))
         except ConfigError:
             raise _bad("is damaged") from None
-        self._set_up(replace(spec, name=told.name, keys=keys, replicas=told.replicas), None, on_lost, label)
+        home = b"" if key is None else start(prefix)
+        self._set_up(replace(spec, name=told.name, keys=keys, replicas=told.replicas, home=home), None, on_lost, label)
 
     __init__.__qualname__ = "redeem.__init__"
 

@@ -102,7 +102,7 @@ class Lock(_face.BaseLock[Lease]):
         max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
         progress_within: seconds within which the holder has to call ``progress()``, again and again, or it is held to be hung:
             the lease is lost.
-        label: who you are, shown to those who wait.
+        label: who uses this lock, shown to those who wait for it.
         prefix: start of the keys on the server.
         key: the key itself, where a peer of another make ("SET key token NX PX") is to be excluded too.
         linger: seconds for which the lease is kept after the last use, so that taking the lock again costs no trip; given
@@ -127,7 +127,8 @@ class Lock(_face.BaseLock[Lease]):
         self._current: Lease | None = None
         self._entered: _lease.Entered[Lease] = _lease.Entered()
         self._home: Driver | None = None
-        self._users = 0
+        self._users: dict[Driver, int] = {}
+        """How many tasks await it, by what asks for them: where its server changes, those who came before wait on."""
 
     @property
     def lease(self) -> Lease | None:
@@ -151,6 +152,7 @@ class Lock(_face.BaseLock[Lease]):
             if isinstance(result, Busy):
                 return False
             result._owner = id(asyncio.current_task())  # noqa: SLF001
+            attempt.unclaimed = None  # this object has it
             return True
         except GeneratorExit:
             self._tally.gave_up(attempt)
@@ -195,6 +197,7 @@ class Lock(_face.BaseLock[Lease]):
                 raise self._busy(result, await driver.run(self._holder(result)), clock() - started)
             result._body = asyncio.current_task()  # noqa: SLF001
             self._entered.push(id(result._body), result)  # noqa: SLF001
+            attempt.unclaimed = None  # the with statement has it
             return result
         except GeneratorExit:
             self._tally.gave_up(attempt)
@@ -242,11 +245,25 @@ class Lock(_face.BaseLock[Lease]):
         driver = self._home
         loop = asyncio.get_running_loop()
         if driver is None or driver.process is not current() or loop not in driver.process.drivers or driver.loop is not loop:
-            elsewhere = driver is not None and driver.process is current() and driver.loop is not loop
-            if elsewhere and (self._users or self.lease is not None):
-                raise RuntimeError(f"lock {self.name!r} is held or awaited in another event loop")
+            if driver is not None and driver.process is current() and driver.loop is not loop:
+                if self.lease is not None and driver.loop.is_closed():
+                    raise RuntimeError(f"lock {self.name!r} is held in an event loop that is closed; release() gives it back")
+                if self.lease is not None:
+                    raise self._used_elsewhere()
+            if any(self._awaits(other) for other in list(self._users) if other.loop is not loop):
+                raise self._used_elsewhere()
             driver = self._home = self._new_driver()
         return driver
+
+    def _awaits(self, driver: Driver) -> bool:
+        """A task awaits the lock there."""
+        if driver.process is current() and not driver.loop.is_closed():
+            return True
+        self._users.pop(driver, None)  # nobody does any more
+        return False
+
+    def _used_elsewhere(self) -> RuntimeError:
+        return RuntimeError(f"lock {self.name!r} is held or awaited in another event loop")
 
     def _new_driver(self) -> Driver:
         if self._cluster is None:
@@ -259,7 +276,8 @@ class Lock(_face.BaseLock[Lease]):
         result = self._at_once(attempt)
         if result is None:
             attempt.slot = driver.slot()
-            self._users += 1
+            asked = driver
+            self._users[asked] = self._users.get(asked, 0) + 1
             try:
                 result = await driver.run(self._try(attempt, wait))
             except Astray:
@@ -270,7 +288,9 @@ class Lock(_face.BaseLock[Lease]):
             except (WireError, KeyConflict, TooFew, Disagreement) as error:
                 raise self._user_error(error) from error
             finally:
-                self._users -= 1
+                left = self._users.pop(asked, 1) - 1
+                if left:
+                    self._users[asked] = left
         if isinstance(result, Busy):
             self._tally.stayed_busy(attempt)
             return result
@@ -283,14 +303,11 @@ class Lock(_face.BaseLock[Lease]):
     def _keep(self, lease: Lease) -> None:
         self._current = lease
 
-    def _kept(self, _attempt: Attempt) -> Lease | None:
-        """The lease that came of an attempt, if any did: it is the last."""
-        return self._current
-
     async def _undo(self, attempt: Attempt) -> None:
         self._tally.gave_up(attempt)
-        _lease.disown(attempt, self._kept(attempt))
+        _lease.disown(attempt)
         await self._driver().run(self._abandon(attempt))
+        attempt.unclaimed = None
 
 
 class FairLock(BaseFairLock[Lease], Lock):

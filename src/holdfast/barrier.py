@@ -95,4 +95,4 @@ class Barrier(_events.BaseBarrier):
                 return self._caller.run(operation, key, self._what)
         except Broken as broken:
             found = broken
-        raise self._broken(found, self._caller.run(_face.record_of(found.process), key, self._what))
+        raise self._broken(found, self._caller.run(_face.record_of(found.process, key), key, self._what))

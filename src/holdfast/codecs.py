@@ -6,6 +6,7 @@ not for him, instead of making something else of it.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import pickle
@@ -224,6 +225,28 @@ def decode_error(stored: bytes, types: Iterable[type[Exception]]) -> Exception:
     except Exception as unreadable:
         raise Undecodable(f"an exception is remembered, and cannot be made again: {unreadable}") from unreadable
     return error
+
+
+def copied(error: Exception) -> Exception | None:
+    """A new exception of the same type, with the same arguments, attributes and notes, and ``error`` as its cause; None if none
+    can be made. Its constructor is called only where the exception cannot be made without."""
+    for make in (_without_constructor, copy.copy):
+        try:
+            made = make(error)
+            made.args = error.args  # a constructor may have made other ones of them: "no article no article 7"
+            made.__dict__.update(vars(error))
+            if notes := getattr(error, "__notes__", None):
+                made.__notes__ = [*notes]  # each waiter can add notes to its own copy
+            if type(made) is type(error) and made is not error and str(made) == str(error):
+                made.__cause__ = error
+                return made
+        except Exception:  # noqa: BLE001, S112 (whatever the methods of a user's class raise: it cannot be made in this way)
+            continue
+    return None
+
+
+def _without_constructor(error: Exception) -> Exception:
+    return type(error).__new__(type(error), *error.args)
 
 
 def _name(cls: type) -> str:

@@ -4,6 +4,7 @@ HoldfastError
 ├── LockTimeout (also TimeoutError)   busy for as long as we were willing to wait
 │   └── InProgress                    the same call is running already
 ├── Deadlock                          those who wait for each other would wait for ever, and this one gives way
+├── ResultNotKept                     the call has run before, and its result could not be stored: nothing runs again
 ├── LeaseLost                         held once, not any more: somebody else may hold it now
 ├── NotHeld (also RuntimeError)       release or renewal of something this process does not hold
 │   └── ReleasedTooOften              (also ValueError) more permits of a semaphore than this object holds
@@ -53,9 +54,11 @@ class LockTimeout(HoldfastError, TimeoutError):
     waited: float
     """Seconds spent waiting."""
     holder: str | None
-    """Who holds the lock, as ``host:pid (label)``; None when unknown, as with a foreign peer."""
+    """Who holds the lock, as ``host:pid (label)``; None when unknown, as with a client of another library."""
+    foreign: bool = False
+    """The holder is a client of another library."""
     remaining: float | None
-    """Seconds until the holder's lease ends unless renewed; None when it has no end."""
+    """Seconds until the holder's lease ends unless renewed; None when it has no end, or when the holder is unknown."""
 
 
 class InProgress(LockTimeout):
@@ -63,6 +66,17 @@ class InProgress(LockTimeout):
 
     since: float
     """Seconds since that call began."""
+
+
+class ResultNotKept(HoldfastError):
+    """A call of `once` has run before, and its result was not stored: it is too large, or the codec or the server refused it.
+    So nothing has run now. ``reason`` says why. The caller of that run got its result, and a warning."""
+
+    name: str
+    key: str
+    fence: int
+    """Of that run."""
+    reason: str
 
 
 class Deadlock(HoldfastError):

@@ -1,7 +1,10 @@
 """Leader election, for threads. `holdfast.aio` has the same for asyncio."""
 
+# ruff: noqa: SLF001  (a candidate is a seat, which is a lock)
+
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -11,7 +14,7 @@ from holdfast._caller import Caller
 from holdfast._core.leading import Elected, Watch
 from holdfast._drive.clock import clock
 from holdfast._sync_lease import Lease
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, HoldfastWarning
 from holdfast.locks import FairLock, Lock
 
 __all__ = ["Elected", "Leader"]
@@ -79,19 +82,37 @@ class Leader(_leader.BaseLeader[Lease]):
         """Be elected: returns when this candidate leads, with the lease of its term. ``wait``: seconds, instead of those of the
         object. Raises LockTimeout, ServerError."""
         started, seat = clock(), self._seat
-        while not self.is_leader or (lease := seat.lease) is None:
-            if not seat.acquire(timeout=-1 if wait is None else wait):
-                holder = seat._driver().run(seat._holder(_leader.NOBODY))  # noqa: SLF001
-                raise _leader.not_elected(self, holder, clock() - started)
-        return lease
+        elected = False
+        try:
+            while not self.is_leader or (lease := seat.lease) is None:
+                elected = False
+                elected = seat.acquire(timeout=-1 if wait is None else wait)
+                if not elected:
+                    holder = seat._driver().run(seat._holder(_leader.NOBODY))
+                    raise _leader.not_elected(self, holder, clock() - started)
+        except HoldfastError:
+            raise
+        except BaseException:
+            if elected:
+                seat._finish_release(None)  # interrupted, at whatever line
+            raise
+        else:
+            return lease
 
     def resign(self) -> None:
         """Lead no more: the next candidate is elected at once. Raises NotHeld if this one does not lead, LeaseLost,
         ServerError."""
-        lease = self._seat.lease
-        if lease is None:
-            raise self._not_leading()
-        lease.release()
+        seat, lease = self._seat, None
+        try:
+            lease = seat.lease
+            if lease is None:
+                raise self._not_leading()
+            lease.release()
+        except HoldfastError:
+            raise
+        except BaseException:
+            seat._finish_release(lease)  # interrupted, at whatever line
+            raise
 
     def proclaim(self, value: str) -> None:
         """Tell the others something else than before. Raises NotHeld, LeaseLost, ServerError."""
@@ -120,7 +141,16 @@ class Leader(_leader.BaseLeader[Lease]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Resign. Raises LeaseLost if leadership was lost, or notes it on the error of the body."""
-        self._seat.__exit__(kind, error, trace)
+        seat = self._seat
+        try:
+            seat._leave_entered(error)
+        except (HoldfastError, HoldfastWarning):
+            raise
+        except BaseException:
+            seat._give_back_entered()
+            raise
+        finally:
+            seat._entered.remove(seat._entered.innermost(threading.get_ident()))
 
     def _next(self, watch: Watch) -> Elected | None:
         office = self._office("observing")

@@ -48,7 +48,7 @@ class Lock(_face.BaseLock[Lease]):
         max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
         progress_within: seconds within which the holder has to call ``progress()``, again and again, or it is held to be hung:
             the lease is lost.
-        label: who you are, shown to those who wait.
+        label: who uses this lock, shown to those who wait for it.
         prefix: start of the keys on the server.
         key: the key itself, where a peer of another make ("SET key token NX PX") is to be excluded too.
         linger: seconds for which the lease is kept after the last use, so that taking the lock again costs no trip; given
@@ -96,6 +96,7 @@ class Lock(_face.BaseLock[Lease]):
             if isinstance(result, Busy):
                 return False
             result._owner = threading.get_ident()  # noqa: SLF001
+            attempt.unclaimed = None  # this object has it
             return True
         except BaseException:
             self._undo(attempt)
@@ -103,10 +104,17 @@ class Lock(_face.BaseLock[Lease]):
 
     def release(self) -> None:
         """Give the lock back; any thread may. Raises NotHeld (a RuntimeError) if it is not held, LeaseLost, ServerError."""
-        lease = self.lease
-        if lease is None:
-            raise self._not_held()
-        lease.release()
+        lease: Lease | None = None
+        try:
+            lease = self.lease
+            if lease is None:
+                raise self._not_held()
+            lease.release()
+        except HoldfastError:
+            raise
+        except BaseException:
+            self._finish_release(lease)
+            raise
 
     def ticket(self, expires: float = 60.0) -> Ticket:
         """Hand the lock over to another process, see `Lease.ticket`. Raises NotHeld if this object does not hold it."""
@@ -136,6 +144,7 @@ class Lock(_face.BaseLock[Lease]):
             if isinstance(result, Busy):
                 raise self._busy(result, driver.run(self._holder(result)), clock() - started)
             self._entered.push(threading.get_ident(), result)
+            attempt.unclaimed = None  # the with statement has it
             return result
         except BaseException:
             self._undo(attempt)
@@ -145,16 +154,22 @@ class Lock(_face.BaseLock[Lease]):
         """Give back the lease of this ``with``, and no other. LeaseLost is raised if the body succeeded, else noted on its
         exception; a server that cannot be reached is a warning."""
         try:
-            lease = self._entered.innermost(threading.get_ident())
-            self._leave(lease, error)
+            self._leave_entered(error)
         except (HoldfastError, HoldfastWarning):
             raise
         except BaseException:
             # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
-            self._driver().run(self._entered.innermost(threading.get_ident())._abandoned())  # noqa: SLF001
+            self._give_back_entered()
             raise
         finally:
             self._entered.remove(self._entered.innermost(threading.get_ident()))
+
+    def _leave_entered(self, error: BaseException | None) -> None:
+        self._leave(self._entered.innermost(threading.get_ident()), error)
+
+    def _give_back_entered(self) -> None:
+        """Finish the end of a ``with`` that was interrupted."""
+        self._driver().run(self._entered.innermost(threading.get_ident())._abandoned())  # noqa: SLF001
 
     def _leave(self, lease: Lease, error: BaseException | None) -> None:
         try:
@@ -170,7 +185,7 @@ class Lock(_face.BaseLock[Lease]):
                 raise
             error.add_note(str(lost))
         except (ServerError, QuorumError) as unreachable:
-            warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=3)
+            warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=4)
 
     def _locate(self, cluster: Cluster) -> None:
         """Before each use: slots move."""
@@ -219,14 +234,21 @@ class Lock(_face.BaseLock[Lease]):
     def _keep(self, lease: Lease) -> None:
         self._current = lease
 
-    def _kept(self, _attempt: Attempt) -> Lease | None:
-        """The lease that came of an attempt, if any did: it is the last."""
-        return self._current
+    def _finish_release(self, lease: Lease | None) -> None:
+        """Finish a `release` that was interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
+
+        ``lease``: the one that it had begun to release, since another thread may have acquired the lock by now. None: it had
+        not come so far, so it is the latest.
+        """
+        lease = lease or self._current
+        if lease is not None:
+            lease._driver.run(lease._abandoned())  # noqa: SLF001
 
     def _undo(self, attempt: Attempt) -> None:
         self._tally.gave_up(attempt)
-        _lease.disown(attempt, self._kept(attempt))
+        _lease.disown(attempt)
         self._driver().run(self._abandon(attempt))
+        attempt.unclaimed = None
 
 
 class FairLock(BaseFairLock[Lease], Lock):

@@ -70,7 +70,7 @@ class MultiLock(_multilock.BaseMultiLock[MultiLease], Lock):
         renew: False leaves renewal to you (`MultiLease.renew`).
         on_lost: called with the lease, in a thread of its own, when a lease is lost.
         max_hold: seconds after which renewal stops, so that hung code cannot hold the locks for ever.
-        label: who you are, shown to those who wait.
+        label: who uses this lock, shown to those who wait for it.
         prefix: start of the keys on the server.
 
     Raises:

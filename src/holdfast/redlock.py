@@ -51,13 +51,15 @@ def declare_new(
     max_ttl: float = _face.LONGEST_LEASE,
     force: bool = False,
     timeout: float = 2.0,
+    prefix: str = "hf:",
 ) -> dict[str, str]:
     """Declare servers new: they hold no lock that they could have forgotten, and may vote at once; or one server, a client or
     URL, which grants locks with ``guard=`` at once.
 
     To be done once for new servers, never by a program that uses them: one that has lost its memory looks new, too.
-    ``max_ttl``: the longest lease, as Redlock's ``max_ttl=``, or ``guard=``. Answers what became of each; ``force`` replaces
+    ``max_ttl``: the longest lease, as Redlock's ``max_ttl=``, or ``guard=``;
+    ``prefix``: that of the locks, each of which has its own mark on a server. Answers what became of each; ``force`` replaces
     another longest lease, or list of servers, that was agreed on before. Raises ConfigError.
     """
-    endpoints, panel = _redlock.find_new(servers, _face.seconds(max_ttl, "max_ttl", _face.MIN_TTL))
+    endpoints, panel = _redlock.find_new(servers, _face.seconds(max_ttl, "max_ttl", _face.MIN_TTL), prefix)
     return Driver(current(), endpoints).run(_redlock.declare(panel, timeout, force=force))

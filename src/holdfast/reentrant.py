@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast import _face
-from holdfast._reentrant import Holding, OwnedLease, Reentrant, holdings
+from holdfast._reentrant import Holding, Holdings, OwnedLease, Reentrant, holdings
 from holdfast._sync_lease import Lease
 from holdfast._wire.client import are_several
 from holdfast.errors import HoldfastError, HoldfastWarning, NotHeld
@@ -62,20 +62,43 @@ class RLock(Reentrant[Lease], Lock):
     def release(self) -> None:
         """Give the lock back, if it was taken no more than once; only who has it may. Raises NotHeld (a RuntimeError) if this
         thread or task does not have it, LeaseLost, ServerError."""
-        mine = holdings()
+        count = 0
         try:
-            holding = mine.leave(self._mark)
-        except KeyError:
-            raise self._not_held() from None
-        if holding is not None:
-            try:
-                holding.lease.release()
-            except NotHeld:
-                raise  # it was given back by hand, and a ``with`` is still to be left
-            except BaseException:
+            mine = holdings()
+            held = mine.get(self._mark)
+            if held is None:
+                raise self._not_held()
+            count = held.count
+            if mine.leave(self._mark) is not None:
+                self._release_last(mine, held)
+        except HoldfastError:
+            raise
+        except BaseException:
+            # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
+            self._once_less(count)
+            raise
+
+    def _release_last(self, mine: Holdings, held: Holding[Lease]) -> None:
+        try:
+            held.lease.release()
+        except NotHeld:
+            raise  # it was given back by hand, and a ``with`` is still to be left
+        except BaseException:
+            mine.tidy(self._mark)
+            raise
+        del mine[self._mark]
+
+    def _once_less(self, count: int) -> None:
+        """Finish a `release` that was interrupted: it was taken ``count`` times before; 0: as often as it is now."""
+        mine = holdings()
+        held = mine.get(self._mark)
+        if held is not None:
+            count = count or held.count
+            if count > 1:
+                held.count = count - 1
+            else:
+                self._driver().run(held.lease._abandoned())  # noqa: SLF001
                 mine.tidy(self._mark)
-                raise
-            del mine[self._mark]
 
     def __enter__(self) -> Lease:
         """Take the lock within ``wait``, at once for who has it. Raises LockTimeout, LeaseLost if it was held and lost,

@@ -6,6 +6,7 @@ import threading
 
 from holdfast import _rwlock, locks
 from holdfast._sync_lease import Lease
+from holdfast.errors import HoldfastError
 
 
 class WriteLease(_rwlock.BaseWriteLease, Lease):
@@ -27,7 +28,14 @@ class _Side(_rwlock.Side, locks.Lock):
     def release(self) -> None:
         """Give it back; anybody may. His own lease goes before those of others. Raises NotHeld (a RuntimeError) if it is not
         held, LeaseLost, ServerError."""
-        self._give_back()
+        claimed: list[Lease] = []
+        try:
+            self._give_back(1, claimed)
+        except HoldfastError:
+            raise
+        except BaseException:
+            self._finish_giving_back(1, claimed)
+            raise
 
 
 class WriteSide(_Side):
@@ -37,9 +45,7 @@ class WriteSide(_Side):
 
     def __enter__(self) -> WriteLease:
         """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
-        lease = super().__enter__()
-        assert isinstance(lease, WriteLease)
-        return lease
+        return super().__enter__()  # type: ignore[return-value]
 
 
 class RWLock(_rwlock.BaseRWLock[Lease]):
@@ -63,7 +69,7 @@ class RWLock(_rwlock.BaseRWLock[Lease]):
         max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
         progress_within: seconds within which a holder has to call ``progress()`` of his lease, again and again, or he is taken
             to hang: the lease is lost.
-        label: who you are, shown to those who wait.
+        label: who uses this lock, shown to those who wait for it.
         prefix: start of the keys on the server.
 
     Raises:

@@ -7,6 +7,7 @@ import threading
 
 from holdfast import _permits, locks
 from holdfast._sync_lease import Lease
+from holdfast.errors import HoldfastError
 
 
 class Semaphore(_permits.BaseSemaphore[Lease], locks.Lock):
@@ -30,7 +31,7 @@ class Semaphore(_permits.BaseSemaphore[Lease], locks.Lock):
         max_hold: seconds after which renewal stops, so that hung code cannot hold permits for ever.
         progress_within: seconds within which a holder has to call ``progress()`` of his lease, again and again, or he is taken
             to hang: the lease is lost.
-        label: who you are, shown to those who wait.
+        label: who uses this lock, shown to those who wait for it.
         prefix: start of the keys on the server.
 
     Raises:
@@ -55,7 +56,16 @@ class Semaphore(_permits.BaseSemaphore[Lease], locks.Lock):
         """Give back what ``n`` acquisitions of this object took; anybody may. His own go before those of others, and the latest
         first; one whose ``with`` is not left goes last of all. Raises NotHeld (a RuntimeError and
         ValueError) if it holds fewer, LeaseLost, ServerError."""
-        self._give_back(n)
+        if n < 1:
+            raise ValueError("n must be one or more")
+        claimed: list[Lease] = []
+        try:
+            self._give_back(n, claimed)
+        except HoldfastError:
+            raise
+        except BaseException:
+            self._finish_giving_back(n, claimed)
+            raise
 
     def set_limit(self, limit: int) -> None:
         """Change how many permits there are, for all users, also those who know only the limit before. Holders keep theirs; who

@@ -30,7 +30,7 @@ class Quorum:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self._servers = [self._stack.enter_context(private(port=True)) for _ in range(SERVERS)]
+        self._servers = [self._stack.enter_context(private(port=True, password="")) for _ in range(SERVERS)]
         self._middles = [self._stack.enter_context(Middle(server.socket)) for server in self._servers[:2]]
         holdfast.declare_new(self.where(0), max_ttl=MAX_TTL)
         return self

@@ -165,7 +165,7 @@ class Single:
 
     def __enter__(self) -> Self:
         args = ("--appendfsync", "always") if self._remembers else ()
-        self.server = self._stack.enter_context(private(*args, port=True, appendonly=self._remembers))
+        self.server = self._stack.enter_context(private(*args, port=True, password="", appendonly=self._remembers))
         self.middle = self._stack.enter_context(Middle(self.server.socket))
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import time
@@ -106,7 +107,11 @@ def line(process: subprocess.Popen[str]) -> str:
 def _line(stream: IO[str]) -> str:
     """Reads no more than that line: `subprocess.Popen.communicate` would not find what a buffer had taken."""
     said = b""
-    while not said.endswith(b"\n") and (byte := os.read(stream.fileno(), 1)):
+    while not said.endswith(b"\n"):
+        if not select.select([stream], [], [], 60)[0]:
+            raise TimeoutError(f"nothing after {said!r}")
+        if not (byte := os.read(stream.fileno(), 1)):
+            break
         said += byte
     return said.decode().rstrip("\n")
 

@@ -28,9 +28,10 @@ def test_the_server_takes_the_line_as_it_is(capsys: pytest.CaptureFixture[str], 
         user = admin.acl_getuser("cron")
         assert "on" in user["flags"]
         assert user["keys"] == [
-            r"~cron\[1\]\*:{*", "~hf:proc:*", "~app:*", "~{app:*}:state:raw", "~{app:*}:queue:raw", "~{a}:*", "~{a}:*:fence",
+            r"~cron\[1\]\*:{*", r"~cron\[1\]\*:proc:*",
+            "~app:*", "~{app:*}:state:raw", "~{app:*}:queue:raw", "~{a}:*", "~{a}:*:fence",
         ]  # fmt: skip
-        assert user["channels"] == ["&hf:inbox:*"]
+        assert user["channels"] == [r"&cron\[1\]\*:inbox:*"]
         assert "+select" in user["commands"]
         assert admin.execute_command("AUTH", "cron", "PASSWORD") in {b"OK", True}
     finally:

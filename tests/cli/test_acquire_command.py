@@ -111,3 +111,97 @@ def test_a_ticket_that_cannot_be_written_is_given_back(server: PrivateServer, hf
     _, err = process.communicate(timeout=30)
     assert (process.returncode, "cannot be written" in err) == (71, True)
     assert not holdfast.inspect(server.url).show(name).held
+
+
+def tickets_beside(file: Path) -> list[Path]:
+    return [path for path in file.parent.iterdir() if path.name.startswith(f".{file.name}.")]
+
+
+def test_a_ticket_stays_until_another_one_takes_its_place(
+    server: PrivateServer, hf: Holdfast, name: str, tmp_path: Path
+) -> None:
+    """A second run into the same file used to empty it, while the lock of the first one was held for another hour."""
+    file = tmp_path / "ticket"
+    assert call(hf, "acquire", name, "--ttl", "1h", "--ticket-file", str(file)) == (0, "", "")
+    before = file.read_text()
+    assert call(hf, "acquire", name, "--ttl", "1h", "-n", "--ticket-file", str(file))[0] == 75
+    assert (file.read_text(), tickets_beside(file)) == (before, [])
+    waiting = hf.popen([*PROGRAM, "acquire", name, "--ttl", "1h", "--ticket-file", str(file)])
+    wait_until(lambda: any(path.stat().st_size for path in tickets_beside(file)))
+    (beside,) = tickets_beside(file)
+    assert beside.read_text().startswith("hft1."), "on disk before the server is asked: it can be released, whatever ends this"
+    assert stat.S_IMODE(beside.stat().st_mode) == 0o600
+    assert file.read_text() == before
+    assert call(hf, "release", name, "--ticket-file", "-", stdin=before)[0] == 0
+    assert waiting.wait(30) == 0
+    assert tickets_beside(file) == []
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert call(hf, "release", name, "--ticket-file", str(file)) == (0, "", "")
+
+
+def test_who_is_killed_after_the_grant_has_left_its_ticket(server: PrivateServer, name: str, tmp_path: Path) -> None:
+    """What was written before the question is the ticket: the text that is there afterwards says its end, besides."""
+    import holdfast._tickets as texts
+
+    with holdfast.FairLock(server.url, name) as lease:
+        token = holdfast._drive.process.current().token()
+        early = texts.write(lease._tenure.spec, token, texts.UNKNOWN_END)
+        late = lease._ticket(60, token)
+    assert len(early.reveal()) == len(late.reveal()), "so it is written over in place"
+    with holdfast.redeem(server.url, early) as heir:
+        assert heir.fence > lease.fence
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_beside_the_file_by_one_that_is_ended(
+    server: PrivateServer, hf: Holdfast, name: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    file = tmp_path / "ticket"
+    with holdfast.FairLock(server.url, name):
+        process = hf.popen([*PROGRAM, "acquire", name, "--ttl", "1h", "--ticket-file", str(file)])
+        wait_until(lambda: any(path.stat().st_size for path in tickets_beside(file)))
+        process.send_signal(number)
+        assert process.wait(20) == 128 + number
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_are_not_followed(server: PrivateServer, hf: Holdfast, name: str, tmp_path: Path) -> None:
+    """In a directory that others can write to, a link would have had another file emptied and the ticket read."""
+    precious, link = tmp_path / "precious", tmp_path / "ticket"
+    precious.write_text("data")
+    link.symlink_to(precious)
+    code, _, err = call(hf, "acquire", name, "--ttl", "60", "--ticket-file", str(link))
+    assert (code, "is a link" in err) == (64, True)
+    assert precious.read_text() == "data"
+    assert not holdfast.inspect(server.url).show(name).held
+    code, _, _ = call(hf, "acquire", name, "--ttl", "60", "--ticket-file", str(tmp_path))
+    assert code == 64
+
+
+def test_the_ticket_of_a_planted_file_is_not_its_owners(hf: Holdfast, name: str, tmp_path: Path) -> None:
+    """Who has opened a file that stands there reads what is written into it, whatever its mode becomes."""
+    file = tmp_path / "ticket"
+    with file.open("w+") as planted:
+        file.chmod(0o666)
+        assert call(hf, "acquire", name, "--ttl", "60", "--ticket-file", str(file)) == (0, "", "")
+        assert planted.read() == ""
+    assert call(hf, "release", name, "--ticket-file", str(file)) == (0, "", "")
+
+
+@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_stdout_by_name(hf: Holdfast, name: str, tmp_path: Path, path: str) -> None:
+    code, ticket, err = call(hf, "acquire", name, "--ttl", "60", "--ticket-file", path)
+    assert (code, err) == (0, "")
+    assert call(hf, "release", name, ticket=ticket) == (0, "", "")
+    with (tmp_path / "out").open("w+") as out:
+        process = hf.popen([*PROGRAM, "acquire", name, "--ttl", "60", "--ticket-file", path], stdout=out)
+        assert process.wait(30) == 0
+        out.seek(0)
+        assert call(hf, "release", name, ticket=out.read()) == (0, "", "")
+
+
+def test_a_lock_under_another_prefix(hf: Holdfast, name: str) -> None:
+    _, ticket, _ = call(hf, "acquire", name, "--ttl", "60", "--prefix", "app:")
+    code, _, err = call(hf, "release", name, ticket=ticket)
+    assert (code, "prefix" in err) == (64, True)
+    assert call(hf, "release", name, "--prefix", "app:", ticket=ticket) == (0, "", "")

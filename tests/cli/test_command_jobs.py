@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -158,6 +159,67 @@ def test_a_command_does_not_go_on_without_its_guardian() -> None:
     with pytest.raises(JobFailed, match="the guardian process has died: the command was killed"):
         Command(shell("echo $$ $PPID; exec sleep 60"), echo=echo)(run())
     assert not running(int(heard[0].split()[0]))
+
+
+AWAY = "(setsid sh -c 'echo $$; exec sleep 60 >&- 2>&-' &); "
+"""For a shell: a child in a session of its own, which has lost its parent."""
+
+
+def test_a_daemon_of_a_job_is_ended_and_named() -> None:
+    heard: list[str] = []
+    said = Command(shell(AWAY + "sleep 0.2"), echo=heard.append)(run())
+    assert not running(int(said))
+    assert heard[1:] == [f"the command left a daemon behind, process {said} (sleep); it was sent TERM"]
+
+
+def test_a_cancelled_run_ends_what_has_left_the_group() -> None:
+    ended = run()
+    heard: list[str] = []
+
+    def echo(said: str) -> None:
+        heard.append(said)
+        if len(heard) == 2:
+            ended.reason = "max_runtime is over"
+            ended.cancelled.set()
+
+    script = AWAY + "timeout 60 sh -c 'echo $$; sleep 60'; echo went on"
+    with pytest.raises(Cancelled, match="max_runtime is over"):
+        Command(shell(script), echo=echo)(ended)
+    assert len(heard) == 2
+    assert not any(running(int(pid)) for pid in heard)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_without_its_guardian_all_descendants_of_a_command_end(number: int) -> None:
+    heard: list[str] = []
+
+    def echo(said: str) -> None:
+        heard.append(said)
+        if len(heard) == 2:
+            os.kill(int(said), number)
+
+    how = {signal.SIGKILL: "has died", signal.SIGSTOP: "does not answer"}[signal.Signals(number)]
+    with pytest.raises(JobFailed, match=f"the guardian process {how}: the command was killed"):
+        Command(shell(AWAY + "sleep 0.2; echo $PPID; sleep 60"), echo=echo)(run(Lease(2)))
+    assert not running(int(heard[0]))
+
+
+def test_what_stands_behind_a_guardian_may_be_killed() -> None:
+    """The guardian is the other half: it ends the command when its owner ends."""
+    heard: list[str] = []
+
+    def echo(said: str) -> None:
+        heard.append(said)
+        if len(heard) == 1:
+            parent = int(Path(f"/proc/{said}/stat").read_text().rpartition(")")[2].split()[1])
+            os.kill(parent, signal.SIGKILL)
+
+    assert Command(shell("echo $PPID; sleep 0.1; echo over"), echo=echo)(run()).endswith("over")
+
+
+def test_a_guardian_of_a_job_is_known_by_its_own_name_only() -> None:
+    said = Command(shell("tr '\\0' ' ' < /proc/$PPID/cmdline"))(run())
+    assert said.split() == ["hf-guardian"]
 
 
 @pytest.mark.parametrize("argv", ["a b", "", []])

@@ -29,6 +29,7 @@ def test_exit_codes_and_text(
 ) -> None:
     server = new_server("--appendfsync", "always", port=True, appendonly=True, password=PASSWORD)
     file = tmp_path / "urls"
+    file.touch(0o600)
     file.write_text(f"\n{server.url}\n")
     assert main(["doctor", "--url-file", str(file)]) == 0
     out, err = capfd.readouterr()

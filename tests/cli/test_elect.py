@@ -11,6 +11,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from cli.commands import PROGRAM, Holdfast, error_line, line, running
 from holdfast import Leader
 
@@ -72,6 +74,17 @@ def test_a_lost_term_ends_the_command(hf: Holdfast, name: str, client: redis.Red
     assert process.wait(20) == 76
     assert not running(pid)
     assert "was lost" in error_line(process)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_what_has_left_the_group_of_the_command_is_dead_before_another_leads(hf: Holdfast, name: str, signum: int) -> None:
+    script = "setsid -w sh -c 'echo $$; exec sleep 60'; echo went on"
+    one = elect(hf, name, "--ttl", "2", "--", "sh", "-c", script)
+    pid = int(line(one))
+    two = elect(hf, name, "--ttl", "2", "--", "sh", "-c", f"kill -0 {pid} && echo runs || echo is gone")
+    one.send_signal(signum)
+    assert line(two) == "is gone"
+    assert two.wait(20) == 0
 
 
 def test_killed_with_9_the_command_dies_and_the_next_one_leads_when_the_lease_is_over(hf: Holdfast, name: str) -> None:

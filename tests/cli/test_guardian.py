@@ -147,7 +147,7 @@ def hear(guard, until="gone"):
             select.select([guard], [], [], 10)
             heard.extend(guard.reports())
         while heard:  # what was said after that is for the next call
-            word, number = heard.pop(0)
+            word, number, _ = heard.pop(0)
             print(word, number, flush=True)
             if word == until:
                 return
@@ -220,7 +220,7 @@ guard.close()
 guard = launch(["echo", "started"], os.environ)
 guard.deadline(clock() - 0.1, clock() + 1)
 guard.start("A=B", grace=0.1)
-hear(guard)
+hear(guard, "late")
 guard.close()
 """)
         assert lines == ["late 0"]
@@ -296,25 +296,118 @@ guard.close()
         assert len(lines) == 6  # the time at which it got TERM
 
     def test_zombies_that_nobody_reaps_are_not_waited_for(self) -> None:
-        """One of the group is a zombie, its parent does not care: there is nothing left to wait for."""
+        """One of the group is a zombie, its parent, outside of it, does not care: the parent is ended, so that is over."""
         script = """
 import os, time
 if not os.fork():
     if not os.fork():
         os._exit(0)  # the zombie, of this group
     os.setpgid(0, 0)
-    print(os.getpid(), flush=True)
     time.sleep(60)
 time.sleep(0.1)
 """
         lines = drive(f"""
-guard = launch_reading(sys.executable, "-S", "-c", {script!r})
+guard = launch([sys.executable, "-S", "-c", {script!r}], os.environ)
 guard.start("A=B", grace=60)
 hear(guard)
-os.kill(int(os.read(said, 100)), signal.SIGKILL)
 guard.close()
 """)
-        assert lines[1:] == ["exited 0", "gone 0"]
+        assert lines[1:] == ["exited 0", "left 0", "gone 0"]
+
+    def test_without_a_subreaper_the_group_is_what_ends(self) -> None:
+        """As on macOS, or where a sandbox refuses it: what is left in the group, and nothing outside of it."""
+        lines = drive("""
+from holdfast import _descendants
+_descendants.become_subreaper = lambda: False
+guard = launch(["sh", "-c", "sleep 60 & echo group $!; setsid sleep 60 >&- 2>&- & echo session $!; exit 5"], os.environ)
+guard.start("A=B", grace=60, keep_daemons=True)
+hear(guard)
+guard.close()
+guard = launch_reading("sh", "-c", "sleep 60 & echo $!; kill -9 $PPID; sleep 60")
+guard.start("A=B", grace=60)
+hear(guard)
+guard.take_over(print)
+print("left", os.read(said, 100).decode(), end="")
+""")
+        words = [line.split() for line in lines]
+        found = {word[0]: int(word[1]) for word in words if word[0] in {"group", "session"}}
+        assert [word for word in words if word[0] not in {*found, "pid"}][:-1] == [
+            ["exited", "1280"],
+            ["left", "0"],
+            ["gone", "0"],
+        ]
+        assert words[-1][0] == "left"
+        assert not running(found["group"])
+        assert not running(int(words[-1][1]))
+        os.kill(found["session"], signal.SIGKILL)
+
+    def test_a_child_that_proc_hides_is_a_child(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As with hidepid, where it belongs to another user (su): nothing but the kernel's list of children tells of it."""
+        from holdfast import _descendants
+
+        def hidden(path: str, mode: str) -> object:
+            if path.endswith("/stat"):
+                raise PermissionError
+            return open(path, mode)  # noqa: PTH123
+
+        with subprocess.Popen(["sleep", "60"]) as process:
+            try:
+                monkeypatch.setattr(_descendants, "open", hidden, raising=False)
+                found = _descendants.children()
+                assert found is not None
+                assert [child.parent for child in found if child.pid == process.pid] == [os.getpid()]
+            finally:
+                process.kill()
+
+    def test_what_cannot_be_listed_is_not_gone(self) -> None:
+        """Beside a child that was there before: only the kernel's word that no child is left ends the wait."""
+        lines = drive("""
+from holdfast import _descendants
+other = os.fork() or time.sleep(60)
+orphans = _descendants.Orphans()
+heard, say = os.pipe()
+guardian = os.fork()
+if not guardian:
+    os.write(say, str(os.fork() or time.sleep(60)).encode())
+    time.sleep(60)
+left = [int(os.read(heard, 100)), other]
+_descendants.descendants = lambda: None
+class Waits:
+    def sleep(seconds):
+        if left:
+            os.kill(left.pop(), signal.SIGKILL)
+_descendants.time = Waits
+orphans.end(guardian, print)
+print(len(left), "left")
+for pid in left:
+    os.kill(pid, signal.SIGKILL)
+""")
+        assert lines == ["0 left"]
+
+    def test_a_guardian_that_was_reaped_is_sent_nothing(self) -> None:
+        """Its number may be a stranger's by then."""
+        lines = drive("""
+guard = launch(["sleep", "60"], os.environ)
+guard.start("A=B", grace=60)
+hear(guard, "pid")
+kill = os.kill
+def noted(pid, signum):
+    if pid == guard.pid:
+        print(signal.Signals(signum).name)
+    kill(pid, signum)
+os.kill = noted
+guard.take_over(print)
+""")
+        assert lines[1:] == ["SIGKILL"]
+
+    def test_a_group_without_members_in_a_list_is_not_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The list is of another PID namespace, or was read while somebody forked."""
+        with subprocess.Popen(["sleep", "60"], process_group=0) as process:
+            assert _guardian.alive(process.pid)
+            monkeypatch.setattr(os, "listdir", lambda _: ["1"])
+            assert _guardian.alive(process.pid)
+            process.kill()
+        assert not _guardian.alive(process.pid)
 
     def test_errors_of_exec(self, tmp_path: Path) -> None:
         plain = tmp_path / "plain"
@@ -332,6 +425,7 @@ guard.close()
         """What was ignored stays ignored, as nohup wants it; all else is as new, the mask included."""
         lines = drive("""
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # a shell's background job has inherited it as ignored
+signal.signal(signal.SIGTTOU, signal.SIG_DFL)  # so has a test that follows one with `main` in its process
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})

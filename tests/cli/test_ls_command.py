@@ -42,9 +42,9 @@ def ask(server: PrivateServer, capfd: pytest.CaptureFixture[str]) -> Callable[..
     return run
 
 
-def known(client: redis.Redis) -> bool:
-    """This process has said who it is, which it does a moment after its first lock."""
-    return bool(client.exists(f"hf:proc:{current().id}"))
+def known(client: redis.Redis, prefix: str = "hf:") -> bool:
+    """This process has said who it is, which it does a moment after its first lock with a prefix."""
+    return bool(client.exists(f"{prefix}proc:{current().id}"))
 
 
 def take_and_leave(lock: holdfast.FairLock) -> None:
@@ -61,7 +61,7 @@ def test_a_table_for_people_and_json_for_programs(
         stack.enter_context(holdfast.Lock(server.url, "other", prefix=prefix))
         waits = in_thread(take_and_leave, holdfast.FairLock(server.url, "report\x1b[31m", prefix=prefix, wait=30))
         until(lambda: client.zcard(prefix + "{report%1B[31m}:queue") == 1)
-        until(lambda: known(client))
+        until(lambda: known(client, prefix))
         code, out, err = ask("ls", "--prefix", prefix)
         rows = {line.split()[0]: line for line in out.splitlines()}
         me = f"{socket.gethostname()}:{os.getpid()}"
@@ -104,7 +104,7 @@ def test_a_lock_of_another_make_that_never_ends(
     assert out.splitlines()[1].split() == ["peer", "foreign", "somebody", "else's", "program", "-", "never", "ends", "-", "-"]
     _, out, _ = ask("show", "--prefix", f"{name}:", "peer")
     assert out.splitlines() == [
-        "peer: held by a program that is not holdfast",
+        "peer: held by a client of another library",
         "  held by somebody else's program, for ever: its key has no expiry",
     ]
     client.delete(f"{name}:{{peer}}")
@@ -147,7 +147,7 @@ def test_a_table_at_its_reader_s_pace_and_in_its_letters(client: redis.Redis, hf
     client.delete(f"{name}:{{käse}}", f"{name}:{{{long}}}")
 
 
-@pytest.mark.parametrize(("where", "code", "words"), [(">&-", 0, ""), (">/dev/full", 70, "No space left"), ("| true", 141, "")])
+@pytest.mark.parametrize(("where", "code", "words"), [(">&-", 0, ""), (">/dev/full", 71, "No space left"), ("| true", 141, "")])
 def test_stdout_that_cannot_be_written(hf: Holdfast, name: str, where: str, code: int, words: str) -> None:
     process = hf.popen(
         ["bash", "-c", f'"$@" {where}; exit ${{PIPESTATUS[0]}}', "-", *PROGRAM, "show", name], stderr=subprocess.PIPE

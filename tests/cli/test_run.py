@@ -66,13 +66,28 @@ class TestExitCodes:
             (["--wait=0"], 75),
             (["-n", "-E", "9"], 9),
             (["-n", "--conflict-exit-code", "0"], 0),
-            (["-n", "--skip"], 0),
+            (["-v", "--skip"], 0),
+            (["-vn", "--skip"], 0),
         ):
             done = hf(*options, name, "--", "echo", "ran")
             assert (done.returncode, done.stdout) == (code, "")
             assert done.stderr.startswith(f"holdfast: lock '{name}' is busy: ")
             assert done.stderr.count("\n") == 1
         assert hf("-nq", name, "--", "true").stderr == ""
+
+    def test_skipped_at_once_and_without_a_word(self, hf: Holdfast, name: str, client: redis.Redis) -> None:
+        """With ``--skip`` nobody waits, unless told to; and there is nothing for cron to mail."""
+        holder = hf.start(name, "--", "sh", "-c", "echo; read line")
+        line(holder)
+        for options in (["--skip"], ["--skip", "-n"], ["--skip", "-w", "50ms"]):
+            done = hf("--json", *options, name, "--", "echo", "ran")
+            summary = json.loads(done.stderr)  # the only line, and asked for
+            assert (done.returncode, done.stdout, summary["outcome"]) == (0, "", "skipped")
+            assert summary["waited"] >= (0.05 if "50ms" in options else 0)
+        waiter = hf.start("--skip", "-w", "1m", name, "--", "echo", "ran")
+        wait_until(lambda: client.zcard(f"{key(name)}:queue"))
+        holder.communicate("\n")
+        assert waiter.communicate(timeout=20) == ("ran\n", "")
 
     def test_busy_until_it_is_free(self, hf: Holdfast, name: str, client: redis.Redis) -> None:
         holder = hf.start("--label", "nightly", name, "--", "sh", "-c", "echo; read line")
@@ -311,13 +326,19 @@ class TestWhatTheCommandGets:
         assert not running(int(done.stdout))
         assert not client.exists(key(name))
 
-    def test_what_leaves_the_group_is_beyond_reach(self, hf: Holdfast, name: str) -> None:
-        """As documented: a daemon gets away."""
-        process = hf.start(name, "--", "setsid", "-f", "sh", "-c", "echo $$; exec sleep 60 >&- 2>&-")
-        [daemon] = pids(process)
-        process.communicate()
+    def test_a_daemon_is_named_and_ended(self, hf: Holdfast, name: str) -> None:
+        done = hf(name, "--", "setsid", "-f", "sh", "-c", "echo $$; exec sleep 60 >&- 2>&-")
+        daemon = int(done.stdout)
+        assert not running(daemon)
+        said = f"the command left a daemon behind, process {daemon} (sleep); it was sent TERM (--keep-daemons leaves it alone)"
+        assert (done.returncode, done.stderr) == (0, f"holdfast: {name}: {said}\n")
+
+    def test_a_daemon_is_left_alone_on_request(self, hf: Holdfast, name: str) -> None:
+        done = hf("--keep-daemons", name, "--", "setsid", "-f", "sh", "-c", "echo $$; exec sleep 60 >&- 2>&-")
+        daemon = int(done.stdout)
         assert running(daemon)
         os.kill(daemon, signal.SIGKILL)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 class TestSecrets:

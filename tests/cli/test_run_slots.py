@@ -61,7 +61,7 @@ class TestSlots:
             started.append(work.start("--slots", "2"))
             await_line(client, name, number)
         assert hf("-n", "--slots=2", name, "--", "echo", "ran").returncode == 75
-        assert "semaphore" in hf("-n", "--slots=2", "--skip", name, "--", "echo", "ran").stderr
+        assert "semaphore" in hf("-v", "--slots=2", "--skip", name, "--", "echo", "ran").stderr
         for first, third in zip(started, started[2:], strict=False):
             assert waiting(client, name) == len(started) - started.index(third)
             end(first)

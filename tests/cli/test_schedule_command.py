@@ -6,8 +6,10 @@ import functools
 import itertools
 import json
 import logging
+import os
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,13 +48,17 @@ def name_in(path: str) -> str:
 
 @pytest.fixture
 def jobs(server: PrivateServer, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """``holdfast jobs ...`` about a schedule: the code, if it is not 0, or what it says, read if it is JSON."""
+    """``holdfast jobs ...`` about a schedule: the code, if it is not 0, or what it says, read if it is JSON, and of a list the
+    jobs. One that nobody has served yet has none."""
 
     def ask(schedule: str, *arguments: str) -> Any:
         capsys.readouterr()
         code = main(["jobs", "--url", server.url, "--schedule", schedule, *arguments])
         out = capsys.readouterr().out
-        return code or (json.loads(out) if "--json" in arguments else out)
+        if code == 64 and arguments and arguments[0] in {"--json", "--prefix"}:
+            return []
+        found = json.loads(out) if "--json" in arguments and not code else out
+        return code or (found["jobs"] if isinstance(found, dict) and "jobs" in found else found)
 
     return ask
 
@@ -61,7 +67,7 @@ def jobs(server: PrivateServer, capsys: pytest.CaptureFixture[str]) -> Callable[
 def quiet_warnings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """For calls of `main` in this process: nothing stays of what it does about warnings and the path."""
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    monkeypatch.syspath_prepend(".")
+    monkeypatch.setattr(sys, "path", sys.path[:])
     with warnings.catch_warnings():
         yield
 
@@ -109,7 +115,7 @@ def test_a_file_is_served_until_sigterm(hf: Holdfast, file: Callable[[str], str]
     assert process.returncode == 0
     assert err.splitlines()[-1] == f"holdfast: schedule {schedule!r}: stopped"
     assert "holdfast: good: started, tick 20" in err
-    assert "holdfast: good: done, after 0." in err
+    assert "holdfast: good: done, after " in err
     assert "holdfast: bad: exit code 4: oops, after 0." in err
     assert "holdfast: broken: TypeError: " in err
     assert "holdfast: job 'broken' failed\n  Traceback (most recent call last):\n" in err
@@ -147,7 +153,7 @@ def test_what_jobs_says(server: PrivateServer, jobs: Callable[..., Any]) -> None
         assert jobs(schedule.name, "run", "yearly") == "yearly: is to run now\n"
         wait_until(lambda: jobs(schedule.name, "--json")[0]["last"])
         assert jobs(schedule.name, "pause", "yearly") == "yearly: paused\n"
-        head, row = jobs(schedule.name).splitlines()
+        head, row, _ = jobs(schedule.name).splitlines()
         assert head.startswith("job     when ")
         assert row.startswith("yearly  @yearly UTC  ")
         assert row.endswith("  paused")
@@ -159,7 +165,10 @@ def test_what_jobs_says(server: PrivateServer, jobs: Callable[..., Any]) -> None
         (record,) = jobs(schedule.name, "history", "yearly", "--json")
         assert (record["status"], record["result"], record["attempt"]) == ("ok", "a\nresult", 1)
     assert jobs(schedule.name, "remove", "yearly") == "yearly: forgotten\n"
-    assert jobs(schedule.name) == f"there are no jobs in schedule {schedule.name!r}\n"
+    assert jobs(schedule.name).splitlines() == [
+        f"there are no jobs in schedule {schedule.name!r}",
+        f"no process serves schedule {schedule.name!r}: its jobs do not run",
+    ]
     assert jobs(schedule.name, "pause", "yearly") == 64
     assert jobs(schedule.name, "history", "yearly") == 64
 
@@ -186,11 +195,18 @@ def last(jobs: Callable[..., Any], path: str) -> tuple[str, str]:
     return record["status"], record["result"]
 
 
-def test_what_runs_may_finish(hf: Holdfast, file: Callable[[str], str], jobs: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGHUP, signal.SIGHUP]])
+def test_what_runs_may_finish(
+    hf: Holdfast, file: Callable[[str], str], jobs: Callable[..., Any], signals: list[signal.Signals]
+) -> None:
+    """A terminal that is closed may send SIGHUP twice."""
     path = file(LONG.format("echo begun; sleep 0.4; echo finished"))
     process = started(hf, path, jobs)
     assert line(process) == "long: begun"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signals[0])
+    for number in signals[1:]:
+        time.sleep(0.1)
+        process.send_signal(number)
     assert line(process) == "long: finished"
     assert process.wait(20) == 0
     assert last(jobs, path) == ("ok", "begun\nfinished")
@@ -264,9 +280,15 @@ def test_check_asks_no_server(file: Callable[[str], str], capsys: pytest.Capture
         (["schedule", "os:sep"], 64, "schedule: 'os:sep' is a str, not a holdfast.Schedule"),
         (["schedule", "os:sep", "--name", "x"], 64, "--name is for files: a schedule in a module says so itself"),
         (["schedule", "os:sep", "--prefix", "x"], 64, "--prefix is for files: a schedule in a module says so itself"),
-        (["jobs", "pause"], 64, "pause which job?"),
-        (["jobs", "--url", "redis://127.0.0.1:1"], 69, "jobs: schedule 'default'"),
-        (["jobs", "--url", "redis://a", "--url", "redis://b"], 64, "one server is needed here, several were given"),
+        (["jobs", "pause", "--schedule", "x"], 64, "pause which job?"),
+        (["schedule", "os:sep", "--strict"], 64, "--strict is for files: a schedule in a module says so itself"),
+        (["jobs"], 64, "the following arguments are required: --schedule"),
+        (["jobs", "--schedule", "x", "--url", "redis://127.0.0.1:1"], 69, "jobs: schedule 'x'"),
+        (
+            ["jobs", "--schedule", "x", "--url", "redis://a", "--url", "redis://b"],
+            64,
+            "one server is needed here, several were",
+        ),
     ],
 )
 def test_what_cannot_be(
@@ -312,7 +334,7 @@ def test_a_prefix_is_of_all_keys(
         wait_until(functools.partial(ran, prefix))
         process.terminate()
         process.communicate(timeout=20)
-    assert jobs(name, "--json") == []
+    assert jobs(name, "--json") == [], "no schedule, without prefix"
     with redis.Redis.from_url(server.url) as client:
         found = set(client.scan_iter(match=f"*schedule:{{{name}}}"))
     assert found == {f"{prefix}schedule:{{{name}}}".encode() for prefix in ("own:", "shop:")}
@@ -332,3 +354,80 @@ def test_an_option_that_makes_no_sense_is_named_with_its_file(
     path = file("[jobs.x]\nevery=1\ncommand=['a']\noverlap='never'")
     assert main(["schedule", "--check", path]) == 64
     assert capfd.readouterr().err.startswith(f"holdfast: schedule: {path}: jobs.x: job 'x': overlap must be one of skip, ")
+
+
+def test_who_serves_a_schedule_and_that_nobody_does(server: PrivateServer, capfd: pytest.CaptureFixture[str]) -> None:
+    def ask(*arguments: str) -> tuple[int, str, str]:
+        return main(["jobs", "--url", server.url, "--schedule", name, *arguments]), *capfd.readouterr()
+
+    name = f"cli-{next(_numbers)}"
+    code, out, err = ask()
+    assert (code, out) == (64, "")
+    assert f"there is no schedule {name!r} on this server: look at --schedule, --prefix and the URL" in err
+    schedule, more = holdfast.Schedule(server.url, name), holdfast.Schedule(server.url, name)
+    schedule.add(lambda: None, holdfast.schedule.Cron("@yearly"), name="yearly")
+    more.add(lambda: None, holdfast.schedule.Cron("@yearly"), name="other")
+    with schedule:
+        (runner,) = schedule.runners()
+        assert f":{os.getpid()}" in runner.host
+        assert abs(runner.since - time.time()) < 60
+        with more:
+            assert len(more.runners()) == 2
+        _, out, _ = ask()
+        *_, other, yearly, served = out.splitlines()
+        assert other.startswith("other ")
+        assert other.endswith("  no process serves it")
+        assert yearly.endswith("  -")
+        assert served.startswith(f"served by {runner.host} since 20")
+        _, out, _ = ask("--json")
+        found = json.loads(out)
+        assert [job["served"] for job in found["jobs"]] == [False, True]
+        assert found["runners"] == [{"host": runner.host, "since": runner.since}]
+    assert schedule.runners() == []
+    code, out, _ = ask()
+    assert (code, out.splitlines()[-1]) == (0, f"no process serves schedule {name!r}: its jobs do not run")
+
+
+def test_a_file_needs_a_name(tmp_path: Path, capfd: pytest.CaptureFixture[str], quiet_warnings: None) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_text('[jobs.x]\nevery = 1\ncommand = ["true"]\n', encoding="utf-8")
+    assert main(["schedule", "--check", str(path)]) == 64
+    assert f'{path}: schedule.name: the schedule needs a name: write name = "..." under [schedule]' in capfd.readouterr().err
+    assert main(["schedule", "--check", "--name", "x", str(path)]) == 0
+
+
+PLANTED = ("tomllib", "json", "redis", "valkey", "croniter", "zoneinfo", "asyncio", "importlib", "holdfast", "shlex", "ours")
+
+
+@pytest.mark.parametrize("python", [False, True], ids=["commands", "python"])
+def test_no_code_of_the_current_directory_is_run(
+    hf: Holdfast, file: Callable[[str], str], tmp_path: Path, python: bool
+) -> None:
+    """Where functions of it are to be run, its modules come last."""
+    directory = tmp_path / "strange"
+    directory.mkdir()
+    for module in PLANTED:
+        (directory / f"{module}.py").write_text(f"print('planted {module}')\ndef job(): pass\n", encoding="utf-8")
+    path = file('[jobs.x]\nevery = "1s"\n' + ("python = 'ours:job'" if python else "command = ['true']"))
+    program = [sys.executable, "-P", "-m", "holdfast"]  # as the installed script: nothing of the directory is on the path
+    process = hf.popen([*program, "schedule", "--check", path], cwd=directory)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
+    assert [line for line in out.splitlines() if "planted" in line] == ["planted ours"] * python
+    process = hf.popen([*program, "schedule", "-v", path], cwd=directory)
+    assert "1 jobs" in error_line(process)
+    assert "x: started" in error_line(process)
+    process.terminate()
+    out, err = process.communicate(timeout=20)
+    assert [line for line in (out + err).splitlines() if "planted" in line] == ["planted ours"] * python
+    assert process.returncode == 0
+
+
+def test_no_path_is_changed_for_commands(
+    file: Callable[[str], str], capsys: pytest.CaptureFixture[str], quiet_warnings: None
+) -> None:
+    before = sys.path[:]
+    assert main(["schedule", "--check", file("[jobs.x]\nevery = 1\ncommand = ['true']")]) == 0
+    assert sys.path == before
+    assert main(["schedule", "--check", file("[jobs.x]\nevery = 1\npython = 'os:getpid'")]) == 0
+    assert sys.path[: len(before)] == before

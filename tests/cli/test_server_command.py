@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 import redis
 
-from holdfast._servers import binary, local
-from holdfast._servers.process import PrivateServer, _free_port
+from holdfast._servers import binary, local, private
+from holdfast._servers.process import PrivateServer, _free_port, make_private
 from holdfast._servers.supervisor import Connection
 from holdfast.cli import main
 
@@ -131,16 +133,57 @@ def foreground(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_it_runs_until_interrupted(how: signal.Signals) -> None:
-    with foreground() as (process, url):
+    with foreground() as (process, shown):
+        assert process.stderr
+        said = process.stderr.readline()
+        file = Path(re.findall(r"--url-file (/\S+/url):", said)[0])
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        url = file.read_text().strip()
+        assert said.startswith("For development; forgets everything at its end (Ctrl-C). export HOLDFAST_URL=")
+        with redis.Redis.from_url(shown) as stranger, pytest.raises(redis.AuthenticationError):
+            stranger.ping()
         with redis.Redis.from_url(url) as client:
             info = client.info("server")
             assert client.config_get("bind") == {"bind": "127.0.0.1"}
             assert client.config_get("appendonly") == {"appendonly": "no"}
         process.send_signal(how)
         out, err = process.communicate()
-        assert (process.returncode, out) == (0, "")
-        assert err == f"For development; forgets everything at its end (Ctrl-C). export HOLDFAST_URL={url}\n"
+        assert (process.returncode, out, err) == (0, "", "")
+        assert url.partition("@")[0].rpartition(":")[2] not in f"{shown}{said}", "the password"
+        assert not file.exists()
         assert not alive(info["process_id"])
+
+
+def test_without_a_password_on_request() -> None:
+    with foreground("--no-password", "--json") as (_, line):
+        facts = json.loads(line)
+        assert set(facts) == {"url", "pid"}
+        with redis.Redis.from_url(facts["url"]) as client:
+            assert client.ping()
+
+
+def test_a_private_server_with_a_port_lets_nobody_in_without_its_password() -> None:
+    """Every user of the machine can connect to the port, and could flush it or shut it down."""
+    with private(port=True) as server, private() as other, private(port=True, password="") as open_to_all:
+        with redis.Redis.from_url(server.address) as stranger, pytest.raises(redis.AuthenticationError):
+            stranger.flushall()
+        with redis.Redis.from_url(server.url) as client:
+            assert client.ping()
+            server.restart()
+            assert client.ping()
+        assert other.url == other.address, "only we can reach the socket"
+        assert open_to_all.url == open_to_all.address
+
+
+@pytest.mark.parametrize("mask", [0, 0o022, 0o777])
+def test_directories_are_for_nobody_else_whatever_the_umask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        make_private(tmp_path / "a" / "b" / "c")
+    finally:
+        os.umask(before)
+    for path in ("a", "a/b", "a/b/c"):
+        assert stat.S_IMODE((tmp_path / path).stat().st_mode) == 0o700
 
 
 def test_it_ends_with_a_killed_command() -> None:
@@ -185,13 +228,45 @@ def test_a_port_of_ones_own_choice(server_command: Command, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["status", "--port", "1"], ["--port", "-1"], ["--port", "65536"], ["--port", "x"], ["start"]]
+    "arguments",
+    [
+        [],
+        ["status", "--port", "1"],
+        ["status", "--no-password"],
+        ["--port", "-1"],
+        ["--port", "65536"],
+        ["--port", "x"],
+        ["start"],
+    ],
 )
 def test_bad_usage(server_command: Command, arguments: list[str]) -> None:
     code, out, err = server_command(*arguments)
     assert (code, out) == (64, "")
     assert err.startswith("holdfast: ")
     assert err.count("\n") == 1
+
+
+def test_a_url_file_that_others_can_write_to_is_refused(
+    server: PrivateServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever can write to it decides which server grants the locks."""
+    file = tmp_path / "url"
+    file.write_text(server.url)
+    for mode, code in ((0o666, 64), (0o602, 64), (0o600, 0), (0o644, 0)):
+        file.chmod(mode)
+        for words in (["show", "x"], ["ls"]):
+            try:
+                found = main([*words, "--url-file", str(file)])
+            except SystemExit as ended:
+                found = int(str(ended.code))
+            assert found == code, (mode, words)
+            err = capfd.readouterr().err
+            assert ("every user may write" in err) == (code == 64)
+    file.write_text(f"redis://:secret@127.0.0.1:{server.port}")
+    file.chmod(0o644)
+    with suppress(SystemExit):
+        main(["ls", "--url-file", str(file)])
+    assert "can be read by every user" in capfd.readouterr().err
 
 
 def test_without_a_server_program(server_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

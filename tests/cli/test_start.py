@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 PROGRAM = "import sys; from holdfast.cli import main; sys.exit(main())"  # as the script that pip makes
 
 OURS = """
-    holdfast holdfast.errors holdfast._guardian holdfast._later holdfast._log holdfast.locks holdfast._face holdfast._lease
-    holdfast._fair holdfast._sync_lease holdfast._statistics holdfast._lua
+    holdfast holdfast.errors holdfast._descendants holdfast._guardian holdfast._later holdfast._log holdfast.locks
+    holdfast._face holdfast._lease holdfast._fair holdfast._sync_lease holdfast._statistics holdfast._lua
     holdfast.cli holdfast.cli.output holdfast.cli.servers holdfast.cli.run holdfast.cli.durations holdfast._guard
     holdfast.cli.terminal holdfast.cli.supervise
 """

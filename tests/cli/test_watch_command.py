@@ -34,7 +34,7 @@ def read_until(terminal: int, wanted: bytes, said: bytes = b"") -> bytes:
 def test_a_line_for_each_change(server: PrivateServer, client: redis.Redis, hf: Holdfast, name: str) -> None:
     lock = holdfast.FairLock(server.url, "x\x1b[31m", prefix=f"{name}:")
     with lock:
-        wait_until(lambda: client.exists(f"hf:proc:{current().id}"))  # this process has said who it is
+        wait_until(lambda: client.exists(f"{name}:proc:{current().id}"))  # this process has said who it is
         process = hf.popen([*PROGRAM, "watch", "--interval", "20ms", "--prefix", f"{name}:"])
         taken = line(process)
     free = line(process)

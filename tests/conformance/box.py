@@ -27,6 +27,10 @@ def guarded(keys: tuple[str, ...], guard: int) -> tuple[str, ...]:
     return (*keys, MARKER) if guard else keys
 
 
+PREFIXES = ("hf:", "hf:cache:", "hf:schedule:")
+"""Those of locks, caches and schedules: a process has an inbox in each that it uses."""
+
+
 def token(process: str, number: int = 0, *, lingers: bool = False) -> str:
     """A token of a process, which is one letter here."""
     return f"{process * 12}.{number:032x}{'~' * lingers}"
@@ -79,21 +83,22 @@ class Box:
     # Inboxes
 
     @staticmethod
-    def channel(process: str) -> str:
-        return f"hf:inbox:{process * 12}"
+    def channel(process: str, prefix: str = "hf:") -> str:
+        return f"{prefix}inbox:{process * 12}"
 
     def listen(self, *processes: str) -> None:
         """From now on these processes hear what is published to them."""
         for process in processes:
             inbox = self.redis.pubsub(ignore_subscribe_messages=False)
-            inbox.subscribe(self.channel(process))
-            assert inbox.get_message(timeout=5)["type"] == "subscribe"
+            inbox.subscribe(*(self.channel(process, prefix) for prefix in PREFIXES))
+            assert [inbox.get_message(timeout=5)["type"] for _ in PREFIXES] == ["subscribe"] * len(PREFIXES)
             self._inboxes[process] = inbox
 
     def deafen(self, process: str) -> None:
         inbox = self._inboxes.pop(process)
         inbox.unsubscribe()
-        inbox.get_message(timeout=5)
+        for _ in PREFIXES:
+            inbox.get_message(timeout=5)
         inbox.close()
 
     def heard(self, process: str) -> list[str]:

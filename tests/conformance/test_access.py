@@ -116,6 +116,7 @@ REDLOCK_CASES = [
     Case("renew", KEYS, (A, 30_000, 1), lambda box: vote(box, A)),
 ]
 SEEN = (*KEYS, "hf:{x}:hopefuls")
+RECORD = "hf:proc:aaaaaaaaaaaa"
 INSPECT_CASES = [
     Case("inspect", SEEN, (10,), prepare)
     for prepare in (
@@ -127,7 +128,7 @@ INSPECT_CASES = [
         lambda box: box.redis.hset(LOCK, "v", "event 1"),
         lambda box: box.redis.rpush(LOCK, "data"),
     )
-]
+] + [Case("records", (RECORD,), (), lambda box: box.redis.set(RECORD, "facts", px=60_000))]
 BREAKABLE = (*KEYS, "hf:{x}:hopefuls", "hf:guard")
 PERMIT = f"{A}*1"
 
@@ -209,23 +210,27 @@ def outcomes(box: Box, client: Any, cases: list[Case]) -> Iterator[object]:
             yield box.heard("b")  # the scripts go on where they may not tell: only those who wait to be told miss it
 
 
-def plain_commands() -> dict[str, Callable[[Any], object]]:
+def plain_commands(prefix: str = "hf:") -> dict[str, Callable[[Any], object]]:
     """Those that locks send as they are."""
-    record = "hf:proc:aaaaaaaaaaaa"
+    record = f"{prefix}proc:aaaaaaaaaaaa"
     return {
         "EVAL": lambda client: client.eval("return 1", 0),
         "EVALSHA": lambda client: client.evalsha("e0e1f9fabfc9d4800c877a703b823ac0578ff8db", 0),
         "PING": lambda client: client.ping(),
         "MGET": lambda client: client.mget(record),
-        "SUBSCRIBE": subscribe,
+        "SUBSCRIBE": lambda client: subscribe(client, prefix=prefix),
         "EXISTS": lambda client: client.exists(record),
         "GET": lambda client: client.get(record),
+        "GETRANGE": lambda client: client.getrange(record, 0, 4096),
+        "HSTRLEN": lambda client: client.hstrlen("hf:{x}:state", "fence"),
         "SET": lambda client: client.set(record, "facts", px=1000),
         "DEL": lambda client: client.delete(record),
         "SETNX": lambda client: client.setnx(LOCK, "stamp"),
         "SCAN": lambda client: client.scan(0),
+        "TYPE": lambda client: client.type("hf:{x}"),
+        "PTTL": lambda client: client.pttl("hf:{x}"),
         "HGET": lambda client: client.hget("hf:{x}:state", "fence"),
-        "PUBSUB|NUMSUB": lambda client: client.pubsub_numsub("hf:inbox:aaaaaaaaaaaa"),
+        "PUBSUB|NUMSUB": lambda client: client.pubsub_numsub(Box.channel("a", prefix)),
         "ZRANGE": lambda client: client.zrange("hf:schedule:{s}:jobs", 0, -1),
         "ROLE": lambda client: client.role(),
         "WAIT": lambda client: client.wait(0, 1),
@@ -236,10 +241,10 @@ def plain_commands() -> dict[str, Callable[[Any], object]]:
     }
 
 
-def subscribe(client: Any, command: str = "SUBSCRIBE") -> None:
+def subscribe(client: Any, command: str = "SUBSCRIBE", prefix: str = "hf:") -> None:
     inbox = client.pubsub()
     try:
-        inbox.execute_command(command, Box.channel("b"))
+        inbox.execute_command(command, Box.channel("b", prefix))
         inbox.parse_response(block=True)
     finally:
         inbox.close()
@@ -270,7 +275,8 @@ def test_the_rights_are_enough_and_none_is_too_much(
     assert {case.script for case in cases} == {script for name in features for script in _access.FEATURES[name].scripts}
     assert set(plain_commands()) == {name for feature in _access.FEATURES.values() for name in feature.commands}
     sent = {name for feature in features for name in _access.FEATURES[feature].commands}
-    direct = {name: ask for name, ask in plain_commands().items() if name in sent}
+    prefix = {"cache": "hf:cache:", "schedule": "hf:schedule:"}.get(features[0], "hf:")
+    direct = {name: ask for name, ask in plain_commands(prefix).items() if name in sent}
     for ask in direct.values():
         ask(limited)
     expected = list(outcomes(box, box.redis, cases))

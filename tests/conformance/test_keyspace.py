@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from conformance import test_scripts, test_scripts_of_flight, test_scripts_while_held, test_trace
-from conformance.box import Box
+from conformance.box import PREFIXES, Box
 from conformance.conftest import SERVERS
 from holdfast._servers import private
 from holdfast.testing.keyspace import Keyspace, ReplyError
@@ -47,16 +47,19 @@ class KeyspaceBox(Box):
 
     def listen(self, *processes: str) -> None:
         for process in processes:
-            self.keyspace.subscribe(self.channel(process).encode(), 1)
+            for prefix in PREFIXES:
+                self.keyspace.subscribe(self.channel(process, prefix).encode(), 1)
             self._inboxes[process] = process
 
     def deafen(self, process: str) -> None:
-        self.keyspace.subscribe(self.channel(self._inboxes.pop(process)).encode(), -1)
+        del self._inboxes[process]
+        for prefix in PREFIXES:
+            self.keyspace.subscribe(self.channel(process, prefix).encode(), -1)
 
     def heard(self, process: str) -> list[str]:
-        published, channel = self.keyspace.published, self.channel(process).encode()
-        found = [message.decode() for at, message in published if at == channel]
-        published[:] = [each for each in published if each[0] != channel]
+        published, channels = self.keyspace.published, {self.channel(process, prefix).encode() for prefix in PREFIXES}
+        found = [message.decode() for at, message in published if at in channels]
+        published[:] = [each for each in published if each[0] not in channels]
         return found
 
 

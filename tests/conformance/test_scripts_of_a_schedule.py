@@ -46,9 +46,15 @@ class Schedule:
     def now(self) -> int:
         return self.box.now_us() if self.box is not None else self.memory.now
 
-    def register(self, definition: str = "d", when: str = "w") -> Any:
-        _, answer = self.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), 1, "job", definition, when)
-        _, self.rev, last, before = answer
+    def register(
+        self, definition: str = "d", when: str = "w", *, origin: str = "app:job", hope: str = HOPE, mode: str = ""
+    ) -> Any:
+        """When it was registered: its last tick, and what it was. Otherwise, the answer."""
+        head = (hope, 30_000, f"host {hope[:4]}", mode)
+        _, *answers = self.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), *head, 1, "job", definition, when, origin)
+        if not answers or answers[0][0] != 1:
+            return answers
+        _, self.rev, last, before, self.other, self.who = answers[0]
         self.start = self.start or last
         return last, before
 
@@ -60,6 +66,7 @@ class Schedule:
         base: int | str = "",
         missed: str = "",
         ticks: tuple[int, ...] = (),
+        beyond: int | str = "",
         want: str = "",
         number: int | None = None,
         valid: int = 60_000,
@@ -68,14 +75,19 @@ class Schedule:
         """About the one job: its answer; or that to the whole, if that was no answer."""
         self.number += 1
         ended = ("", "", "", "") if end is None else (0, end[0], end[1], "text")
-        claim = (base, missed, " ".join(map(str, ticks)))
+        claim = (base, missed, " ".join(map(str, ticks)), beyond)
         head = (hope, number or self.number, self.now() // 1000 + valid, 30_000, "host")
         args = (*head, options.slots, self.rev, options.policy, *ended, *claim, want)
         code, *rest = self.run(SERVE, (*ALL, *JOB.serving(options.slots)), *args)
         return rest[2] if code == 1 else [code, *rest]
 
     def look(self, entries: int = 9) -> Any:
-        return self.run(JOBS, JOB.looking(), 10, entries)[1]
+        return self.run(JOBS, (*ALL, *JOB.looking()), 10, entries)[3]
+
+    def why(self) -> list[str]:
+        """Newest first: of the ticks that were not run, status, number and reason."""
+        lines = [entry.decode().split("\n") for entry in self.look()[5]]
+        return [f"{line[0].split(' ')[1]} {line[0].split(' ')[3]}: {line[2]}" for line in lines if line[0].split(" ")[7] == "0"]
 
     def log(self) -> list[str]:
         """Newest first: status, attempt."""
@@ -92,7 +104,7 @@ def schedule(request: pytest.FixtureRequest, box: Box) -> Schedule:
 
 def granted(answer: Any) -> bool:
     """A run was given."""
-    code, _last, _left, _queued, _cancel, _down, _early, slot, fence, *_ = answer
+    code, _last, _left, _queued, _cancel, _down, slot, fence, *_ = answer
     assert code == 1
     return bool(slot >= 0 and fence)
 
@@ -101,19 +113,18 @@ def test_a_tick_is_given_once_and_to_the_first(schedule: Schedule) -> None:
     tick = schedule.start + 1
     answer = schedule.serve(base=schedule.start, ticks=(tick,), want=T1)
     assert granted(answer)
-    assert answer[1] == answer[9] == tick
-    assert (answer[10], answer[11]) == (1, 0)
+    assert answer[1] == answer[8] == tick
+    assert (answer[9], answer[10]) == (1, 0)
     assert schedule.command("GET", RUN) == T1.encode()
     assert not granted(schedule.serve(base=schedule.start, ticks=(tick,), want=T2, hope=OTHER))
     again = schedule.serve(base=schedule.start, ticks=(tick,), want=T1)
-    assert again[8:] == answer[8:], "the same token asks again"
+    assert again[7:] == answer[7:], "the same token asks again"
 
 
 def test_no_tick_before_its_time_and_none_is_jumped_over(schedule: Schedule) -> None:
     later = schedule.now() + 5_000_000
     early = schedule.serve(base=schedule.start, ticks=(later,), want=T1)
     assert early[1] == schedule.start
-    assert (later - schedule.now()) // 1000 <= early[6] <= 5_000
     assert not granted(schedule.serve(base=schedule.start - 7, ticks=(schedule.start + 1,), want=T1)), "it knows too little"
 
 
@@ -126,21 +137,65 @@ def test_what_falls_due_while_it_runs(schedule: Schedule) -> None:
     assert (granted(waits), waits[3]) == (False, 1)
     handed = schedule.serve(QUEUE, end=(T1, "ok"), want=T2)
     assert granted(handed), "who ends one run is given the next"
-    assert (handed[5], handed[9]) == (1, three)
+    assert (handed[5], handed[8]) == (1, three)
     assert schedule.serve(QUEUE, end=(T1, "ok"))[5] == 0, "an end is written down once"
     assert schedule.log() == ["ok 1", "skipped 0"]
 
 
-def test_late_ticks_run_in_order_and_those_too_late_are_missed(schedule: Schedule) -> None:
+def test_of_late_ticks_the_latest_is_run(schedule: Schedule) -> None:
+    one, three, four = (schedule.start + n for n in (1, 3, 4))
+    later = schedule.now() + 10**7
+    first = schedule.serve(base=schedule.start, missed=f"{one} {three} 3", ticks=(four, later), beyond=later + 1, want=T1)
+    assert (first[8], first[3]) == (four, 0)
+    assert schedule.why() == ["missed 3: a later tick was due, too"]
+    assert b" missed %d 3 %d " % (one, three) in schedule.look()[5][-1]
+
+
+def test_what_is_due_by_now_was_not_when_the_request_was_made(schedule: Schedule) -> None:
+    ticks = tuple(schedule.start + n for n in (1, 2, 3))
+    later = schedule.now() + 10**7
+    known = schedule.serve(base=schedule.start, ticks=(*ticks, later), beyond=later + 1, want=T1)
+    assert known[8] == ticks[-1], "the latest of those that the request names"
+    assert schedule.why() == ["missed 2: a later tick was due, too"]
+    late = schedule.serve(QUEUE, base=ticks[-1], ticks=(ticks[-1] + 1,), beyond=ticks[-1] + 2, want=T2)
+    assert (late[1], late[3]) == (ticks[-1], 0), "it came too late to know the latest: nothing is claimed"
+
+
+def test_all_late_ticks_run_in_order_where_they_are_wanted(schedule: Schedule) -> None:
+    wanted = Options(misfire="all")
     ticks = tuple(schedule.start + n for n in (4, 5, 6))
-    missed = f"{schedule.start + 1} {schedule.start + 3} 3"
-    first = schedule.serve(base=schedule.start, missed=missed, ticks=ticks, want=T1)
-    assert (first[9], first[3]) == (ticks[0], 2)
-    second = schedule.serve(end=(T1, "ok"), want=T2)
-    third = schedule.serve(end=(T2, "error"), want=T3)
-    assert (second[9], third[9]) == ticks[1:]
-    assert schedule.log() == ["error 1", "ok 1", "missed 0"]
-    assert b" missed %d 3 %d " % (schedule.start + 1, schedule.start + 3) in schedule.look()[5][-1]
+    first = schedule.serve(
+        wanted, base=schedule.start, missed=f"{schedule.start + 1} {schedule.start + 3} 3", ticks=ticks, want=T1
+    )
+    assert (first[8], first[3]) == (ticks[0], 2)
+    fresh = schedule.serve(wanted, base=ticks[-1], ticks=(schedule.start + 7,))
+    assert fresh[3] == 2, "what falls due meanwhile is left out"
+    second = schedule.serve(wanted, end=(T1, "ok"), want=T2)
+    third = schedule.serve(wanted, end=(T2, "error"), want=T3)
+    assert (second[8], third[8]) == ticks[1:]
+    assert schedule.log() == ["error 1", "ok 1", "skipped 0", "missed 0"]
+    assert schedule.why() == ["skipped 1: it was still running", "missed 3: more than a hundred ticks were late"]
+
+
+def test_a_tick_that_waits_gives_way_to_a_later_one(schedule: Schedule) -> None:
+    one, two = schedule.start + 1, schedule.start + 2
+    assert schedule.serve(base=schedule.start, ticks=(one,))[3] == 1, "who claims it has no room for it"
+    four = schedule.start + 4
+    assert schedule.serve(base=one, missed=f"{two} {four - 1} 2", ticks=(four,))[3] == 1
+    assert schedule.serve(want=T1)[8] == four
+    assert schedule.why() == ["missed 3: a later tick was due, too"]
+    assert b" missed %d 3 %d " % (one, four - 1) in schedule.look()[5][0], "in their order"
+
+
+def test_what_is_later_than_its_grace_is_not_run(schedule: Schedule) -> None:
+    strict = Options(misfire="skip", grace=0)
+    one, two = schedule.start + 1, schedule.start + 2
+    assert not granted(schedule.serve(strict, base=schedule.start, missed=f"{one} {one} 1", ticks=(two,), want=T1))
+    assert schedule.why() == ["missed 2: it was later than its grace"]
+    patient = Options(misfire="skip", grace=3600)
+    assert schedule.serve(patient, base=two, ticks=(two + 1,))[3] == 1
+    assert not granted(schedule.serve(strict, want=T1)), "nobody had room for it in time"
+    assert schedule.why() == ["missed 3: it was later than its grace"]
 
 
 def test_a_run_whose_lease_has_ended_crashed(schedule: Schedule) -> None:
@@ -148,7 +203,7 @@ def test_a_run_whose_lease_has_ended_crashed(schedule: Schedule) -> None:
     for attempt, want in ((2, T2), (3, T3)):
         schedule.command("DEL", RUN)
         again = schedule.serve(AGAIN, want=want, hope=OTHER)
-        assert (granted(again), again[10]) == (True, attempt)
+        assert (granted(again), again[9]) == (True, attempt)
     schedule.command("DEL", RUN)
     assert not granted(schedule.serve(AGAIN, want=T1)), "not for ever"
     assert schedule.log() == ["crashed 3", "crashed 2", "crashed 1"]
@@ -158,9 +213,9 @@ def test_a_run_that_is_cut_short_begins_again_elsewhere_at_once(schedule: Schedu
     assert granted(schedule.serve(AGAIN, base=schedule.start, ticks=(schedule.start + 1,), want=T1))
     assert schedule.serve(AGAIN, end=(T1, "again"))[3] == 1
     again = schedule.serve(AGAIN, want=T2, hope=OTHER)
-    assert (granted(again), again[10]) == (True, 2)
+    assert (granted(again), again[9]) == (True, 2)
     assert schedule.serve(AGAIN, end=(T2, "back"), hope=OTHER)[3] == 1
-    assert schedule.serve(AGAIN, want=T3)[10] == 2, "one that never began"
+    assert schedule.serve(AGAIN, want=T3)[9] == 2, "one that never began"
     assert schedule.log() == ["cancelled 1"]
 
 
@@ -170,10 +225,10 @@ def test_keep_and_overlap(schedule: Schedule) -> None:
     assert schedule.serve(kept, end=(T1, "ok"))[2] > 590_000
     assert not granted(schedule.serve(kept, base=schedule.start + 1, ticks=(schedule.start + 2,), want=T2))
     beside = Options(overlap="allow")
-    answers = [schedule.serve(beside, base=schedule.start + 2, ticks=(schedule.start + 3, schedule.start + 4), want=T2)]
-    answers.append(schedule.serve(beside, want=T3))
-    assert [answer[7] for answer in answers] == [1, 2], "slots"
-    assert answers[0][8] < answers[1][8]
+    answers = [schedule.serve(beside, base=schedule.start + 2, ticks=(schedule.start + 3,), want=T2)]
+    answers.append(schedule.serve(beside, base=schedule.start + 3, ticks=(schedule.start + 4,), want=T3))
+    assert [answer[6] for answer in answers] == [1, 2], "slots"
+    assert answers[0][7] < answers[1][7]
 
 
 def test_a_late_copy_does_nothing(schedule: Schedule) -> None:
@@ -194,9 +249,9 @@ def test_orders(schedule: Schedule) -> None:
     assert not granted(schedule.serve(base=schedule.start, ticks=(schedule.start + 1,), want=T1))
     assert order("run") == order("run") == [1, 0]
     by_hand = schedule.serve(want=T1)
-    assert (granted(by_hand), by_hand[11], by_hand[3]) == (True, 1, 0), "once, though it was asked for twice, and it is paused"
+    assert (granted(by_hand), by_hand[10], by_hand[3]) == (True, 1, 0), "once, though it was asked for twice, and it is paused"
     assert order("cancel") == [1, 1]
-    assert schedule.serve()[4] == b"%d " % by_hand[8]
+    assert schedule.serve()[4] == b"%d " % by_hand[7]
     assert schedule.serve(end=(T1, "cancelled"))[4] == b""
     assert order("resume") == [1, 0]
     assert granted(schedule.serve(base=schedule.start + 1, ticks=(schedule.now() + 1,), want=T2))
@@ -213,6 +268,52 @@ def test_the_newest_word_counts(schedule: Schedule) -> None:
     assert schedule.register("third", "when")[0] > start, "a timetable begins when it is first heard of"
     schedule.rev, new = rev, schedule.rev
     assert schedule.serve(base=start, want=T1)[:3] == [2, new, b"third"]
+    schedule.register("third", "when", origin="app:other")
+    assert schedule.serve(base=start, want=T1)[1:] != [new, b"third"], "other code is news, too"
+    schedule.rev = rev
+    assert schedule.serve(base=start, want=T1)[4] == b"app:other"
+
+
+def test_other_code_under_the_same_name(schedule: Schedule) -> None:
+    schedule.serve(number=1)
+    assert (schedule.register(hope=OTHER), schedule.other) == ((schedule.start, b""), b""), "the same code"
+    new = token("c", 1)
+    assert schedule.register(origin="shop:job", hope=new, mode="look") == [[-5, 0, b"app:job", b"host " + OTHER[:4].encode()]]
+    assert schedule.register(origin="shop:job", hope=new, mode="strict")[0][0] == -5
+    assert schedule.look()[6:] == [b"app:job", 1]
+    schedule.register(origin="shop:job", hope=new)
+    assert (schedule.other, schedule.who) == (b"app:job", b"host " + OTHER[:4].encode())
+    schedule.command("ZADD", KEYS.serving, 1, new)
+    assert schedule.look()[6:] == [b"shop:job", 0], "nobody serves it so"
+    schedule.register(hope=OTHER, mode="strict")
+    assert schedule.other == b"", "who serves no more is no rival"
+
+
+def test_a_clock_that_is_set_back(schedule: Schedule) -> None:
+    """A little, and no tick that it shows again is run again; by hours, and it was wrong before."""
+    hour = 3600 * 10**6
+    soon, far = (schedule.now() + hours * hour for hours in (2, 5))
+    schedule.command("HSET", JOB.job, "last", soon, "resumed", soon)
+    assert schedule.serve(want=T1)[1] == soon
+    schedule.command("HSET", JOB.job, "last", far, "resumed", far)
+    assert abs(schedule.serve(want=T1)[1] - schedule.now()) < hour
+    last = schedule.serve()[1]
+    assert granted(schedule.serve(base=last, ticks=(last + 1,), want=T1)), "and it is not as if it had been paused"
+
+
+def test_who_serves_it_and_since_when(schedule: Schedule) -> None:
+    def who() -> Any:
+        return schedule.run(JOBS, ALL, 10, 1)[:3]
+
+    schedule.serve(number=1)
+    _, exists, (first,) = who()
+    assert exists == 1
+    assert first.split(b" ", 1)[1] == f"host {HOPE[:4]}".encode(), "the name under which it has registered"
+    assert int(first.split(b" ")[0]) <= schedule.now()
+    schedule.command("ZADD", KEYS.serving, 1, HOPE)
+    assert who()[1:] == [1, []]
+    schedule.command("FLUSHALL")
+    assert who()[1:] == [0, []]
 
 
 def test_what_changed_before_the_server_forgot_everything_does_not_come_again(schedule: Schedule) -> None:
@@ -233,12 +334,12 @@ def test_who_serves_no_more_is_forgotten_by_the_next_to_begin(schedule: Schedule
     for number in range(4):
         schedule.command("ZADD", KEYS.serving, now - 60_001 - number, token("a", 10 + number))
     schedule.serve(hope=token("b", 2), number=1)
-    assert schedule.command("ZCARD", KEYS.serving) == 2
-    assert schedule.command("HLEN", KEYS.base) == 2 + 2, "v, changes, and the numbers of two"
+    assert schedule.command("ZCARD", KEYS.serving) == 3, "with the one that has registered"
+    assert schedule.command("HLEN", KEYS.base) == 2 + 2 + 3, "v, changes, the numbers of two and the names of three"
 
 
 def test_history_is_kept_as_long_as_the_job(schedule: Schedule) -> None:
-    schedule.serve(base=schedule.start, missed=f"{schedule.start + 1} {schedule.start + 1} 1")
+    schedule.serve(base=schedule.start, missed=f"{schedule.start + 1} {schedule.start + 1} 1", ticks=(schedule.start + 2,))
     schedule.command("PEXPIRE", JOB.log, 5000)
     schedule.serve()
     assert schedule.command("PTTL", JOB.log) > 10**9, "of a job that is seldom due, too"
@@ -251,7 +352,7 @@ def test_what_was_allowed_before_ends_as_any_other(schedule: Schedule) -> None:
     schedule.register("another")
     slots = (10, schedule.rev, Options().policy)
     head = (HOPE, 9, schedule.now() // 1000 + 9000, 30_000, "host")
-    claim = (schedule.start + 2, "", str(schedule.start + 3))
+    claim = (schedule.start + 2, "", str(schedule.start + 3), "")
     ended = (0, T1, "ok", "text")
     code, _, _, answer = schedule.run(SERVE, (*ALL, *JOB.serving(10)), *head, *slots, *ended, *claim, T3)
     assert code == 1
@@ -269,7 +370,11 @@ def test_what_belongs_to_others_is_left_alone(schedule: Schedule) -> None:
     schedule.command("SET", JOB.job, "data", "EX", 60)
     assert schedule.serve() == [-2, JOB.job, b"string"]
     assert schedule.run(ORDER, (*ALL, KEYS.jobs, JOB.job, JOB.log), "run", "id", "job") == [-2, JOB.job, b"string"]
-    assert schedule.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), 1, "job", "d", "w")[1] == [-2, JOB.job, b"string"]
+    assert schedule.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), HOPE, 1, "h", "", 1, "job", "d", "w", "o")[1] == [
+        -2,
+        JOB.job,
+        b"string",
+    ]
 
 
 def test_who_serves_is_told_of_orders(box: Box) -> None:
@@ -319,16 +424,23 @@ def _names(*keys: bytes) -> tuple[str, ...]:
 _SERVING = _names(*ALL, *JOB.serving(1))
 _ORDERED = _names(*ALL, KEYS.jobs, JOB.job, JOB.log)
 _HEAD = (token("b", 9), 9, 10**15, 30_000, "host")
+_NEW = (token("b", 9), 30_000, "host", "")
 _END = (0, T1, "ok", "text")
 CASES: list[tuple[Script[Any], tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
-    (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), (1, "job", "d", "w"), Box.clear_keys),
-    (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), (1, "job", "e", "w"), _prepared),
-    (SERVE, _SERVING, (*_HEAD, 1, 0, QUEUE.policy, *_END, "", "", "", ""), partial(_prepared, queued=True)),
-    (SERVE, _SERVING, (*_HEAD, 1, 0, AGAIN.policy, "", "", "", "", "", "", "", T2), partial(_prepared, crashed=True)),
-    (SERVE, _SERVING, (*_HEAD, 1, 0, AGAIN.policy, "", "", "", "", "", "", "", T2), lambda box: box.redis.set(JOB.job, "x", 9)),
+    (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), (*_NEW, 1, "job", "d", "w", "o"), Box.clear_keys),
+    (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), (*_NEW, 1, "job", "e", "w", "o"), _prepared),
+    (REGISTER, _names(*ALL, KEYS.jobs, JOB.job), (*_NEW[:3], "strict", 1, "job", "e", "w", "o"), _prepared),
+    (SERVE, _SERVING, (*_HEAD, 1, 0, QUEUE.policy, *_END, "", "", "", "", ""), partial(_prepared, queued=True)),
+    (SERVE, _SERVING, (*_HEAD, 1, 0, AGAIN.policy, "", "", "", "", "", "", "", "", T2), partial(_prepared, crashed=True)),
+    (
+        SERVE,
+        _SERVING,
+        (*_HEAD, 1, 0, AGAIN.policy, "", "", "", "", "", "", "", "", T2),
+        lambda box: box.redis.set(JOB.job, "x", 9),
+    ),
     *((ORDER, _ORDERED, (what, "id", "job"), _prepared) for what in ("pause", "resume", "run", "cancel", "remove")),
     (ORDER, _ORDERED, ("remove", "id", "job"), Box.clear_keys),
-    (JOBS, _names(*JOB.looking()), (10, 9), _prepared),
+    (JOBS, _names(*ALL, *JOB.looking()), (10, 9), _prepared),
     (RENEW, _names(*JOB.run(0)), (T1, 30_000, 1), _prepared),
 ]
 """Each script in situations in which it needs all that it may do: see `test_access`."""

@@ -18,14 +18,26 @@ SITE = flight.site("hf:cache:", "c", "x", lease=5.0)
 LOAD, STATE, FLOORS = (key.decode() for key in SITE.spec.keys)
 VALUE, FRESH, FLOOR, WAITERS = (key.decode() for key in (SITE.value, SITE.fresh, SITE.floor, SITE.waiters))
 LEASE = 5000
+MOST = 1000
+UNREAD = (MOST, "void")
 
 
 def run(box: Box, script: Script[Any], keys: tuple[str, ...], *args: object) -> Any:
     return box.redis.eval(script.body, len(keys), *keys, *args)
 
 
-def look(box: Box, who: str, hope: str = "", stale: int = 0, early: int = 0, lease: int = LEASE) -> Any:
-    return run(box, LOOK, (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), who, lease, hope, stale, early)
+def look(
+    box: Box,
+    who: str,
+    hope: str = "",
+    stale: int = 0,
+    early: int = 0,
+    lease: int = LEASE,
+    *,
+    most: int = MOST,
+    unread: str = "void",
+) -> Any:
+    return run(box, LOOK, (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), who, lease, hope, stale, early, most, unread)
 
 
 def land(
@@ -38,13 +50,14 @@ def land(
     stale: int = 0,
     cost: int = 1,
     tags: str = " t u",
+    kind: str = "v",
 ) -> Any:
     keys = (VALUE, FRESH, LOAD, STATE, FLOORS, FLOOR, WAITERS)
-    return run(box, LAND, keys, who, fence, "release", "v", ttl, stale, cost, tags, data)
+    return run(box, LAND, keys, who, fence, "release", kind, ttl, stale, cost, tags, data)
 
 
-def abort(box: Box, who: str, how: str = "release") -> Any:
-    return run(box, ABORT, (LOAD, STATE, FLOORS, WAITERS), who, how)
+def abort(box: Box, who: str, how: str = "release", fence: int = 0, tags: str = " t") -> Any:
+    return run(box, ABORT, (LOAD, STATE, FLOORS, FLOOR, WAITERS), who, how, fence, tags)
 
 
 def drop(box: Box) -> Any:
@@ -163,7 +176,7 @@ def test_what_is_void_stays_void_whatever_is_thrown_away(box: Box, lost: tuple[s
     other = VALUE.replace(":x", ":y")
     if then == "another load":
         keys = (other, FRESH + "y", LOAD + "y", STATE, FLOORS, FLOOR, WAITERS + "y")
-        fence = granted(run(box, LOOK, (other, LOAD + "y", STATE, FLOORS, FLOOR, WAITERS + "y"), B, LEASE, "", 0, 0))
+        fence = granted(run(box, LOOK, (other, LOAD + "y", STATE, FLOORS, FLOOR, WAITERS + "y"), B, LEASE, "", 0, 0, *UNREAD))
         assert run(box, LAND, keys, B, fence, "release", "v", 1000, 0, 1, " u", b"") == [1, fence]
     elif then == "another tag":
         invalidate(box, "u")
@@ -274,13 +287,80 @@ def test_something_else_under_a_key_is_left_alone(box: Box) -> None:
             assert invalidate(box, "t") == [-2, key.encode(), b"list"]
         assert box.dump() == before
     box.clear_keys()
-    box.redis.set(VALUE, "2 another format", px=1000)
-    assert look(box, A) == [-3, b"2"]
     box.redis.hset(STATE, mapping={"v": "2"})
     box.redis.expire(STATE, 60)
     assert land(box, C, 0) == [-3, b"2"]
-    box.redis.delete(VALUE)
     assert look(box, A) == [-3, b"2"]
+
+
+@pytest.mark.parametrize(
+    "theirs", [b"theirs", b"2 v 1 1 0 1\n", b"1 v 1 1 0 1", b"1 v 12345678901234567 1 0 1\n", b"1 " + b"1" * 900, b"\n"]
+)
+def test_a_value_that_is_no_value_counts_as_none_or_is_refused(box: Box, theirs: bytes) -> None:
+    box.redis.set(VALUE, theirs)
+    assert look(box, "", lease=0) == [4]
+    assert look(box, "", lease=0, unread="keep") == [-2, VALUE.encode(), b"string"]
+    assert box.redis.get(VALUE) == theirs
+    fence = granted(look(box, A))
+    assert land(box, A, fence) == [1, fence]
+    assert look(box, "", lease=0)[0] == 1
+
+
+def test_a_value_that_is_too_long_is_not_read(box: Box) -> None:
+    land(box, C, 0, b"x" * 2000)
+    assert look(box, "", lease=0) == [4]
+    assert look(box, "", lease=0, most=3000)[0] == 1
+    what, size = look(box, "", lease=0, unread="keep")
+    assert (what, 2000 < size < 2100) == (5, True)
+    assert granted(look(box, A))
+
+
+def test_a_floor_that_is_no_number_is_repaired(box: Box) -> None:
+    land(box, C, 0)
+    for theirs in ("theirs", "-1", "1e3", "9" * 400, ""):
+        box.redis.set(FLOOR, theirs)
+        assert look(box, "", lease=0)[0] == 1
+        assert flight.fresh(box.redis.mget(VALUE, FRESH, FLOOR)) is not None
+    box.redis.delete(FLOOR)
+    box.redis.rpush(FLOOR, "theirs")
+    assert look(box, "", lease=0)[0] == 1
+    assert box.redis.type(FLOOR) == b"string"
+
+
+def test_who_fails_learns_whether_anything_was_invalidated_since(box: Box) -> None:
+    fence = granted(look(box, A))
+    invalidate(box, "other")
+    assert abort(box, A, fence=fence) == 2
+    fence = granted(look(box, A))
+    invalidate(box, "t")
+    assert abort(box, A, fence=fence) == 1
+    fence = granted(look(box, A))
+    invalidate(box, "")
+    assert abort(box, A, fence=fence, tags="") == 1
+    fence = granted(look(box, A))
+    drop(box)
+    assert abort(box, A, fence=fence) == 0
+    fence = granted(look(box, A))
+    assert abort(box, A, fence=fence - 1) == 1, "another load of the same token"
+    fence = granted(look(box, A))
+    box.redis.delete(FLOOR, FLOORS)
+    assert abort(box, A, fence=fence) == 2
+    fence = granted(look(box, A))
+    box.redis.delete(FLOOR, FLOORS)
+    box.redis.hdel(STATE, "floor")
+    assert abort(box, A, fence=fence) == 1, "nobody knows"
+
+
+def test_a_mark_is_stored_though_memory_is_full(box: Box) -> None:
+    fence = granted(look(box, A))
+    full(box, 1)
+    try:
+        with pytest.raises(redis.ResponseError, match=r"OOM|maxmemory"):
+            land(box, A, fence)
+        assert land(box, A, fence, b"{}", kind="mark", tags="") == [1, fence]
+        assert look(box, "", lease=0)[0] == 1
+    finally:
+        full(box, 0)
 
 
 def test_when_memory_is_full_a_load_can_be_ended(box: Box) -> None:
@@ -332,16 +412,17 @@ LOOKING, LANDING = (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), (VALUE, FRESH, 
 STORED = (C, 0, "bury", "v", 1000, 1000, 1, " t", b"data")
 
 FLIGHT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
-    ("look", LOOKING, (A, LEASE, "", 0, 0), Box.clear_keys),
-    ("look", LOOKING, (A, LEASE, "", 0, 0), lambda box: look(box, A)),
-    ("look", LOOKING, (B, LEASE, hope("b"), 0, 0), _waited_for),
-    ("look", LOOKING, (B, LEASE, "", 1000, 1000), _stale),
-    ("look", LOOKING, (B, LEASE, "", 1000, 1000), _thrown_away),
-    ("look", LOOKING, (B, LEASE, "", 0, 0), lambda box: box.redis.rpush(VALUE, "theirs")),
+    ("look", LOOKING, (A, LEASE, "", 0, 0, *UNREAD), Box.clear_keys),
+    ("look", LOOKING, (A, LEASE, "", 0, 0, *UNREAD), lambda box: look(box, A)),
+    ("look", LOOKING, (B, LEASE, hope("b"), 0, 0, *UNREAD), _waited_for),
+    ("look", LOOKING, (B, LEASE, "", 1000, 1000, *UNREAD), _stale),
+    ("look", LOOKING, (B, LEASE, "", 1000, 1000, *UNREAD), _thrown_away),
+    ("look", LOOKING, (B, LEASE, "", 0, 0, *UNREAD), lambda box: box.redis.rpush(VALUE, "theirs")),
     ("land", LANDING, STORED, _waited_for),
     ("land", LANDING, (A, 1, *STORED[2:]), _void),
     ("land", LANDING, (A, 1, *STORED[2:]), _waited_for),
-    ("abort", (LOAD, STATE, FLOORS, WAITERS), (A, "bury"), _waited_for),
+    ("abort", (LOAD, STATE, FLOORS, FLOOR, WAITERS), (A, "bury", 0, ""), _waited_for),
+    ("abort", (LOAD, STATE, FLOORS, FLOOR, WAITERS), (A, "release", 1, " t"), _void),
     ("drop", (VALUE, FRESH, LOAD, STATE, WAITERS), (), _waited_for),
     ("invalidate", (STATE, FLOORS, FLOOR), ("t", ""), lambda box: land(box, C, 0)),
     ("invalidate", (STATE, FLOORS, FLOOR), ("t",), lambda box: box.redis.zadd(FLOORS, dict.fromkeys(map(str, range(110)), 1))),

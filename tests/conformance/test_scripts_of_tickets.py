@@ -154,3 +154,19 @@ def test_a_server_that_may_have_forgotten_hands_nothing_on(box: Box) -> None:
     assert box.rotate(A, T, guard=30_000)[0] == 1, "what it has done it says again"
     with pytest.raises(redis.ResponseError, match="guard=30"):
         box.rotate(T, B, 30_000, ends, guard=20_000)
+
+
+@pytest.mark.parametrize("value", ["1", "1.5", "on", "12.5e", f"{'a' * 12}.{'0' * 31}", f"{'a' * 12}.{'0' * 32} "])
+def test_an_ordinary_key_is_not_taken_for_a_lock(box: Box, value: str) -> None:
+    """Whoever knows its value may have made up a ticket with that for a token."""
+    box.redis.set(LOCK, value, px=60_000)
+    before = box.dump()
+    assert box.rotate(value, B, 30_000, 10**13) == [-4]
+    assert box.dump() == before
+
+
+def test_a_lock_of_another_make_is_no_ticket_either(box: Box) -> None:
+    box.acquire(A)
+    box.redis.set(LOCK, "its secret", px=60_000)
+    assert box.rotate("its secret", B, 30_000, 10**13) == [-4]
+    assert box.holder() == "its secret"

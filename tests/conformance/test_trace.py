@@ -10,6 +10,7 @@ present scripts do to standard output.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -21,7 +22,13 @@ from holdfast._servers import private
 
 FILE = Path(__file__).with_name("trace_format_1.json")
 A, B, C, D = (token(process) for process in "abcd")
+OF_A, OF_B = (f"{process * 12}@{prefix.hex()}.{0:032x}" for process, prefix in (("a", b"a:"), ("b", b"b:")))
+RAW = ("{jobs}:lock", "{jobs}:lock:state", "{jobs}:lock:queue")
 OTHER = ("lock:y", "{lock:y}:state:raw", "{lock:y}:queue:raw")
+
+
+def mark_of(holder: str) -> str:
+    return hashlib.sha1(holder.encode(), usedforsecurity=False).hexdigest()[:16]
 
 
 def program() -> list[dict[str, Any]]:
@@ -69,6 +76,13 @@ def program() -> list[dict[str, Any]]:
         script("guard", 7, 60_000, "value", 30_000, keys=("data", "{data}:fence")),
         script("guard", 6, 60_000, "late", 30_000, keys=("data", "{data}:fence")),
         script("guard", 8, 60_000, keys=("data", "{data}:fence")),
+        # A key of the user's own, shared by two prefixes: the tokens name them
+        script("acquire", OF_A, 30_000, 0, keys=RAW),
+        script("acquire", OF_B, 30_000, 1, keys=RAW),
+        command("HSET", RAW[1], "broken", f"{mark_of(OF_A)} 9"),
+        command("DEL", RAW[0]),
+        script("renew", OF_A, 30_000, 1, keys=RAW),
+        script("renew", OF_B, 30_000, 1, keys=RAW),
     ]
 
 

@@ -10,13 +10,17 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 
-LANGUAGES = {"python", "console", "text", "json", "sql", "toml", "ini"}
-"""The first two are run. The others are for what is no program."""
+LANGUAGES = {"python", "console", "crontab", "text", "json", "sql", "toml", "ini"}
+"""The first three are run. The others are for what is no program."""
 
 _FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\n\Z", re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+
+
+_VARIABLE = re.compile(r"(\w+) *= *(.*)")
+_SCHEDULE = re.compile(r"(@[a-z]+|[*\d](?:\S*[ \t]+\S+){4})[ \t]+(?=\S)")
 
 
 class Block(NamedTuple):
@@ -45,6 +49,38 @@ def blocks(page: Path, language: str | None = None) -> list[Block]:
         line = text.count("\n", 0, match.start(2)) + 1
         found.append(Block(page, line, match[1], match[2], mark[1] if mark else ""))
     return [block for block in found if language in {None, block.language}]
+
+
+class CronLine(NamedTuple):
+    """A line of a crontab that runs something."""
+
+    schedule: str
+    command: str
+    env: dict[str, str]
+    """Variables that are set above it."""
+
+    @classmethod
+    def of(cls, block: Block) -> list[CronLine]:
+        """All of a block. Raises ValueError for a line that cron does not take."""
+        env: dict[str, str] = {}
+        found = []
+        for line in block.text.splitlines():
+            if not line.strip() or line.startswith("#"):
+                continue
+            if variable := _VARIABLE.fullmatch(line):
+                env[variable[1]] = variable[2]
+            elif schedule := _SCHEDULE.match(line):
+                found.append(cls(schedule[1], line[schedule.end() :], dict(env)))
+            else:
+                raise ValueError(f"{name(block.page)}:{block.line}: not of a crontab: {line}")
+        return found
+
+
+def is_cron_line(line: str) -> bool:
+    """Whether a line would run something if it were in a crontab."""
+    return (
+        re.match(r"@(reboot|hourly|daily|weekly|monthly|yearly)\b|([*\d][\d*,/-]*[ \t]+){4}[*\w]\S*[ \t]+\S", line) is not None
+    )
 
 
 def links(page: Path) -> Iterator[str]:

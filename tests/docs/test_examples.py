@@ -33,14 +33,18 @@ BIN = Path(sys.executable).parent
 @pytest.fixture(scope="module")
 def page_server() -> Iterator[PrivateServer]:
     """For all pages: they are not run at the same time, and each begins with an empty server."""
-    with private(port=True) as server:
+    with private(port=True, password="") as server:
         yield server
 
 
 @pytest.fixture
 def three_servers() -> Iterator[list[PrivateServer]]:
     """For pages about several servers; declared new, so that they vote."""
-    with private(port=True) as one, private(port=True) as two, private(port=True) as three:
+    with (
+        private(port=True, password="") as one,
+        private(port=True, password="") as two,
+        private(port=True, password="") as three,
+    ):
         holdfast.declare_new([one, two, three])
         holdfast.close()
         yield [one, two, three]

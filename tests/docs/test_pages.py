@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.pages import LANGUAGES, PAGES, ROOT, anchors, blocks, links, name
+from docs.pages import LANGUAGES, PAGES, ROOT, anchors, blocks, is_cron_line, links, name
 
 everywhere = pytest.mark.parametrize("page", PAGES, ids=name)
 
@@ -30,6 +30,7 @@ def test_blocks_are_of_a_known_kind(page: Path) -> None:
     for block in blocks(page):
         assert block.language in LANGUAGES, f"{name(page)}:{block.line}"
         assert block.language in {"python", "console"} or not re.search(r"^(import |from |\$ )", block.text, re.MULTILINE)
+        assert block.language == "crontab" or not any(map(is_cron_line, block.text.splitlines())), f"{name(page)}:{block.line}"
     assert page.read_text(encoding="utf-8").count("\n```") == 2 * len(blocks(page))
 
 

@@ -50,6 +50,13 @@ class Sync:
         threading.Thread(target=run, name="face", daemon=True).start()
         return future
 
+    def taken_and_given_back(self, lock: Any) -> bool:
+        """Whether it could be taken."""
+        if not lock.acquire():
+            return False
+        lock.release()
+        return True
+
     def close(self) -> None:
         pass
 
@@ -79,6 +86,12 @@ class Aio:
 
     def start(self, what: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
         return asyncio.run_coroutine_threadsafe(what(*args, **kwargs), self.loop)
+
+    async def taken_and_given_back(self, lock: Any) -> bool:
+        if not await lock.acquire():
+            return False
+        await lock.release()
+        return True
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)

@@ -149,4 +149,8 @@ if __name__ == "__main__":
     if face == "sync":
         _main(rest[0], rest[1], json.loads(rest[2]), int(rest[3]))
     else:
+        sys.path.insert(0, str(Path(__file__).parent.parent))
+        from loops import use_the_chosen
+
+        use_the_chosen()
         asyncio.run(_main_aio(rest[0], rest[1], json.loads(rest[2]), int(rest[3])))

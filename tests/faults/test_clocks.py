@@ -26,6 +26,7 @@ from faults.peer import Peer
 from holdfast._core.waiting import REFRESH_EVERY
 from holdfast._servers import binary
 from holdfast._servers.process import PrivateServer
+from holdfast.schedule import Every
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -250,3 +251,51 @@ def test_one_of_several_servers_has_a_clock_that_jumps(
         assert face.call(lock.acquire, timeout=2)
         assert lock.lease.fence > fence
         face.call(lock.release)
+
+
+# A schedule: its ticks are named by the server's clock
+
+
+def ticking(server: PrivateServer, name: str) -> tuple[holdfast.Schedule, list[float]]:
+    """A schedule with a job five times a second, and the ticks that ran."""
+    ran: list[float] = []
+    schedule = holdfast.Schedule(server.url, name)
+    schedule.add(lambda run: ran.append(run.scheduled), Every(0.2), name="job", ttl=TTL, history=1000)
+    return schedule, ran
+
+
+@pytest.mark.fault(36)
+def test_the_servers_clock_jumps_forward_for_a_schedule(clock: Clock, strange: PrivateServer, name: str) -> None:
+    """One run starts late, the latest tick; the others are missed, and the history says so."""
+    schedule, ran = ticking(strange, name)
+    with schedule:
+        until(lambda: len(ran) > 2)
+        before, last = len(ran), time.time()
+        clock.set(step=40)
+        until(lambda: len(ran) > before + 5)
+        assert len([tick for tick in ran if last + 3 < tick < last + 39]) == 0, "none of those that were jumped over"
+        assert len(set(ran)) == len(ran)
+        missed = [record for record in schedule.history("job", 1000) if record.status == "missed"]
+        assert sum(record.count for record in missed) > 150
+        assert {record.error for record in missed} == {"a later tick was due, too"}
+
+
+@pytest.mark.fault(37)
+def test_the_servers_clock_jumps_back_for_a_schedule(
+    clock: Clock, strange: PrivateServer, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No tick that is shown again runs again: jobs wait. By more than three hours, the clock was wrong before: they go on."""
+    schedule, ran = ticking(strange, name)
+    with schedule:
+        until(lambda: len(ran) > 2)
+        clock.set(step=-1.5)
+        before = len(ran)
+        until(lambda: len(ran) > before + 4)
+        assert len(set(ran)) == len(ran), "each tick once"
+        assert sorted(ran) == ran
+        clock.set(step=-5 * HOUR)
+        before = len(ran)
+        until(lambda: len(ran) > before + 4)
+        assert max(ran[-3:]) < time.time() - 4 * HOUR
+        assert "the server's clock was set back by 1799" in caplog.text
+        assert "jobs go on by the new time" in caplog.text

@@ -42,7 +42,7 @@ def line_up(
         lock = face.Lock(url, name, **options)
         waiters.append((lock, face.start(lock.acquire, timeout=wait)))
         until(lambda: waiting_here(holder) == number + 1)  # noqa: B023
-    until(lambda: gate(holder).node.reachable)  # or nothing would be passed on
+    until(lambda: gate(holder).reachable)  # or nothing would be passed on
     return holder, waiters
 
 
@@ -218,7 +218,7 @@ def test_the_server_is_gone_for_all_in_line(face: Face, new_server: NewServer, n
     # Before the inbox is known to be lost, the holder passes it on to the next in line, who will be told instead.
     nodes = [node for node in current().keeper._nodes.values() if node.address.partition(":")[2] in server.url]
     assert nodes
-    until(lambda: not any(node.reachable for node in nodes))
+    until(lambda: not any(node.reachable(b"hf:") for node in nodes))
     with pytest.raises(holdfast.ServerError):
         face.call(holder.release)
     for _, taken in waiters:

@@ -149,6 +149,33 @@ def test_row_11_interrupted_in_release(proxy: Proxy, admin: Admin, name: str, by
 
 
 @pytest.mark.fault(11)
+def test_row_11_interrupted_when_another_thread_has_acquired_it_since(server: PrivateServer, name: str) -> None:
+    """Row 11: what finishes an interrupted release leaves the lease of another thread alone, which shares the lock object."""
+    lock = holdfast.Lock(server.url, name, ttl=30)
+    lock.acquire()
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code is holdfast.Lease.release.__code__ and event == "return":
+            sys.settrace(None)
+            thread = threading.Thread(target=lock.acquire)
+            thread.start()
+            thread.join()
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    with pytest.raises(KeyboardInterrupt):
+        sys.settrace(trace)
+        try:
+            lock.release()
+        finally:
+            sys.settrace(before)
+    assert lock.lease is not None
+    assert lock.locked()
+    lock.release()
+
+
+@pytest.mark.fault(11)
 def test_row_11_interrupted_in_the_body(server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 11: the plain case."""
     with interrupt_when(admin.token), holdfast.Lock(server.url, name, ttl=30):

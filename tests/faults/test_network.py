@@ -303,6 +303,26 @@ def renewed(*leases: Any) -> None:
 
 
 @pytest.mark.fault(50)
+@pytest.mark.fault(51)
+@pytest.mark.parametrize("refuses", ["password", "maxclients"])
+def test_nobody_can_connect_any_more_before_the_first_renewal(new_server: NewServer, name: str, refuses: str) -> None:
+    """Rows 50 and 51: both connections of the keeper were opened when the lease was one second old, long before that."""
+    server = new_server(password="old")
+    with redis.Redis(unix_socket_path=server.socket, password="old") as admin:
+        before = len(admin.client_list())
+        with holdfast.Lock(server.url, name, ttl=9) as lease:
+            until(lambda: len(admin.client_list()) == before + 3, 1.9)  # the first renewal comes after 2.6 s
+            if refuses == "password":
+                admin.acl_setuser("default", reset_passwords=True, passwords=["+new"], enabled=True)
+            else:
+                admin.config_set("maxclients", before + 3)
+            with pytest.raises(redis.RedisError), redis.Redis(unix_socket_path=server.socket, password="old") as late:
+                late.ping()
+            renewed(lease)
+            assert not lease.lost.is_set()
+
+
+@pytest.mark.fault(50)
 def test_the_password_is_changed(both_faces: tuple[Sync, Aio], new_server: NewServer, name: str) -> None:
     """Who is connected stays so, until the connection is cut. Whose client asks for the password at each connection goes on
     then; others are told at the end of the lease, and do not ask again and again meanwhile."""

@@ -21,9 +21,10 @@ from faults.proxy import Action, Proxy
 from faults.test_fork import in_child, run
 from holdfast._core.names import lock_keys
 from holdfast._core.polling import GiveBack
-from holdfast._drive.fleet import Fleet, Fleets
-from holdfast._drive.process import current
+from holdfast._drive.fleet import Fleet
+from holdfast._drive.process import Process, current
 from holdfast._servers import private
+from holdfast._wire.endpoint import Endpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
@@ -278,12 +279,12 @@ def test_a_signal_handler_that_interrupts_who_asks_the_keeper(five: Five, name: 
     """Its thread holds the keeper's mutex, for which the keeper waits while it looks after the very connections."""
     lock, other = five.two(name)
     looks, goes_on, used = threading.Event(), threading.Event(), threading.Event()
-    insist = Fleets._insist
+    insist = Process.insist
 
-    def insist_late(fleets: Fleets, give: GiveBack) -> None:
+    def insist_late(process: Process, endpoints: tuple[Endpoint, ...], give: GiveBack) -> None:
         looks.set()
         assert goes_on.wait(5)
-        insist(fleets, give)
+        insist(process, endpoints, give)
 
     def handler() -> None:
         with current().keeper.mutex:
@@ -292,7 +293,7 @@ def test_a_signal_handler_that_interrupts_who_asks_the_keeper(five: Five, name: 
             other.release()
         used.set()
 
-    monkeypatch.setattr(Fleets, "_insist", insist_late)
+    monkeypatch.setattr(Process, "insist", insist_late)
     assert lock.acquire()
     five.proxies[0].freeze()
     lock.release()

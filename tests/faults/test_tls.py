@@ -25,7 +25,7 @@ STRANGER = trustme.CA()
 @pytest.fixture(scope="module")
 def plain() -> Iterator[PrivateServer]:
     """The server behind."""
-    with private(port=True) as server:
+    with private(port=True, password="") as server:
         yield server
 
 

@@ -229,7 +229,7 @@ def _node(*args: str, password: str | None, binary: str | None, timeout: float) 
         settings += ["--masterauth", password]
     for _ in range(5):
         try:
-            return private(*settings, *args, port=_free_port(), password=password, binary=binary)
+            return private(*settings, *args, port=_free_port(), password=password or "", binary=binary)
         except ServerError as error:
             if "in use" not in str(error):  # somebody else was quicker
                 raise

@@ -58,8 +58,8 @@ class Sentinels:
         self._stack = contextlib.ExitStack()
         try:
             with ThreadPoolExecutor(4) as pool:
-                data = [pool.submit(private, *settings, port=True, password=password) for _ in range(replicas + 1)]
-                watching = [pool.submit(private, "--sentinel", port=True) for _ in range(watchers)]
+                data = [pool.submit(private, *settings, port=True, password=password or "") for _ in range(replicas + 1)]
+                watching = [pool.submit(private, "--sentinel", port=True, password="") for _ in range(watchers)]
             self.servers = [self._stack.enter_context(started.result()) for started in data]
             self.watchers = [self._stack.enter_context(started.result()) for started in watching]
             self._assemble()

@@ -22,6 +22,7 @@ import redis
 import holdfast
 from holdfast import aio
 from live.databases import DATABASES, Database
+from loops import use_the_chosen
 
 KEY = "A1"
 
@@ -119,6 +120,7 @@ def _naive(client: redis.Redis, name: str, load: Callable[[], int]) -> int:
 
 def _main(face: str, url: str) -> None:
     client = redis.Redis.from_url(url)
+    use_the_chosen()
     with asyncio.Runner() as runner:
 
         def shop(callers: int, name: str, kind: str, path: str, query: float, naive: bool, options: dict[str, Any]) -> None:

@@ -152,3 +152,22 @@ def test_one_trip_to_take_and_one_to_give_back(server: PrivateServer, monitor: M
         assert monitor.names() == ["EVALSHA"] * 10
 
     asyncio.run(main())
+
+
+def test_a_lock_that_is_found_elsewhere_while_a_task_awaits_it(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    """As in a Cluster whose slots move. It stays in its loop until nobody awaits it there any more, and not for longer."""
+    lock = aio.FairLock(server.url, name)
+    elsewhere = aio.FairLock(f"unix://{server.socket}", name)
+
+    async def main() -> None:
+        async with aio.FairLock(server.url, name):
+            waiting = asyncio.create_task(lock.acquire(timeout=0.5))
+            await until_in_loop(lambda: queue_length(look, name) == 1)
+            lock._endpoint, lock._keeper, lock._home = elsewhere._endpoint, None, None
+            with pytest.raises(RuntimeError, match="another event loop"):
+                await asyncio.to_thread(asyncio.run, lock.locked())
+            assert await lock.locked()
+            assert not await waiting
+        assert await asyncio.to_thread(asyncio.run, lock.locked()) is False
+
+    asyncio.run(main())

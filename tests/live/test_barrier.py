@@ -154,7 +154,7 @@ def test_users_that_disagree_are_told_so(face: str, server: PrivateServer, name:
     assert two("wait") != other.result(10)
     three("reset")
     assert sorted(three.at_once(3, "wait")) == [0, 1, 2]
-    with pytest.raises(ConfigError, match="there is a Barrier of this name"):
+    with pytest.raises(ConfigError, match="it is the name of a barrier"):
         holdfast.Event(server.url, name).set()
 
 

@@ -52,7 +52,7 @@ def listening(look: redis.Redis, name: str, prefix: str = "hf:") -> bool:
 def all_hear(number: int) -> bool:
     """This process has leases on so many servers, and can be told something by each of them."""
     nodes = [node for node in current().keeper._nodes.values() if node.renewing.tenures()]
-    return len(nodes) == number and all(node.reachable for node in nodes)
+    return len(nodes) == number and all(node.reachable(b"hf:") for node in nodes)
 
 
 def test_the_next_in_line_has_it_and_who_had_it_is_told(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 import redis
@@ -15,6 +16,7 @@ import redis
 import holdfast
 from holdfast import ConfigError, LockTimeout, ServerError, aio
 from holdfast._core.site import LOOK
+from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
 from live.either_cache import Make, either
 from live.witness import Monitor, in_thread, until
@@ -42,7 +44,7 @@ class Slow:
         self.calls += 1
         self.runs.set()
         assert self.go_on.wait(20)
-        if isinstance(self.value, Exception):
+        if isinstance(self.value, BaseException):
             raise self.value
         return self.value
 
@@ -62,6 +64,51 @@ def keys(look: redis.Redis, name: str) -> set[str]:
 
 
 # Values
+
+
+def test_a_value_that_is_too_large_is_given_and_not_stored(
+    server: PrivateServer, name: str, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache, calls = make(server.url, name, max_size=100), []
+
+    def load() -> str:
+        calls.append(1)
+        return "x" * 200
+
+    slow = Slow("x" * 200)
+    first = in_thread(cache.get_or_load, "a", slow)
+    assert slow.runs.wait(10)
+    waiting = [in_thread(cache.get_or_load, "a", load) for _ in range(5)]
+    waiters(5)
+    slow.ends()
+    assert {len(future.result(10)) for future in [first, *waiting]} == {200}
+    assert "the value has 202 bytes, and max_size is 100" in caplog.text
+    assert len(calls) == 5, "each for itself: nobody waits for what nobody can store"
+    assert cache.get("a", "none") == "none"
+    assert cache.statistics().refused_writes == 1
+    with pytest.raises(ConfigError, match="max_size") as caught:
+        cache.set("a", "x" * 99)
+    assert caught.value.parameter == "max_size"
+    cache.set("a", "x" * 98)
+    assert cache.get("a") == "x" * 98
+
+
+@pytest.mark.parametrize("limit", ["maxmemory", "proto-max-bulk-len"])
+def test_a_value_that_the_server_refuses_is_given(new_server: NewServer, name: str, make: Make, limit: str) -> None:
+    server = new_server()
+    cache = make(server.url, name)
+    with redis.Redis.from_url(server.url) as admin:
+        if limit == "proto-max-bulk-len":
+            admin.config_set(limit, 1024 * 1024)
+
+        def load() -> str:
+            if limit == "maxmemory":
+                admin.config_set("maxmemory", 1)
+            return "x" * 3_000_000
+
+        assert len(cache.get_or_load("a", load)) == 3_000_000
+        admin.config_set("maxmemory", 0)
+        assert cache.statistics().loads == 1
 
 
 @pytest.mark.parametrize("value", [100, None, "ä", [1, {"a": None}], False, 0, ""])
@@ -281,22 +328,137 @@ class NotFoundError(LookupError):
         self.sku = sku
 
 
-def test_an_error_is_for_its_own_caller_and_the_next_one_loads(
-    server: PrivateServer, name: str, make: Make, monitor: Monitor
-) -> None:
+def waiters(count: int) -> None:
+    """Return when so many wait with others of this process."""
+    keeper = current().keeper
+    while sum(bool(crowd._leader) + len(crowd.members) for crowd in list(keeper._crowds.values())) < count:
+        time.sleep(0.002)
+
+
+def test_all_who_waited_for_a_load_that_fails_get_its_failure(server: PrivateServer, name: str, make: Make) -> None:
     cache = make(server.url, name, lease=60)
     slow = Slow(NotFoundError("a"))
     first = in_thread(cache.get_or_load, "a", slow)
     assert slow.runs.wait(10)
-    monitor.commands()
-    waiting = [in_thread(cache.get_or_load, "a", lambda: 1) for _ in range(5)]
-    monitor.until(6, LOOK.sha)
+    waiting = [in_thread(cache.get_or_load, "a", never) for _ in range(30)]
+    waiters(30)
+    slow.ends()
+    with pytest.raises(NotFoundError) as own:
+        first.result(10)
+    errors = [future.exception(10) for future in waiting]
+    assert len({id(error) for error in [own.value, *errors]}) == 31, "each has its own"
+    for error in errors:
+        assert isinstance(error, NotFoundError)
+        assert (str(error), error.sku, error.__cause__) == ("no article a", "a", own.value)
+    figures = cache.statistics()
+    assert (figures.loads, figures.load_errors, figures.waits, figures.misses) == (1, 1, 30, 31)
+    assert cache.get_or_load("a", lambda: 1) == 1, "who comes later tries again"
+
+
+@pytest.mark.parametrize("how", ["tag", "all", "key", "set"])
+def test_nobody_gets_the_failure_of_a_load_that_began_before_an_invalidation(
+    server: PrivateServer, name: str, make: Make, how: str
+) -> None:
+    cache = make(server.url, name, lease=60)
+    slow = Slow(NotFoundError("a"))
+    first = in_thread(cache.get_or_load, "a", slow, tags=("t",))
+    assert slow.runs.wait(10)
+    if how in {"tag", "all"}:
+        before = in_thread(cache.get_or_load, "a", lambda: 1)
+        waiters(1)
+        cache.clear() if how == "all" else cache.invalidate(tags=("t",))
+        after = in_thread(cache.get_or_load, "a", lambda: 1)
+        waiters(2)
+    else:
+        cache.invalidate("a") if how == "key" else cache.set("a", 1)
+        before = after = in_thread(cache.get_or_load, "a", lambda: 1)
     slow.ends()
     with pytest.raises(NotFoundError):
         first.result(10)
+    assert [before.result(10), after.result(10)] == [1, 1]
+
+
+class Twisted(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+class Unique(Exception):
+    def __reduce__(self) -> Any:
+        raise TypeError("there is only one of me")
+
+    def __new__(cls, *args: object) -> Self:
+        if args != ("real",):
+            raise TypeError("not that one")
+        return super().__new__(cls)
+
+    def __init__(self, _: str) -> None:
+        super().__init__("something else")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Unique("real"), LockTimeout("busy"), concurrent.futures.CancelledError(), KeyboardInterrupt(), asyncio.CancelledError()],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_is_no_answer_is_for_its_own_caller_and_the_next_one_loads(
+    server: PrivateServer, name: str, error: BaseException
+) -> None:
+    cache = holdfast.Cache(server.url, name, lease=60)
+    slow = Slow(error)
+    first = in_thread(cache.get_or_load, "a", slow)
+    assert slow.runs.wait(10)
+    waiting = [in_thread(cache.get_or_load, "a", lambda: 1) for _ in range(5)]
+    waiters(5)
+    slow.ends()
+    assert first.exception(10) is error
     assert [future.result(10) for future in waiting] == [1] * 5
-    figures = cache.statistics()
-    assert (figures.loads, figures.load_errors) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "wrong", [Twisted(1, 2), UnicodeDecodeError("utf-8", b"x", 0, 1, "odd"), FileNotFoundError(2, "no", "f"), {1, 2}]
+)
+def test_all_kinds_of_failures_are_shared(server: PrivateServer, name: str, make: Make, wrong: object) -> None:
+    cache = make(server.url, name, lease=60)
+    slow = Slow(wrong)
+    if isinstance(wrong, Exception):
+        wrong.__notes__ = ["a note"]
+    first = in_thread(cache.get_or_load, "a", slow)
+    assert slow.runs.wait(10)
+    waiting = in_thread(cache.get_or_load, "a", never)
+    waiters(1)
+    slow.ends()
+    own, error = first.exception(10), waiting.exception(10)
+    assert error is not own
+    assert (type(error), str(error)) == (type(own), str(own))
+    if isinstance(wrong, Exception):
+        assert vars(error) == vars(own) == {"__notes__": ["a note"]}
+        assert vars(error)["__notes__"] is not vars(own)["__notes__"]
+    else:
+        assert isinstance(error, ConfigError), "what the codec cannot keep"
+
+
+def test_who_waits_while_a_process_dies_or_is_cancelled_loads(server: PrivateServer, name: str) -> None:
+    async def main() -> None:
+        cache, begun = aio.Cache(server.url, name), asyncio.Event()
+
+        async def hang() -> int:
+            begun.set()
+            await asyncio.sleep(60)
+            return 0
+
+        async def load() -> int:
+            return 1
+
+        first = asyncio.create_task(cache.get_or_load("a", hang))
+        await begun.wait()
+        waiting = [asyncio.create_task(cache.get_or_load("a", load)) for _ in range(5)]
+        await asyncio.to_thread(waiters, 5)
+        first.cancel()
+        assert await asyncio.gather(*waiting) == [1] * 5
+        await aio.close()
+
+    asyncio.run(main())
 
 
 def test_an_error_that_is_to_be_kept(server: PrivateServer, name: str, make: Make) -> None:
@@ -489,13 +651,22 @@ def test_a_key_that_is_somebody_elses(server: PrivateServer, name: str, make: Ma
     cache, key = make(server.url, name), f"hf:cache:{{{name}}}:value:a"
     cache.set("b", "so that nothing else is missing")
     try:
-        for store in (look.rpush, look.set):
-            store(key, "1 x")
-            with pytest.raises(ConfigError, match=f"cache '{name}' cannot be used"):
-                cache.get_or_load("a", never)
-            look.delete(key)
+        look.rpush(key, "1 x")
+        with pytest.raises(ConfigError, match=f"cache '{name}' cannot be used"):
+            cache.get_or_load("a", never)
     finally:
         look.delete(key)
+
+
+def test_a_text_of_somebody_else_under_a_key_counts_as_no_value(
+    server: PrivateServer, name: str, make: Make, look: redis.Redis
+) -> None:
+    cache, key = make(server.url, name), f"hf:cache:{{{name}}}:value:a"
+    for theirs in ("1 x", "2 v 1 1 0 1\nx", "", "9" * 40_000):
+        look.set(key, theirs)
+        assert cache.get("a", "none") == "none"
+        assert cache.get_or_load("a", lambda: 1) == 1
+        assert cache.get("a") == 1
 
 
 def test_a_forked_child_that_leaves_the_loader_takes_nothing_with_it(server: PrivateServer, name: str) -> None:

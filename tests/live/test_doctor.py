@@ -126,7 +126,7 @@ def test_with_the_rights_of_locks_alone_nothing_is_wrong(server: PrivateServer) 
 
 
 def test_replicas() -> None:
-    with private(*GOOD, "--repl-diskless-sync-delay", "0", port=True, appendonly=True) as primary:
+    with private(*GOOD, "--repl-diskless-sync-delay", "0", port=True, password="", appendonly=True) as primary:
         with private("--replicaof", f"127.0.0.1 {primary.port}") as replica, closing(admin(primary)) as client:
             until(lambda: "online" in str(client.info("replication").get("slave0")))
             assert found(examine(primary.url), "warning", "1 replicas; a primary that is cut off")

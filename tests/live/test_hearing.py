@@ -22,7 +22,7 @@ def tell(server: PrivateServer, hope: str) -> None:
 
 async def be_told(known: list[Listener], within: float) -> float:
     """Seconds until it was told something."""
-    listener = await listen(await Now() + 5)
+    listener = await listen(await Now() + 5, b"hf:")
     known.append(listener)
     try:
         started = await Now()
@@ -66,7 +66,7 @@ def test_nobody_tells(server: PrivateServer) -> None:
 
 def test_what_was_told_before_the_wait_ends_it(server: PrivateServer) -> None:
     async def told_early() -> float:
-        listener = await listen(await Now() + 5)
+        listener = await listen(await Now() + 5, b"hf:")
         tell(server, listener.hope)
         while not listener.hints:
             time.sleep(0.001)

@@ -32,7 +32,7 @@ def face(request: pytest.FixtureRequest) -> Iterator[Face]:
 @pytest.fixture(scope="module")
 def three() -> Iterator[list[str]]:
     with contextlib.ExitStack() as stack:
-        urls = [stack.enter_context(private(port=True)).url for _ in range(3)]
+        urls = [stack.enter_context(private(port=True, password="")).url for _ in range(3)]
         declare_new(urls)
         yield urls
 

@@ -145,7 +145,7 @@ def test_even_if_it_was_taken_by_one_that_does_not_linger(server: PrivateServer,
         for _ in range(5):
             plain.acquire()
             taken = in_thread(lingering.acquire)
-            until(lambda: waiting_here(plain) == 1 and gate(plain).node.reachable)
+            until(lambda: waiting_here(plain) == 1 and gate(plain).reachable)
             plain.release()
             assert taken.result(5)
             lingering.release()

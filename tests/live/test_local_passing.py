@@ -31,7 +31,7 @@ short_lease = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.Ho
 
 def lined_up(lock: BaseLock[Any], count: int) -> bool:
     """So many stand in line, and the lock can be passed on to them: those outside could say that they want it."""
-    return waiting_here(lock) == count and gate(lock).node.reachable
+    return waiting_here(lock) == count and gate(lock).reachable
 
 
 def test_threads_and_tasks_of_several_loops_take_turns(server: PrivateServer, monitor: Monitor, name: str) -> None:
@@ -107,7 +107,7 @@ def test_who_gives_up_in_line_leaves_no_trace(server: PrivateServer, monitor: Mo
         assert Lock(server.url, name).acquire(timeout=0.1) is False
         assert 0.1 <= time.monotonic() - started < 5
         assert waiting_here(lock) == 0
-        assert monitor.names(name) == []
+        assert monitor.names(name) in ([], ["EVALSHA"]), "at most an early renewal, to learn whether the lease is lost"
     with Lock(server.url, name, wait=0):
         pass
 

@@ -88,7 +88,8 @@ def test_nothing_is_sent_while_waiting_but_one_refresh_a_second(
     sent = monitor.until(3, name)
     assert time.monotonic() - started > 1.8
     refreshes = [command for command in sent if "hf:inbox:" in command]
-    assert sent == refreshes, "nothing else"
+    others = [command for command in sent if command not in refreshes]
+    assert others in ([], [f"EXISTS hf:{{{name}}}"]), "nothing else, but for opening the keeper's connection"
     assert all(command.split()[2] == str(3 * len(locks)) for command in refreshes), "one for all"
     holder.release()
     done = 0
@@ -208,7 +209,7 @@ def test_excluded_by_redis_pys_own_lock(server: PrivateServer, name: str, expiry
         ours = Lock(client, "any name", key=name, wait=0.1)
         assert theirs.acquire()
         assert ours.locked()
-        with pytest.raises(LockTimeout, match="not holdfast") as caught, ours:
+        with pytest.raises(LockTimeout, match="another library") as caught, ours:
             pass
         assert caught.value.holder is None
         assert caught.value.remaining == (pytest.approx(30, abs=1) if expiry else None)

@@ -13,7 +13,7 @@ def test_a_function(server: PrivateServer, name: str) -> None:
     cache = holdfast.Cache(server.url, name)
     asked: list[str] = []
 
-    @cache.memoize("price:{sku}", tags=("shop:{shop}",), ttl=30)
+    @cache.memoize("price:{sku}", tags=("shop:{shop}",), ttl=30, ignore="shop")
     def price(sku: str, shop: int = 1) -> int:
         asked.append(sku)
         return len(asked)
@@ -34,7 +34,7 @@ def test_a_method(server: PrivateServer, name: str) -> None:
     class Shop:
         asked = 0
 
-        @cache.memoize("price:{sku}")
+        @cache.memoize("price:{sku}", ignore="self")
         def price(self, sku: str) -> int:
             self.asked += 1
             return self.asked

@@ -183,8 +183,8 @@ def test_one_order_whatever_the_servers_are_called() -> None:
 def test_what_is_passed_on_in_the_process_and_what_lingers(server: PrivateServer, look: redis.Redis, names: list[str]) -> None:
     single = Lock(server.url, names[0], linger=5)
     with single:
-        gate(single).node.be_reachable()
-        until(lambda: gate(single).node.reachable and not gate(single).node.stirs())
+        gate(single).node.be_reachable(b"hf:")
+        until(lambda: gate(single).reachable and not gate(single).node.stirs())
     with single as lease:
         fence = lease.fence
         until(lambda: not gate(single).node.stirs())  # what comes may say that somebody outside wants it

@@ -26,6 +26,7 @@ from holdfast import (
     InProgress,
     LeaseLost,
     NotHeld,
+    ResultNotKept,
     ServerError,
     _access,
     aio,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")
 
 FACES = ["threads", "asyncio"]
+BOTH = pytest.mark.parametrize("face", FACES)
 
 
 class Face:
@@ -121,13 +123,13 @@ def test_decorated_functions_and_methods(server: PrivateServer, name: str) -> No
     ran: list[object] = []
 
     class Shop:
-        @once(redis.Redis.from_url(server.url, decode_responses=True), name + ":{order}:{day!r}", keep=60)
+        @once(redis.Redis.from_url(server.url, decode_responses=True), name + ":{order}:{day!r}", keep=60, ignore="self")
         def pay(self, order: int, day: str = "today") -> list[int]:
             """Doc."""
             ran.append((order, day))
             return [order]
 
-        @aio.once(redis.asyncio.Redis.from_url(server.url), name + ":{order}:{day!r}", keep=60)
+        @aio.once(redis.asyncio.Redis.from_url(server.url), name + ":{order}:{day!r}", keep=60, ignore="self")
         async def pay_soon(self, order: int, *, day: str = "today") -> list[int]:
             ran.append((order, day))
             return [order]
@@ -284,28 +286,100 @@ def test_an_exception_frees_it_unless_it_is_to_be_remembered(server: PrivateServ
     assert len(attempts) == 2
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_a_result_that_cannot_be_stored_is_an_error_for_all(server: PrivateServer, name: str, face: str) -> None:
-    ran: list[object] = []
-
-    def work() -> tuple[int, int]:
-        ran.append(1)
-        return 1, 2
-
-    job = Face(face, server.url, name, keep=60)
-    for _ in range(2):
-        with pytest.raises(ConfigError, match=r"it is a tuple.*The function has run"):
-            job.run(work)
-    assert len(ran) == 1
-    assert job.forget()
-
-
 def test_a_result_that_cannot_be_read_is_not_run_again(server: PrivateServer, name: str) -> None:
     work = Count()
     assert once(server.url, name, keep=60).run(work).value == 1
     with pytest.raises(HoldfastError, match=r"ran before.*codec 'json', not 'str'"):
         once(server.url, name, keep=60, codec="str").run(work)
     assert work.runs == 1
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("result", "options", "why"),
+    [
+        ("x" * 101, {"max_size": 100}, r"it has 103 bytes, and max_size is 100"),
+        ((1, 2), {}, "codec 'json' cannot store .* a tuple"),
+        (object(), {"codec": "str"}, "codec 'str' cannot store"),
+    ],
+    ids=["too large", "tuple", "object"],
+)
+def test_a_result_that_cannot_be_kept_does_not_run_again(
+    server: PrivateServer, name: str, face: str, result: Any, options: dict[str, Any], why: str
+) -> None:
+    job, runs = Face(face, server.url, name, keep=60, **options), []
+
+    def work() -> Any:
+        runs.append(1)
+        return result
+
+    with pytest.warns(HoldfastWarning, match=f"not kept: .*{why}.*later calls raise ResultNotKept"):
+        assert job.run(work).value is result
+    for _ in range(2):
+        with pytest.raises(ResultNotKept, match=why) as caught:
+            job.run(work)
+        assert caught.value.fence > 0
+        assert caught.value.name == name
+    assert runs == [1]
+    assert job.forget()
+    with pytest.warns(HoldfastWarning):
+        job.run(work)
+    assert runs == [1, 1]
+
+
+@BOTH
+def test_a_remembered_exception_that_is_too_large(server: PrivateServer, name: str, face: str) -> None:
+    job = Face(face, server.url, name, keep=60, remember=ValueError, max_size=100)
+
+    def work() -> Any:
+        raise ValueError("x" * 200)
+
+    with pytest.raises(ValueError, match="xxx"), pytest.warns(HoldfastWarning, match="max_size is 100"):
+        job.run(work)
+    with pytest.raises(ResultNotKept):
+        job.run(work)
+
+
+@BOTH
+@pytest.mark.parametrize("limit", ["maxmemory", "proto-max-bulk-len"])
+def test_a_result_that_the_server_refuses_does_not_run_again(new_server: NewServer, name: str, face: str, limit: str) -> None:
+    server = new_server()
+    with redis.Redis.from_url(server.url) as admin:
+        job, runs = Face(face, server.url, name, keep=60, ttl=4), []
+        if limit == "proto-max-bulk-len":
+            admin.config_set(limit, 1024 * 1024)
+
+        def work() -> str:
+            runs.append(1)
+            if limit == "maxmemory":
+                admin.config_set("maxmemory", 1)
+            return "x" * 3_000_000
+
+        with pytest.warns(HoldfastWarning, match=r"not kept: the server refused to store its 3,000,002 bytes"):
+            assert len(job.run(work).value) == 3_000_000
+        for _ in range(2):
+            with pytest.raises(ResultNotKept, match="the server refused"):
+                job.run(work)
+        assert runs == [1]
+
+
+@BOTH
+def test_a_result_that_is_too_long_to_be_read_here_is_not_run_again(server: PrivateServer, name: str, face: str) -> None:
+    assert Face(face, server.url, name, keep=60).run(lambda: "x" * 10_000).how == "ran"
+    with pytest.raises(ConfigError, match=r"ran before, and its value has 10,\d\d\d bytes.*pass a max_size"):
+        Face(face, server.url, name, keep=60, max_size=100).run(lambda: pytest.fail("ran"))
+
+
+@BOTH
+def test_what_somebody_else_has_stored_under_its_key_is_not_run_over(
+    server: PrivateServer, name: str, face: str, look: redis.Redis
+) -> None:
+    key = f"hf:once:{{{name}}}:value"
+    for theirs in ("x", "2 v 1 1 0 1\nx", "9" * 40_000, "1 v 1 1 0 1"):
+        look.set(key, theirs)
+        with pytest.raises(ConfigError, match="holds a string of somebody else's"):
+            Face(face, server.url, name, keep=60).run(lambda: pytest.fail("ran"))
+    look.delete(key)
 
 
 def test_interrupted(server: PrivateServer, name: str) -> None:
@@ -525,7 +599,7 @@ def test_a_result_is_stored_when_the_server_is_back_in_time(new_server: NewServe
 
 @pytest.mark.parametrize("face", FACES)
 def test_a_result_that_is_refused_for_a_moment_is_stored_after_it(new_server: NewServer, face: str) -> None:
-    """As by a primary that is being demoted; one that is refused for good frees the key."""
+    """As by a primary that is being demoted; where memory is full there is a mark."""
     server, work = new_server(), Count()
     look: Any = redis.Redis.from_url(server.url)
 
@@ -542,11 +616,27 @@ def test_a_result_that_is_refused_for_a_moment_is_stored_after_it(new_server: Ne
         job.run(demoted, key="a")
     look.replicaof("NO", "ONE")
     assert job.run(work, key="a").how == "replayed"
-    with pytest.warns(HoldfastWarning, match="what came of it is not stored: it may run again"):
+    with pytest.warns(HoldfastWarning, match="the result is not kept: the server refused to store its 1 bytes: OOM"):
         job.run(full, key="b")
     look.config_set("maxmemory", 0)
-    assert job.run(work, key="b").how == "ran"
+    with pytest.raises(ResultNotKept):
+        job.run(work, key="b")
     look.close()
+
+
+@BOTH
+def test_a_result_for_which_the_server_refuses_even_a_mark_may_run_again(new_server: NewServer, face: str) -> None:
+    server = new_server()
+    with redis.Redis.from_url(server.url) as admin:
+        admin.acl_setuser("worker", enabled=True, nopass=True, categories=["+@all"], keys=["*"], channels=["*"])
+        job = Face(face, server.url.replace("://", "://worker:x@"), "{key}", keep=60, ttl=4)
+
+        def work() -> int:
+            admin.acl_setuser("worker", enabled=True, commands=["-set"])
+            return 1
+
+        with pytest.warns(HoldfastWarning, match="what came of it is not stored: it may run again"):
+            assert job.run(work, key="a").value == 1
 
 
 @pytest.mark.parametrize("face", FACES)

@@ -79,7 +79,7 @@ def copied(error: Any) -> Any:
 def five() -> Iterator[Group]:
     """Nobody may stop or reconfigure them."""
     with contextlib.ExitStack() as stack:
-        group = Group([stack.enter_context(private(port=True)) for _ in range(5)])
+        group = Group([stack.enter_context(private(port=True, password="")) for _ in range(5)])
         with contextlib.closing(group):
             yield group
 
@@ -622,7 +622,7 @@ def test_a_loop_that_is_closed_in_the_middle_of_a_wait(five: Group, name: str) -
     nodes = list(keeper._nodes.values())
     with keeper.mutex:
         for node in nodes:
-            node._inbox_at = 0.0  # when it looks for such ones, too: now, and not within five seconds
+            node._ping_at = 0.0  # when it looks for such ones, too: now, and not within five seconds
         keeper.wake_by(0.0)
     until(lambda: not any(node.hopes for node in nodes))
 

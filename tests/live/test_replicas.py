@@ -19,7 +19,7 @@ from live.witness import Monitor, in_thread, until, waiting_here
 @pytest.fixture(scope="module")
 def primary() -> Iterator[PrivateServer]:
     """It has one replica."""
-    with private("--repl-diskless-sync-delay", "0", port=True) as first, private(port=True) as second:
+    with private("--repl-diskless-sync-delay", "0", port=True, password="") as first, private(port=True, password="") as second:
         with redis.Redis.from_url(second.url) as client:
             client.replicaof("127.0.0.1", str(first.port))
             until(lambda: client.info("replication")["master_link_status"] == "up")

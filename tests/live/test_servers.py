@@ -199,17 +199,17 @@ def test_the_directory_is_short_enough_for_a_socket(tmp_path: Path, monkeypatch:
 def test_a_port_in_use(server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -> None:
     assert server.port
     with pytest.raises(ServerError, match="in use"):
-        private(port=server.port)
+        private(port=server.port, password="")
     ports = iter([server.port, process._free_port()])
     monkeypatch.setattr(process, "_free_port", lambda: next(ports))  # taken between our look and our start
-    with private(port=True) as other:
+    with private(port=True, password="") as other:
         assert other.port != server.port
 
 
 OWNER = """
 import os, sys
 from holdfast._servers import private
-server = private(port=True)
+server = private(port=True, password="")
 child = os.fork() if sys.argv[1] == "forked" else 0
 if child == 0 and sys.argv[1] == "forked":
     server.stop()  # not the child's: nothing happens

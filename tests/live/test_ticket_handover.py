@@ -16,6 +16,7 @@ import redis
 import holdfast
 from faults.faces import Aio, Face, Sync
 from holdfast import ConfigError, FairLock, Lock, NotHeld, TicketRefused, redeem
+from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
 from live.witness import in_thread, queue_length, until
 
@@ -75,7 +76,7 @@ def test_to_another_process_past_those_in_line(face: Face, server: PrivateServer
 
 
 def test_as_json_with_everything_about_the_lock_in_it(face: Face, server: PrivateServer, look: redis.Redis) -> None:
-    """The receiver knows the server, and nothing else."""
+    """The receiver knows the server, and where its locks are."""
     for options in (
         {"name": b"\xff raw", "prefix": "other:"},
         {"name": "x", "key": "tickets:{of}:peers"},
@@ -87,13 +88,38 @@ def test_as_json_with_everything_about_the_lock_in_it(face: Face, server: Privat
         lock = face.Lock(server.url, **options)
         assert face.call(lock.acquire)
         said = json.loads(json.dumps({"ticket": face.call(lock.ticket)}))
-        heir = face.redeem(server.url, said["ticket"])
+        named = {key: value for key, value in options.items() if key in {"prefix", "key"}}
+        heir = face.redeem(server.url, said["ticket"], **named)
         assert face.call(heir.acquire)
         assert (heir.name, heir.key, heir.lease.key) == (lock.name, lock.key, lock.key)
         assert look.exists(lock._spec.keys[0])
         assert face.call(lock.locked)
         face.call(heir.release)
         assert not face.call(lock.locked)
+
+
+def test_a_key_of_the_user_s_own_stays_with_its_prefix(face: Face, server: PrivateServer, look: redis.Redis, name: str) -> None:
+    """Inbox, process record and the mark of ``guard=`` are those of ``prefix=``: others may not be allowed. It was read off the
+    key."""
+    prefix = f"{name}:"
+    named = {"prefix": prefix, "key": f"{name}-legacy"}
+    me = current().id
+    marked = f"{prefix}guard"
+    holdfast.declare_new(server.url, prefix=prefix, max_ttl=10, force=True)
+    lock = face.Lock(server.url, name, ttl=2, guard=10, **named)
+    assert face.call(lock.acquire)
+    ticket = face.call(lock.ticket, expires=5)
+    look.delete(f"{prefix}proc:{me}")
+    heir = face.redeem(server.url, ticket, ttl=2, **named)
+    assert face.call(heir.acquire)
+    spec = heir._spec
+    assert (spec.prefix, spec.granting[-1]) == (prefix.encode(), marked.encode())
+    assert str(look.get(named["key"])).startswith(f"{me}@{prefix.encode().hex()}.")
+    until(lambda: look.pubsub_numsub(f"{prefix}inbox:{me}")[0][1])
+    until(lambda: look.exists(f"{prefix}proc:{me}"))
+    face.call(heir.release)
+    assert not look.keys(f"{name}-legacy[a-z]*")
+    assert look.exists(marked)
 
 
 @pytest.mark.parametrize("cls", [Lock, FairLock])

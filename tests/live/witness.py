@@ -108,7 +108,7 @@ def queue_length(look: redis.Redis, name: str) -> int:
 
 def gate(lock: BaseLock[Any]) -> Gate:
     """Where those of this process line up who want a lock."""
-    return current().keeper.gate(lock._endpoint, lock._spec.keys[0])
+    return current().keeper.gate(lock._endpoint, lock._spec)
 
 
 def waiting_here(lock: BaseLock[Any]) -> int:

@@ -28,15 +28,15 @@ BREAKING = (
     ),
     _lua(
         "break-without-telling",
-        "publish('hf:inbox:' .. process, '4 ' .. holder .. ' ' .. ARGV[2])",
+        "publish(inbox_of(lock, holder), '4 ' .. holder .. ' ' .. ARGV[2])",
         "1",
         "who had the lock is not told, and is said to have been",
     ),
     _defect(
         "break-not-reported",
         "_core/renewing.py",
-        "        return tenure if tenure.lose(reason) else None\n",
-        "        tenure.lose(reason)\n        return None\n",
+        """            return not tenure.lose(f"it was broken by {tenure.hint}" if tenure.hint else "it was taken away")\n""",
+        """            tenure.lose("it was taken away")\n            return True\n""",
         "the owner of the lease is not told what his process knows",
     ),
 )

@@ -31,7 +31,7 @@ LANDING = (
     _lua(
         "land-without-lease",
         "land",
-        "if loaded and (holder ~= token or tonumber(redis.call('HGET', state, 'of:' .. load)) ~= fence) then",
+        "if loaded and (holder ~= token or whole(redis.call('HGET', state, 'of:' .. load)) ~= fence) then",
         "if false then",
         "who has lost his lease stores what he has loaded, and ends the load of another",
     ),
@@ -69,7 +69,7 @@ LOOKING = (
     _lua(
         "look-finds-the-void",
         "look",
-        " or not void(floors, floor, tonumber(fence), tags) then",
+        " or not void(floors, floor, fence, tags) then",
         " or true then",
         "a value is found whose tag was invalidated",
     ),
@@ -83,7 +83,7 @@ LOOKING = (
     _core(
         "glance-finds-the-void",
         "site",
-        " or int(floor) >= number",
+        " or _whole(floor) >= number",
         "",
         "the plain command finds a value whose tag was invalidated",
     ),

@@ -70,8 +70,8 @@ PASSING = (
     ),
     _gate(
         "asked-when-deaf",
-        "                    gate.on_asked()  # somebody",
-        "                    pass  # somebody",
+        "            gate.on_asked()  # somebody",
+        "            pass  # somebody",
         "who takes a lock before his inbox listens believes that nobody waits",
         file="_core/node.py",
     ),
@@ -83,8 +83,8 @@ PASSING = (
     ),
     _gate(
         "last-in-line-first",
-        "            self.line.append(attempt)\n",
-        "            self.line.appendleft(attempt)\n",
+        "        self.line.append(attempt)\n",
+        "        self.line.appendleft(attempt)\n",
         "who comes last to the line of a process is served first",
     ),
     _gate(
@@ -104,8 +104,8 @@ PASSING = (
 LEAVING = (
     _gate(
         "withdrawn-pass-dropped",
-        "or not self._pass(tenure, now):\n                    self._give_back(tenure)\n",
-        "or not self._pass(tenure, now):\n                    pass\n",
+        "or not self._pass(tenure, now):\n            self._give_back(tenure)\n",
+        "or not self._pass(tenure, now):\n            pass\n",
         "who is cancelled when he was passed the lock keeps it for ever",
     ),
     _gate(
@@ -130,8 +130,8 @@ LEAVING = (
     ),
     _gate(
         "failure-leaves-the-line",
-        "                    self.line.remove(other)\n                self._lead(None)\n",
-        "                    self.line.remove(other)\n                self.who = None\n",
+        "                    self._fail(other, error)\n                self._lead(None)\n",
+        "                    self._fail(other, error)\n                self.who = None\n",
         "when who asks for all has failed, nobody else asks",
     ),
 )

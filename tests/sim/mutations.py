@@ -133,8 +133,8 @@ WAITING = (
     _core(
         "joined-before-listening",
         "waiting",
-        "        self._waiters[waiter.attempt.token] = waiter\n        return self.listening",
-        "        self._waiters[waiter.attempt.token] = waiter\n        return True",
+        "        self._waiters[token] = waiter\n        return listens",
+        "        self._waiters[token] = waiter\n        return True",
         "who waits stands in line before its inbox listens",
     ),
     _core(

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast import LeaseLost, once
+from holdfast import LeaseLost, ResultNotKept, once
 from holdfast._core import flight
 from holdfast._core import requests as sent
 from holdfast._core.acquire import KeyConflict
@@ -142,6 +142,25 @@ async def work(story: Story, worker: Worker, job: once, rng: random.Random, ttl:
         await Sleep(rng.choice((0.0, 0.01, 1.0)) * rng.random())
 
 
+def replayed(story: Story, worker: Worker, job: once, about: Job, found: Found, asked: float) -> None:
+    """A call finds what an earlier one has come to."""
+    world, counts = story.world, story.counts
+    try:
+        outcome = job._replayed(about, found.record)
+    except Declined:
+        counts["remembered"] += 1
+        return
+    except ResultNotKept as error:
+        counts["not kept"] += 1
+        if not any(run.about == about and run.load.fence == error.fence for run in story.runs):
+            story.wrong.append(f"{worker.name} was told of a run that never was: {error}")
+        return
+    counts["replayed"] += 1
+    if outcome.value != outcome.fence:
+        story.wrong.append(f"{worker.name} got {outcome}")
+    story.got.append((about, outcome.fence, asked, world.now))
+
+
 async def call(story: Story, worker: Worker, job: once, about: Job, hold: float) -> None:
     """What the faces do, where the function sleeps, and fails at times."""
     world, counts = story.world, story.counts
@@ -149,15 +168,7 @@ async def call(story: Story, worker: Worker, job: once, about: Job, hold: float)
     with worker.operation():
         found = await flight.look(about.site, job._wish, attempt := Attempt(about.site.spec))
     if isinstance(found, Found):
-        try:
-            outcome = job._replayed(about, found.record)
-        except Declined:
-            counts["remembered"] += 1
-            return
-        counts["replayed"] += 1
-        if outcome.value != outcome.fence:
-            story.wrong.append(f"{worker.name} got {outcome}")
-        story.got.append((about, outcome.fence, asked, world.now))
+        replayed(story, worker, job, about, found, asked)
     elif isinstance(found, Loading):
         counts["in progress"] += 1
     elif isinstance(found, Load):

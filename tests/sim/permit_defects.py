@@ -81,7 +81,7 @@ PERMITS = (
     ),
     _renew(
         "permit-renewal-revives",
-        "if not p or not redis.call('ZSCORE', holders, token) then return 0 end",
+        "if not p or not redis.call('ZSCORE', holders, token) then return missed(p, token) end",
         "if not p then return 0 end",
         "who is late renews what is somebody else's by now",
     ),

@@ -147,7 +147,7 @@ MAJORITY = (
     _lua(
         "renewal-writes-the-lock",
         "renew",
-        "  if holder ~= token then return holder and -1 or 0 end\n",
+        "  if holder ~= token then return missed(state, token, holder) end\n",
         "  if holder and holder ~= token then return -1 end\n  redis.call('SET', lock, token)\n",
         "a renewal writes the lock where it is gone",
     ),

@@ -22,8 +22,8 @@ CLAIMING = (
     ),
     _serve(
         "tick-too-early",
-        "      if tonumber(tick) > now then\n",
-        "      if false then\n",
+        "    if tonumber(tick) > now then break end\n",
+        "",
         "a tick is given before its time",
     ),
     _serve(
@@ -40,9 +40,30 @@ CLAIMING = (
     ),
     _serve(
         "run-beside-a-run",
-        "  local ready = free and scheduled and",
-        "  free = free or 0\n  local ready = scheduled and",
+        "  local ready = free and head and",
+        "  free = free or 0\n  local ready = head and",
         "a run is given although another one goes on",
+    ),
+)
+
+LATE = (
+    _serve(
+        "claim-of-a-past-moment",
+        "  if #due == 0 or (after ~= '' and tonumber(after) <= now) then return nil end\n",
+        "  if #due == 0 then return nil end\n",
+        "a claim that was long on its way runs a tick though a later one is due",
+    ),
+    _serve(
+        "late-ticks-all-run",
+        "    elseif late or (i < #due and not all) then\n",
+        "    elseif late then\n",
+        "of ticks that are due at the same moment, each is run",
+    ),
+    _serve(
+        "waits-beside-a-later-one",
+        "  if not each then  -- no tick waits",
+        "  if false then  -- no tick waits",
+        "a tick that waits for room is run although a later one is due",
     ),
 )
 
@@ -105,9 +126,9 @@ SERVING = (
     _core(
         "grace-loses-ticks",
         "misfires",
-        "max(last, limit - 1), now, QUEUE",
-        "max(last, limit + 200_000), now, QUEUE",
-        "ticks that are late by just the grace are neither run nor missed",
+        "    if ticks[0] > first:\n",
+        "    if ticks[0] > first and len(ticks) > 1:\n",
+        "ticks that were late are neither run nor missed",
     ),
     _core(
         "begun-too-late",
@@ -118,4 +139,4 @@ SERVING = (
     ),
 )
 
-SCHEDULES = (*CLAIMING, *ENDING, *SERVING)
+SCHEDULES = (*CLAIMING, *LATE, *ENDING, *SERVING)

@@ -224,14 +224,14 @@ RENEWING = (
     _lua(
         "renew-any-token",
         "renew",
-        "if holder ~= token then return holder and -1 or 0 end",
+        "if holder ~= token then return missed(state, token, holder) end",
         "if not holder then return 0 end",
         "a renewal lengthens the lease of whoever has the lock, and answers yes",
     ),
     _lua(
         "renew-creates",
         "renew",
-        "if holder ~= token then return holder and -1 or 0 end",
+        "if holder ~= token then return missed(state, token, holder) end",
         "if holder and holder ~= token then return -1 end\nif not holder then redis.call('SET', lock, token) end",
         "a renewal takes a lock again that was lost, or given back",
     ),

@@ -12,7 +12,7 @@ from holdfast._core.flight import Load
 from sim.once_swarm import simulate
 
 ENOUGH = {"stored": 500, "replayed": 500, "remembered": 100, "in progress": 50, "died running": 20, "lost": 50, "failed": 200,
-          "cancelled": 50, "forgotten": 50, "unknown": 5}  # fmt: skip
+          "cancelled": 50, "forgotten": 50, "unknown": 5, "not kept": 5}  # fmt: skip
 """What has to happen in 1,000 histories at least, or they have proved nothing."""
 
 

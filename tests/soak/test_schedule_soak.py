@@ -53,7 +53,7 @@ def test_every_tick_once_whoever_is_killed(library: Path, new_server: NewServer,
         environment = {**os.environ, **clocks[number].environment}
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, text=True, env=environment)
 
-    boss = holdfast.Schedule(server.url)
+    boss = holdfast.Schedule(server.url, "jobs")
     runners = [start(number) for number in range(6)]
     client: Any = redis.Redis.from_url(server.url)
     until(lambda: client.llen("runs") > 3, 30)

@@ -37,9 +37,11 @@ ME = "aaaaaaaaaaaa"
 OTHER = "bbbbbbbbbbbb.0"
 
 
-def spec(*, ttl: float = 30.0, renew: bool = True, max_hold: float | None = None) -> Spec:
+def spec(
+    *, ttl: float = 30.0, renew: bool = True, max_hold: float | None = None, keys: tuple[bytes, bytes, bytes] = KEYS
+) -> Spec:
     return Spec(
-        name="x", keys=KEYS, ttl=ttl, renew=renew, max_hold=max_hold, timeout=min(5.0, max(ttl / 10, min(ttl / 3, 0.2)))
+        name="x", keys=keys, ttl=ttl, renew=renew, max_hold=max_hold, timeout=min(5.0, max(ttl / 10, min(ttl / 3, 0.2)))
     )
 
 
@@ -224,7 +226,7 @@ class Driver:
             assert until is not None
             self.server.now = until
             return TimedOut()
-        self.waiting.on_listening(self.server.now)
+        self.waiting.on_listening(self.server.now, b"hf:")
         assert not waiter.awaits_inbox
         return slot.outcomes.pop(0)
 

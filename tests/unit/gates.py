@@ -22,12 +22,17 @@ OF_THE_SERVER = 1000
 
 @dataclass
 class Slot(driver.Slot):
-    """One that may belong to a closed event loop."""
+    """One that may belong to a closed event loop; ``late``: which is closed just before it is woken."""
 
     closed: bool = False
+    late: bool = False
+
+    def gone(self) -> bool:
+        return self.closed
 
     def put(self, outcome: object, /) -> bool:
         super().put(None)
+        self.closed = self.closed or self.late
         return not self.closed
 
 
@@ -39,11 +44,13 @@ class House:
     asked_of_the_server: int = 0
 
     def __post_init__(self) -> None:
-        self.gate = Gate(self.node)
+        self.gate = Gate(self.node, b"hf:")
 
-    def attempt(self, *, until: float | None = None, closed: bool = False, ttl: float = 30.0, **options: Any) -> Attempt:
+    def attempt(
+        self, *, until: float | None = None, closed: bool = False, late: bool = False, ttl: float = 30.0, **options: Any
+    ) -> Attempt:
         wanted = dataclasses.replace(spec(ttl=ttl), **options)
-        return Attempt(wanted, until=until, slot=Slot(closed=closed), gate=self.gate)
+        return Attempt(wanted, until=until, slot=Slot(closed=closed, late=late), gate=self.gate)
 
     def in_line(self, **options: Any) -> Attempt:
         """Somebody comes, and has to wait."""
@@ -88,8 +95,9 @@ class House:
         seen: list[tuple[Attempt, int]] = []
         waiting = list(those)
         while True:
-            if self.node.given_back:
+            if self.node.given_back or self.node.buried:
                 self.node.given_back.clear()
+                self.node.buried.clear()
                 self.gate.left()
             ready = [this for this in waiting if woken(this)]
             if not ready:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
+from holdfast._core.attempt import Attempt
 from holdfast._core.gate import Gate
 from holdfast._core.renewing import Renewing, Tenure
 from holdfast._core.waiting import Waiting
@@ -20,23 +22,34 @@ class Node:
     waiting: Waiting = field(default_factory=Waiting)
     renewing: Renewing = field(default_factory=Renewing)
     mutex: AbstractContextManager[object] = field(default_factory=threading.RLock)
+    todo: list[Callable[[], None]] = field(default_factory=list)
+    """What the keeper is to do as soon as it can."""
     asked_early: set[str] = field(default_factory=set)
     opened: int = 0
     """How often the inbox was asked for."""
     looks: list[tuple[Gate, float]] = field(default_factory=list)
     given_back: list[Tenure] = field(default_factory=list)
+    buried: list[Attempt] = field(default_factory=list)
+    questioned: list[Tenure] = field(default_factory=list)
+    servers: int = 1
+    """How many are asked, a majority of which settles a question."""
 
-    @property
-    def reachable(self) -> bool:
+    def reachable(self, prefix: bytes) -> bool:
         return self.listens
 
     def stirs(self) -> bool:
         return self.stirring
 
+    def in_change(self) -> bool:
+        return bool(self.mutex._is_owned())  # type: ignore[attr-defined]
+
+    def later(self, what: Callable[[], None]) -> None:
+        self.todo.append(what)
+
     def clock(self) -> float:
         return self.now
 
-    def be_reachable(self) -> None:
+    def be_reachable(self, prefix: bytes) -> None:
         self.opened += 1
 
     def asked_for(self, token: str) -> bool:
@@ -52,3 +65,10 @@ class Node:
         tenure.end()
         self.forget(tenure)
         self.given_back.append(tenure)
+
+    def bury(self, gate: Gate, attempt: Attempt) -> None:
+        self.buried.append(attempt)
+
+    def question(self, tenure: Tenure) -> tuple[int, int]:
+        self.questioned += [tenure] * (self.servers > 0)
+        return self.servers, self.servers // 2 + 1

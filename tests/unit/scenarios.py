@@ -65,7 +65,7 @@ class Scenario:
 
 
 def _listening(driver: Driver) -> Driver:
-    driver.waiting.on_listening(driver.server.now)
+    driver.waiting.on_listening(driver.server.now, b"hf:")
     return driver
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from holdfast._core import quorum
 from holdfast._core.attempt import Grant, Spec, milliseconds
-from holdfast._core.ballot import DECLARE, MARKER, VOTE, Candidate, Panel
+from holdfast._core.ballot import DECLARE, VOTE, Candidate, Panel
 from holdfast._core.hearing import Enroll, Hark, Withdraw
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys, side_key
@@ -69,7 +69,7 @@ class Servers:
         for number, node in enumerate(self.nodes):
             node.run_id = b"%040x" % (number + 1)
             node.subscribe(f"hf:inbox:{ME}".encode(), 1)
-            self.perform(number, Run(DECLARE, (MARKER,), (milliseconds(LONGEST), self.panel.digest, 0), 1.0))
+            self.perform(number, Run(DECLARE, (self.panel.marker,), (milliseconds(LONGEST), self.panel.digest, 0), 1.0))
 
     # What is there
 
@@ -102,7 +102,7 @@ class Servers:
     def take(self, server: int, token: str = OTHER, seconds: float = 30.0) -> int:
         """Somebody gets the vote of a server."""
         args = (token, milliseconds(seconds), 0, milliseconds(LONGEST), self.panel.digest, "", 0, 0)
-        return int(self.perform(server, Run(VOTE, (*KEYS, MARKER), args, 1.0)).fence)
+        return int(self.perform(server, Run(VOTE, (*KEYS, self.panel.marker), args, 1.0)).fence)
 
     def forget(self, server: int) -> None:
         """It is restarted, and empty."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast import _face, aio, locks
+from holdfast._core.attempt import Spec
 from holdfast._core.gate import Gate
 from holdfast._core.mutex import RELEASE
 from holdfast._core.renewing import Renewing, Tenure, renewal
@@ -26,7 +27,7 @@ class StageNode(Node):
     """What the keeper would do soon is done at once."""
 
     def __init__(self, script: Driver) -> None:
-        super().__init__(waiting=script.waiting)
+        super().__init__(waiting=script.waiting, servers=0)
         self._server = script.server
 
     def clock(self) -> float:
@@ -47,11 +48,14 @@ class Keeper:
         self.renewing: Renewing = self.node.renewing
         self._gates: dict[bytes, Gate] = {}
 
-    def gate(self, _endpoint: Endpoint, key: bytes) -> Gate:
-        return self._gates.setdefault(key, Gate(self.node))
+    def gate(self, _endpoint: Endpoint, spec: Spec) -> Gate:
+        return self._gates.setdefault(spec.keys[0], Gate(self.node, spec.prefix))
 
     def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
         self.renewing.watch(tenure)
+
+    def label_of(self, _key: bytes) -> str | None:
+        return None
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         self.renewing.forget(tenure.token)

@@ -317,7 +317,7 @@ def test_an_inbox_that_reconnects_while_we_join_does_not_end_the_wait() -> None:
     def reconnects(kind: str, nth: int) -> None:
         if (kind, nth) == ("acquire", 1):
             driver.waiting.on_silence()
-            driver.waiting.on_listening(driver.server.now)
+            driver.waiting.on_listening(driver.server.now, b"hf:")
 
     driver.before = reconnects
     grant = driver.run(acquire(Attempt(spec()), None))

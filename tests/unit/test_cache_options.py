@@ -73,7 +73,7 @@ def test_bad_arguments_of_a_call_are_refused_by_name() -> None:
 def test_keys_are_made_from_arguments() -> None:
     cache = holdfast.Cache(URL, "shop")
 
-    @cache.memoize("price:{sku}:{currency}", tags=("shop:{shop}",))
+    @cache.memoize("price:{sku}:{currency}", tags=("shop:{shop}",), ignore="shop")
     def price(sku: str, *, shop: int = 1, currency: str = "EUR") -> int:
         """What it costs."""
         return 1
@@ -189,3 +189,32 @@ def test_what_it_says_of_itself() -> None:
     assert repr(holdfast.Cache("redis://:secret@localhost:1/2", "shop")) == "<holdfast.Cache 'shop' on localhost:1/2>"
     assert repr(aio.Cache(URL, "shop")) == "<holdfast.aio.Cache 'shop' on localhost:1>"
     assert holdfast.Cache(URL, "shop").name == "shop"
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, None, "1", 512 * 1024 * 1024])
+def test_sizes_are_limited(wrong: Any) -> None:
+    for make in (holdfast.Cache, aio.Cache):
+        with pytest.raises(ConfigError) as caught:
+            make(URL, "shop", max_size=wrong)
+        assert caught.value.parameter == "max_size"
+        make(URL, "shop", max_size=1)
+    for once in (holdfast.once, aio.once):
+        with pytest.raises(ConfigError) as caught:
+            once(URL, "x", keep=60, max_size=wrong)
+        assert caught.value.parameter == "max_size"
+
+
+def test_tags_of_a_value_are_limited_together() -> None:
+    cache = holdfast.Cache(URL, "shop")
+    many = [f"{number:0500}" for number in range(8)]
+    for given in (many, ["%" * 400] * 4):
+        with pytest.raises(ConfigError, match=r"may take 4,000 bytes; these take [4-5],\d\d\d") as caught:
+            cache.get_or_load("a", lambda: 1, tags=given)
+        assert caught.value.parameter == "tags"
+
+    @cache.memoize("{tag}", tags=tuple("{tag}" + str(number) for number in range(9)))
+    def load(tag: str) -> int:
+        return 1
+
+    with pytest.raises(ConfigError, match="may take 4,000 bytes"):
+        load("x" * 500)

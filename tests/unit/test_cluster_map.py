@@ -7,15 +7,18 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import strategies as st
 
+from fuzzing import AMOUNTS, explore, json_values
 from holdfast._core import permits
 from holdfast._core.moving import alone
 from holdfast._core.mutex import ACQUIRE, RELEASE, RENEW
+from holdfast._core.names import channel
 from holdfast._core.requests import Answer, Command, NotSent, Refused, Run, Unknown, WireError
 from holdfast._lua import Script
 from holdfast._wire.cluster import HOPS, Cluster, Shard, Step
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.slots import PREFIX, SHARDED, SLOTS, id_within, slot_of
+from holdfast._wire.slots import SLOTS, id_within, slot_of
 from holdfast._wire.url import from_url
 from holdfast.errors import ConfigError
 
@@ -41,9 +44,8 @@ def test_a_process_listens_in_whatever_slot_it_wants() -> None:
         process = os.urandom(6).hex()
         identity = id_within(process, slot)
         assert identity.startswith(process)
-        assert len(identity) == SHARDED
-        assert int(identity, 16) >= 0
-        assert slot_of(PREFIX + identity.encode()) == slot
+        assert len(identity) == 18
+        assert {slot_of(channel(prefix, identity)) for prefix in (b"hf:", b"a:", b"hf:cache:")} == {slot}
         assert id_within(process, slot) == identity
 
 
@@ -206,7 +208,7 @@ def test_sharded_inboxes_have_names_of_their_own_and_others_the_process_only() -
     for sharded in (True, False):
         shard = Map(sharded=sharded).cluster.shard(77)
         assert isinstance(shard, Shard)
-        assert len(shard.identity("0123456789ab")) == (SHARDED if sharded else 12)
+        assert len(shard.identity("0123456789ab")) == (18 if sharded else 12)
 
 
 def test_urls() -> None:
@@ -220,3 +222,45 @@ def test_urls() -> None:
     for bad in ("redis+cluster://one/1", "redis+cluster://one?db=2", "redis+cluster://one,two:x", "redis://one,two"):
         with pytest.raises(ConfigError):
             from_url(bad)
+
+
+NONSENSE = [
+    "MOVED 1 nonsense", "MOVED 1 :", "MOVED 1 host:", "MOVED 1 host:0", "MOVED 1 host:65536",
+    "MOVED 1 host:99999999999999999999",
+    "MOVED 1 host:\u0663", "ASK 1 h\u00f6st:1", "MOVED 1 " + "a" * 64 + ".b:1", "ASK 1 " + "a." * 200 + ":1",
+    "MOVED 1 a..b:1",
+    "MOVED 1 \x1b[31m:1", "MOVED", "MOVED 1", "ASK x y z", "MOVED 1 host:-1", "MOVED 1 host:1e3",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", NONSENSE)
+def test_a_redirect_to_nowhere_is_what_the_user_is_told(error: str) -> None:
+    steps, failure = Map().go(acquire(), Refused(error))
+    assert steps == ["acquire a:1"]
+    assert isinstance(failure, Refused)
+    assert str(failure) == error
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+def test_any_redirect_ends(amount: int) -> None:
+    def holds(text: str) -> None:
+        _, failure = Map().go(acquire(), *[Refused(text)] * (HOPS + 1))
+        assert isinstance(failure, WireError)
+
+    words = ["MOVED", "ASK", "TRYAGAIN", "-1", "1", "host:1", ":1", "?:7", "[::1]:7", "h:70000"]
+    word = st.sampled_from(words) | st.text(max_size=20)
+    explore(amount, holds, st.lists(word, max_size=5).map(" ".join), st.text())
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+def test_any_answer_about_the_slots_is_taken_or_refused(amount: int) -> None:
+    def holds(said: Any) -> None:
+        cluster = Map().cluster
+        try:
+            cluster._learn(Endpoint(host="told", port=9), said, True)
+        except Refused:
+            assert cluster.owner(SLOT) is not None, "what was known stays"
+
+    place = st.tuples(st.binary(max_size=5) | st.none() | st.integers(), st.integers() | st.none()).map(list)
+    row = st.tuples(st.integers(-5, 20_000), st.integers(-5, 20_000), place).map(list)
+    explore(amount, holds, st.lists(row | json_values, max_size=4), json_values)

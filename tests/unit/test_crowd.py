@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
-from holdfast._core.crowd import Crowd, Member
+from holdfast._core.crowd import Crowd, Failed, Member
 from holdfast._core.requests import NotSent
 from holdfast._core.site import Found, Record
 
@@ -75,3 +75,28 @@ def test_a_leader_whose_loop_was_closed_is_no_leader() -> None:
     crowd.join(third)
     assert third.leads
     assert crowd.members == (second,)
+
+
+def test_who_is_held_gets_the_failure_and_who_comes_later_does_not() -> None:
+    crowd, (first, second) = crowd_of(2)
+    held: list[Member] = []
+    crowd.hold(held)
+    late = Member()
+    crowd.join(late)
+    crowd.leave(second)
+    failed = Failed(ValueError("x"))
+    crowd.settle(held, failed)
+    assert (first.found, second.found, late.found) == (failed, None, None)
+    assert not any(member.held for member in (first, second, late))
+    crowd.leave(first)
+    assert late.leads
+
+
+def test_without_a_failure_only_those_look_whose_time_has_come() -> None:
+    crowd, (first, second, third) = crowd_of(3)
+    held: list[Member] = []
+    crowd.hold(held)
+    second.overdue = True
+    crowd.settle(held, None)
+    assert [bool(member.hints) for member in (first, second, third)] == [True, True, False]
+    assert crowd.members == (second, third)

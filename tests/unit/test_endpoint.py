@@ -161,7 +161,7 @@ def test_sentinels_have_a_login_and_a_port_of_their_own() -> None:
     assert isinstance(endpoint.finder, Sentinel)
     seen = [(watcher.host, watcher.port, watcher.username, watcher.password) for watcher in endpoint.finder.watchers]
     assert seen == [("b", 26379, "watch", "other"), ("a", 1, "watch", "other")]
-    assert endpoint.handshake() == [("AUTH", "user", "secret")]
+    assert endpoint.handshake()._commands == [("AUTH", "user", "secret")]
     assert from_url(url) is endpoint
     assert from_url(url.replace("b,a:1", "a:1,b")) is endpoint
     assert from_url(url.replace("/main", "/other")) is not endpoint
@@ -210,12 +210,12 @@ def test_the_same_server_is_the_same_object() -> None:
 
 
 def test_what_opens_a_connection() -> None:
-    assert Endpoint().handshake() == []
-    assert Endpoint(password="p").handshake() == [("AUTH", "p")]
-    assert Endpoint(username="u", password="p", db=3).handshake() == [("AUTH", "u", "p"), ("SELECT", "3")]
+    assert Endpoint().handshake()._commands == []
+    assert Endpoint(password="p").handshake()._commands == [("AUTH", "p")]
+    assert Endpoint(username="u", password="p", db=3).handshake()._commands == [("AUTH", "u", "p"), ("SELECT", "3")]
     provider = SimpleNamespace(get_credentials=lambda: ("u2", "p2"))
-    assert Endpoint(credentials=provider, password="p").handshake() == [("AUTH", "u2", "p2")]
-    assert Endpoint(credentials=SimpleNamespace(get_credentials=lambda: ("p3",))).handshake() == [("AUTH", "p3")]
+    assert Endpoint(credentials=provider, password="p").handshake()._commands == [("AUTH", "u2", "p2")]
+    assert Endpoint(credentials=SimpleNamespace(get_credentials=lambda: ("p3",))).handshake()._commands == [("AUTH", "p3")]
 
 
 def test_tls_verifies_unless_told_otherwise() -> None:
@@ -288,7 +288,7 @@ def test_a_credential_provider_of_any_make() -> None:
             return self.user, CANARY
 
     endpoint = from_client(redis.Redis("h", credential_provider=Provider()))
-    assert endpoint.handshake() == [("AUTH", "u", CANARY)]
+    assert endpoint.handshake()._commands == [("AUTH", "u", CANARY)]
     assert CANARY not in repr(endpoint)
 
 

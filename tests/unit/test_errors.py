@@ -28,6 +28,7 @@ from holdfast.errors import (
     NotHeld,
     QuorumError,
     ReleasedTooOften,
+    ResultNotKept,
     ServerError,
     TicketRefused,
     TransactionConflict,
@@ -36,7 +37,7 @@ from holdfast.schedule import Cancelled, JobFailed
 
 FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     HoldfastError: {},
-    LockTimeout: {"name": "x", "key": "hf:{x}", "waited": 1.5, "holder": "host:7 (me)", "remaining": 2.5},
+    LockTimeout: {"name": "x", "key": "hf:{x}", "waited": 1.5, "holder": "host:7 (me)", "remaining": 2.5, "foreign": False},
     InProgress: {
         "name": "x",
         "key": "hf:once:{x}",
@@ -52,6 +53,7 @@ FACTS: dict[type[HoldfastError], dict[str, Any]] = {
     NotHeld: {"name": "x", "key": "hf:{x}"},
     HolderChanged: {"name": "x", "key": "hf:{x}"},
     ReleasedTooOften: {"name": "x", "key": "hf:{x}"},
+    ResultNotKept: {"name": "x", "key": "hf:once:{x}", "fence": 1_700_000_000_000_000, "reason": "too large"},
     TicketRefused: {"name": "x", "key": "hf:{x}", "reason": "used"},
     QuorumError: {"name": "x", "nodes": {"one:1": "busy", "two:2": "no answer"}},
     TransactionConflict: {"keys": ("a", "b"), "tries": 16, "waited": 1.5},

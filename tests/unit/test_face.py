@@ -12,11 +12,14 @@ import pytest
 
 from holdfast import _sync_lease, aio, locks
 from holdfast._core.attempt import Grant, margin
+from holdfast._core.ballot import Ballot, Panel
+from holdfast._core.mutex import UNHEARD, Busy
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import NotSent, Refused, Unknown
 from holdfast._lease import BaseLease
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from holdfast.locks import Lock
+from holdfast.semaphore import Semaphore
 from unit.driver import OTHER, Fault, always, first, never
 from unit.server import LOCK
 from unit.stage import Stage, stage
@@ -367,9 +370,20 @@ def test_who_holds_it(stage: Stage) -> None:
 
 def test_a_foreign_holder(stage: Stage) -> None:
     stage.server.keyspace.execute("SET", LOCK, "somebody elses token")
-    with pytest.raises(LockTimeout, match=r"not holdfast.*no expiry") as caught, Lock(URL, "x", wait=0):
+    with pytest.raises(LockTimeout, match=r"another library.*no expiry") as caught, Lock(URL, "x", wait=0):
         pass
-    assert (caught.value.holder, caught.value.remaining) == (None, None)
+    assert (caught.value.holder, caught.value.foreign, caught.value.remaining) == (None, True, None)
+
+
+def test_an_unknown_holder_is_not_a_foreign_one() -> None:
+    """Several servers whose votes were split, or a time that ran out before any server had answered."""
+    nobody_else = Ballot(Panel(("a", "b", "c"), "", 60.0)).busy()
+    for busy in (UNHEARD, nobody_else):
+        error = Lock(URL, "x")._busy(busy, None, 0.6)
+        assert "no server has said who holds it" in str(error)
+        assert (error.holder, error.foreign, error.remaining) == (None, False, None)
+    empty = Semaphore(URL, "x", 1)._busy(Busy(2.0, 0, "", lingers=False), None, 0.6)
+    assert not empty.foreign, "permits that are all kept for others who wait"
 
 
 def test_no_server(stage: Stage) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.attempt import Grant, margin
+from holdfast._core.attempt import Attempt, Grant, margin
 from holdfast._core.gate import LIMIT, LOOK, MORE, USEFUL, Failed, Lead
 from holdfast._core.mutex import BLOCK, Held
 from holdfast._core.requests import NotSent
@@ -353,13 +353,15 @@ def test_what_lingers_is_given_back_in_time(house: House) -> None:
 def test_who_has_waited_long_enough_is_told_even_if_its_own_timer_has_slept(house: House) -> None:
     house.holder()
     first, last, patient = house.in_line(until=1007.0), house.in_line(until=1005.0), house.in_line()
-    assert [at for _, at in house.node.looks] == [1007.0, 1005.0]
-    assert house.gate.on_time(1004.0) == 1005.0
-    assert house.gate.on_time(1005.0) == 1007.0
+    assert [at for _, at in house.node.looks] == [1001.0, 1007.0, 1005.0], "when to question the lease, and who waits how long"
+    assert house.gate.on_time(1004.5) == 1005.0
+    assert house.gate.on_time(1005.0) == 1005.5
     assert (woken(first), woken(last), list(house.gate.line)) == (0, 1, [first, patient])
     assert house.gate.received(last) is None
-    assert house.gate.on_time(1007.0) == inf
+    assert house.gate.on_time(1007.0) == 1008.0
     assert list(house.gate.line) == [patient]
+    house.gate.received(patient)
+    assert house.gate.on_time(1008.0) == inf
 
 
 def test_what_lingers_is_given_back_when_somebody_asks(house: House) -> None:
@@ -411,9 +413,105 @@ def test_it_is_passed_on_rather_than_kept(house: House) -> None:
     holder, tenure = house.holder(linger=5.0)
     heir = house.in_line()
     assert house.is_done(holder, tenure)
-    assert house.node.looks == []
+    assert [at for _, at in house.node.looks] == [1001.0], "only to question the lease"
     assert [this for this, _ in house.served(heir)] == [heir]
     assert house.idle
+
+
+# Whether the server knows the lease still
+
+
+def asks(house: House) -> Attempt | None:
+    """Somebody comes who does not wait. None: told from here that it is busy."""
+    this = house.attempt(until=house.node.now + 0.25)
+    assert house.gate.busy(this) is not None
+    if not house.gate.questions(this, house.node.now):
+        return None
+    assert house.gate.enter(this) is None
+    return this
+
+
+@pytest.mark.parametrize("servers", [1, 3, 5])
+def test_who_does_not_wait_has_the_lease_questioned(house: House, servers: int) -> None:
+    house.node.servers = servers
+    _, tenure = house.holder()
+    first, second = asks(house), asks(house)
+    assert first is not None
+    assert second is not None
+    assert house.node.questioned == [tenure], "one question for both"
+    house.gate.answered(tenure.token, house.node.now - 0.01, known=True)
+    for _ in range(servers // 2 + 1):
+        assert woken(first) == woken(second) == 0, "the answer to an earlier renewal says nothing, nor does that of a minority"
+        house.gate.answered(tenure.token, house.node.now, known=True)
+    assert woken(first) == woken(second) == 1
+    assert first.until == second.until == house.node.now, "they wait no more"
+    assert house.gate.received(first) is None
+    assert house.gate.received(second) is None
+
+
+def test_the_lease_is_questioned_once_a_second(house: House) -> None:
+    _, tenure = house.holder()
+    assert asks(house) is not None
+    house.gate.answered(tenure.token, house.node.now, known=True)
+    assert asks(house) is None
+    house.node.now += 0.99
+    assert asks(house) is None
+    house.in_line()
+    house.gate.on_time(house.node.now)
+    assert len(house.node.questioned) == 1
+    house.node.now += 0.02
+    house.gate.on_time(house.node.now)
+    assert len(house.node.questioned) == 2
+    assert asks(house) is not None, "the question of the first in line is that of all"
+    assert len(house.node.questioned) == 2
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_lost_when_it_was_questioned(house: House, servers: int) -> None:
+    house.node.servers = servers
+    holder, tenure = house.holder()
+    first, second = asks(house), asks(house)
+    assert first is not None
+    assert second is not None
+    house.lose(tenure)
+    house.gate.left(holder)
+    for _ in range(servers):
+        house.gate.answered(tenure.token, house.node.now, known=False)
+    assert house.gate.received(first) == Lead(), "the first asks the server"
+    assert house.gate.received(second) is None
+    assert second.until == house.node.now
+
+
+def test_who_waits_shortly_has_a_new_lease_questioned(house: House) -> None:
+    house.holder()
+    house.in_line(until=house.node.now + 0.5)
+    assert len(house.node.questioned) == 1
+
+
+def test_who_waits_long_has_a_new_lease_questioned_after_a_second(house: House) -> None:
+    _, tenure = house.holder()
+    house.in_line(until=house.node.now + 5)
+    house.node.now += 1
+    assert house.node.questioned == []
+    assert house.gate.on_time(house.node.now) == house.node.now + 1
+    assert house.node.questioned == [tenure]
+
+
+def test_an_old_lease_is_questioned_at_once(house: House) -> None:
+    _, tenure = house.holder()
+    house.node.now += 5
+    house.in_line()
+    assert house.node.questioned == [tenure]
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+def test_what_is_given_back_is_not_questioned(house: House, servers: int) -> None:
+    house.node.servers = servers
+    _, tenure = house.holder()
+    if servers:
+        tenure.end()
+    assert asks(house) is None
+    assert house.gate.question is None
 
 
 # Loss

@@ -17,10 +17,11 @@ import pytest
 from holdfast._core.attempt import Attempt, Grant, margin
 from holdfast._core.gate import Gate, Lead
 from holdfast._core.mutex import CLAIM, RELEASE, RENEW
-from holdfast._core.node import Node
+from holdfast._core.node import LABELS_EVERY, RECORD_AFTER, RECORD_EVERY, Node
 from holdfast._core.renewing import EARLY, Tenure, renewal
 from holdfast._core.requests import Answer, Call, Granted, NotSent, Refused, Run, Unknown
 from holdfast._core.surroundings import Then
+from holdfast._drive.lasting import LONG, Lasting
 from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
 from unit.driver import Slot, spec
@@ -75,13 +76,16 @@ class Stage:
     def line(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
         return Line(self, on_push, on_closed)
 
+    def in_change(self) -> bool:
+        return bool(self.mutex._is_owned())  # type: ignore[attr-defined]
+
     def clock(self) -> float:
         return self.now
 
     def call(self, what: Callable[[], None]) -> None:
         what()
 
-    def record(self, waits: object) -> str:
+    def record(self, waits: object, labels: object) -> str:
         return "{}"
 
     def safely(self, action: Callable[..., object], *args: Any) -> bool:
@@ -103,7 +107,7 @@ class Stage:
         """A waiter that listens and stands in line."""
         this = waiter(TOKEN)
         enlisted(self.node.waiting, this, self.now)
-        self.node.waiting.on_listening(self.now)
+        self.node.waiting.on_listening(self.now, b"hf:")
         put(this).clear()
         self.node.waiting.joined(this, Answer(busy(), self.now, self.now), self.now)
         return this
@@ -116,6 +120,48 @@ def stage() -> Stage:
 
 def message(payload: object) -> list[object]:
     return [b"message", b"hf:inbox:aaaaaaaaaaaa", payload]
+
+
+# Leases that last
+
+
+class Slow:
+    """The keeper as `Lasting` needs it: what is to be done later is done when the test says so."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.mutex, self.clock = stage.mutex, stage.clock
+        self.due: list[tuple[float, Callable[[], None]]] = []
+
+    def later(self, seconds: float, what: Callable[[], None]) -> None:
+        self.due.append((self.clock() + seconds, what))
+
+    def go_on(self, stage: Stage) -> None:
+        at, what = self.due.pop()
+        stage.now = at
+        what()
+
+
+def test_both_connections_are_opened_when_a_lease_is_one_second_old(stage: Stage) -> None:
+    keeper: Any = Slow(stage)
+    lasting = Lasting(keeper, [stage.node])
+    start = stage.now
+    for number, after in enumerate((0.0, 0.4)):  # the first one is given back soon
+        stage.now = start + after
+        tenure = Tenure(Grant(Attempt(spec(), f"p.{number}", pending=True), 7, stage.now, stage.now + 29))
+        stage.node.renewing.watch(tenure)
+        lasting.look_later()
+    stage.node.renewing.forget("p.0")
+    keeper.go_on(stage)
+    assert stage.now == start + LONG
+    assert "SUBSCRIBE" not in stage.turn()
+    assert stage.sent == []
+    keeper.go_on(stage)
+    assert stage.now == pytest.approx(start + 0.4 + LONG)
+    assert [call.args[0] for call, _ in stage.sent] == ["EXISTS"]
+    assert "SUBSCRIBE" in stage.turn()
+    stage.node.renewing.forget("p.1")
+    keeper.go_on(stage)
+    assert keeper.due == [], "no lease is left to be looked at"
 
 
 # The inbox
@@ -281,11 +327,13 @@ def test_a_lease_that_ends_unrenewed_is_reported(stage: Stage) -> None:
 
 # Gates
 
+OTHER = (b"hf:{y}", b"hf:{y}:state", b"hf:{y}:queue")
+
 
 def taking(stage: Stage, *, linger: float = 0.0) -> tuple[Gate, Attempt, Grant]:
     """Somebody who leads is given the lock by the server; his lease is not made yet."""
     wanted = dataclasses.replace(spec(), linger=linger)
-    gate = stage.node.gate(wanted.keys[0])
+    gate = stage.node.gate(wanted)
     this = Attempt(wanted, TOKEN + "~" * (linger > 0), gate=gate)
     assert gate.enter(this) == Lead()
     return gate, this, Grant(this, 7, stage.now, stage.now + 29, last=39)
@@ -293,7 +341,7 @@ def taking(stage: Stage, *, linger: float = 0.0) -> tuple[Gate, Attempt, Grant]:
 
 def lingering(stage: Stage) -> Gate:
     gate, this, grant = taking(stage, linger=5.0)
-    stage.node.waiting.on_listening(stage.now)
+    stage.node.waiting.on_listening(stage.now, b"hf:")
     gate.took(this, grant)
     tenure = Tenure(grant)
     stage.node.renewing.watch(tenure)
@@ -303,9 +351,9 @@ def lingering(stage: Stage) -> Gate:
 
 
 def test_a_gate_is_one_for_all_who_want_the_lock_and_gone_with_them(stage: Stage) -> None:
-    gate = stage.node.gate(b"hf:{x}")
-    assert stage.node.gate(b"hf:{x}") is gate
-    assert stage.node.gate(b"hf:{y}") is not gate
+    gate = stage.node.gate(spec())
+    assert stage.node.gate(spec()) is gate
+    assert stage.node.gate(spec(keys=OTHER)) is not gate
     last = weakref.ref(gate)
     del gate
     gc.collect()
@@ -427,7 +475,7 @@ def listens_again(stage: Stage) -> None:
 def test_whoever_asked_while_nobody_listened_is_taken_to_have_asked(stage: Stage) -> None:
     """At the first subscription and at every other one, and of all locks."""
     gate, this, grant = taking(stage)
-    other = stage.node.gate(b"hf:{y}")
+    other = stage.node.gate(spec(keys=OTHER))
     gate.took(this, grant)
     gate.enter(Attempt(spec(), slot=Slot(), gate=gate))
     assert stage.turn() == ["SUBSCRIBE"]
@@ -447,16 +495,99 @@ def test_nobody_is_taken_to_have_asked_while_the_inbox_cannot_be_opened(stage: S
     stage.turn()
     stage.answer(NotSent("away"))
     assert not gate.asked
-    assert not stage.node.reachable
+    assert not stage.node.reachable(b"hf:")
 
 
 def test_what_lingers_is_given_back_when_the_inbox_was_away(stage: Stage) -> None:
     """Nobody looks at it again before its time is up: who asked for it meanwhile would wait for that."""
     gate = lingering(stage)
-    stage.node.be_reachable()
+    stage.node.be_reachable(b"hf:")
     listens_again(stage)
     call, _ = stage.sent[-1]
     assert isinstance(call, Run)
     assert (call.script, call.args) == (RELEASE, ("p.1~", "release"))
     stage.answer(1)
     assert gate.enter(Attempt(spec(), slot=Slot(), gate=gate)) == Lead()
+
+
+# The process record
+
+
+def holds(stage: Stage, prefix: str, *, label: str | None = None, key: bytes = b"key") -> Tenure:
+    """A lease of a lock with a key of the user's own, which the keeper looks after from now on."""
+    this = dataclasses.replace(spec(keys=(key, b"state", b"queue")), home=prefix.encode(), label=label)
+    tenure = Tenure(Grant(Attempt(this, f"p.{prefix}{stage.now}", pending=True), 7, stage.now, stage.now + 2900))
+    stage.node.want_record(stage.now, this.prefix)
+    stage.node.want_label(stage.now, this, label)
+    stage.node.renewing.watch(tenure)
+    return tenure
+
+
+def recorded(stage: Stage) -> set[str]:
+    """The prefixes whose records are written now."""
+    before = len(stage.sent)
+    stage.turn()
+    sent = [call.args for call, _ in stage.sent[before:] if not isinstance(call, Run) and call.args[0] == "SET"]
+    return {bytes(args[1]).partition(b"proc:")[0].decode() for args in sent if isinstance(args[1], bytes)}
+
+
+def test_a_record_that_expired_is_written_as_soon_as_its_prefix_is_used_again(stage: Stage) -> None:
+    """It was written with the others of the process, up to 20 s later."""
+    holds(stage, "a:")
+    b = holds(stage, "b:")
+    stage.now += RECORD_AFTER
+    assert recorded(stage) == {"a:", "b:"}
+    stage.node.renewing.forget(b.token)
+    for _ in range(3):
+        stage.now += RECORD_EVERY
+        assert recorded(stage) == {"a:"}
+    stage.now += 1
+    holds(stage, "b:")
+    assert stage.node.next_at() <= stage.now + RECORD_AFTER
+    stage.now += RECORD_AFTER
+    assert recorded(stage) == {"a:", "b:"}
+
+
+def test_a_record_is_written_before_it_expires(stage: Stage) -> None:
+    """There is one still, but not until the others are written."""
+    holds(stage, "a:")
+    b = holds(stage, "b:")
+    stage.now += RECORD_AFTER
+    assert recorded(stage) == {"a:", "b:"}
+    stage.node.renewing.forget(b.token)
+    for _ in range(2):
+        stage.now += RECORD_EVERY
+        assert recorded(stage) == {"a:"}
+    again = stage.node.next_at()
+    holds(stage, "b:")
+    assert stage.node.next_at() < again
+    stage.now += RECORD_AFTER
+    assert recorded(stage) == {"a:", "b:"}
+    holds(stage, "b:")
+    stage.now += RECORD_AFTER
+    assert recorded(stage) == set(), "it lives long enough"
+
+
+def test_records_that_expired_are_forgotten(stage: Stage) -> None:
+    holds(stage, "always:")
+    for n in range(20):
+        tenure = holds(stage, f"tenant-{n}:")
+        stage.now += RECORD_EVERY
+        assert f"tenant-{n}:" in recorded(stage)
+        stage.node.renewing.forget(tenure.token)
+    _, calls = stage.node.farewell()
+    deleted = [call.args[1] for call in calls if not isinstance(call, Run) and call.args[0] == "DEL"]
+    assert set(deleted) == {b"%b:proc:aaaaaaaaaaaa" % which for which in (b"always", b"tenant-17", b"tenant-18", b"tenant-19")}
+
+
+def test_a_label_is_written_in_the_record_of_each_prefix(stage: Stage) -> None:
+    """One key under two prefixes, with one label: that of the second was taken to be written already."""
+    holds(stage, "a:", label="importer")
+    b = holds(stage, "b:")
+    stage.now += RECORD_AFTER
+    assert recorded(stage) == {"a:", "b:"}
+    stage.node.renewing.forget(b.token)
+    stage.now += LABELS_EVERY
+    holds(stage, "b:", label="importer")
+    stage.now += RECORD_AFTER
+    assert recorded(stage) == {"a:", "b:"}

@@ -16,7 +16,7 @@ from unit.waiters import INFINITY, busy, enlisted, put, queued, sent_by, waiter
 def test_nothing_is_sent_before_the_server_has_answered() -> None:
     waiting = Waiting()
     enlisted(waiting, waiter())
-    waiting.on_listening(0.0)
+    waiting.on_listening(0.0, b"hf:")
     assert waiting.next_at() == INFINITY
     assert waiting.due(100.0) == []
 

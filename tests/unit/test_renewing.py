@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast._core.attempt import GRID, Attempt, Grant, margin
 from holdfast._core.mutex import CLAIM
-from holdfast._core.renewing import BATCH, CLAIM_AFTER, EARLY, Renew, Renewing, Tenure, renewals
+from holdfast._core.renewing import BATCH, CLAIM_AFTER, EARLY, TAKEN_AWAY, Renew, Renewing, Tenure, renewals
 from unit.driver import spec
 
 INFINITY = float("inf")
@@ -502,29 +502,75 @@ def test_an_answer_lengthens_nothing_while_a_shorter_lease_is_asked_for() -> Non
 # Taken away by others
 
 
-def test_what_is_taken_away_is_lost_at_once() -> None:
+def test_what_is_said_to_be_taken_away_is_asked_about_and_believed_when_the_server_confirms_it() -> None:
     this = tenure()
     renewing = watched(this)
-    assert renewing.break_off("p.1", "ops@host") is this
+    renewing.hinted("p.1", "ops@host", 100.5)
+    assert (this.lost, renewing.next_at()) == ("", 100.5), "anybody may have sent it"
+    (question,), lost = renewing.due(100.5)
+    assert (question.tenure, question.ttl, lost) == (this, 30.0, [])
+    assert not renewing.on_answer(question, TAKEN_AWAY, 100.5, 100.6)
     assert (this.lost, this.remaining(101.0), len(renewing)) == ("it was broken by ops@host", 0.0, 0)
-    assert renewing.break_off("p.1", "ops@host") is None, "told once"
-    other = tenure(token="p.2")
-    assert watched(other).break_off("p.2", "") is other
-    assert other.lost == "it was taken away"
+
+
+@pytest.mark.parametrize(("answer", "why"), [(0, "expired"), (-1, "somebody else"), (TAKEN_AWAY, "it was taken away")])
+def test_who_took_it_away_is_said_only_where_it_was(answer: int, why: str) -> None:
+    this = tenure()
+    renewing = watched(this)
+    if answer != TAKEN_AWAY:
+        renewing.hinted("p.1", "mallory", 100.5)
+    else:
+        this.question_at = 100.5  # the message was lost
+        renewing.watch(this)
+    (question,), _ = renewing.due(100.5)
+    renewing.on_answer(question, answer, 100.5, 100.6)
+    assert why in this.lost
+    assert "mallory" not in this.lost
+
+
+@pytest.mark.parametrize("renew", [True, False])
+def test_a_flood_of_forged_messages_costs_one_question_a_second(renew: bool) -> None:
+    this = tenure(renew=renew)
+    renewing, questions = watched(this), 0
+    believed = this.deadline
+    for step in range(5000):
+        now = 100.5 + step / 1000
+        renewing.hinted("p.1", "mallory", now)
+        for question in renewing.due(now)[0]:
+            questions += 1
+            assert renewing.on_answer(question, 1, now, now + 0.0001)
+    assert questions == 5
+    assert not this.lost
+    if not renew:
+        assert this.deadline == pytest.approx(believed, abs=1e-6), "a question makes nothing longer, or shorter"
+        assert this.renew_at == float("inf")
+
+
+def test_a_question_that_is_not_answered_leaves_what_is_believed_as_it_was() -> None:
+    this = tenure(renew=False)
+    renewing, believed = watched(this), this.deadline
+    renewing.hinted("p.1", "mallory", 100.5)
+    (question,), _ = renewing.due(100.5)
+    renewing.on_failed(question, 100.8)
+    assert not this.lost
+    assert renewing.next_at() == pytest.approx(101.8)
+    assert this.deadline == pytest.approx(believed, abs=1e-6)
 
 
 def test_who_is_told_so_before_it_is_known_that_he_has_it() -> None:
     renewing = Renewing()
-    assert renewing.break_off("p.1", "ops@host") is None
+    renewing.hinted("p.1", "ops@host", 99.0)
     this, other = tenure(), tenure(token="p.2")
     renewing.watch(other)
     assert renewing.watch(this) < 100
-    assert renewing.due(100.1) == ([], [this])
+    (question,), lost = renewing.due(100.1)
+    assert (question.tenure, lost) == (this, [])
+    assert not renewing.on_answer(question, TAKEN_AWAY, 100.1, 100.2)
     assert (this.lost, other.lost) == ("it was broken by ops@host", "")
 
 
 def test_what_was_told_too_early_is_not_remembered_without_end() -> None:
     renewing = Renewing()
     for n in range(10 * EARLY):
-        renewing.break_off(f"p.{n}", "")
-    assert len(renewing._broken) == EARLY
+        renewing.hinted(f"p.{n}", "", 0.0)
+    assert len(renewing._hints) == EARLY

@@ -45,7 +45,7 @@ class Poll:
 )
 def test_a_generator_function_is_refused(face: Any, function: Callable[..., Any]) -> None:
     with pytest.raises(holdfast.ConfigError, match="is a generator: called as a job it would do nothing"):
-        face(URL).add(function, Every(1), name="job")
+        face(URL, "jobs").add(function, Every(1), name="job")
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_a_generator_function_is_refused(face: Any, function: Callable[..., Any]
 )
 def test_what_has_to_be_awaited_is_for_asyncio(function: Callable[..., Any]) -> None:
     with pytest.raises(holdfast.ConfigError, match=r"is a coroutine function: use holdfast\.aio\.Schedule"):
-        holdfast.Schedule(URL).add(function, Every(1), name="job")
-    assert holdfast.aio.Schedule(URL).add(function, Every(1), name="job").function is function
+        holdfast.Schedule(URL, "jobs").add(function, Every(1), name="job")
+    assert holdfast.aio.Schedule(URL, "jobs").add(function, Every(1), name="job").function is function
 
 
 def test_what_only_is_called_suits_both() -> None:
     for face in (holdfast.Schedule, holdfast.aio.Schedule):
-        face(URL).add(functools.partial(print, "a"), Every(1), name="job")
+        face(URL, "jobs").add(functools.partial(print, "a"), Every(1), name="job")
 
 
 # Options of the schedule itself
@@ -70,13 +70,13 @@ def test_what_only_is_called_suits_both() -> None:
 @pytest.mark.parametrize("face", [holdfast.Schedule, holdfast.aio.Schedule])
 def test_a_timeout_is_explained(face: Any) -> None:
     with pytest.raises(TypeError, match=r"Schedule\(\) has no timeout=: say max_runtime= .* ttl= .* wait= "):
-        face(URL, timeout=3)
+        face(URL, "jobs", timeout=3)
     with pytest.raises(TypeError, match=r"Schedule\(\) got an unexpected keyword argument 'prefixes'"):
-        face(URL, prefixes="a")
+        face(URL, "jobs", prefixes="a")
 
 
 @pytest.mark.parametrize("prefix", ["", "a{", 1])
 def test_a_prefix_that_cannot_be_one_is_refused(prefix: Any) -> None:
     with pytest.raises(holdfast.ConfigError, match="prefix must") as caught:
-        holdfast.Schedule(URL, prefix=prefix)
+        holdfast.Schedule(URL, "jobs", prefix=prefix)
     assert caught.value.parameter == "prefix"

@@ -28,8 +28,8 @@ class Process(Node):
         self.server = Server()
         self.driver = Driver(self.server)
         super().__init__(waiting=self.driver.waiting)
-        self.waiting.on_listening(self.server.now)
-        self.gate = Gate(self)
+        self.waiting.on_listening(self.server.now, b"hf:")
+        self.gate = Gate(self, b"hf:")
         self.tasks: list[Task] = []
 
     def clock(self) -> float:
@@ -423,10 +423,31 @@ def test_told_who_has_it_outside(elsewhere: Process) -> None:
 
 
 def test_told_who_has_it_here(process: Process) -> None:
-    process.comes().has()
-    for him in (process.comes(0.0), process.comes(1.0).times_out()):
+    tenure = process.comes().has()
+    asking = process.comes(0.0)
+    assert process.questioned == [tenure]
+    process.gate.answered(tenure.token, process.clock(), known=True)
+    for him in (asking.looks(), process.comes(0.0), process.comes(1.0).times_out()):
         assert him.busy.process == ME
         assert him.commands == []
+    assert process.questioned == [tenure]
+
+
+def test_who_does_not_wait_is_told_even_if_the_question_stays_unanswered(process: Process) -> None:
+    process.comes().has()
+    asking = process.comes(0.0)
+    assert asking.times_out().busy.process == ME
+    assert asking.commands == []
+
+
+def test_who_does_not_wait_takes_what_the_server_has_forgotten(process: Process) -> None:
+    holder = process.comes()
+    tenure = holder.has()
+    asking = process.comes(0.0)
+    tenure.lose("its key is gone")
+    process.gate.left(holder.attempt)
+    process.gate.answered(tenure.token, process.clock(), known=False)
+    assert asking.looks().commands == ["acquire"]
 
 
 def test_who_does_not_wait_asks_for_himself_while_another_one_does(elsewhere: Process) -> None:

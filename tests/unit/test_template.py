@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import aio, locked, once, transactional
+from holdfast import Cache, aio, locked, once, transactional
 from holdfast.errors import ConfigError, LockTimeout
 from unit.driver import OTHER
 from unit.stage import Stage, stage
@@ -330,3 +330,65 @@ def test_partials_and_lambdas(stage: Stage) -> None:
     assert locked(URL, "{day}")(functools.partial(target, "u", day="d"))() == "u d 7"
     assert locked(URL, "{n}")(lambda n: n)(3) == 3
     assert taken(stage) == ["hf:{d}", "hf:{3}"]
+
+
+# A result that is kept belongs to all of its arguments
+
+
+def charge(user: int, cents: int) -> str:
+    return f"{user} {cents}"
+
+
+async def aio_charge(user: int, cents: int) -> str:
+    return f"{user} {cents}"
+
+
+KEEPING: list[Callable[..., Any]] = [
+    lambda template, **options: once(URL, template, keep=60, **options)(charge),
+    lambda template, **options: aio.once(URL, template, keep=60, **options)(aio_charge),
+    lambda template, **options: Cache(URL, "c").memoize(template, **options)(charge),
+    lambda template, **options: aio.Cache(URL, "c").memoize(template, **options)(aio_charge),
+]
+
+
+@pytest.mark.parametrize("keep", KEEPING, ids=["once", "aio.once", "memoize", "aio.memoize"])
+def test_a_key_that_leaves_out_an_argument_is_refused_when_decorated(keep: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match=r"leaves out the argument 'cents' of (aio_)?charge") as caught:
+        keep("charge:{user}")
+    assert "put {cents} into the template" in str(caught.value)
+    assert "ignore=('cents',)" in str(caught.value)
+    with pytest.raises(ConfigError, match="leaves out the arguments 'user', 'cents'"):
+        keep("charge")
+    keep("charge:{user}:{cents}")
+    for ignore in ("cents", ("cents",), ["cents"], {"cents"}, iter(["cents"])):
+        keep("charge:{user}", ignore=ignore)
+    for wrong in ("users", ("cents", "x"), b"cents", (7,), None, 7, "user"):
+        with pytest.raises(ConfigError, match="ignore") as caught:
+            keep("charge:{user}", ignore=wrong)
+        assert caught.value.parameter == "ignore"
+
+
+def test_what_names_tags_is_no_part_of_the_key() -> None:
+    with pytest.raises(ConfigError, match="leaves out the argument 'cents'"):
+        Cache(URL, "c").memoize("charge:{user}", tags=("cents:{cents}",))(charge)
+
+
+def test_a_key_has_all_kinds_of_arguments() -> None:
+    with pytest.raises(ConfigError, match="'rest', 'size', 'more'"):
+        once(URL, "{user}:{day}", keep=60)(target)
+    once(URL, "{user}:{day}:{rest}:{size}:{more}", keep=60)(target)
+    once(URL, "{user}:{day}", keep=60, ignore=("rest", "size", "more"))(target)
+
+
+def test_a_method_says_whether_its_object_decides() -> None:
+    class Shop:
+        def price(self, sku: str) -> int:
+            return len(sku)
+
+    with pytest.raises(ConfigError, match="leaves out the argument 'self'"):
+        Cache(URL, "c").memoize("price:{sku}")(Shop.price)
+    assert Cache(URL, "c").memoize("price:{sku}", ignore="self")(Shop.price).cache_key(Shop(), "A1") == "price:A1"
+
+
+def test_a_lock_may_protect_more_than_one_call_is_about() -> None:
+    locked(URL, "charge:{user}")(charge)

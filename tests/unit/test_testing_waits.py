@@ -53,7 +53,7 @@ def test_who_inherits_a_place_is_told_of_his_own_end() -> None:
 
 def test_who_is_about_to_join_finds_that_his_time_is_over() -> None:
     waiting, this = Waiting(), waiter(until=10.0)
-    waiting.on_listening(0.0)
+    waiting.on_listening(0.0, b"hf:")
     enlisted(waiting, this)
     assert waiting.due(10.0) == []
     waiting.joined(this, Answer(busy(), 9.0, 10.1), 10.1)

@@ -28,7 +28,7 @@ URL = "redis://localhost"
 CUT = Fault(Unknown("cut"))
 DONE_AND_CUT = Fault(Unknown("cut"), applied=True)
 AWAY = Fault(NotSent("nobody there", "localhost:6379"))
-SECRET = "5ec2e7" * 5
+SECRET = "5ec2e7" * 5 + "5e"
 
 
 def made(name: str | bytes = "jobs", **options: Any) -> Ticket:
@@ -107,7 +107,34 @@ def test_a_key_that_cannot_be_one_is_refused() -> None:
     told = texts.read(made())
     spec = Spec("x", (b"a}b", b"", b""), 30.0, renew=True, max_hold=None, timeout=1.0)
     with pytest.raises(ConfigError, match="is damaged"):
-        redeem(URL, texts.write(spec, told.token, told.ends))
+        redeem(URL, texts.write(spec, told.token, told.ends), key="a}b")
+
+
+@pytest.mark.parametrize("cls", [redeem, aio_redeem], ids=["sync", "asyncio"])
+def test_name_key_and_prefix_belong_together(cls: Callable[..., Any]) -> None:
+    """A ticket that was made up, or relabelled, would replace the key in it, whatever that is, and delete it."""
+
+    def forged(name: str, key: bytes, token: str = f"{'a' * 12}.{SECRET}") -> Ticket:
+        return texts.write(Spec(name, (key, b"", b""), 30.0, renew=True, max_hold=None, timeout=1.0), token, 1_700_000_000_000)
+
+    for ticket, options, why in (
+        (forged("invoice:42", b"feature:payments"), {}, "not the key of that name"),
+        (forged("invoice:42", b"hf:{mine}"), {}, "not the key of that name"),
+        (forged("a", b"hf:{%61}"), {}, "not the key of that name"),
+        (forged("mine", b"app:{mine}"), {}, "prefix="),
+        (forged("mine", b"hf:{mine}"), {"prefix": "app:"}, "prefix="),
+        (forged("mine", b"raw"), {"key": "other"}, "is for the key 'raw', not for key='other'"),
+        (forged("mine", b"hf:{mine}"), {"key": "raw"}, "not for key='raw'"),
+        (forged("mine", b"hf:{mine}", "1"), {}, "no token"),
+        (forged("mine", b"hf:{mine}", "aaaaaaaaaaaa.0"), {}, "no token"),
+        (forged("mine", b"hf:{mine}", f"{'a' * 12}.{SECRET}~"), {}, "no token"),
+    ):
+        with pytest.raises(ConfigError, match=why) as caught:
+            cls(URL, ticket, **options)
+        assert SECRET not in str(caught.value)
+    assert cls(URL, forged("mine", b"app:{mine}"), prefix="app:").name == "mine"
+    assert cls(URL, forged("mine", b"raw"), key="raw").name == "mine"
+    assert cls(URL, made(b"\xff{%}")).name == "\\xff{%}"
 
 
 def test_options_are_checked() -> None:

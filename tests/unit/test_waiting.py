@@ -17,15 +17,15 @@ def test_who_enlists_before_the_inbox_listens_is_woken_when_it_does() -> None:
     waiting, this = Waiting(), waiter()
     assert enlisted(waiting, this) is False
     assert put(this) == []
-    waiting.on_listening(1.0)
+    waiting.on_listening(1.0, b"hf:")
     assert put(this) == [None]
 
 
 def test_who_enlists_while_the_inbox_listens_is_not_woken() -> None:
     waiting, this = Waiting(), waiter()
-    waiting.on_listening(0.0)
+    waiting.on_listening(0.0, b"hf:")
     assert enlisted(waiting, this) is True
-    waiting.on_listening(1.0)
+    waiting.on_listening(1.0, b"hf:")
     assert put(this) == []
 
 
@@ -35,12 +35,12 @@ def test_nobody_is_told_twice_that_the_inbox_listens(listening: bool) -> None:
     the end of its wait."""
     waiting, this = Waiting(), waiter()
     if listening:
-        waiting.on_listening(0.0)
+        waiting.on_listening(0.0, b"hf:")
     enlisted(waiting, this)
-    waiting.on_listening(0.0)
+    waiting.on_listening(0.0, b"hf:")
     put(this).clear()
     waiting.on_silence()
-    waiting.on_listening(1.0)
+    waiting.on_listening(1.0, b"hf:")
     assert put(this) == []
 
 
@@ -50,7 +50,7 @@ def test_a_new_subscription_asks_for_everybody_at_once() -> None:
     assert waiting.due(0.5) == []
     waiting.on_silence()
     assert not waiting.listening
-    waiting.on_listening(0.5)
+    waiting.on_listening(0.5, b"hf:")
     assert waiting.listening
     assert [refresh.batch for refresh in waiting.due(0.5)] == [those]
     assert [put(this) for this in those] == [[], [], []]
@@ -60,13 +60,13 @@ def test_a_new_subscription_asks_for_everybody_at_once() -> None:
 def test_what_was_asked_before_a_new_subscription_is_asked_again_at_once(question: str) -> None:
     """The hand-over may have been published between the one and the other, and the answer is from before it."""
     waiting, this = Waiting(), waiter("p.1")
-    waiting.on_listening(0.0)
+    waiting.on_listening(0.0, b"hf:")
     enlisted(waiting, this)
     if question == "refresh":
         queued(waiting, this)
         assert waiting.due(1.0)
     waiting.on_silence()
-    waiting.on_listening(1.2)
+    waiting.on_listening(1.2, b"hf:")
     if question == "refresh":
         waiting.on_refreshed([this], [busy()], 1.0, 1.3)
     else:
@@ -85,10 +85,10 @@ def test_an_inbox_that_cannot_be_opened_is_waited_for_as_long_as_patience_allows
     waiting, this = Waiting(), waiter(until=None)
     enlisted(waiting, this)
     error = NotSent("nobody there")
-    waiting.on_unreachable(error, 30.0)
+    waiting.on_unreachable(error, 30.0, b"hf:")
     assert put(this) == []
     assert this.down is error
-    waiting.on_unreachable(error, 30.1)
+    waiting.on_unreachable(error, 30.1, b"hf:")
     assert put(this) == [Down(error)]
     assert len(waiting) == 0
 
@@ -97,23 +97,23 @@ def test_an_inbox_that_is_forbidden_is_an_error_at_once() -> None:
     for error, at_once in [(Refused("NOPERM no channels"), True), (Refused("LOADING"), False), (NotSent("x"), False)]:
         waiting, this = Waiting(), waiter()
         enlisted(waiting, this)
-        waiting.on_unreachable(error, 0.1)
+        waiting.on_unreachable(error, 0.1, b"hf:")
         assert put(this) == ([Down(error)] if at_once else [])
 
 
 def test_who_has_a_place_does_not_mind_an_inbox_that_cannot_be_opened() -> None:
     waiting = Waiting()
     this = queued(waiting, waiter(until=None))
-    waiting.on_unreachable(Refused("NOPERM"), 50.0)
+    waiting.on_unreachable(Refused("NOPERM"), 50.0, b"hf:")
     assert put(this) == []
 
 
 def test_what_was_wrong_is_forgotten_when_the_server_is_back() -> None:
     waiting = Waiting()
     this = queued(waiting, waiter())
-    waiting.on_unreachable(NotSent("x"), 0.1)
+    waiting.on_unreachable(NotSent("x"), 0.1, b"hf:")
     assert this.down
-    waiting.on_listening(0.2)
+    waiting.on_listening(0.2, b"hf:")
     assert this.down is None
 
 
@@ -163,7 +163,7 @@ def test_a_grant_that_was_new_is_old_after_a_later_answer() -> None:
 def test_a_message_before_the_answer_that_queued_us_is_remembered() -> None:
     waiting, this = Waiting(), waiter()
     enlisted(waiting, this)
-    waiting.on_listening(0.0)
+    waiting.on_listening(0.0, b"hf:")
     put(this).clear()
     assert waiting.on_message("p.1", 6, 0.1) is None
     assert put(this) == [], "not before the answer"
@@ -174,7 +174,7 @@ def test_a_message_before_the_answer_that_queued_us_is_remembered() -> None:
 def test_an_old_message_before_the_answer_grants_nothing() -> None:
     waiting, this = Waiting(), waiter()
     enlisted(waiting, this)
-    waiting.on_listening(0.0)
+    waiting.on_listening(0.0, b"hf:")
     put(this).clear()
     waiting.on_message("p.1", 5, 0.1)
     waiting.joined(this, Answer(busy(), 0.05, 0.2), 0.2)

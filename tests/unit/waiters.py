@@ -38,7 +38,7 @@ def busy(last_fence: int = 5, remaining: float | None = 20.0) -> Busy:
 def queued(waiting: Waiting, this: Waiter, *, sent: float = 0.0, now: float = 0.0, answer: Busy | None = None) -> Waiter:
     """Listening, and told by the server that it stands in line."""
     if not enlisted(waiting, this, now):
-        waiting.on_listening(now)
+        waiting.on_listening(now, b"hf:")
         put(this).clear()
     waiting.joined(this, Answer(answer or busy(), sent, now), now)
     return this

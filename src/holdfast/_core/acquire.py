@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from holdfast._core.attempt import Attempt, Grant, margin
 from holdfast._core.insist import insist
-from holdfast._core.mutex import BLOCK, GRACE, Busy, Dead, Held, Reply, give_up, scripts
+from holdfast._core.kinds import explained
+from holdfast._core.mutex import BLOCK, GRACE, UNHEARD, Busy, Dead, Held, Reply, give_up, scripts
 from holdfast._core.replicas import acknowledged
 from holdfast._core.requests import (
     Answer,
@@ -62,9 +63,9 @@ async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
 async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None = None) -> Grant | Busy:
     """Take the lock until `Attempt.until`; ``at_once``: now or never. ``place``: stand in line without asking first whether it
     is free, or there already, where another one has left his place."""
-    busy = Busy(0.0, 0, "", lingers=False)
+    busy = UNHEARD
     if place is None:
-        attempt.token = attempt.token or await Draw() + attempt.spec.mark
+        attempt.token = attempt.token or attempt.spec.token(await Draw())
         result: Answer[Reply] | Grant | Busy = await ask(attempt, now, at_once=at_once, patient=attempt.waited)
     else:
         result = await _stand_in_line(attempt, place, patient=attempt.waited)
@@ -77,13 +78,13 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
                 return Grant(attempt, held.fence, result.came, deadline, queued=queued, last=held.last)
             await give_up(attempt)  # the answer took so long that the lease is over
         match result.value:
-            case Conflict(why):
-                raise KeyConflict(why)
+            case Conflict():
+                raise KeyConflict(await explained(result.value, *attempt.spec.keys[:2], attempt.spec.timeout))
             case Busy():
                 busy = result.value
                 # Not queued yet: nothing of ours is there, unless an earlier copy of the request is still under way.
                 attempt.pending = attempt.doubt
-        if at_once and busy.lingers:
+        if at_once and busy.lingers and not attempt.hasty:
             # Its holder may have done with it: he gives it back when he is asked, and who has a place asks him.
             at_once, attempt.until = False, await Now() + RECALL
         if attempt.until is not None and (at_once or await Now() >= attempt.until):
@@ -100,7 +101,7 @@ async def start_over(attempt: Attempt) -> None:
     """Under a new token; what the old one may have left behind is given up first."""
     if attempt.doubt:
         await give_up(attempt)
-    attempt.token = await Draw() + attempt.spec.mark
+    attempt.token = attempt.spec.token(await Draw())
     attempt.pending = attempt.doubt = False
 
 
@@ -193,4 +194,4 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
         case Gone():
             return _AGAIN
         case _:
-            raise KeyConflict(outcome.why)
+            raise KeyConflict(await explained(outcome, *attempt.spec.keys[:2], attempt.spec.timeout))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar, overload
 
+from holdfast._core.names import guard_key, prefix_of
 from holdfast._core.requests import Outcome, Run
 
 if TYPE_CHECKING:
@@ -13,11 +14,11 @@ if TYPE_CHECKING:
     from holdfast._core.renewing import Tenure
     from holdfast._lua import Script
 
-GUARD = b"hf:guard"
-"""The key with which a server remembers, for locks that have ``guard=``, that it has not forgotten (`_lua/_marker.lua`)."""
-
 PAUSED = "guard"
 """What stands for a holder's process then: nobody is known to have the lock, and somebody may."""
+
+UNKNOWN = "?"
+"""Stands for a holder's process where no server has named one. Empty is another fact: a client of another library holds it."""
 
 GRID = 16
 """Renewals are looked up in slots of 1/16 second; of leases longer than 8 s, all in a slot are due together."""
@@ -52,6 +53,11 @@ class cached_property(Generic[S, V]):  # noqa: N801 - as the one of functools
 def margin(ttl: float) -> float:
     """What is taken off a lease for clocks that run at different speed: one percent and two milliseconds (as Redlock)."""
     return ttl * 0.01 + 0.002
+
+
+def whole(believed: float) -> float:
+    """The lease of which so many seconds can be believed in: `margin` is taken off it."""
+    return (believed + 0.002) / 0.99
 
 
 class Scripts(NamedTuple):
@@ -100,6 +106,10 @@ class Spec:
     """A wait for it may be ended with Deadlock, to end a cycle of waiters."""
     permits: Permits | None = None
     """None: there is one, and one holder."""
+    home: bytes = b""
+    """The prefix whose inbox and record serve it, where its key does not show that: it is one of the user's own."""
+    label: str | None = None
+    """The label shown to other processes."""
 
     @property
     def key(self) -> str:
@@ -109,7 +119,20 @@ class Spec:
     @cached_property
     def granting(self) -> tuple[bytes, ...]:
         """The keys for the scripts that may grant the lock, to this token or another one."""
-        return (*self.keys, GUARD) if self.guard else self.keys
+        return (*self.keys, guard_key(self.prefix)) if self.guard else self.keys
+
+    @cached_property
+    def prefix(self) -> bytes:
+        """The prefix whose inbox, record and marker serve it."""
+        return self.home or prefix_of(self.keys[0])
+
+    def signed(self, drawn: str) -> str:
+        """Return a new token, made of one that was drawn, from which scripts see whose inbox and record serve it."""
+        return drawn.replace(".", f"@{self.home.hex()}.", 1) if self.home else drawn
+
+    def token(self, drawn: str) -> str:
+        """Return the token for an attempt: the drawn one, the prefix, and the mark."""
+        return self.signed(drawn) + self.mark
 
     @cached_property
     def guarded(self) -> tuple[int, ...]:
@@ -200,12 +223,17 @@ class Attempt:
     """Local time at which the wait ends; None: never."""
     waited: bool = False
     """It has waited for others of this process: a server that is away then is ridden out."""
+    hasty: bool = False
+    """It never waits, not even for a holder who may only linger: a signal handler cannot, where it has interrupted us."""
     slot: Slot | None = None
     gate: Gate | None = None
     """Where all who want this lock in this process come together; None: it stands in nobody's line but the server's."""
     given: Given | None = None
     """What it was given in line there."""
     tally: Tally | None = None
+    unclaimed: Any = None
+    """The lease that came of it, from its first line on until the caller has it. Without this, an interrupt in between would
+    drop the lease, and the lock would have no owner for the whole ttl."""
 
     def waits(self) -> None:
         """It has to wait for another holder."""

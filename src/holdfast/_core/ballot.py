@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.attempt import Attempt
+from holdfast._core.attempt import UNKNOWN, Attempt
 from holdfast._core.mutex import Busy, read_reply
+from holdfast._core.names import PREFIX, marker_key
 from holdfast._core.requests import Answer, Conflict, Refused, WireError
 from holdfast._lua import Script, whole_number
-
-MARKER = b"hf:marker"
-"""The key with which a server that votes remembers that it has not forgotten (`_lua/_marker.lua`)."""
 
 AGREE = (
     "give all who use these servers the same list of them, or the same names for them, and the same max_ttl; to change what "
@@ -31,7 +29,8 @@ class Panel:
     """Of the list: all who use them must mean the same ones."""
     longest: float
     """Seconds of the longest lease: for so long a server that has forgotten its votes grants none."""
-    marker: bytes = MARKER
+    marker: bytes = marker_key(PREFIX)
+    """The key with which each of them remembers that it has lost nothing."""
 
     @property
     def majority(self) -> int:
@@ -73,6 +72,10 @@ class Candidate(Attempt):
     """How to undo the last round, by server: a mode of `_lua/yield.lua`; empty for nothing to undo."""
     seen: int = 0
     """Highest fence that was heard of."""
+
+    @property
+    def prefix(self) -> bytes:
+        return self.spec.prefix
 
     @property
     def meets(self) -> bool:
@@ -291,7 +294,7 @@ class Ballot(Count):
         """Who is in the way."""
         taken = self.replies(Taken)
         mark, _ = self.holder()
-        process = next((reply.process for reply in taken if reply.mark == mark), "")
+        process = next((reply.process for reply in taken if reply.mark == mark), "") if mark else UNKNOWN
         last = max((reply.fence for reply in taken), default=0)
         return Busy(self.remaining(), last, process, lingers=False)
 
@@ -323,8 +326,8 @@ def verdict(answer: Answer[Reply] | WireError | None, *, decided: bool) -> str:
     match answer.value:
         case Yes():
             said = "granted"
-        case Taken(process=process):
-            said = f"busy: held by {process or 'a peer that is not holdfast'}"
+        case Taken(process=process, mark=mark):
+            said = f"busy: held by {process or 'a client of another library'}" if mark else "busy: kept for one that waits"
         case Waits(seconds=seconds):
             said = (
                 f"does not vote for another {seconds:.1f} s: it is new, or may have forgotten what it granted (restarted or "

@@ -17,7 +17,9 @@ from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant, Spec, margin
 from holdfast._core.hearing import Enroll, Listener, Withdraw, hear
 from holdfast._core.insist import insist
+from holdfast._core.kinds import explained
 from holdfast._core.latch import INFINITY, PATIENCE, Disagreement, conflict, patiently
+from holdfast._core.names import side_key
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Conflict, Draw, Now, Run, WireError
 from holdfast._core.tending import Leave, Send, Tend
@@ -158,9 +160,10 @@ def _run(meeting: Meeting, token: str, *what: str | int) -> Run[Said]:
     return Run(BARRIER, (*meeting.keys, spec.keys[0]), args, spec.timeout)
 
 
-def _said(answer: Answer[Said]) -> Said:
+async def _said(meeting: Meeting, answer: Answer[Said]) -> Said:
     if isinstance(answer.value, Conflict):
-        raise KeyConflict(answer.value.why)
+        key = meeting.keys[0]
+        raise KeyConflict(await explained(answer.value, key, side_key(key, b"state"), meeting.spec.timeout))
     if isinstance(answer.value, Disagreement):
         raise answer.value
     return answer.value
@@ -168,16 +171,16 @@ def _said(answer: Answer[Said]) -> Said:
 
 async def look(meeting: Meeting) -> Standing:
     """What it looks like now. Raises WireError, KeyConflict, Disagreement."""
-    return _standing(await insist(_run(meeting, "", "look")))
+    return await _standing(meeting, await insist(_run(meeting, "", "look")))
 
 
 async def change(meeting: Meeting, how: str) -> Standing:
     """``how``: "abort" or "reset". Raises as `look`."""
-    return _standing(await insist(_run(meeting, await Draw(), how)))
+    return await _standing(meeting, await insist(_run(meeting, await Draw(), how)))
 
 
-def _standing(answer: Answer[Said]) -> Standing:
-    said = _said(answer)
+async def _standing(meeting: Meeting, answer: Answer[Said]) -> Standing:
+    said = await _said(meeting, answer)
     assert isinstance(said, Standing)
     return said
 
@@ -188,7 +191,7 @@ async def meet(meeting: Meeting, me: Participant, wait: float | None, *, acts: b
     `look`."""
     began = await Now()
     until = INFINITY if wait is None else began + wait
-    me.hope = await Draw()
+    me.hope, me.prefix = await Draw(), meeting.spec.prefix
     try:
         await Enroll(me, min(until, began + meeting.spec.timeout))
         me.hints.clear()
@@ -206,7 +209,7 @@ async def _meet(meeting: Meeting, me: Participant, until: float, *, acts: bool) 
     me.pending = True
     answer = await insist(coming)
     while True:
-        said, now = _said(answer), answer.came
+        said, now = await _said(meeting, answer), answer.came
         if isinstance(said, _Acting):
             if await _take_up(meeting, me, answer):
                 assert me.duty is not None
@@ -244,7 +247,7 @@ async def _take_up(meeting: Meeting, me: Participant, answer: Answer[Said]) -> b
 async def _run_out(meeting: Meeting, me: Participant) -> int:
     """Time is up: nobody else needs to wait any more."""
     try:
-        return _outcome(me, _said(await insist(_run(meeting, me.hope, "break", "timeout"))))
+        return _outcome(me, await _said(meeting, await insist(_run(meeting, me.hope, "break", "timeout"))))
     except WireError:
         await leave(meeting, me, "timeout")
         raise Broken("timeout", _process(me)) from None
@@ -269,7 +272,7 @@ def _process(me: Participant) -> str:
 async def passing(meeting: Meeting, me: Participant) -> int:
     """The action is done: all go on. Its number. Raises Broken, if its lease was lost, and WireError."""
     await _end_duty(me)
-    return _outcome(me, _said(await insist(_run(meeting, me.hope, "pass"))))
+    return _outcome(me, await _said(meeting, await insist(_run(meeting, me.hope, "pass"))))
 
 
 async def leave(meeting: Meeting, me: Participant, why: str = "") -> None:

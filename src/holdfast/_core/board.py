@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import weakref
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from holdfast._core.attempt import Attempt, Spec
+from holdfast._core.ballot import YIELD, Candidate
 from holdfast._core.gate import Gate
+from holdfast._core.loose import Loose
 from holdfast._core.node import Node
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import WireError
+from holdfast._core.requests import Run, WireError
 from holdfast._core.votes import Mandate
 from holdfast._core.waiting import Waiting
 
@@ -20,22 +23,28 @@ class Board:
         self.nodes = nodes
         self.waiting = Waiting()  # nobody stands in a queue: there is none
         self._majority = len(nodes) // 2 + 1
-        self._gates: weakref.WeakValueDictionary[bytes, Gate] = weakref.WeakValueDictionary()
+        self._gates: Loose[tuple[bytes, bytes], Gate] = Loose()
 
-    def gate(self, key: bytes) -> Gate:
+    def gate(self, spec: Spec) -> Gate:
         """The gate of a lock; the keeper's mutex is held."""
-        gate = self._gates.get(key)
+        which = spec.keys[0], spec.prefix
+        gate = self._gates.get(which)
         if gate is None:
-            gate = self._gates[key] = Gate(self)
+            gate = self._gates.setdefault(which, Gate(self, spec.prefix))
         return gate
 
     @property
     def mutex(self) -> AbstractContextManager[object]:
         return self.nodes[0].mutex
 
-    @property
-    def reachable(self) -> bool:
-        return sum(node.reachable for node in self.nodes) >= self._majority
+    def reachable(self, prefix: bytes) -> bool:
+        return sum(node.reachable(prefix) for node in self.nodes) >= self._majority
+
+    def in_change(self) -> bool:
+        return self.nodes[0].in_change()
+
+    def later(self, what: Callable[[], None]) -> None:
+        self.nodes[0].later(what)
 
     def clock(self) -> float:
         return self.nodes[0].clock()
@@ -43,15 +52,28 @@ class Board:
     def stirs(self) -> bool:
         return any(node.stirs() for node in self.nodes)
 
-    def be_reachable(self) -> None:
+    def be_reachable(self, prefix: bytes) -> None:
         for node in self.nodes:
-            node.be_reachable()
+            node.be_reachable(prefix)
 
     def asked_for(self, token: str) -> bool:
         return sum(node.asked_for(token) for node in self.nodes) > 0  # all of them are asked: each is to forget it
 
     def look_at(self, gate: Gate, at: float) -> None:
         self.nodes[0].look_at(gate, at)
+
+    def question(self, tenure: Tenure) -> tuple[int, int]:
+        """On all servers that have granted it; a majority that knows it still settles the question."""
+        assert isinstance(tenure, Mandate)
+        return sum(self.nodes[number].question(vote)[0] for number, vote in tenure.votes.items()), self._majority
+
+    def bury(self, gate: Gate, attempt: Attempt) -> None:
+        """On all servers, as `give_back`."""
+        assert isinstance(attempt, Candidate)
+        spec, back = attempt.spec, _Back(gate, self._majority)
+        call = Run(YIELD, spec.keys, (attempt.token, "bury", attempt.hope), spec.timeout)
+        for node in self.nodes:
+            node.insist(call, self.clock() + spec.timeout + spec.first_ttl, back)
 
     def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
         """On all servers; it is back when a majority has answered, whatever that was, or failed to."""
@@ -66,7 +88,7 @@ class Board:
 
     def close(self, error: WireError) -> None:
         """This process stops: nobody waits any more; the keeper's mutex is held."""
-        for gate in list(self._gates.values()):
+        for gate in self._gates.values():
             gate.close(error)
 
 

@@ -16,6 +16,7 @@ from holdfast._core.jobs import (
     Late,
     Options,
     Registered,
+    Rival,
     Served,
     Unheard,
     Unusable,
@@ -50,6 +51,15 @@ DRIFT = 1e-4
 HOPELESS = 4.0
 """Seconds without an answer after which a process that stops gives up."""
 
+AHEAD = 200_000
+"""A claim names the ticks of the time in which it may be answered, and of so much more (us)."""
+
+SET_BACK = 5.0
+"""Seconds by which the server's clock must have gone back for that to be told."""
+
+WAITS = "no tick runs twice, so jobs wait until it shows again what it has shown before"
+RIGHT = "jobs go on by the new time, so ticks that it shows again run again"
+
 HERE = "here"
 """The hint that it was this process itself that had something to say."""
 
@@ -57,12 +67,14 @@ HERE = "here"
 class Book:
     """What one process knows about a schedule that it serves."""
 
-    def __init__(self, keys: Keys, seats: list[Seat], *, host: str, timeout: float, limit: int) -> None:
+    def __init__(self, keys: Keys, seats: list[Seat], *, host: str, timeout: float, limit: int, strict: bool = False) -> None:
         self.keys = keys
         self.seats = {seat.name: seat for seat in seats}
         self.host = host
         self.timeout = timeout
         self.limit = limit
+        self.strict = strict
+        """Serve no job whose name other code is served under."""
         self.listener = Listener()
         self.runs: dict[str, Going] = {}
         """By token."""
@@ -110,7 +122,7 @@ class Book:
     def adopt(self, seat: Seat, when: When, options: Options, change: Changed) -> None:
         """The job is something else by now. In the thread of `turn`."""
         seat.widest = seat.slots
-        seat.when, seat.options, seat.definition = when, options, change.definition
+        seat.when, seat.options, seat.definition, seat.agreed = when, options, change.definition, change.origin
         seat.revision, seat.last = change.revision, change.last
         self._plan(seat)
         self._look_now[seat.name] = None
@@ -157,6 +169,10 @@ class Book:
             return None
         if self._unanswered is None:
             self._unanswered = self._gathered(now)
+        else:  # asked again: with what is due by now, or something that waits would be run in the place of a later tick
+            for item in self._unanswered:
+                if item.due is None and not self.stopping:
+                    self._claim(item, self.time(now))
         return self._unanswered
 
     def _gathered(self, now: float) -> list[Item] | None:
@@ -209,14 +225,19 @@ class Book:
             if looked_at is not None:
                 looked_at.look_at = INFINITY
                 items.setdefault(looked_at.name, Item(looked_at))
+        # Ticks are claimed without room for a run, too: one that waits to be run is not late, and can be run elsewhere.
         time = self.time(now)
-        while self._ticks and self._ticks[0][0] <= time and room > 0 and len(items) < BATCH:
+        while self._ticks and self._ticks[0][0] <= time and len(items) < BATCH:
             tick, name = heapq.heappop(self._ticks)
             seat = self.seats.get(name)
             if seat is not None and seat.next == tick:
-                seat.next = None
-                items.setdefault(name, Item(seat)).due = due(seat.when, seat.last, time, seat.options)
-                room -= 1
+                self._claim(items.setdefault(name, Item(seat)), time)
+
+    def _claim(self, item: Item, time: int) -> None:
+        seat = item.seat
+        if seat.next is not None and seat.next <= time:
+            seat.next = None
+            item.due = due(seat.when, seat.last, time, seat.options, int(self.timeout * 1e6) + AHEAD)
 
     def time(self, now: float) -> int:
         """What the server's clock shows at local time ``now`` (us), at least."""
@@ -230,7 +251,7 @@ class Book:
         if not self.stopping:
             at.append(self._look_all_at)
             at += [look for look, _ in self._looks[:1]]
-        if self._ticks and self.room > 0:
+        if self._ticks and not self.stopping:
             at.append(self._came + max(0.0, (self._ticks[0][0] - self._server) / 1e6) * (1 + DRIFT) + DRIFT)
         for run in self.runs.values():
             limit = run.seat.options.max_runtime
@@ -301,6 +322,9 @@ class Book:
 
     def learn(self, server: int, came: float) -> None:
         """The server's clock has shown this (us), and we read it at local time ``came``."""
+        back = (self.time(came) - server) / 1e6
+        if self._server and back > SET_BACK:
+            self.todo.append(Say(f"the server's clock was set back by {back:.0f} s: {RIGHT if back > 3 * 3600 else WAITS}"))
         self._server, self._came = server, came
         self.beat_at = came + BEAT
         self._look_all_at = min(self._look_all_at, came + LOOK_AGAIN)
@@ -360,7 +384,16 @@ class Book:
             heapq.heappush(self._ticks, (tick, seat.name))
         seat.next = tick
 
-    def registered(self, seats: list[Seat], answers: list[Registered | Unusable]) -> None:
+    def told_of(self, seat: Seat, rival: Rival | Registered) -> str:
+        """That other code is served under the name of a job."""
+        return f"job {seat.name!r} is {seat.origin} here, and is being served as {rival.other} by {rival.who}"
+
+    def registered(self, seats: list[Seat], answers: list[Registered | Unusable] | Rival) -> None:
+        if isinstance(answers, Rival):  # of those that were registered before, and have been forgotten
+            seat = seats[answers.job]
+            del self.seats[seat.name]
+            self.todo.append(Say(f"{self.told_of(seat, answers)}; it is served here no more, because of strict=True"))
+            return
         for seat, said in zip(seats, answers, strict=True):
             if isinstance(said, Unusable):
                 del self.seats[seat.name]
@@ -369,5 +402,6 @@ class Book:
             seat.revision, seat.last = said.revision, said.last
             self._plan(seat)
             self._look_now[seat.name] = None
-            if said.before:
-                self.todo.append(Adopt(seat, Changed(said.revision, said.before, said.last), mine=True))
+            if said.before or said.other:
+                change = Changed(said.revision, said.before or seat.definition, said.last, said.other)
+                self.todo.append(Adopt(seat, change, mine=True, who=said.who))

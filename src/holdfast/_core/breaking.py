@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from holdfast._core.attempt import GUARD
 from holdfast._core.insist import insist
 from holdfast._core.inspecting import Ask, Field, keys_of, look
 from holdfast._core.leading import VACATE
-from holdfast._core.names import side_key
+from holdfast._core.names import guard_key, side_key
 from holdfast._core.requests import Conflict, Now, Run, Sleep, WireError, in_the_way
 from holdfast._lua import Script
 
@@ -56,14 +55,18 @@ BREAK: Script[Outcome] = Script("break", _read)
 BREAK_PERMITS: Script[Outcome] = Script("permit_break", _read)
 
 
-async def break_lock(where: Field, key: bytes, mark: str, by: str, *, leads: bool = False) -> list[Outcome | WireError]:
+async def break_lock(
+    where: Field, key: bytes, mark: str, by: str, *, prefix: bytes, leads: bool = False
+) -> list[Outcome | WireError]:
     """Take it away from the holder with this mark: what each server answers. Raises WireError if none does.
+
+    ``prefix``: the one that its users have passed.
 
     ``leads``: as far as is known he was elected, so there may be observers.
     """
     keys = keys_of(key)
     if where.slot_of is None:  # in a Cluster no lock is guarded
-        keys += (GUARD,)
+        keys += (guard_key(prefix),)
     answers = await _everywhere(where, Run(BREAK, keys, (mark, by), where.timeout))
     if leads:
         try:

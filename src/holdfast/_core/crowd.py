@@ -2,13 +2,17 @@
 
 So a thousand tasks that wait cost the server one listener, and one look. Who came after that look was sent is not among those
 who are told: what it has found may have been invalidated before they began.
+
+A load of this process that fails is told to those who waited meanwhile. They are held (`Crowd.hold`) while the server is asked
+whether anything was invalidated since that load began: it wakes the leader as soon as the load has ended, and the leader would
+load, and fail, once more.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast._core.hearing import Listener
 from holdfast._core.requests import Request
@@ -23,7 +27,17 @@ class Member(Listener):
     leads: bool = False
     """It looks for all."""
     found: Any = None
-    """What it was told by who looked: what that one has found, or the WireError instead."""
+    """What it was told by who looked: what that one has found, or the WireError instead; or `Failed`."""
+    held: bool = False
+    """It is to learn in a moment whether it gets a failure that it has waited for: until then it must not look."""
+    overdue: bool = False
+    """Its own time to look has come meanwhile."""
+
+
+class Failed(NamedTuple):
+    """What a load that the caller has waited for has failed with."""
+
+    error: Exception
 
 
 class Crowd:
@@ -64,6 +78,27 @@ class Crowd:
                     following = self._leader = self._members.pop(0)
                     following.leads = True
                     following.wake()
+
+    def hold(self, held: list[Member]) -> None:
+        """All who wait now are put into ``held``: none of them looks until `settle`. They are there before the first of them is
+        held, so that whoever is interrupted can settle them."""
+        with self._mutex:
+            leader = () if self._leader is None else (self._leader,)
+            held += [member for member in (*leader, *self._members) if member.found is None and not member.held]
+            for member in held:
+                member.held = True
+
+    def settle(self, held: list[Member], failed: Failed | None) -> None:
+        """Tell those who were held, and wait still; None: they go on as if nothing had happened."""
+        with self._mutex:
+            here = {id(self._leader), *map(id, self._members)}
+            for member in held:
+                if failed is not None and id(member) in here and member.found is None:
+                    member.found = failed
+                member.held = False
+                if member.found is not None or member.leads or member.overdue:
+                    member.wake()
+            self._members = [member for member in self._members if member.found is None]
 
     def tell(self, members: tuple[Member, ...], found: Any) -> None:
         """Tell these, as far as they wait still."""

@@ -7,14 +7,14 @@ what the servers say of the holders has to agree with it both times. (Wait-for g
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from holdfast._core import control
 from holdfast._core.insist import insist
-from holdfast._core.names import PROCESS, RECORDS, record_key, side_key
-from holdfast._core.requests import Command, Sleep
+from holdfast._core.names import PROCESS, channel, home, literal, record_key, records, side_key
+from holdfast._core.requests import Command, Refused, Sleep
 
 LONGEST = 50
 """Waiters in a cycle that is looked for, at most."""
@@ -108,29 +108,19 @@ Evidence = tuple[tuple[bytes, bytes], ...]
 
 
 def links(process: str, record: object) -> list[Link]:
-    """Who waits in a process, from its record. Whoever can write that writes what he likes: what cannot be read is left out."""
-    try:
-        facts = json.loads(record) if isinstance(record, bytes | str) else {}
-        told = facts.get("waits", [])
-        host, pid, label = str(facts.get("host")), int(facts.get("pid", 0)), str(facts.get("label") or "")
-        return [_link(process, host, pid, label, wait) for wait in told[: LONGEST * 2]]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    """Return who waits in a process, from its record. A record that cannot be read counts as empty: anybody may write one."""
+    said = control.read(record)
+    if said is None:
         return []
+    return [
+        Link(w.since, process, w.owner, w.who, said.host, said.pid, _label(said, w.holds), w.lock, w.holds, w.yields)
+        for w in said.waits
+    ]
 
 
-def _link(process: str, host: str, pid: int, label: str, wait: dict[str, Any]) -> Link:
-    return Link(
-        float(wait["since"]),
-        process,
-        str(wait["id"]),
-        str(wait["who"]),
-        host,
-        pid,
-        label,
-        str(wait["lock"]),
-        tuple(str(key) for key in wait["holds"]),
-        wait.get("yields") is True,
-    )
+def _label(said: control.Record, holds: tuple[str, ...]) -> str:
+    """The label of a lock that is held, which is what those who wait for it are shown."""
+    return next((label for key in holds if (label := said.label_of(key.encode()))), "")
 
 
 def cycles(waiting: Iterable[Link]) -> list[Chain]:
@@ -163,52 +153,69 @@ def youngest(cycle: Chain) -> Link | None:
     return max((link for link in cycle if link.yields), default=None)
 
 
-async def everybody() -> list[Link]:
-    """All who wait while holding something, as this server knows them."""
+async def everybody(prefix: bytes) -> list[Link]:
+    """All who wait while holding something, as this server knows them by the records in this prefix."""
     found: list[Link] = []
+    start, pattern = records(prefix), literal(records(prefix)) + b"*"
     cursor: object = 0
     while True:
-        step = await insist(Command(("SCAN", str(cursor), "MATCH", f"{RECORDS}*", "COUNT", 1000), ANSWER_WITHIN))
+        step = await insist(Command(("SCAN", str(cursor), "MATCH", pattern, "COUNT", 1000), ANSWER_WITHIN))
         cursor, keys = int(step.value[0]), step.value[1]
         for key in keys:
-            process = bytes(key).decode("ascii", "replace").removeprefix(RECORDS)
-            found += await waiters(process)
+            process = bytes(key).removeprefix(start).decode("ascii", "replace")
+            found += await waiters(process, prefix)
         if cursor == 0:
             return found
 
 
-async def waiters(process: str) -> list[Link]:
-    """Those of one process."""
+async def waiters(process: str, prefix: bytes) -> list[Link]:
+    """Those of one process, as its record in this prefix says."""
     if not process:
         return []
-    record = await insist(Command(("GET", record_key(process)), ANSWER_WITHIN))
+    try:
+        record = await insist(control.fetch(record_key(prefix, process), ANSWER_WITHIN))
+    except Refused as error:
+        if error.code != "WRONGTYPE":
+            raise
+        return []  # somebody has put something else there
     return links(process, record.value)
 
 
 async def holder(key: str) -> tuple[str, bytes]:
-    """Who holds a lock: the name of its process's inbox (empty if that is unknown), and the last fence."""
+    """Who holds a lock: the public part of its token (empty if that is unknown), and the last fence."""
     lock = key.encode()
-    token = bytes((await insist(Command(("GET", lock), ANSWER_WITHIN))).value or b"")
-    fence = bytes((await insist(Command(("HGET", side_key(lock, b"state"), "fence"), ANSWER_WITHIN))).value or b"")
+    token = bytes((await insist(Command(("GETRANGE", lock, 0, control.LONGEST), ANSWER_WITHIN))).value)
+    state = side_key(lock, b"state")
+    if (await insist(Command(("HSTRLEN", state, "fence"), ANSWER_WITHIN))).value > control.DIGITS:
+        return "", b""
+    fence = bytes((await insist(Command(("HGET", state, "fence"), ANSWER_WITHIN))).value or b"")
     public, dot, _ = token.partition(b".")
     return public.decode("ascii", "replace") if dot else "", fence
 
 
-async def listens(inbox: str) -> bool:
-    """A process is there: one that was killed says for a while that it waits. In a Cluster another server may know it."""
-    if len(inbox) > PROCESS:
+async def listens(public: str, key: str) -> bool:
+    """Whether the process that holds this lock is there: the record of one that was killed stays for a while. In a Cluster
+    another server may know it."""
+    if "{" in public:
         return True
-    return int((await insist(Command(("PUBSUB", "NUMSUB", f"hf:inbox:{inbox}"), ANSWER_WITHIN))).value[1]) > 0
+    inbox = channel(home(public, key.encode()), public.partition("@")[0])
+    return int((await insist(Command(("PUBSUB", "NUMSUB", inbox), ANSWER_WITHIN))).value[1]) > 0
+
+
+async def waiters_of_holder(key: str) -> list[Link]:
+    """Who waits in the process that holds this lock."""
+    public, _ = await holder(key)
+    return await waiters(public[:PROCESS], home(public, key.encode()))
 
 
 async def evidence(cycle: Chain) -> Evidence | None:
     """What the server says of the locks of a cycle; None where it says that this is none."""
     found = []
     for link, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
-        inbox, fence = await holder(link.lock)
-        if inbox[:PROCESS] != following.process or not await listens(inbox):
+        public, fence = await holder(link.lock)
+        if public[:PROCESS] != following.process or not await listens(public, link.lock):
             return None
-        found.append((inbox.encode(), fence))
+        found.append((public.encode(), fence))
     return tuple(found)
 
 
@@ -232,8 +239,8 @@ async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
 
 async def still(cycle: Chain) -> bool:
     """All of them say that they wait as before."""
-    for link in cycle:
-        if link not in await waiters(link.process):
+    for link, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
+        if following not in await waiters_of_holder(link.lock):
             return False
     return True
 
@@ -242,8 +249,7 @@ async def around(first: Link) -> Chain | None:
     """The cycle that one who waits is in, if there is one: from each lock to its holder, and to what that one waits for."""
     path: Chain = (first,)
     while len(path) < LONGEST:
-        inbox, _ = await holder(path[-1].lock)
-        holds = [link for link in await waiters(inbox[:PROCESS]) if path[-1].lock in link.holds]
+        holds = [link for link in await waiters_of_holder(path[-1].lock) if path[-1].lock in link.holds]
         if first in holds:
             return path
         if not holds or holds[0] in path:

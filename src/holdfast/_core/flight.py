@@ -14,21 +14,25 @@ from typing import Any, NamedTuple
 
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant, margin, milliseconds
-from holdfast._core.crowd import Crowd, Meet, Member
+from holdfast._core.crowd import Crowd, Failed, Meet, Member
 from holdfast._core.hearing import Enroll, Withdraw, hear
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Conflict, Draw, NotSent, Now, Refused, Run, Sleep, Unknown, WireError
 from holdfast._core.site import (
     ABORT,
     DROP,
+    HEAD,
     INVALIDATE,
     LAND,
+    LARGE,
     LOOK,
+    MARK,
     Absent,
     Buried,
     Found,
     Granted,
     Loading,
+    Oversize,
     Record,
     Seen,
     Site,
@@ -40,13 +44,17 @@ from holdfast._core.site import (
 from holdfast._core.tending import Leave, Send, Tend
 
 __all__ = [
+    "MARK",
     "Absent",
+    "Failed",
     "Found",
     "KeyConflict",
     "Load",
     "Loading",
+    "Marked",
     "Record",
     "Site",
+    "TooLong",
     "Wish",
     "abandon",
     "abort",
@@ -65,8 +73,23 @@ AGAIN = 0.01
 LAG = 1.0
 """Seconds after the leader of a crowd at which its others look for themselves."""
 
+STANDS = 2
+"""The answer of `ABORT` where nothing was invalidated since the load began."""
+
 SPAN = 30.0
 """Seconds after which a waiter looks again, at the latest: a lease without an end is none of ours."""
+
+
+class TooLong(KeyConflict):
+    """There is a value, and it has more bytes than `Site.max_size`: ``size``."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"its value has {size:,} bytes on the server")
+        self.size = size
+
+
+class Marked(Exception):
+    """The server has refused a value, and has stored the mark instead."""
 
 
 class Charter(Tenure):
@@ -138,12 +161,17 @@ async def _ask(where: Site, call: Run[Any], began: float, attempt: Attempt | Non
                 attempt.doubt = doubt
             if isinstance(answer.value, Conflict):
                 raise KeyConflict(answer.value.why)
+            if isinstance(answer.value, Oversize):
+                raise TooLong(answer.value.size)
             return answer
 
 
 def _abortion(where: Site, token: str, *, bury: bool, timeout: float) -> Run[int]:
-    keys = (*where.spec.keys, where.waiters)
-    return Run(ABORT, keys, (token, "bury" if bury else "release"), timeout)
+    return _ending(where, (token, "bury" if bury else "release", 0, ""), timeout)
+
+
+def _ending(where: Site, args: tuple[bytes | str | int, ...], timeout: float) -> Run[int]:
+    return Run(ABORT, (*where.spec.keys, where.floor, where.waiters), args, timeout)
 
 
 async def abandon(where: Site, attempt: Attempt) -> None:
@@ -158,8 +186,9 @@ async def abandon(where: Site, attempt: Attempt) -> None:
 # Looking
 
 
-async def look(where: Site, wish: Wish, attempt: Attempt | None = None) -> Found | Load | Loading | Absent:
-    """The value, or the load, or who else loads it when `Wish.wait` is over. Raises WireError when the server cannot be had,
+async def look(where: Site, wish: Wish, attempt: Attempt | None = None) -> Found | Load | Loading | Absent | Failed:
+    """The value, or the load, or who else loads it when `Wish.wait` is over; or what a load of this process has failed with,
+    that was waited for and that its loader shares (see `abort`). Raises WireError when the server cannot be had,
     KeyConflict when something else is where it should be. ``attempt``: a new one, for who may have to `abandon` it."""
     began = await Now()
     if wish.glance and not wish.early:
@@ -194,8 +223,8 @@ async def _glance(where: Site, began: float) -> Record | None:
     return fresh(answer.value)
 
 
-async def _look_or_wait(where: Site, wish: Wish, attempt: Attempt, now: float) -> Found | Load | Loading | Absent:
-    me = Member()
+async def _look_or_wait(where: Site, wish: Wish, attempt: Attempt, now: float) -> Found | Load | Loading | Absent | Failed:
+    me = Member(prefix=where.spec.prefix)
     assert attempt.until is not None
     try:
         while True:
@@ -208,6 +237,8 @@ async def _look_or_wait(where: Site, wish: Wish, attempt: Attempt, now: float) -
                 told = await _wait_with(me.crowd, me, result, came, attempt.until)
                 if told is not None:
                     return told
+            elif isinstance(result, Load):
+                return await _taken_up(result, me, attempt.until)
             elif result is not None:
                 return result
             now = await Now()
@@ -243,18 +274,49 @@ async def _listen(me: Member, until: float) -> None:
     me.hints.clear()
 
 
-async def _wait_with(crowd: Crowd, me: Member, loading: Loading, now: float, until: float) -> Found | None:
+async def _wait_with(crowd: Crowd, me: Member, loading: Loading, now: float, until: float) -> Found | Failed | None:
     """Wait with all of this process, until there may be something to look at. What one of them has found meanwhile."""
     left = SPAN if loading.remaining is None else min(loading.remaining + AGAIN, SPAN)
     crowd.join(me)
     if me.leads:
         if me.hope:  # else it is not listed, and has to look once more
             await hear(me, min(until, now + left))
-        return None
-    await hear(me, min(until, now + left + LAG))
-    if isinstance(me.found, WireError):
-        raise me.found
-    found: Found | None = me.found
+    else:
+        await hear(me, min(until, now + left + LAG))
+    return await _verdict(me, until)
+
+
+async def _taken_up(load: Load, me: Member, until: float) -> Found | Load | Failed:
+    """The load that its own look was granted: what others could not reach is no trouble of this one's."""
+    try:
+        told = await _told(me, until)
+    except BaseException:
+        await _over(load)  # and `abandon` gives its lease back
+        raise
+    if isinstance(told, Found | Failed):
+        await abort(load)  # granted just when the load ended whose failure it gets
+        return told
+    return load
+
+
+async def _verdict(me: Member, until: float) -> Found | Failed | None:
+    """As `_told`. Raises what the others have raised."""
+    told = await _told(me, until)
+    if isinstance(told, WireError):
+        raise told
+    return told
+
+
+async def _told(me: Member, until: float) -> Found | Failed | WireError | None:
+    """What this one was told by others of its process; where it is held, when that is known."""
+    while me.held:
+        me.overdue = True
+        if me.held:  # still: else nobody would wake it any more
+            await hear(me, until)
+        if me.held and await Now() >= until:
+            break
+    me.overdue = False
+    found: Found | Failed | WireError | None = me.found
     return found
 
 
@@ -263,7 +325,9 @@ def _looking(where: Site, wish: Wish, token: str = "", hope: str = "") -> Run[Se
     load, state, floors = spec.keys
     keys = (where.value, load, state, floors, where.floor, where.waiters)
     stale = milliseconds(wish.stale) if wish.stale > 0 else 0
-    return Run(LOOK, keys, (token, spec.first_ms if token else 0, hope, stale, wish.early), spec.timeout)
+    unread = "keep" if where.keeps else "void"
+    args = (token, spec.first_ms if token else 0, hope, stale, wish.early, where.max_size + HEAD, unread)
+    return Run(LOOK, keys, args, spec.timeout)
 
 
 async def _made_of(where: Site, attempt: Attempt, answer: Answer[Seen]) -> Found | Load | Loading | Absent | None:
@@ -276,6 +340,7 @@ async def _made_of(where: Site, attempt: Attempt, answer: Answer[Seen]) -> Found
             await Tend(load)
             return load
     elif not isinstance(seen, Buried):
+        assert not isinstance(seen, Oversize)  # `_ask` has raised that
         # Nothing of ours is there, unless an earlier copy of the request is still under way.
         attempt.pending = attempt.doubt
         return seen
@@ -288,22 +353,46 @@ async def _made_of(where: Site, attempt: Attempt, answer: Answer[Seen]) -> Found
 
 
 async def land(
-    load: Load, kind: str, data: bytes, *, ttl: float, stale: float = 0.0, tags: Iterable[str] = (), cost: float = 0.0
+    load: Load,
+    kind: str,
+    data: bytes,
+    *,
+    ttl: float,
+    stale: float = 0.0,
+    tags: Iterable[str] = (),
+    cost: float = 0.0,
+    mark: bytes | None = None,
 ) -> bool:
     """Store what was loaded, and tell all who wait. ``ttl``: seconds for which it is fresh; ``stale``: for which it is kept
     beyond that; ``cost``: that the load took. False if it may not be stored: the lease is lost, or the key, or one of the tags,
-    was invalidated meanwhile. Raises WireError, and then nobody knows, and the keeper goes on. The load is over anyhow."""
-    tenure = load.tenure
-    how = "bury" if tenure.doubt else "release"
-    landing = _landing(load.site, (tenure.token, load.fence, how), _Cargo(kind, data, ttl, stale, tags, cost))
+    was invalidated meanwhile. ``mark``: is stored, as of kind `MARK`, where the server refuses the data; raises Marked then.
+    Raises WireError, and then nobody knows, and the keeper goes on. The load is over anyhow."""
+    tenure, large = load.tenure, len(data) > LARGE
+    token = (tenure.token, load.fence, "bury" if tenure.doubt else "release")
+    landing = _landing(load.site, token, _Cargo(kind, data, ttl, stale, tags, cost))
+    refused: WireError | None = None
     try:
         now = await Now()
         if tenure.remaining(now) > 0:
-            answer = await _ask(load.site, landing, now)
+            try:
+                # Once, if it is large: what the server closes the connection for does not get better by repetition.
+                answer = await _ask(load.site, landing, now - load.site.patience if large else now)
+            except WireError as error:
+                if mark is None or not ((isinstance(error, Refused) and not error.transient) or large):
+                    raise
+                refused, landing = error, _landing(load.site, token, _Cargo(MARK, mark, ttl, stale, tags, cost))
+                answer = await _ask(load.site, landing, await Now())
             await _over(load)
+            if refused is not None and answer.value:
+                raise Marked(str(refused)) from refused
             return bool(answer.value)
+    except Marked:
+        raise
     except BaseException as error:
-        hope = isinstance(error, NotSent | Unknown) or (isinstance(error, Refused) and error.transient)
+        # What is large is not left to the keeper: a server that closes its connection would end the renewals on it.
+        hope = (isinstance(error, NotSent | Unknown) or (isinstance(error, Refused) and error.transient)) and (
+            not large or refused is not None
+        )
         await _over(load, leave=not hope)
         if hope:  # it has been loaded, and may be stored yet
             await Send(landing, tenure.deadline)
@@ -312,18 +401,32 @@ async def land(
     return False
 
 
-async def abort(load: Load) -> None:
-    """Nothing was loaded: whoever looks next does. The load is over. Raises no WireError: a lease ends by itself."""
-    await _over(load)
-    tenure = load.tenure
+async def abort(load: Load, failure: Exception | None = None, tags: Iterable[str] = ()) -> None:
+    """Nothing was loaded: whoever looks next does. The load is over. Raises no WireError: a lease ends by itself.
+
+    ``failure``: is shared with all of this process who wait for this load now, unless the lease is lost, or the key or one of
+    ``tags`` was invalidated since the load began. Then they may have come after that, and what is true now may not fail."""
+    tenure, crowd, shared = load.tenure, None, None
+    held: list[Member] = []
     try:
-        call = tenure.giving_back(bury=tenure.doubt, timeout=tenure.spec.timeout)
-        await call
+        await _over(load)
+        if failure is not None:
+            crowd = await Meet(load.site.value)
+            crowd.hold(held)
+        marked = b"".join(b" " + tag for tag in marks(tags))
+        how, fence = "bury" if tenure.doubt else "release", load.fence if held else 0
+        call = _ending(load.site, (tenure.token, how, fence, marked), tenure.spec.timeout)
+        answer = await call
+        if failure is not None and answer.value == STANDS:
+            shared = Failed(failure)
     except WireError:
         await _over(load, leave=True)
     except BaseException:
         await _over(load, leave=True)
         raise
+    finally:
+        if crowd is not None:
+            crowd.settle(held, shared)
 
 
 async def _over(load: Load, *, leave: bool = False) -> None:

@@ -1,8 +1,8 @@
 """Being told: an operation waits until a script publishes something to the inbox of its process, and polls nothing.
 
-A script tells a listener by publishing ``3 <hope>`` to ``hf:inbox:<process id>``, the part of the hope before its dot. What is
-told is only that there may be something to look at: messages get lost while the inbox is away, so whoever listens looks when it
-listens again, and from time to time besides.
+A script tells a listener by publishing ``3 <hope>`` to the inbox of its process, which follows from the prefix of the key and
+the part of the hope before its dot (`_lua/_inbox.lua`). What is told is only that there may be something to look at: messages
+get lost while the inbox is away, so whoever listens looks when it listens again, and from time to time besides.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast._core.attempt import Slot
+from holdfast._core.names import PREFIX
 from holdfast._core.requests import Draw, Request
 
 
@@ -23,6 +24,10 @@ class Hopeful(Protocol):
     """Where it waits; the driver puts it there."""
     hints: set[object]
     """Of which servers it has been told something."""
+
+    @property
+    def prefix(self) -> bytes:
+        """The prefix whose inbox it is told by."""
 
     @property
     def meets(self) -> bool:
@@ -66,6 +71,7 @@ class Listener:
     hope: str = ""
     slot: Slot | None = None
     hints: set[object] = field(default_factory=set)
+    prefix: bytes = PREFIX
 
     @property
     def meets(self) -> bool:
@@ -81,10 +87,10 @@ class Listener:
             self.slot.put(None)
 
 
-async def listen(until: float) -> Listener:
-    """A listener that can be told to the server, under its `Listener.hope`: the inbox listens, unless local time ``until`` has
-    passed. What it is good for has to end with ``await Withdraw(listener)``, whatever happens."""
-    listener = Listener(await Draw())
+async def listen(until: float, prefix: bytes) -> Listener:
+    """A listener that can be told to the server, under its `Listener.hope`: the inbox of the prefix listens, unless local time
+    ``until`` has passed. What it is good for has to end with ``await Withdraw(listener)``, whatever happens."""
+    listener = Listener(await Draw(), prefix=prefix)
     try:
         await Enroll(listener, until)
     except BaseException:

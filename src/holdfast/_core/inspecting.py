@@ -6,13 +6,13 @@ several servers: each holds a part of the locks, as in a Cluster, or a vote for 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from holdfast._core.control import RECORDS
 from holdfast._core.insist import insist
-from holdfast._core.names import PROCESS, record_key, side_key
+from holdfast._core.names import home, literal, record_key, side_key
 from holdfast._core.requests import Answer, Call, Command, Refused, Request, Run, WireError
 from holdfast._lua import Script
 
@@ -130,8 +130,8 @@ class Field:
                 yield group[at : at + PAGE]
 
 
-Records = dict[str, bytes | None]
-"""What processes say of themselves, by their ids; None: nothing yet."""
+Records = dict[bytes, bytes | None]
+"""What processes say of themselves, by the keys under which they do; None: nothing yet."""
 
 
 class Seen(NamedTuple):
@@ -150,17 +150,22 @@ def keys_of(lock: bytes) -> tuple[bytes, ...]:
 
 async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
     """Ask what those processes say that these locks name, each once."""
-    sights = [sight for lock in seen for sight in lock.sights if sight is not None]
-    holders = {hold.process[:PROCESS] for sight in sights for hold in sight.holds}
-    wanted = holders | {one.process[:PROCESS] for sight in sights for one in sight.line}
-    unknown = sorted(wanted - records.keys() - {""})
+    wanted = {
+        record_key(home(process, lock.key), process)
+        for lock in seen
+        for sight in lock.sights
+        if sight is not None
+        for process in (*(hold.process for hold in sight.holds), *(one.process for one in sight.line))
+        if process
+    }
+    unknown = sorted(wanted - records.keys())
     records |= dict.fromkeys(unknown)
     size = PAGE if where.slot_of is None else 1
     for some in (unknown[at : at + size] for at in range(0, len(unknown), size)):
         for place in range(where.places):
-            left = [process for process in some if records[process] is None]
+            left = [record for record in some if records[record] is None]
             if left:
-                ask = Ask(place, Command(("MGET", *map(record_key, left)), where.timeout))
+                ask = Ask(place, Run(RECORDS, tuple(left), (), where.timeout))
                 try:
                     records |= dict(zip(left, (await insist(ask)).value, strict=True))
                 except WireError:
@@ -251,19 +256,8 @@ def _counts(sight: Sight | None) -> bool:
 
 # Names, and patterns of them
 
-_ENCODED = re.compile(rb"%([0-9A-F]{2})")
-
-
-def name_of(key: bytes, prefix: bytes) -> bytes | None:
-    """The name that the key of a lock was made of; None: it is not the key of a lock under this prefix."""
-    name = key[len(prefix) + 1 : -1]
-    if not key.startswith(prefix + b"{") or not key.endswith(b"}") or b"{" in name or b"}" in name or not name:
-        return None
-    return _ENCODED.sub(lambda found: bytes.fromhex(found[1].decode()), name)
-
 
 def scan_pattern(prefix: bytes, pieces: list[bytes]) -> bytes:
     """For MATCH: keys of locks whose encoded names have these pieces, in order, and anything between two of them."""
-    literal = re.compile(rb"[*?\[\]\\]")
-    escaped = (literal.sub(rb"\\\g<0>", text) for text in (prefix, *pieces))
+    escaped = (literal(text) for text in (prefix, *pieces))
     return next(escaped) + b"{" + b"*".join(escaped) + b"}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast._core.attempt import Attempt
-from holdfast._core.gate import Failed
 
 if TYPE_CHECKING:
     from holdfast._core.waiting import Waiting
@@ -15,11 +14,7 @@ def end_wait(waiting: Waiting | None, attempt: Attempt, error: Exception) -> boo
     """Have this raised where an attempt waits, in the line of its process or at the server (``waiting``). False: it does not
     wait just now. The keeper's mutex is held."""
     gate = attempt.gate
-    if gate is not None and attempt in gate.line:
-        gate.line.remove(attempt)
-        attempt.given = Failed(error)
-        if attempt.slot is not None:
-            attempt.slot.put(None)
+    if gate is not None and gate.end_wait(attempt, error):
         return True
     waiter = None if waiting is None else waiting.get(attempt.token)
     if waiting is None or waiter is None or waiter.attempt is not attempt:

@@ -38,9 +38,10 @@ class Options:
     overlap: Literal["skip", "queue", "allow"] = "skip"
     """A tick that falls due while the job runs is skipped, waits in a queue, or runs beside (ten at most)."""
     misfire: Literal["skip", "once", "all"] = "once"
-    """Of the ticks that are later than `grace`, none is run, the latest, or all (the latest hundred at most)."""
+    """Of the ticks that fell due while nobody could run them, run the latest unless it is later than `grace` ("skip"), the
+    latest in any case ("once"), or all, up to the latest hundred."""
     grace: float = 10.0
-    """A tick that is at most so late runs as if nothing had happened."""
+    """How late a tick may begin, with ``misfire="skip"``."""
     on_crash: Literal["leave", "again"] = "leave"
     """A run whose process dies is left at that, or begun again elsewhere, three times in all."""
     max_runtime: float | None = None
@@ -58,8 +59,8 @@ class Options:
     @property
     def policy(self) -> str:
         """What the script has to know of them."""
-        again = int(self.on_crash == "again")
-        return f"{self.overlap} {again} {int(self.keep * 1000)} {milliseconds(self.ttl)} {self.history}"
+        again, grace, keep = int(self.on_crash == "again"), int(self.grace * 1000), int(self.keep * 1000)
+        return f"{self.overlap} {self.misfire} {grace} {again} {keep} {milliseconds(self.ttl)} {self.history}"
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,6 @@ class Answered(NamedTuple):
     """Fences of the runs that are to be ended."""
     taken_down: bool
     """The end of a run is written down."""
-    early: int
-    """Milliseconds until the first tick that was asked for too early."""
     slot: int = -1
     """Of the run that was granted."""
     fence: int = 0
@@ -138,6 +137,8 @@ class Changed(NamedTuple):
     revision: int
     definition: bytes
     last: int
+    origin: str = ""
+    """The code that runs where it was declared so."""
 
 
 class Unheard(NamedTuple):
@@ -161,6 +162,19 @@ class Registered(NamedTuple):
     last: int
     before: bytes
     """What the job was, if that was something else."""
+    other: str = ""
+    """Another origin under which it is served now."""
+    who: str = ""
+    """A process that does."""
+
+
+class Rival(NamedTuple):
+    """Nothing was registered: other code is served under the name of one of the jobs."""
+
+    job: int
+    """Its number in the request."""
+    other: str
+    who: str
 
 
 @dataclass
@@ -179,14 +193,14 @@ def _refusal(raw: list[object]) -> Unusable:
 
 def _read_one(raw: list[object]) -> Answered | Changed | Unheard | Unusable:
     match raw:
-        case [1, int(last), int(left), int(queued), bytes(cancel), int(taken), int(early), int(slot), *run]:
+        case [1, int(last), int(left), int(queued), bytes(cancel), int(taken), int(slot), *run]:
             fence, scheduled, attempt, by_hand = run
             return Answered(
-                last, left, queued, cancel.decode(), taken == 1, early, slot,
+                last, left, queued, cancel.decode(), taken == 1, slot,
                 int(str(fence)), int(str(scheduled)), int(str(attempt)), by_hand == 1,
             )  # fmt: skip
-        case [2, int(revision), bytes(definition), int(last)]:
-            return Changed(revision, definition, last)
+        case [2, int(revision), bytes(definition), int(last), bytes(origin)]:
+            return Changed(revision, definition, last, origin.decode(errors="replace"))
         case [-1]:
             return Unheard()
     return _refusal(raw)
@@ -202,14 +216,16 @@ def _read_serve(raw: object) -> Served | Late | Unusable:
     return _refusal(raw)
 
 
-def _read_register(raw: object) -> tuple[int, list[Registered | Unusable]]:
+def _read_register(raw: object) -> tuple[int, list[Registered | Unusable] | Rival]:
     assert isinstance(raw, list)
     now, *answers = raw
     read: list[Registered | Unusable] = []
     for answer in answers:
         match answer:
-            case [1, int(revision), int(last), bytes(before)]:
-                read.append(Registered(revision, last, before))
+            case [1, int(revision), int(last), bytes(before), bytes(other), bytes(who)]:
+                read.append(Registered(revision, last, before, other.decode(errors="replace"), who.decode(errors="replace")))
+            case [-5, int(job), bytes(other), bytes(who)]:
+                return now, Rival(job, other.decode(errors="replace"), who.decode(errors="replace"))
             case _:
                 read.append(_refusal(answer))
     return now, read
@@ -221,7 +237,7 @@ def _read_list(raw: object) -> list[object]:
 
 
 SERVE: Script[Served | Late | Unusable] = Script("serve", _read_serve)
-REGISTER: Script[tuple[int, list[Registered | Unusable]]] = Script("register", _read_register)
+REGISTER: Script[tuple[int, list[Registered | Unusable] | Rival]] = Script("register", _read_register)
 ORDER: Script[list[object]] = Script("order", _read_list)
 JOBS: Script[list[object]] = Script("jobs", _read_list)
 

@@ -16,6 +16,8 @@ from holdfast._core.acquire import KeyConflict
 from holdfast._core.crowd import Meet, Member
 from holdfast._core.hearing import Enroll, Withdraw, hear
 from holdfast._core.insist import insist
+from holdfast._core.kinds import explained
+from holdfast._core.names import prefix_of, side_key
 from holdfast._core.requests import Answer, Conflict, Draw, Now, Refused, Run, Sleep, WireError, in_the_way
 from holdfast._lua import Script
 
@@ -92,7 +94,7 @@ def conflict(raw: object) -> Conflict | Disagreement:
     match raw:
         case [-3, bytes(theirs)]:
             text = theirs.decode(errors="replace")
-            return Conflict(f"there is a {FORMATS[text]} of this name" if text in FORMATS else f"it has format {text!r}")
+            return Conflict(f"there is a {FORMATS[text]} of this name" if text in FORMATS else f"it has format {text!r}", True)
         case [-4, int(number)]:
             return Disagreement(number)
         case _:
@@ -114,9 +116,9 @@ def _run(latch: Latch, *what: str | int) -> Run[Seen | Conflict | Disagreement]:
     return Run(LATCH, latch.keys, (latch.format, latch.count, latch.keep_ms, *what), latch.timeout)
 
 
-def _seen(answer: Answer[Seen | Conflict | Disagreement]) -> Seen:
+async def _seen(latch: Latch, answer: Answer[Seen | Conflict | Disagreement]) -> Seen:
     if isinstance(answer.value, Conflict):
-        raise KeyConflict(answer.value.why)
+        raise KeyConflict(await explained(answer.value, latch.keys[0], side_key(latch.keys[0], b"state"), latch.timeout))
     if isinstance(answer.value, Disagreement):
         raise answer.value
     return answer.value
@@ -124,17 +126,17 @@ def _seen(answer: Answer[Seen | Conflict | Disagreement]) -> Seen:
 
 async def look(latch: Latch) -> Seen:
     """What it looks like now. Raises WireError, KeyConflict, Disagreement."""
-    return _seen(await insist(_run(latch, "look", "", 0)))
+    return await _seen(latch, await insist(_run(latch, "look", "", 0)))
 
 
 async def down(latch: Latch, by: int, name: str = "") -> Seen:
     """Count down, no lower than to nothing. ``name``: what is counted; each counts once, until `reset`. Raises as `look`."""
-    return _seen(await insist(_run(latch, "down", await Draw(), by, name)))
+    return await _seen(latch, await insist(_run(latch, "down", await Draw(), by, name)))
 
 
 async def reset(latch: Latch) -> Seen:
     """As in the beginning, with the count of this one. Raises as `look`."""
-    return _seen(await insist(_run(latch, "reset", await Draw())))
+    return await _seen(latch, await insist(_run(latch, "reset", await Draw())))
 
 
 async def wait(latch: Latch, wait: float | None) -> bool:
@@ -143,10 +145,10 @@ async def wait(latch: Latch, wait: float | None) -> bool:
     began = await Now()
     until = INFINITY if wait is None else began + wait
     first = await insist(_run(latch, "look", "", 0))
-    seen = _seen(first)
+    seen = await _seen(latch, first)
     if seen.missing == 0 or first.came >= until:
         return seen.missing == 0
-    me = Waiting(seen=seen)
+    me = Waiting(prefix=prefix_of(latch.keys[0]), seen=seen)
     me.crowd = await Meet(latch.keys[0])
     try:
         while True:
@@ -181,7 +183,7 @@ async def _look_for_all(latch: Latch, me: Waiting, until: float) -> tuple[bool, 
         raise
     if answer is None:
         return False, until
-    seen = _seen(answer)
+    seen = await _seen(latch, answer)
     if not me.seen.born:
         me.seen = me.seen._replace(born=seen.born)
     elif seen.born != me.seen.born and latch.format.startswith("latch"):

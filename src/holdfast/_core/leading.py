@@ -268,7 +268,7 @@ async def change(office: Office, watch: Watch) -> Elected | None:
             elif watch.is_news(view.leader):
                 return watch.see(view.leader)
             if listener is None:
-                listener = await listen(until)  # and look again, so that nothing is missed in between
+                listener = await listen(until, office.spec.prefix)  # and look again, so that nothing is missed in between
             else:
                 await hear(listener, until)
     finally:

@@ -1,4 +1,9 @@
-"""Which ticks of a job are due, and what becomes of those that are too late. Times in microseconds of the server's clock."""
+"""Which ticks of a job to claim when some are due. Times in microseconds of the server's clock.
+
+A process claims the latest tick that is due, and says which earlier ones are left out for it; only with ``misfire="all"`` it
+claims each. It cannot know which tick is the latest when the request arrives, so it names those of the next moments too, and
+the one after them: see `_lua/serve.lua`.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +11,25 @@ from typing import NamedTuple
 
 from holdfast._core.jobs import QUEUE, Options, When
 
-ALL = 100
-"""Ticks that are made up for at most, where a job wants all that were missed."""
-
 COUNTED = 1000
 """Missed ticks are counted up to here."""
 
 
 class Due(NamedTuple):
-    """What to claim: ``missed`` ticks are only written down, as first, last and number; the others run, in order."""
+    """What to claim."""
 
     missed: tuple[int, int, int] | None
+    """Ticks that are only written down, because there are later ones: first, last and number."""
     ticks: list[int]
+    """Those that may run, in order; the last of them are not due yet."""
+    beyond: int | None
+    """The tick after all these; None: there is none."""
 
     def __bool__(self) -> bool:
-        return self.missed is not None or bool(self.ticks)
+        return bool(self.ticks)
+
+
+NOTHING = Due(None, [], None)
 
 
 def following(when: When, tick: int) -> int | None:
@@ -31,20 +40,21 @@ def following(when: When, tick: int) -> int | None:
     return None if found > 1e11 else round(found * 1e6)
 
 
-def due(when: When, last: int, now: int, options: Options) -> Due:
-    """What is due at ``now``, when all up to ``last`` has been dealt with."""
+def due(when: When, last: int, now: int, options: Options, ahead: int = 0) -> Due:
+    """What is due at ``now``, when all up to ``last`` has been dealt with. ``ahead``: for how long the claim is to be good."""
     first = following(when, last)
     if first is None or first > now:
-        return Due(None, [])
-    limit = now - int(options.grace * 1e6)
-    ticks = _between(when, max(last, limit - 1), now, QUEUE)
-    if first >= limit:
-        return Due(None, ticks)
-    wanted = {"skip": 0, "once": 1, "all": ALL}[options.misfire]
-    late = _latest(when, last, limit, wanted + 1)
-    made_up, given_up = late[len(late) - min(wanted, len(late)) :], late[: -wanted or None]
-    missed = (first, given_up[-1], _count(when, last, given_up[-1])) if given_up else None
-    return Due(missed, (made_up + ticks)[:QUEUE])
+        return NOTHING
+    ticks = _latest(when, last, now, QUEUE if options.misfire == "all" else 1)
+    missed = None
+    if ticks[0] > first:
+        given_up = _latest(when, last, ticks[0] - 1, 1)[0]
+        missed = (first, given_up, len(_between(when, last, given_up, COUNTED)))
+    beyond = following(when, ticks[-1])
+    while beyond is not None and beyond <= now + ahead:
+        ticks.append(beyond)
+        beyond = following(when, beyond)
+    return Due(missed, ticks, beyond)
 
 
 def _between(when: When, after: int, until: int, most: int) -> list[int]:
@@ -57,17 +67,12 @@ def _between(when: When, after: int, until: int, most: int) -> list[int]:
     return found
 
 
-def _latest(when: When, after: int, before: int, most: int) -> list[int]:
-    """The latest ticks in there, ``most`` if there are as many. Looked for backwards, in growing steps."""
+def _latest(when: When, after: int, until: int, most: int) -> list[int]:
+    """The latest ticks in there, ``until`` included, ``most`` if there are as many. Looked for backwards, in growing steps."""
     span = 1_000_000
     while True:
-        start = max(after, before - span)
-        found = _between(when, start, before - 1, 1 << 20)
+        start = max(after, until - span)
+        found = _between(when, start, until, 1 << 20)
         if len(found) >= most or start == after:
             return found[-most:]
         span *= 2
-
-
-def _count(when: When, last: int, to: int) -> int:
-    """How many there are, or `COUNTED`."""
-    return len(_between(when, last, to, COUNTED))

@@ -164,7 +164,7 @@ async def gather(parts: Sequence[Part], until: float | None) -> int | None:
         return 0
     doubts = [attempt.doubt for attempt in attempts]
     for attempt in attempts:
-        attempt.token = attempt.token or await Draw() + attempt.spec.mark
+        attempt.token = attempt.token or attempt.spec.token(await Draw())
         attempt.pending = attempt.doubt = True
     now = await Now()
     timeout = min(attempt.spec.timeout for attempt in attempts)

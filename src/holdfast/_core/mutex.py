@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast._core.attempt import Attempt, Scripts, Spec
+from holdfast._core.attempt import PAUSED, UNKNOWN, Attempt, Scripts, Spec
 from holdfast._core.requests import Conflict, Gone, NotSent, Refused, Run, Sleep, Unknown, WireError, in_the_way
 from holdfast._lua import Script, whole_number
 
@@ -39,9 +39,18 @@ class Busy(NamedTuple):
     """Seconds until the holder's key expires; None: it never does."""
     last_fence: int
     process: str
-    """Public id of the holder's process; empty for a foreign lock; `PAUSED`."""
+    """Public id of the holder's process; empty for a client of another library; `PAUSED`; `UNKNOWN`."""
     lingers: bool
     """The holder may keep the lock for a while after use, and gives it back when asked."""
+
+    @property
+    def named(self) -> str:
+        """The id of the holder's process; empty where there is none to be asked for."""
+        return "" if self.process in {PAUSED, UNKNOWN} else self.process
+
+
+UNHEARD = Busy(0.0, 0, UNKNOWN, lingers=False)
+"""Before any server has said who holds it."""
 
 
 class Dead(NamedTuple):
@@ -63,7 +72,7 @@ def read_reply(raw: object) -> Reply:
             return Gone()
         case [-3, bytes(version)] if version.rpartition(b" ")[2] == b"1":
             kind = version.decode(errors="replace").rpartition(" ")[0]
-            return Conflict(f"it is used as a {kind or 'lock'}; a name is of one kind")
+            return Conflict(f"it is used as a {kind or 'lock'}; a name is of one kind", other_kind=True)
         case _:
             return in_the_way(raw, ", not a lock")
 
@@ -144,8 +153,8 @@ async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:
             else:
                 # What a first copy of this request released may be somebody else's by now.
                 return answer.value == 1 or (resent and in_time)
-    except WireError:
-        raise
+    except (WireError, GeneratorExit):
+        raise  # dropped by an interrupt: nothing can be awaited any more, and trying to would only leave a message on stderr
     except BaseException:
         # Cancelled or interrupted, and nobody knows whether the request arrived. Once more: it does no harm.
         await give_up(Attempt(spec, token, pending=True, doubt=True))

@@ -10,10 +10,13 @@ MAX_NAME = 512
 """Bytes of a name, before encoding."""
 
 PROCESS = 12
-"""Hex digits of the id that names a process. What follows says where it listens."""
+"""Hex digits of the id that names a process. In a Cluster with sharded pub/sub, a hash tag follows, which puts its inboxes into
+a slot of the server (`_wire/slots.py`); then ``@`` and a prefix in hex, where the key of the lock does not show it."""
 
-RECORDS = "hf:proc:"
-"""What the keys begin with under which processes say who they are."""
+PREFIX = b"hf:"
+"""What keys begin with where nobody has chosen anything else."""
+
+_SPECIAL = re.compile(rb"[*?\[\]\\]")
 
 _ESCAPE = re.compile(rb"[{}%\x00-\x1f\x7f]")
 
@@ -48,6 +51,17 @@ def start(prefix: str) -> bytes:
     return text
 
 
+_ENCODED = re.compile(rb"%([0-9A-F]{2})")
+
+
+def name_of(key: bytes, prefix: bytes) -> bytes | None:
+    """The name that the key of a lock was made of; None: it is not the key of a lock under this prefix."""
+    name = key[len(prefix) + 1 : -1]
+    if not key.startswith(prefix + b"{") or not key.endswith(b"}") or b"{" in name or b"}" in name or not name:
+        return None
+    return _ENCODED.sub(lambda found: bytes.fromhex(found[1].decode()), name)
+
+
 def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[bytes, bytes, bytes]:
     """Keys of a lock: the lock itself, its state, its queue. ``key`` overrides the first, to meet peers of another make."""
     if key is not None:
@@ -58,9 +72,56 @@ def lock_keys(name: str | bytes, prefix: str, key: str | bytes | None) -> tuple[
     return lock, side_key(lock, b"state"), side_key(lock, b"queue")
 
 
-def record_key(process: str) -> str:
-    """The key under which a process says who it is."""
-    return RECORDS + process[:PROCESS]
+def prefix_of(key: bytes) -> bytes:
+    """Return the prefix of a key that was made from a name: what stands before its first brace, as the scripts read it."""
+    return key.partition(b"{")[0]
+
+
+def public_part(token: str) -> str:
+    """Return the part of a token that says which process it belongs to; empty for the value of a client of another library."""
+    public, dot, _ = token.partition(".")
+    return public if dot else ""
+
+
+def home(public: str, key: bytes) -> bytes:
+    """Return the prefix to which the inbox and the record of a process belong, from the public part of its token and the key of
+    the lock. As `_lua/_inbox.lua` does: a lock with a key of the user's own names its prefix in the token."""
+    digits = public.partition("@")[2]
+    try:
+        return bytes.fromhex(digits) if digits else prefix_of(key)
+    except ValueError:
+        return prefix_of(key)  # the value of a client of another library, or forged
+
+
+def channel(prefix: bytes, inbox: str) -> bytes:
+    """Return the channel on which a process is told something: of each prefix that it uses there is one."""
+    return prefix + b"inbox:" + inbox.encode()
+
+
+def records(prefix: bytes) -> bytes:
+    """Return what the keys begin with under which processes describe themselves."""
+    return prefix + b"proc:"
+
+
+def record_key(prefix: bytes, process: str) -> bytes:
+    """Return the key under which a process describes itself to those who use this prefix."""
+    return records(prefix) + process[:PROCESS].encode()
+
+
+def literal(text: bytes) -> bytes:
+    """Return the pattern of keys that matches this text and nothing else."""
+    return _SPECIAL.sub(rb"\\\g<0>", text)
+
+
+def guard_key(prefix: bytes) -> bytes:
+    """Return the key with which a server remembers, for locks with ``guard=``, that it has lost nothing
+    (`_lua/_marker.lua`)."""
+    return prefix + b"guard"
+
+
+def marker_key(prefix: bytes) -> bytes:
+    """Return the key with which a server that votes remembers that it has lost nothing (`_lua/_marker.lua`)."""
+    return prefix + b"marker"
 
 
 def raw_key(key: str | bytes) -> bytes:

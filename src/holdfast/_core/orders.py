@@ -52,6 +52,26 @@ class JobFacts:
     queued: int
     running: tuple[RunFacts, ...]
     entries: tuple[Entry, ...]
+    origin: str = ""
+    """The code that runs, as declared last."""
+    served: bool = True
+    """A process that has declared it so serves it now."""
+
+
+class Runner(NamedTuple):
+    """A process that serves a schedule."""
+
+    since: int
+    """Server us."""
+    host: str
+
+
+class Overview(NamedTuple):
+    """A schedule, as its server knows it."""
+
+    exists: bool
+    runners: list[Runner]
+    jobs: list[JobFacts]
 
 
 def _run(raw: object, left: object) -> RunFacts:
@@ -73,9 +93,10 @@ def _text(raw: object) -> str:
 
 def facts(name: str, raw: object) -> JobFacts | None:
     match raw:
-        case [bytes(definition), int(last), int(paused), int(queued), [*runs], [*entries]]:
+        case [bytes(definition), int(last), int(paused), int(queued), [*runs], [*entries], bytes(origin), int(served)]:
             running = tuple(_run(run, left) for run, left in zip(runs[::2], runs[1::2], strict=True))
-            return JobFacts(name, definition, last, paused == 1, queued, running, tuple(map(_entry, entries)))
+            found = tuple(map(_entry, entries))
+            return JobFacts(name, definition, last, paused == 1, queued, running, found, _text(origin), served == 1)
     return None
 
 
@@ -85,15 +106,30 @@ async def jobs_of(keys: Keys, timeout: float) -> list[str]:
     return sorted(_text(name) if isinstance(name, bytes) else str(name) for name in found)
 
 
-async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> list[JobFacts]:
+async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> Overview:
     """What is known of these jobs, with so many entries of their logs, newest first. Raises WireError."""
-    found: list[JobFacts] = []
-    for at in range(0, len(names), BATCH):
+    found = Overview(False, [], [])
+    for at in range(0, len(names) or 1, BATCH):
         batch = names[at : at + BATCH]
-        wanted = tuple(key for name in batch for key in keys.job(name).looking())
+        wanted = (keys.base, keys.serving, *(key for name in batch for key in keys.job(name).looking()))
         answer = (await insist(Run(JOBS, wanted, (BESIDE, entries), timeout))).value
-        found += [known for name, raw in zip(batch, answer[1:], strict=True) if (known := facts(name, raw)) is not None]
+        more = overview(batch, answer)
+        found = Overview(more.exists, more.runners, [*found.jobs, *more.jobs])
     return found
+
+
+def overview(names: list[str], answer: list[object]) -> Overview:
+    """What `_lua/jobs.lua` says."""
+    _, exists, who, *jobs = answer
+    assert isinstance(who, list)
+    runners = sorted(Runner(int(since), host) for since, _, host in (_text(line).partition(" ") for line in who))
+    known = [found for name, raw in zip(names, jobs, strict=True) if (found := facts(name, raw)) is not None]
+    return Overview(exists == 1, runners, known)
+
+
+async def survey(keys: Keys, timeout: float) -> Overview:
+    """A schedule and all its jobs, each with the newest entry of its log. Raises WireError."""
+    return await look(keys, await jobs_of(keys, timeout), 1, timeout)
 
 
 async def order(keys: Keys, job: str, what: str, timeout: float) -> list[object]:

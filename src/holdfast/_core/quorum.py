@@ -15,7 +15,6 @@ from dataclasses import replace
 from holdfast._core.attempt import Attempt, Grant, margin, milliseconds
 from holdfast._core.ballot import (
     CONFIRM,
-    MARKER,
     VOTE,
     YIELD,
     Ballot,
@@ -76,7 +75,7 @@ async def campaign(candidate: Attempt, at_once: bool, started: float, crowded: W
         await _enroll(candidate, started)
     panel, tries, splits, contact = candidate.panel, 0, 0, started
     while True:
-        candidate.token = await Draw()
+        candidate.token = candidate.spec.signed(await Draw())
         candidate.hints.clear()
         ballot = await _vote(candidate, candidate.since or started)
         grant = await _settle(candidate, ballot) if ballot.reached else None
@@ -111,7 +110,7 @@ async def campaign(candidate: Attempt, at_once: bool, started: float, crowded: W
 
 async def _enroll(candidate: Candidate, now: float) -> None:
     """Be told from now on when the lock may be free."""
-    candidate.hope = await Draw()
+    candidate.hope = candidate.spec.signed(await Draw())
     await Enroll(candidate, min(now + candidate.spec.timeout, candidate.until or now + 1))
 
 
@@ -125,7 +124,7 @@ async def _vote(candidate: Candidate, since: float, more: int = 0) -> Ballot:
     now = await Now()
     call: Call = Run(
         VOTE,
-        (*spec.keys, MARKER),
+        (*spec.keys, panel.marker),
         (
             candidate.token,
             spec.first_ms,

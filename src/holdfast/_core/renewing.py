@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from holdfast._core.attempt import GRID, Grant, Spec, answer_within, margin, milliseconds
+from holdfast._core.attempt import GRID, Grant, Spec, answer_within, margin, milliseconds, whole
 from holdfast._core.insist import insist
 from holdfast._core.mutex import scripts
 from holdfast._core.requests import Run
@@ -26,6 +26,13 @@ BOUNDED = "max_hold has passed"
 
 EARLY = 100
 """Tokens remembered of which we were told something before we knew what they hold."""
+
+QUESTION_EVERY = 1.0
+"""Seconds between two questions about a lease, at least. Messages cause them, and whoever can publish could flood the server.
+Callers of this process that want the lock cause them too, and there may be thousands."""
+
+TAKEN_AWAY = -2
+"""What the server answers where the lock was taken away from the token that is to be renewed."""
 
 BATCH = 100
 """Renewals in one script: a run is kept short, so that the server serves others in between."""
@@ -49,16 +56,20 @@ class Tenure:
 
     __slots__ = (
         "asked_at",
-        "broken",
         "deadline",
         "doubt",
         "dropped",
         "ends_at",
         "gate",
+        "hint",
+        "label",
         "lost",
         "over",
         "owner",
+        "question_at",
+        "questioned_at",
         "renew_at",
+        "since",
         "spec",
         "stalled_at",
         "token",
@@ -71,6 +82,8 @@ class Tenure:
         self.token = grant.attempt.token
         self.doubt = grant.attempt.doubt
         self.ttl = spec.ttl
+        self.since = grant.taken
+        """When it was taken (local seconds)."""
         self.deadline = grant.deadline
         self.asked_at = 0.0
         """When the last renewal was made, by hand or by the keeper: its number, too."""
@@ -84,8 +97,14 @@ class Tenure:
             self.renew_at = self.due_at(grant.taken + (grant.deadline - grant.taken) * spec.renew_part)
         self.gate: Gate | None = None
         """Where those of this process wait for it, if that is not the gate of the key on one server."""
-        self.broken = ""
-        """How it was taken away, if that was told before it was known here."""
+        self.label = spec.label
+        """Of the lock object that has it now: it may be passed on to another one."""
+        self.hint = ""
+        """The name in the message that reported the lease as taken away; used once the server confirms."""
+        self.question_at = INFINITY
+        """When the server is to be asked, because of such a message;"""
+        self.questioned_at = -INFINITY
+        """and when it was asked last because of one (local seconds)."""
         self.lost = ""
         self.over = False
         """Given back, or not to be watched any more."""
@@ -111,7 +130,7 @@ class Tenure:
     @property
     def wants_at(self) -> float:
         """When it wants attention next (local seconds)."""
-        return min(self.renew_at, self.good_until)
+        return min(self.renew_at, self.question_at, self.good_until)
 
     def progressed(self, now: float) -> None:
         """Its holder has checked in. The keeper finds that out when it looks."""
@@ -130,8 +149,6 @@ class Tenure:
     @property
     def why_over(self) -> str:
         """Why the lease is over when it may be believed no more."""
-        if self.broken:
-            return self.broken
         if self.stalled_at < min(self.deadline, self.ends_at):
             return self.why_stalled
         bounded = self.ends_at - self.deadline <= margin(self.ttl) + 0.001
@@ -229,8 +246,8 @@ class Renewing:
         self._first: dict[int, float] = {}
         """For each slot, when the first in it wants attention, or earlier."""
         self._where: dict[str, int] = {}
-        self._broken: dict[str, str] = {}
-        """Tokens from which something was taken away before it was known here that they have it, and how."""
+        self._hints: dict[str, str] = {}
+        """Tokens from which something was taken away, as messages said before we knew what they hold, and by whom."""
 
     def __len__(self) -> int:
         return len(self._where)
@@ -245,38 +262,43 @@ class Renewing:
     def watch(self, tenure: Tenure) -> float:
         """Look after a lease, or look at it anew; answers when it wants attention (local seconds)."""
         token = tenure.token
-        if self._broken and token in self._broken:
-            tenure.broken, tenure.ends_at = self._broken.pop(token), 0.0
+        if self._hints and token in self._hints:
+            tenure.hint, tenure.question_at = self._hints.pop(token), 0.0
         at = tenure.wants_at
         number = int(at * GRID)
-        slot = self._slots.get(number)
+        slot: dict[str, Tenure] | None = self._slots.get(number)
         before = self._where.get(token)
         if before == number and slot and token in slot:
             self._first[number] = min(self._first[number], at)
             return at
         if before is not None:
             self.forget(token)
-        # An interrupt may come between any two of these: what is left then is empty, and `next_at` removes it.
+        # An interrupt may come between any two of these: what is left then is empty, and `next_at` removes it. So may a signal
+        # handler that takes a lock: what it has put there stays.
         if slot is None:
             heapq.heappush(self._numbers, number)
-            self._first[number] = at
-            slot = self._slots[number] = {}
-        elif at < self._first[number]:
-            self._first[number] = at
+        self._first[number] = min(self._first.get(number, at), at)
+        slot = self._slots.setdefault(number, {})
         self._where[token] = number
         slot[token] = tenure
         return at
 
-    def break_off(self, token: str, by: str) -> Tenure | None:
-        """What a token holds was taken away at the server, by whom is said; answers the lease, if that was news to us."""
-        tenure, reason = self.get(token), f"it was broken by {by}" if by else "it was taken away"
-        if tenure is None:
-            self._broken[token] = reason
-            if len(self._broken) > EARLY:
-                del self._broken[next(iter(self._broken))]
-            return None
-        self.forget(token)
-        return tenure if tenure.lose(reason) else None
+    def hinted(self, token: str, by: str, now: float) -> None:
+        """Ask the server about a lease, because a message says by whom it was taken away. Until the server confirms that, it is
+        believed in as before: anybody may have sent the message. At most one question in `QUESTION_EVERY` seconds."""
+        tenure = self.get(token)
+        if tenure is not None:
+            tenure.hint = by
+            self.question(tenure, now)
+            return
+        self._hints[token] = by
+        if len(self._hints) > EARLY:
+            del self._hints[next(iter(self._hints))]
+
+    def question(self, tenure: Tenure, now: float) -> float:
+        """Renew a lease early, to learn whether the server knows it still; answers when that is due (local seconds)."""
+        tenure.question_at = min(tenure.question_at, max(now, tenure.questioned_at + QUESTION_EVERY))
+        return self.watch(tenure)
 
     def forget(self, token: str) -> None:
         number = self._where.pop(token, None)
@@ -323,10 +345,15 @@ class Renewing:
             if tenure.lose(tenure.why_over):
                 lost.append(tenure)
             return
-        ttl = min(tenure.ttl, tenure.ends_at - now)
+        if tenure.question_at <= now:
+            tenure.question_at, tenure.questioned_at = INFINITY, now
+        if tenure.spec.renew:
+            ttl = min(tenure.ttl, tenure.ends_at - now)
+            # It is looked at again when the next one is due: nearly always, the answer finds it in its place.
+            tenure.renew_at = tenure.due_at(now + tenure.ttl * tenure.spec.renew_part)
+        else:
+            ttl = whole(tenure.deadline - now)  # only a question: its holder renews it, or nobody does
         renewals.append(Renew(tenure, ttl, tenure.asks(now, ttl)))
-        # It is looked at again when the next one is due: nearly always, the answer finds it in its place.
-        tenure.renew_at = tenure.due_at(now + tenure.ttl * tenure.spec.renew_part)
         self.watch(tenure)
 
     def on_answer(self, renewal: Renew, answer: int, sent: float, now: float) -> bool:
@@ -337,6 +364,7 @@ class Renewing:
         if answer == 2:
             return True  # overtaken by a renewal by hand, whose answer says how long the lease is
         if answer == 1 and now < tenure.deadline:
+            tenure.hint = ""  # it was forged, or is about another lease
             tenure.renewed(renewal.made, sent, renewal.ttl)
             self.watch(tenure)
             return True
@@ -344,6 +372,8 @@ class Renewing:
         if answer == 1:
             # Read too late: it had ended. A late copy of our first request may have taken the lock again, after others.
             return not tenure.lose(tenure.why_over)
+        if answer == TAKEN_AWAY:
+            return not tenure.lose(f"it was broken by {tenure.hint}" if tenure.hint else "it was taken away")
         return not tenure.lose(
             "somebody else's value is in its key" if answer == -1 else "its key is gone: expired, deleted or flushed"
         )
@@ -352,5 +382,8 @@ class Renewing:
         """No answer: ask again soon, as long as the deadline allows."""
         tenure = renewal.tenure
         if tenure.token in self._where:
-            tenure.renew_at = tenure.due_at(now + max(0.05, tenure.ttl / 20))
+            if tenure.spec.renew:
+                tenure.renew_at = tenure.due_at(now + max(0.05, tenure.ttl / 20))
+            else:
+                tenure.question_at = now + QUESTION_EVERY
             self.watch(tenure)

@@ -94,6 +94,10 @@ class Conflict(NamedTuple):
     """Data of somebody else's, or of another release, is where the lock should be."""
 
     why: str
+    other_kind: bool = False
+    """The name is, or was, that of something else: see `_core.kinds`."""
+    key: bytes = b""
+    """The key that holds data of another type, if one does."""
 
 
 def in_the_way(raw: object, what: str = " of somebody else's") -> Conflict:
@@ -101,9 +105,12 @@ def in_the_way(raw: object, what: str = " of somebody else's") -> Conflict:
     ends the sentence about a key that holds something else."""
     match raw:
         case [-2, bytes(key), bytes(kind)]:
-            return Conflict(f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}{what}")
+            why = f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}{what}"
+            return Conflict(why, other_kind=True, key=key)
         case [-3, bytes(version)]:
-            return Conflict(f"its state has format {version.decode(errors='replace')!r}, this release knows format 1")
+            return Conflict(
+                f"its state has format {version.decode(errors='replace')!r}, this release knows format 1", other_kind=True
+            )
         case [-4, bytes(message)]:
             return Conflict(message.decode(errors="replace"))
         case _:

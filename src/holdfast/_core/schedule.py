@@ -11,11 +11,13 @@ begins runs, in threads or tasks, and says `Book.end` when they have ended.
 
 from __future__ import annotations
 
-from holdfast._core.book import BATCH, HERE, Book
+from holdfast._core.book import BATCH, HERE, REACHABLE, Book
 from holdfast._core.hearing import Hark, Withdraw, listen
-from holdfast._core.jobs import REGISTER
+from holdfast._core.jobs import REGISTER, Registered, Rival, Unusable
+from holdfast._core.names import prefix_of
 from holdfast._core.requests import Draw, Now, Run, WireError
-from holdfast._core.seats import Todo
+from holdfast._core.seats import Seat, Todo
+from holdfast.errors import ConfigError
 
 
 async def register(book: Book) -> None:
@@ -23,18 +25,42 @@ async def register(book: Book) -> None:
     more = True
     while more:
         seats = book.unregistered()[:BATCH]
-        keys = (book.keys.base, book.keys.serving, book.keys.jobs, *(seat.keys.job for seat in seats))
-        facts = [fact for seat in seats for fact in (seat.name, seat.definition, seat.timetable)]
-        answer = await Run(REGISTER, keys, (len(seats), *facts), book.timeout)
+        call = _register(book, seats, "strict" if book.strict else "")
+        answer = await call
         book.learn(answer.value[0], answer.came)
         book.registered(seats, answer.value[1])
         more = bool(book.unregistered())
 
 
+def _register(book: Book, seats: list[Seat], mode: str) -> Run[tuple[int, list[Registered | Unusable] | Rival]]:
+    keys = (book.keys.base, book.keys.serving, book.keys.jobs, *(seat.keys.job for seat in seats))
+    facts = [fact for seat in seats for fact in (seat.name, seat.definition, seat.timetable, seat.agreed or seat.origin)]
+    head = (book.listener.hope, int(REACHABLE * 1000), book.host, mode)
+    return Run(REGISTER, keys, (*head, len(seats), *facts), book.timeout)
+
+
 async def begin(book: Book) -> None:
-    """Before the first `turn`, and when that is to begin anew in another loop. Raises WireError."""
-    await register(book)
-    book.listener = await listen(await Now() + 1.0)
+    """Before the first `turn`, and when that is to begin anew in another loop. Raises WireError. Raises ConfigError, before
+    anything is registered, where the book is strict and other code is being served under the name of one of its jobs."""
+    book.listener = await listen(await Now() + 1.0, prefix_of(book.keys.base))
+    try:
+        if book.strict:
+            await _look_for_rivals(book)
+        await register(book)
+    except BaseException:
+        await leave(book)
+        raise
+
+
+async def _look_for_rivals(book: Book) -> None:
+    """Raises ConfigError, WireError."""
+    seats = book.unregistered()
+    for at in range(0, len(seats), BATCH):
+        batch = seats[at : at + BATCH]
+        call = _register(book, batch, "look")
+        found = (await call).value[1]
+        if isinstance(found, Rival):
+            raise ConfigError(f"{book.told_of(batch[found.job], found)}; refused, because of strict=True", parameter="strict")
 
 
 async def turn(book: Book) -> list[Todo] | None:

@@ -23,6 +23,10 @@ class Seat:
     definition: bytes
     """What it is, for all who look at it."""
     timetable: bytes
+    origin: str = ""
+    """The code that it runs here: the name of a module and of a function in it, or of a command."""
+    agreed: str = ""
+    """The origin that counts, if that is another: of who has declared the job last."""
     revision: int = 0
     """When that was changed last; 0: the server does not know the job yet."""
     last: int = 0
@@ -102,6 +106,8 @@ class Adopt(NamedTuple):
     seat: Seat
     change: Changed
     mine: bool = False
+    who: str = ""
+    """A process that serves the other origin, where this one has declared the job last."""
 
 
 class Say(NamedTuple):
@@ -134,7 +140,8 @@ class Item:
     def args(self) -> tuple[bytes | str | int, ...]:
         seat, end, when = self.seat, self.end, self.due
         ended = ("", "", "", "") if end is None else (end.run.slot, end.run.token, end.status, end.text)
-        claim: tuple[int | str, ...] = ("", "", "")
+        claim: tuple[int | str, ...] = ("", "", "", "")
         if when is not None:
-            claim = (seat.last, " ".join(map(str, when.missed or ())), " ".join(map(str, when.ticks)))
+            beyond = "" if when.beyond is None else when.beyond
+            claim = (seat.last, " ".join(map(str, when.missed or ())), " ".join(map(str, when.ticks)), beyond)
         return (seat.slots, seat.revision, seat.options.policy, *ended, *claim, self.token)

@@ -52,7 +52,8 @@ async def acquire(attempt: Attempt, wait: float | None, ways: Ways = ON_ONE_SERV
     try:
         given = _enter(attempt, wait == 0, now)
         if given is None:
-            attempt.waits()
+            if wait != 0:
+                attempt.waits()
             while attempt.given is None and (attempt.until is None or now < attempt.until):
                 await Park(attempt)
                 now = await Now()
@@ -98,15 +99,20 @@ def gate_of(attempt: Attempt) -> Gate:
 
 def _enter(attempt: Attempt, at_once: bool, now: float) -> Given | Busy | None:
     gate = gate_of(attempt)
+    if gate.in_change():
+        # A signal handler has interrupted this thread in the middle of a change: it asks for itself.
+        attempt.gate, attempt.hasty = None, at_once
+        return Lead()
     if not at_once:
         return gate.enter(attempt)
+    attempt.until = now + RECALL  # in case that the keeper is just giving it back, or asks whether the lease is lost
     busy = gate.busy(attempt)
-    if busy is not None:
+    if busy is not None and not gate.questions(attempt, now):
+        attempt.until = now
         return busy
-    if gate.leads():
-        attempt.gate = None  # one who waits is asking already, and may wait for long: we ask for ourselves
+    if busy is None and gate.leads():
+        attempt.gate, attempt.until = None, now  # one who waits is asking already, and may wait for long: ask beside it
         return Lead()
-    attempt.until = now + RECALL  # in case that the keeper is just giving it back
     return gate.enter(attempt)
 
 
@@ -142,8 +148,8 @@ async def _lead(attempt: Attempt, lead: Lead, at_once: bool, now: float, ways: W
         return await acknowledged(await ways.take(attempt, at_once, now, None))
     place = lead.place
     # Not where the inbox is still to be opened: with the server away one would wait for that, instead of being told at once.
-    if place is None and gate.crowded and gate.node.reachable and not (at_once or attempt.doubt):
-        attempt.token = await Draw() + attempt.spec.mark
+    if place is None and gate.crowded and gate.reachable and not (at_once or attempt.doubt):
+        attempt.token = attempt.spec.token(await Draw())
         place = Waiter(attempt, gate.heard)  # asking first whether it is free would most likely be a trip for nothing
     try:
         result = await ways.take(attempt, at_once, now, place)

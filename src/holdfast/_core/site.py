@@ -12,6 +12,21 @@ from holdfast._core.names import encoded, start
 from holdfast._core.requests import Command, Conflict, in_the_way
 from holdfast._lua import Script, whole_number
 
+MAX_SIZE = 16 * 1024 * 1024
+"""Bytes of a value, at most, where nobody says otherwise."""
+
+HEAD = 4096
+"""Bytes of a value's first line, at most."""
+
+MARK = "mark"
+"""Kind of what stands for a value that could not be stored. It is stored even if memory is full."""
+
+MAX_TAGS = 4000
+"""Bytes that the tags of one value may take: they stand in its first line, of which scripts read no more than 4,096 bytes."""
+
+LARGE = 1024 * 1024
+"""Bytes that every server takes in one argument. Of more, it may close the connection instead (``proto-max-bulk-len``)."""
+
 
 @dataclass(frozen=True)
 class Site:
@@ -26,6 +41,10 @@ class Site:
     """Further keys on the server, see `_lua/_flight.lua`."""
     tries: int = 1
     """So often is asked, at least, before a server that gives no answer counts as away."""
+    max_size: int = MAX_SIZE
+    """Bytes that a value may have on the server. A longer one is not read."""
+    keeps: bool = False
+    """What is there and cannot be read is refused; False: it counts as no value, and is loaded over."""
 
     @property
     def patience(self) -> float:
@@ -80,6 +99,12 @@ class Absent(NamedTuple):
     """There is no value, and `Wish.load` was False."""
 
 
+class Oversize(NamedTuple):
+    """There is a value, and it has more bytes than `Site.max_size`."""
+
+    size: int
+
+
 class Granted(NamedTuple):
     fence: int
     record: Record | None
@@ -107,7 +132,7 @@ class Wish:
 
 # What the scripts answer
 
-Seen = Found | Loading | Absent | Granted | Buried
+Seen = Found | Loading | Absent | Oversize | Granted | Buried
 
 
 def _record(raw: bytes, left: float) -> Record:
@@ -116,20 +141,28 @@ def _record(raw: bytes, left: float) -> Record:
     return Record(kind.decode(), data, int(fence), left)
 
 
+def _whole(text: bytes) -> int:
+    """As the scripts read a number. Raises ValueError."""
+    if len(text) > 16 or not text.isdigit():
+        raise ValueError(text[:16])
+    return int(text)
+
+
 def fresh(values: list[bytes | None]) -> Record | None:
     """The value that `Site.reading` has shown, if it is fresh for sure."""
     raw, mark, floor = values if len(values) == 3 else (*values, b"0")  # a group of one key has none
     if raw is None or floor is None:
         return None
-    head, _, data = raw.partition(b"\n")
+    ends = raw.find(b"\n", 0, HEAD)
+    head, data = raw[: max(0, ends)], raw[ends + 1 :]
     try:
         version, kind, fence, _, kept, _ = head.split(b" ", 5)
-        number = int(fence)
-        if version != b"1" or (mark is None and kept != b"0") or int(floor) >= number:
+        number = _whole(fence)
+        if version != b"1" or (mark is None and kept != b"0") or _whole(floor) >= number:
             return None
+        return Record(kind.decode(), data, number, UNASKED)
     except ValueError:
         return None  # somebody else's
-    return Record(kind.decode(), data, number, UNASKED)
 
 
 def _read_look(raw: object) -> Seen | Conflict:
@@ -142,6 +175,8 @@ def _read_look(raw: object) -> Seen | Conflict:
             return Loading(None if left == -1 else max(0, left) / 1000, since / 1000, process.decode())
         case [4]:
             return Absent()
+        case [5, int(size)]:
+            return Oversize(size)
         case _:
             return Buried() if raw == [-1] else in_the_way(raw)
 
@@ -184,10 +219,12 @@ def site(
     timeout: float | None = None,
     max_load: float | None = None,
     tries: int = 1,
+    max_size: int = MAX_SIZE,
+    keeps: bool = False,
 ) -> Site:
     """The key ``key`` of a group, such as a cache; without: a group of its own. ``prefix``: such as "hf:cache:". All keys of a
     group are in one slot of a Cluster. ``lease``: seconds until a load counts as crashed; ``max_load``: until it is renewed no
-    more; ``tries``: see `Site`. Raises ConfigError."""
+    more; ``tries``, ``max_size``, ``keeps``: see `Site`. Raises ConfigError."""
     base = start(prefix) + b"{" + encoded(group, "name") + b"}:"
     own = b":" + encoded(key, "key") if key else b""
     spec = Spec(
@@ -198,7 +235,9 @@ def site(
         max_hold=max_load,
         timeout=answer_within(lease) if timeout is None else timeout,
     )
-    return Site(spec, base + b"value" + own, base + b"fresh" + own, base + b"floor", base + b"waiters" + own, tries)
+    return Site(
+        spec, base + b"value" + own, base + b"fresh" + own, base + b"floor", base + b"waiters" + own, tries, max_size, keeps
+    )
 
 
 def marks(tags: Iterable[str]) -> list[bytes]:

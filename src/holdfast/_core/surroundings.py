@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from holdfast._core.attempt import Scripts, Spec
+from holdfast._core.attempt import Attempt, Scripts, Spec
 from holdfast._core.mutex import scripts
 from holdfast._core.requests import Call, Run
 
@@ -54,9 +54,14 @@ class Surroundings(Protocol):
     def mutex(self) -> AbstractContextManager[object]:
         """Guards the gate, and the books of the keeper."""
 
-    @property
-    def reachable(self) -> bool:
-        """The inbox listens: who waits outside can say so."""
+    def reachable(self, prefix: bytes) -> bool:
+        """The inbox of this prefix listens: who waits outside can say so."""
+
+    def in_change(self) -> bool:
+        """This thread holds the mutex: a signal handler or a finaliser asks, or the keeper in the middle of its work."""
+
+    def later(self, what: Callable[[], None]) -> None:
+        """Do this soon, when that change is done."""
 
     def clock(self) -> float:
         """Local time in seconds."""
@@ -64,14 +69,22 @@ class Surroundings(Protocol):
     def stirs(self) -> bool:
         """Something has come to the inbox that nobody has read yet."""
 
-    def be_reachable(self) -> None:
-        """Open the inbox; the mutex is held."""
+    def be_reachable(self, prefix: bytes) -> None:
+        """Open the inbox of this prefix; the mutex is held."""
 
     def asked_for(self, token: str) -> bool:
         """Somebody outside has asked for what this token holds before anybody here knew of it. Said once; the mutex is held."""
 
     def look_at(self, gate: Gate, at: float) -> None:
         """Call `Gate.on_time` at local time ``at``; the mutex is held."""
+
+    def question(self, tenure: Tenure) -> tuple[int, int]:
+        """Renew a lease now, to learn whether it is lost: `Gate.answered` is told of each answer. Answers how many servers are
+        asked, and how many that know it still settle the question; the mutex is held."""
+
+    def bury(self, gate: Gate, attempt: Attempt) -> None:
+        """Give back whatever an attempt has got that nobody makes any more, and refuse what may come of it yet; say so to
+        `Gate.left`. The mutex is held."""
 
     def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
         """Give back a lease that nobody holds, soon, and say so to `Gate.left` of the gate that waits for it; the mutex is
@@ -109,7 +122,7 @@ class Place(NamedTuple):
     """Where a node listens; and, in a Cluster, which keys can be in one request."""
 
     inbox: str
-    """The id under which it does."""
+    """The id under which it does, in each prefix."""
     subscribe: str = "SUBSCRIBE"
     slot_of: Callable[[bytes], int] | None = None
     near: Callable[[bytes], bool] | None = None
@@ -120,11 +133,13 @@ class Place(NamedTuple):
         return self.near is not None and not self.near(key)
 
     def together(self, batch: list[T], spec_of: Callable[[T], Spec]) -> Iterable[list[T]]:
-        """What can be asked in one request each: one script does it, and in a Cluster all its keys are in one slot."""
-        parts: dict[tuple[Scripts, int], list[T]] = {}
+        """What can be asked in one request each: one script does it, all is told by the inbox of one prefix, and in a Cluster
+        all its keys are in one slot."""
+        parts: dict[tuple[Scripts, int, bytes], list[T]] = {}
         for one in batch:
             spec = spec_of(one)
-            parts.setdefault((scripts(spec), self.slot_of(spec.keys[0]) if self.slot_of else 0), []).append(one)
+            slot = self.slot_of(spec.keys[0]) if self.slot_of else 0
+            parts.setdefault((scripts(spec), slot, spec.prefix), []).append(one)
         return parts.values()
 
 
@@ -143,11 +158,14 @@ class NodeKeeper(Protocol):
     def mutex(self) -> AbstractContextManager[object]:
         """Guards `waiting`, `renewing` and the gates, which other threads use too."""
 
+    def in_change(self) -> bool:
+        """This thread holds the mutex."""
+
     def clock(self) -> float:
         """Local time in seconds."""
 
-    def record(self, waits: Sequence[Wait]) -> str:
-        """What others may know about this process, these waits among it."""
+    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
+        """What others may know about this process, these waits among it, and the labels of locks by their keys."""
 
     def report(self, tenure: Tenure) -> None:
         """Tell the owner that his lease is lost; the mutex is not held."""

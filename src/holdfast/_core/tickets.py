@@ -64,13 +64,13 @@ ROTATE: Script[Reply] = Script("rotate", _read)
 
 
 async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void:
-    """Exchange the holder's ``token`` for a ticket that is good for ``seconds``; its own token is drawn first.
+    """Exchange the holder's ``token`` for a ticket that is good for ``seconds``; its own token is drawn first, if it has none.
 
     Raises WireError or KeyConflict. If nobody knows then whether there is a ticket, and however else it is ended, all is given
     up, the lock itself too, and ``ticket.doubt`` says so. Otherwise nothing has changed.
     """
     try:
-        ticket.token = await Draw()
+        ticket.token = ticket.token or ticket.spec.signed(await Draw())
         return (await _exchange(ticket, token, seconds, 0)).value
     except (WireError, KeyConflict):
         if ticket.doubt:
@@ -101,7 +101,7 @@ async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
     """
     spec = attempt.spec
     try:
-        attempt.token = await Draw()
+        attempt.token = spec.signed(await Draw())
         answer = await _exchange(attempt, ticket, spec.first_ttl, ends)
         found = answer.value
         if isinstance(found, Void):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast._core.attempt import Attempt
+from holdfast._core.attempt import Attempt, Spec
 
 if TYPE_CHECKING:
     from holdfast._core.node import Node
@@ -40,6 +40,8 @@ class Wait(NamedTuple):
     """Keys of those that it holds."""
     yields: bool
     """Its wait may be ended to end a cycle."""
+    prefixes: tuple[bytes, ...] = ()
+    """Of all these locks: in each of them it is told: who follows a cycle looks there."""
 
 
 class WaitGraph:
@@ -100,14 +102,17 @@ def standing(nodes: list[Node], waiting: list[Attempt], now: float) -> dict[Wait
         owner, since = getattr(attempt.slot, "waits", None) or (0, now)  # as the drivers write it down when it begins to wait
         if now - since >= LONG and attempt.spec.permits is None:  # a permit leaves room for others
             late.setdefault(owner, []).append(attempt)
-    held: dict[int, list[str]] = {}
+    held: dict[int, list[Spec]] = {}
     for node in nodes if late else ():
         for tenure in node.renewing.tenures():
             owner = getattr(tenure.owner(), "_owner", 0)
             if owner in late and not tenure.lost and tenure.spec.permits is None:
-                held.setdefault(owner, []).append(tenure.spec.key)
-    return {
-        Wait(attempt.spec.key, owner, attempt.slot.waits[1], tuple(sorted(keys)[:MOST]), attempt.spec.yields): attempt  # type: ignore[union-attr]
-        for owner, keys in held.items()
-        for attempt in late[owner]
-    }
+                held.setdefault(owner, []).append(tenure.spec)
+    return {_wait(attempt, owner, specs): attempt for owner, specs in held.items() for attempt in late[owner]}
+
+
+def _wait(attempt: Attempt, owner: int, held: list[Spec]) -> Wait:
+    since = attempt.slot.waits[1]  # type: ignore[union-attr]
+    keys = tuple(sorted(spec.key for spec in held)[:MOST])
+    prefixes = tuple(sorted({attempt.spec.prefix, *(spec.prefix for spec in held)}))
+    return Wait(attempt.spec.key, owner, since, keys, attempt.spec.yields, prefixes)

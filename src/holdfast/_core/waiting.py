@@ -9,7 +9,7 @@ before that. A grant whose fence is not greater than the last one seen is old, a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from holdfast._core.attempt import Attempt, margin
@@ -48,6 +48,7 @@ class Waiter:
         "busy",
         "down",
         "hint",
+        "hinted_at",
         "in_flight",
         "last_contact",
         "late",
@@ -65,6 +66,8 @@ class Waiter:
         self.refresh_at = 0.0
         self.hint = 0
         """Highest fence of a message that came before the answer that put us into the queue."""
+        self.hinted_at = -INFINITY
+        """When the server was asked last because of a message (local seconds)."""
         self.asked_under = 0
         """Which subscription of the inbox it was that listened when the last question was asked."""
         self.in_flight = False
@@ -95,11 +98,12 @@ class Refresh:
     batch: list[Waiter]
 
 
-def refreshment(batch: list[Waiter], channel: str, timeout: float) -> Run[tuple[bool, list[Reply]]]:
-    """One request for all of these. Their locks are of one sort, and have the same ``guard``, or none has any."""
+def refreshment(batch: list[Waiter], channel: bytes, timeout: float) -> Run[tuple[bool, list[Reply]]]:
+    """One request for all of these, whom one channel tells. Their locks are of one sort, and have the same ``guard``, or none
+    has any."""
     spec = batch[0].attempt.spec
     keys = [key for waiter in batch for key in waiter.attempt.spec.keys]
-    args: list[str | int] = [channel]
+    args: list[bytes | str | int] = [channel]
     for waiter in batch:
         args += waiter.attempt.token, waiter.attempt.spec.first_ms
     return Run(scripts(spec).refresh, (*keys, *spec.granting[3:]), (*args, *spec.guarded), timeout)
@@ -111,11 +115,16 @@ class Waiting:
     def __init__(self) -> None:
         self._waiters: dict[str, Waiter] = {}
         self._departed: OrderedDict[str, Attempt] = OrderedDict()
+        self._handed_on: dict[str, float] = {}
+        """When a grant for one of these was handed on last (local seconds)."""
         self.round_at = INFINITY
         """When all waiters are refreshed next."""
-        self.listening = False
-        self.subscription = 0
-        """How often the inbox was subscribed."""
+        self._listening: set[bytes] = set()
+        """The prefixes whose inboxes are subscribed."""
+        self._numbers: dict[bytes, int] = {}
+        """How often the inbox of a prefix was subscribed."""
+        self._prefixes: set[bytes] = set()
+        """The prefixes of those who wait; perhaps of some who waited, as long as anybody does."""
 
     def __len__(self) -> int:
         return len(self._waiters)
@@ -139,13 +148,35 @@ class Waiting:
         """Longest wait for an answer that suits all waiters, in seconds."""
         return min((w.attempt.spec.timeout for w in self._waiters.values()), default=1.0)
 
+    def listens(self, prefix: bytes) -> bool:
+        """Whether the inbox of this prefix is subscribed."""
+        return prefix in self._listening
+
+    @property
+    def listening(self) -> bool:
+        """Whether any inbox is."""
+        return bool(self._listening)
+
+    def subscription(self, prefix: bytes) -> int:
+        """How often the inbox of this prefix was subscribed."""
+        return self._numbers.get(prefix, 0)
+
+    def prefixes(self) -> Collection[bytes]:
+        """The prefixes whose inboxes tell those who wait; perhaps some more."""
+        return self._prefixes if self._waiters else ()
+
     def enlist(self, waiter: Waiter, now: float) -> bool:
-        """Make a waiter known. True if the inbox listens; else the slot gets None once it does."""
+        """Make a waiter known. True if its inbox listens; else the slot gets None once it does."""
+        token, prefix = waiter.attempt.token, waiter.attempt.spec.prefix
+        listens = prefix in self._listening
         waiter.last_contact = now
-        waiter.awaits_inbox = not self.listening
-        waiter.asked_under = self.subscription
-        self._waiters[waiter.attempt.token] = waiter
-        return self.listening
+        waiter.awaits_inbox = not listens
+        waiter.asked_under = self.subscription(prefix)
+        if not self._waiters:
+            self._prefixes = set()
+        self._prefixes.add(prefix)
+        self._waiters[token] = waiter
+        return listens
 
     def delist(self, waiter: Waiter) -> None:
         """This waiter waits no more."""
@@ -153,7 +184,7 @@ class Waiting:
         if self._waiters.pop(token, None) is not None:
             self._departed[token] = waiter.attempt
             if len(self._departed) > REMEMBERED:
-                self._departed.popitem(last=False)
+                self._handed_on.pop(self._departed.popitem(last=False)[0], None)
 
     def joined(self, waiter: Waiter, answer: Answer[Reply], now: float) -> None:
         """The server said that this waiter is in its queue."""
@@ -170,7 +201,7 @@ class Waiting:
         waiter.down = None
         # Counted from the answer, never too early: asking a moment before the lease ends would only ask twice.
         waiter.refresh_at = INFINITY if busy.remaining is None else now + max(busy.remaining + 0.002, SOONEST)
-        if waiter.asked_under != self.subscription:
+        if waiter.asked_under != self.subscription(waiter.attempt.spec.prefix):
             waiter.refresh_at = now  # the inbox was away while this was asked: a message may have been missed
         if not now <= self.round_at <= now + REFRESH_EVERY:
             self.round_at = now + REFRESH_EVERY
@@ -182,6 +213,9 @@ class Waiting:
             attempt = self._departed.get(token)
             if attempt is None or (attempt.token == token and attempt.pending):
                 return None  # not one of ours; or one that learnt of its grant by asking
+            if now < self._handed_on.get(token, -INFINITY) + REFRESH_EVERY:
+                return None  # a copy, or forged: whoever can publish could flood the server
+            self._handed_on[token] = now
             spec = attempt.spec
             return Run(scripts(spec).release, spec.granting, (token, "leave", *spec.guarded), spec.timeout)
         if waiter.told is None:
@@ -190,30 +224,33 @@ class Waiting:
             deadline = waiter.told + CLAIM - margin(CLAIM)
             if deadline - now >= USABLE:
                 self._settle(waiter, Granted(fence, deadline, claim=True))
-            else:
-                waiter.refresh_at = now
+            elif now >= waiter.hinted_at + REFRESH_EVERY:  # else all are refreshed soon: anybody may have sent the message
+                waiter.hinted_at = waiter.refresh_at = now
         return None
 
-    def on_listening(self, now: float) -> None:
-        """The inbox is (again) subscribed: messages may have been missed, so everybody asks at once."""
-        self.listening = True
-        self.subscription += 1
-        for waiter in self._waiters.values():
+    def on_listening(self, now: float, prefix: bytes) -> None:
+        """The inbox of this prefix is (again) subscribed: messages may have been missed, so those it tells ask at once."""
+        self._listening.add(prefix)
+        self._numbers[prefix] = number = self.subscription(prefix) + 1
+        for waiter in self._told_by(prefix):
             waiter.down = None
             if waiter.told is not None:
                 waiter.refresh_at = now
             elif waiter.awaits_inbox:
                 waiter.awaits_inbox = False
-                waiter.asked_under = self.subscription
+                waiter.asked_under = number
                 waiter.put(None)
 
     def on_silence(self) -> None:
-        """The inbox is lost. The refresh goes on without it."""
-        self.listening = False
+        """The inboxes are lost. The refresh goes on without them."""
+        self._listening.clear()
 
-    def on_unreachable(self, error: WireError, now: float) -> None:
-        """The inbox cannot be opened. Who has no place yet waits for it as long as patience allows."""
-        for waiter in list(self._waiters.values()):
+    def _told_by(self, prefix: bytes) -> list[Waiter]:
+        return [waiter for waiter in self._waiters.values() if waiter.attempt.spec.prefix == prefix]
+
+    def on_unreachable(self, error: WireError, now: float, prefix: bytes) -> None:
+        """The inbox of this prefix cannot be opened. Who has no place yet waits for it as long as patience allows."""
+        for waiter in self._told_by(prefix):
             waiter.down = error
             forbidden = isinstance(error, Refused) and not error.transient
             if waiter.told is None and (forbidden or now - waiter.last_contact > waiter.attempt.patience):
@@ -234,10 +271,11 @@ class Waiting:
             batch = [waiter for waiter in batch if waiter.refresh_at <= now]
         for waiter in batch:
             waiter.in_flight = True
-            waiter.asked_under = self.subscription
-        alike: dict[tuple[object, float], list[Waiter]] = {}
-        for waiter in batch:  # one request is one script, and goes by one guard
-            alike.setdefault((scripts(waiter.attempt.spec), waiter.attempt.spec.guard), []).append(waiter)
+            waiter.asked_under = self.subscription(waiter.attempt.spec.prefix)
+        alike: dict[tuple[object, float, bytes], list[Waiter]] = {}
+        for waiter in batch:  # one request is one script, and goes by one guard and one inbox
+            spec = waiter.attempt.spec
+            alike.setdefault((scripts(spec), spec.guard, spec.prefix), []).append(waiter)
         return [Refresh(part[i : i + BATCH]) for part in alike.values() for i in range(0, len(part), BATCH)]
 
     def next_at(self) -> float:

@@ -44,7 +44,9 @@ class Lookout:
         if self._looking or now < self._look_at or not late:
             return
         self._look_at, self._looking = now + EVERY, True
-        mine = links(node.keeper.process_id, node.keeper.record(late))
+        with node.mutex:  # with the labels, or these links would not be the ones that the server's records show
+            labels = {key: label for of_prefix in node.labels_in_use().values() for key, label in of_prefix.items()}
+        mine = links(node.keeper.process_id, node.keeper.record(late, labels))
 
         def then(found: list[tuple[Chain, Evidence] | None] | None) -> None:
             self._looking = False

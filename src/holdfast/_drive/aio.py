@@ -44,6 +44,8 @@ class AioSlot:
         if outcome is not None:
             self._outcomes = [*(self._outcomes or []), outcome]
         try:
+            if self._loop.is_closed():
+                return False  # the future would forget its task before it says so, and the task be destroyed right here
             if threading.get_ident() == self._thread:
                 self._wake()
             else:

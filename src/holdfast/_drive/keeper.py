@@ -10,17 +10,17 @@ import functools
 import selectors
 import socket
 import threading
-import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.attempt import Attempt
+from holdfast._core.attempt import Attempt, Spec
 from holdfast._core.board import Board
 from holdfast._core.crowd import Crowd
 from holdfast._core.gate import Gate
 from holdfast._core.hearing import Hopeful
 from holdfast._core.interrupting import end_wait
+from holdfast._core.loose import Loose
 from holdfast._core.node import RECORD_AFTER, Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, NotSent, Run
@@ -52,10 +52,11 @@ class Keeper:
         self.process_id = process_id
         self.facts = facts
         self.mutex = threading.RLock()  # a signal handler may use locks, too
+        self.in_change: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
         self.selector = selectors.DefaultSelector()
         self._nodes: dict[Endpoint, Node] = {}
         self._boards: dict[tuple[Endpoint, ...], Board] = {}
-        self._crowds: weakref.WeakValueDictionary[tuple[Endpoint, bytes, int], Crowd] = weakref.WeakValueDictionary()
+        self._crowds: Loose[tuple[Endpoint, bytes, int], Crowd] = Loose()
         self._links: list[Link | ShardLine | ForeignLine] = []
         self._calls: deque[Callable[[], None]] = deque()
         self._wake_at = 0.0
@@ -76,7 +77,8 @@ class Keeper:
         time from who has waited for it; the keeper will wake in time, and mostly long before that."""
         with self.mutex:
             node = self._node(endpoint)
-            node.want_record(clock())
+            node.want_record(clock(), tenure.spec.prefix)
+            node.want_label(clock(), tenure.spec, tenure.label)
             at = node.renewing.watch(tenure)
             self._lasting.look_later()
             self.wake_by(at if hurry else max(at, tenure.deadline - CLAIM_LEFT))
@@ -85,18 +87,24 @@ class Keeper:
         with self.mutex:
             self._node(endpoint).renewing.forget(tenure.token)
 
-    def gate(self, endpoint: Endpoint, key: bytes) -> Gate:
+    def label_of(self, key: bytes) -> str | None:
+        """What the lock object calls itself that holds this lock, on any server."""
+        with self.mutex:
+            held = (tenure for node in self._nodes.values() for tenure in node.renewing.tenures())
+            return next((tenure.label for tenure in held if tenure.spec.keys[0] == key), None)
+
+    def gate(self, endpoint: Endpoint, spec: Spec) -> Gate:
         """The gate of a lock of this process."""
         with self.mutex:
-            return self._node(endpoint).gate(key)
+            return self._node(endpoint).gate(spec)
 
-    def board(self, endpoints: tuple[Endpoint, ...], key: bytes) -> Gate:
+    def board(self, endpoints: tuple[Endpoint, ...], spec: Spec) -> Gate:
         """The gate of a lock over several servers."""
         with self.mutex:
             board = self._boards.get(endpoints)
             if board is None:
-                board = self._boards[endpoints] = Board(tuple(self._node(endpoint) for endpoint in endpoints))
-            return board.gate(key)
+                board = self._boards.setdefault(endpoints, Board(tuple(self._node(endpoint) for endpoint in endpoints)))
+            return board.gate(spec)
 
     def enlist(self, endpoint: Endpoint, waiter: Waiter) -> bool:
         """Make a waiter known; True if the inbox listens, else its slot gets None when it does."""
@@ -132,7 +140,7 @@ class Keeper:
         with self.mutex:
             node = self._node(endpoint)
             inbox = self._inbox(node)
-            only = len(node.waiting) == 1 and node.waiting.listening and node.waiting.stands(waiter)
+            only = len(node.waiting) == 1 and node.reachable(waiter.attempt.spec.prefix) and node.waiting.stands(waiter)
             return inbox.lend(waiter) if only and inbox is not None else None
 
     def returned(self, endpoint: Endpoint, waiter: Waiter, *, soon: bool) -> None:
@@ -155,11 +163,11 @@ class Keeper:
         """Wake a listener when this server tells it something. True if the inbox listens; else it is woken then."""
         with self.mutex:
             node = self._node(endpoint)
-            node.want_record(clock(), meets=listener.meets)
+            node.want_record(clock(), listener.prefix, meets=listener.meets)
             if listener.hope not in node.hopes:
                 node.hopes[listener.hope] = listener
                 self.wake_by(clock())
-            return node.reachable
+            return node.reachable(listener.prefix)
 
     def despair(self, endpoint: Endpoint, listener: Hopeful) -> None:
         """It wants to know no more."""
@@ -171,7 +179,7 @@ class Keeper:
         with self.mutex:
             crowd = self._crowds.get((endpoint, key, loop))
             if crowd is None:
-                crowd = self._crowds[endpoint, key, loop] = Crowd(self.mutex)
+                crowd = self._crowds.setdefault((endpoint, key, loop), Crowd(self.mutex))
             return crowd
 
     def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
@@ -183,7 +191,7 @@ class Keeper:
         """Write the process record again soon, where there is one."""
         now = clock()
         with self.mutex:
-            for node in self._nodes.values():
+            for node in [*self._nodes.values()]:
                 node.facts_changed(now)
             self.wake_by(now + RECORD_AFTER)
 
@@ -218,11 +226,11 @@ class Keeper:
 
                 place = place_of(endpoint, self.process_id)
             node = Node(self, endpoint.address, functools.partial(self._link, endpoint), place)
-            for other in self._nodes if endpoint.cluster is not None else ():
+            for other in [*self._nodes] if endpoint.cluster is not None else ():
                 if other.cluster is endpoint.cluster:
                     node.wait_graph = node.wait_graph.join(self._nodes[other].wait_graph)
                     break
-            self._nodes[endpoint] = node
+            node = self._nodes.setdefault(endpoint, node)  # a signal handler may have made another one meanwhile
         return node
 
     def line_to(self, endpoint: Endpoint) -> Line:
@@ -274,15 +282,14 @@ class Keeper:
         except OSError:
             pass  # full: it will wake; or closed: it has ended
 
-    def record(self, waits: Sequence[Wait]) -> str:
-        import json  # here: most commands are over before the first record is written
+    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
+        from holdfast._core import control  # here: most commands are over before the first record is written
 
-        facts = self.facts()
-        if waits:
-            from holdfast._drive.owners import told  # here: hardly anybody waits so
+        if not waits:
+            return control.write(self.facts(), [], labels)
+        from holdfast._drive.owners import told  # here: hardly anybody waits so
 
-            facts["waits"] = [told(wait) for wait in waits]
-        return json.dumps(facts)
+        return control.write(self.facts(), [told(wait) for wait in waits], labels)
 
     def report(self, tenure: Tenure) -> None:
         """Tell the owner that his lease is lost; the mutex is not held."""

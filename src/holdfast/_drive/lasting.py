@@ -1,4 +1,4 @@
-"""Who holds a lease for long is to be reachable: somebody may take it away."""
+"""Opens the keeper's connections for leases that last: the holder must be reachable, and the lease must be renewed later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from holdfast._drive.keeper import Keeper
 
 LONG = 1.0
-"""Seconds after which who holds a lease listens for what becomes of it. Up to twice that."""
+"""Age in seconds at which a lease counts as lasting. Both connections are opened then, because later may be too late: a server
+whose password has changed, or that takes no more clients, would refuse the first renewal, and the lease would be lost."""
+
+PAUSE = 0.05
+"""Seconds between two looks at least, where leases come and go."""
 
 
 class Lasting:
@@ -21,8 +25,8 @@ class Lasting:
         self._keeper = keeper
         self._nodes = nodes
         self._looks = False
-        self._seen: dict[Node, set[str]] = {}
-        """Tokens that held something when that was seen last."""
+        self._connected: set[Node] = set()
+        """Those with a lasting lease, whose connections were asked for."""
 
     def look_later(self) -> None:
         """There is a lease."""
@@ -32,10 +36,17 @@ class Lasting:
 
     def _look(self) -> None:
         with self._keeper.mutex:
-            held = {node: {tenure.token for tenure in node.renewing.tenures()} for node in self._nodes}
-            for node, tokens in held.items():
-                if tokens & self._seen.get(node, set()):
-                    node.be_reachable()
-            self._seen, self._looks = held, False
-            if any(held.values()):
-                self.look_later()
+            now, connected, young = self._keeper.clock(), set(), []
+            for node in self._nodes:
+                held = node.renewing.tenures()
+                lasting = [tenure for tenure in held if now >= tenure.since + LONG]
+                young += [tenure.since for tenure in held if now < tenure.since + LONG]
+                if lasting:
+                    connected.add(node)
+                    for prefix in {tenure.spec.prefix for tenure in lasting}:
+                        node.be_reachable(prefix)
+                    if node not in self._connected:
+                        node.connect(lasting[0].spec.keys[0])
+            self._connected, self._looks = connected, bool(connected or young)
+            if self._looks:
+                self._keeper.later(max(PAUSE, min(young, default=now) + LONG - now), self._look)

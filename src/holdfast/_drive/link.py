@@ -117,7 +117,11 @@ class Link:
     def _settle(self, request: _Request, reply: Any) -> None:
         """There is an answer."""
         if type(reply) is not hiredis.ReplyError:
-            request.then(parsed(request.call, reply), request.sent)
+            try:
+                answer = parsed(request.call, reply)
+            except WireError as odd:
+                answer = odd
+            request.then(answer, request.sent)
         elif forgotten(reply) and not request.whole:
             request.packed, request.whole = pack(request.call, whole=True), True
             self._send(request)

@@ -22,10 +22,14 @@ def told(wait: Wait) -> dict[str, Any]:
         "lock": wait.lock,
         "since": _unix(wait.since),
         "id": f"{wait.owner:x}",
-        "who": name_of(wait.owner)[:LONGEST],
+        "who": _clean(name_of(wait.owner)[:LONGEST]),
         "holds": wait.holds,
         "yields": wait.yields,
     }
+
+
+def _clean(text: str) -> str:
+    return text.encode(errors="replace").decode()  # half a surrogate pair would make the record unreadable
 
 
 def name_of(owner: int) -> str:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
+from holdfast._core.names import PROCESS
 from holdfast._drive.clock import clock
 from holdfast._drive.keeper import Keeper
 from holdfast._wire.endpoint import Endpoint
@@ -37,11 +38,12 @@ class Process:
         self.label: str | None = None
         self.started = time.time()
         self._tokens: list[str] = []
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a signal handler may use locks, too, in the middle of any line below
         self._pools: dict[Endpoint, Pool | Calls] = {}
         self._fleets: dict[tuple[Endpoint, ...], Fleets] = {}
         self._clients: dict[Hashable, Any] = {}
-        self._keeper: Keeper | None = None
+        self._keepers: list[Keeper] = []
+        """The first is the keeper; a list, so that a signal handler and whom it interrupts never replace each other's."""
         self.drivers: dict[asyncio.AbstractEventLoop, dict[Endpoint, Driver]] = {}
         """Of the asyncio face, with their connections, by the loop they belong to."""
 
@@ -67,7 +69,7 @@ class Process:
         return tokens[0]
 
     def set_label(self, label: str) -> None:
-        """Who this process says it is, from now on."""
+        """Label those of its locks that have no label of their own, from now on."""
         if label != self.label:
             self.label = label
             if self._keeper is not None:
@@ -82,11 +84,11 @@ class Process:
             pool = self._pools.get(endpoint)
             if pool is None:
                 if endpoint.client is None:
-                    pool = self._pools[endpoint] = Pool(endpoint)
+                    pool = self._pools.setdefault(endpoint, Pool(endpoint))
                 else:
                     from holdfast._wire.foreign import Calls
 
-                    pool = self._pools[endpoint] = Calls(endpoint)
+                    pool = self._pools.setdefault(endpoint, Calls(endpoint))
             return pool
 
     def fleets(self, endpoints: tuple[Endpoint, ...]) -> Fleets:
@@ -96,15 +98,18 @@ class Process:
         with self._mutex:
             fleets = self._fleets.get(endpoints)
             if fleets is None:
-                fleets = self._fleets[endpoints] = Fleets(endpoints, self)
+                fleets = self._fleets.setdefault(endpoints, Fleets(endpoints, self))
             return fleets
 
     def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """A client of redis-py that is ours, made when it is first wanted."""
         with self._mutex:
-            if key not in self._clients:
-                self._clients[key] = make()
-            return self._clients[key]
+            client = self._clients.get(key)
+            return self._clients.setdefault(key, make()) if client is None else client
+
+    @property
+    def _keeper(self) -> Keeper | None:
+        return next(iter(self._keepers), None)
 
     @property
     def keeper(self) -> Keeper:
@@ -114,8 +119,14 @@ class Process:
             with self._mutex:
                 if self._keeper is None or self._keeper.ended:
                     _warn_where_threads_stall()
-                    self._keeper = Keeper(self.id, self.facts)
-                keeper = self._keeper
+                    keeper = Keeper(self.id, self.facts)
+                    for ended in [one for one in self._keepers if one.ended]:
+                        self._keepers.remove(ended)
+                    self._keepers.append(keeper)
+                    if self._keepers[0] is not keeper:  # a signal handler has just started another one, and uses it
+                        self._keepers.remove(keeper)
+                        keeper.stop(0.0)
+                keeper = self._keepers[0]
         return keeper
 
     @property
@@ -142,7 +153,7 @@ class Process:
     def close(self) -> None:
         """Give back held locks, end the keeper, close the connections; at most about a second."""
         with self._mutex:
-            keeper, self._keeper = self._keeper, None
+            keeper, self._keepers = self._keeper, []
             pools = [*self._pools.values(), *self._fleets.values()]
             clients, self._clients = [*self._clients.values()], {}
         for client in clients:
@@ -217,17 +228,16 @@ if hasattr(os, "register_at_fork"):
 atexit.register(close)
 
 
-def describe(record: bytes | None, process: str) -> str | None:
-    """``host:pid (label)`` from a process record, or the bare id where there is none yet."""
+def describe(record: bytes | None, process: str, key: bytes = b"") -> str | None:
+    """Return ``host:pid (label)`` from a process record, or the bare id where there is none that can be read."""
     if not process:
         return None
-    import json
+    from holdfast._core import control  # here: most never need it
 
-    try:
-        facts = json.loads(record or b"")
-        label = f" ({facts['label']})" if facts.get("label") else ""
-        text = f"{facts['host']}:{facts['pid']}{label}"
-        # Whoever can write the record chooses these characters, and a terminal may obey some of them.
-        return "".join(c if c.isprintable() else "?" for c in text[:300])
-    except (ValueError, KeyError, TypeError):
-        return f"process {process}"
+    said = control.read(record)
+    if said is None:
+        return f"process {process[:PROCESS]}"
+    label = said.label_of(key)  # that of the lock with this key
+    text = f"{said.host}:{said.pid}" + (f" ({label})" if label else "")
+    # Whoever can write the record chooses these characters, and a terminal may obey some of them.
+    return "".join(c if c.isprintable() else "?" for c in text[:300])

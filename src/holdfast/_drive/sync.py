@@ -106,7 +106,7 @@ class Driver:
 
     def may_wait(self) -> None:
         """Refuse what could never end."""
-        if self.process.keeper.mutex._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
+        if self.process.keeper.in_change():
             raise RuntimeError(
                 "a signal handler cannot wait for a lock just now: it has interrupted holdfast itself, which could hand over "
                 "nothing meanwhile; in a signal handler, ask with wait=0, or leave the work to another thread"

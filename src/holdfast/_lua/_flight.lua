@@ -12,34 +12,52 @@
 --                    a value without a floor is not fresh at first glance, and void if the state knows none either
 -- MODEL              models/flight.pml
 
--- Parts of a value: kind, fence, until when it is fresh, cost, tags; nil if it has another format.
+local HEAD = 4096  -- bytes of a value's first line, at most: its tags take 4,000
+
+-- A whole number out of what stands on the server, or `otherwise`: anybody who may write there may have written anything.
+local function whole(text, otherwise)
+  if type(text) == 'string' and #text <= 16 and string.find(text, '^%d+$') then return tonumber(text) end
+  return otherwise
+end
+
+-- Parts of a value: kind, fence, until when it is fresh, cost, tags; nil if it has another format. The line is cut off first: a
+-- pattern that looks for its end tries all ways to get there, and of a long row of digits there are as many as its length squared.
 local function parts(found)
-  return string.match(found, '^1 (%l+) (%d+) (%d+) %d+ (%d+)([^\n]*)\n')
+  local head = string.sub(found, 1, HEAD)
+  local ends = string.find(head, '\n', 1, true)
+  if not ends then return nil end
+  local kind, fence, fresh, cost, tags = string.match(string.sub(head, 1, ends - 1), '^1 (%l+) (%d+) (%d+) %d+ (%d+)(.*)$')
+  fence, fresh, cost = whole(fence), whole(fresh), whole(cost)
+  if not (fence and fresh and cost) then return nil end
+  return kind, fence, fresh, cost, tags
 end
 
--- A group of one key knows no tags, and its state need not outlive its value.
-local function is_alone(value)
-  return string.sub(value, -7) == '}:value'
+-- A group of one key knows no tags, and its state need not outlive its value. `key`: of its value, or of its load.
+local function is_alone(key)
+  return string.find(string.sub(key, -7), '}:', 1, true) ~= nil
 end
 
--- The highest floor, put back where it was thrown away alone; nil if with it went what is known of tags.
-local function highest_floor(value, state, floor)
-  if is_alone(value) then return 0 end
-  local found = redis.call('GET', floor)
-  if found then return tonumber(found) end
-  found = redis.pcall('HGET', state, 'floor')
-  if type(found) ~= 'string' then return nil end
-  redis.pcall('SET', floor, found, 'PX', math.max(1, redis.call('PTTL', state)))
-  return tonumber(found)
+-- The highest floor, put back where it was thrown away alone, or is no number; nil if with it went what is known of tags.
+local function highest_floor(key, state, floor)
+  if is_alone(key) then return 0 end
+  local found = whole(redis.pcall('GETRANGE', floor, 0, 16))
+  if found then return found end
+  found = whole(redis.pcall('HGET', state, 'floor'))
+  if found then redis.pcall('SET', floor, found, 'PX', math.max(1, redis.call('PTTL', state))) end
+  return found
 end
 
 -- Whether a value or load of this fence, with these tags, was invalidated. Where memory is short, the server may have thrown away
 -- what it knows of tags: then all count.
 local function void(floors, floor, fence, tags)
-  if redis.call('EXISTS', floors) == 0 then return tonumber(redis.call('GET', floor) or 0) >= fence end
-  if tonumber(redis.call('ZSCORE', floors, '') or 0) >= fence then return true end
+  if redis.call('EXISTS', floors) == 0 then return whole(redis.pcall('GETRANGE', floor, 0, 16), 0) >= fence end
+  local function below(tag)
+    local score = redis.pcall('ZSCORE', floors, tag)
+    return score and whole(score, math.huge) >= fence
+  end
+  if below('') then return true end
   for tag in string.gmatch(tags, '%S+') do
-    if tonumber(redis.call('ZSCORE', floors, tag) or 0) >= fence then return true end
+    if below(tag) then return true end
   end
   return false
 end

@@ -13,6 +13,6 @@ end
 -- Whether anybody listens on this server. Asked before anything is published: replicas pass it on to those who listen there,
 -- whom PUBLISH does not count; one of them would believe what it is told, and have been passed over.
 local function listens(inbox)
-  local count = #inbox == SHARDED and redis.pcall('PUBSUB', 'SHARDNUMSUB', inbox) or redis.pcall('PUBSUB', 'NUMSUB', inbox)
+  local count = is_sharded(inbox) and redis.pcall('PUBSUB', 'SHARDNUMSUB', inbox) or redis.pcall('PUBSUB', 'NUMSUB', inbox)
   return count.err or count[2] > 0
 end

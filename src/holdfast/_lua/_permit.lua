@@ -147,7 +147,7 @@ local function serve(p, me, ttl)
     for i, token in ipairs(line) do
       local at = tonumber(places[i] or 0)
       local process, many = string.match(token, '^[^.]+'), wanted(token)
-      local inbox = 'hf:inbox:' .. process
+      local inbox = inbox_of(p.holders, token)
       if listening[process] == nil then listening[process] = token == me or listens(inbox) end
       blocked = done == 100
       if blocked then break end
@@ -186,7 +186,7 @@ end
 local function waiting_for(p)
   local first = redis.call('ZRANGE', p.holders, 0, 0, 'WITHSCORES')
   if not first[1] then return {0, CLAIM, p.fence, '', 0} end
-  return {0, math.max(0, math.ceil(first[2] - p.now_ms)), p.fence, string.match(first[1], '^(%x+)%.') or '', 0}
+  return {0, math.max(0, math.ceil(first[2] - p.now_ms)), p.fence, string.match(first[1], '^(%x[%x{}@]*)%.') or '', 0}
 end
 
 local function keep_permits(p, ttl)

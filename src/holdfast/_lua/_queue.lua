@@ -25,7 +25,7 @@ local function hand_over(lock, state, queue, now, me, last)
           local first
           first, last = take(lock, state, token, CLAIM, now, last)
           granted = true
-          local inbox = 'hf:inbox:' .. process
+          local inbox = inbox_of(lock, token)
           local heard = listens(inbox) and publish(inbox, '1 ' .. token .. ' ' .. integer(first))
           if process == asking or (type(heard) == 'number' and heard > 0) then
             leave(state, queue, token)
@@ -54,6 +54,6 @@ local function waiting(lock, holder, last, pause, now)
   -- Nobody has it, as far as this server knows. Until that is over no fence is issued, so a message with a lower one is from before
   -- all was forgotten, and nobody shall believe it.
   if not holder then return {0, pause, (math.floor(now / 1000) + pause) * 1000 - 1, 'guard', 0} end
-  local process, lingers = string.match(holder, '^(%x+)%.%x+(~?)$')
+  local process, lingers = string.match(holder, '^(%x[%x{}@]*)%.%x+(~?)$')
   return {0, redis.call('PTTL', lock), tonumber(last) or 0, process or '', lingers == '~' and 1 or 0}
 end

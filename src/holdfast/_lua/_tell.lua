@@ -5,8 +5,8 @@
 -- INCLUDE  _inbox
 -- There is something to look at, for all who wait for that: each of them looks, and what it finds decides who does what.
 local function tell(waiters)
-  for _, hope in ipairs(redis.call('ZRANGE', waiters, 0, -1)) do
-    publish('hf:inbox:' .. string.match(hope, '^[^.]+'), '3 ' .. hope)
+  for _, hope in ipairs(redis.pcall('ZRANGE', waiters, 0, -1)) do  -- none, where the key holds something else
+    publish(inbox_of(waiters, hope), '3 ' .. hope)
   end
   redis.call('DEL', waiters)
 end

@@ -72,6 +72,6 @@ end
 local answer = waiting(lock, holder, last, pause, now)
 local process = answer[4]
 if ARGV[3] == '1' and holder and process ~= '' and process ~= string.match(token, '^[^.]+') then
-  publish('hf:inbox:' .. process, '2 ' .. holder)
+  publish(inbox_of(lock, holder), '2 ' .. holder)
 end
 return answer

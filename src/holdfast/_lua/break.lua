@@ -28,19 +28,19 @@ if not holder then return {0} end
 if string.sub(redis.sha1hex(holder), 1, 16) ~= ARGV[1] then return {-1} end
 
 local now = now_us()
-local process = string.match(holder, '^(%x+)%.%x+[~*]?%d*$')
+local process = string.match(holder, '^(%x[%x{}@]*)%.%x+[~*]?%d*$')
 fence = math.max((tonumber(fields[1]) or 0) + 1, now)
 redis.call('DEL', lock)
 redis.call('HSET', state, 'fence', fence, 'broken', ARGV[1] .. ' ' .. integer(fence))
 if process then bury(state, fields[2], holder) end
 keep_alive(state, queue, fields[4], 0, now)
-local heard = process and publish('hf:inbox:' .. process, '4 ' .. holder .. ' ' .. ARGV[2])
+local heard = process and publish(inbox_of(lock, holder), '4 ' .. holder .. ' ' .. ARGV[2])
 local heir
 -- On a server that may have forgotten who has what, those who wait know when it grants again.
 if waiters > 0 and not (marker and redis.call('EXISTS', marker) == 1) then
   heir = hand_over(lock, state, queue, now, false, fence)
 end
 for _, hope in ipairs(redis.call('ZRANGE', hopefuls, 0, 99)) do
-  publish('hf:inbox:' .. string.match(hope, '^[^.]+'), '3 ' .. hope)
+  publish(inbox_of(lock, hope), '3 ' .. hope)
 end
 return {1, fence, type(heard) == 'number' and heard > 0 and 1 or 0, heir and string.match(heir, '^[^.]+') or ''}

@@ -7,19 +7,20 @@
 -- MODEL    models/flight.pml
 -- INCLUDE  _grant
 -- INCLUDE  _state
+-- INCLUDE  _flight
 local state, floors, floor = KEYS[1], KEYS[2], KEYS[3]
 local FEW = 100  -- so many floors are not worth the search for those that nothing is below
 local fields, refusal = read_state(state, '')
 if not fields then return refusal end
 local count = redis.pcall('ZCARD', floors)
 if type(count) == 'table' then return refused(floors, count) end
-local life = math.max(KEEP, tonumber(redis.call('HGET', state, 'life') or 0))
+local life = math.max(KEEP, whole(redis.call('HGET', state, 'life'), 0))
 local now = now_us()
-local mark = math.max(now, tonumber(fields[1]) or 0)  -- at least the last fence that was issued: what comes later is above it
+local mark = math.max(now, whole(fields[1], 0))  -- at least the last fence that was issued: what comes later is above it
 -- What is known of tags is not there yet, or was thrown away: all that may have been invalidated before is void.
-local before = count == 0 and (redis.call('HGET', state, 'floor') or mark)
+local before = count == 0 and whole(redis.call('HGET', state, 'floor'), mark)
 redis.call('HSET', state, 'fence', mark, 'floor', mark)
-keep_alive(state, floors, fields[4], life, now)
+keep_alive(state, floors, whole(fields[4]), life, now)
 if before then redis.call('ZADD', floors, before, '') end
 for _, tag in ipairs(ARGV) do redis.call('ZADD', floors, mark, tag) end
 if count > FEW then

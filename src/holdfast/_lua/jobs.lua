@@ -1,18 +1,21 @@
 -- What is known of jobs of a schedule. Changes nothing.
--- KEYS     of each job: job, log, and the run of each slot
+-- KEYS     base, serving; then of each job: job, log, and the run of each slot
 -- ARGV     slots of each; entries of the log that are wanted
--- RETURNS  {now (us), answer, ...}; an answer is {} where there is no such job, or
---          {what it is, last tick (us), 1 if paused, queued, {run, lease in ms, ...}, {entry, ...}}: the newest entry first, runs and
+-- RETURNS  {now (us), 1 if there is such a schedule, {'<since (us)> <name>', ...}: those who serve it, answer, ...}; an answer is
+--          {} where there is no such job, or {what it is, last tick (us), 1 if paused, queued, {run, lease in ms, ...},
+--          {entry, ...}, its origin, 1 if one of those who have made it known serves it now}: the newest entry first, runs and
 --          entries as in the keys, without token
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
 -- INCLUDE  _state
+local base, serving = KEYS[1], KEYS[2]
 local now = now_us()
+local now_ms = math.floor(now / 1000)
 local slots, wanted = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 local function look(at)
   local job, log = KEYS[at], KEYS[at + 1]
-  local fields = redis.pcall('HMGET', job, 'v', 'def', 'last', 'paused', 'queued')
+  local fields = redis.pcall('HMGET', job, 'v', 'def', 'last', 'paused', 'queued', 'origin', 'by')
   if fields.err or fields[1] ~= '1' then return {} end
   local runs, entries = {}, {}
   for i = 0, slots - 1 do
@@ -30,11 +33,21 @@ local function look(at)
     if entry and string.match(entry, '^%d+') == integer(i) then entries[#entries + 1] = entry end
   end
   local _, queued = string.gsub(fields[5] or '', ' ', '')
-  return {fields[2], tonumber(fields[3]), fields[4] and 1 or 0, queued, runs, entries}
+  local served = 0
+  for hope in string.gmatch(fields[7] or '', '%S+') do
+    local deadline = redis.pcall('ZSCORE', serving, hope)
+    if type(deadline) == 'string' and tonumber(deadline) > now_ms then served = 1 end
+  end
+  return {fields[2], tonumber(fields[3]), fields[4] and 1 or 0, queued, runs, entries, fields[6] or '', served}
 end
 
-local answers = {now}
-for at = 1, #KEYS, slots + 2 do
+local who, exists = {}, redis.call('TYPE', base).ok == 'hash'
+local line = redis.pcall('ZRANGE', serving, 0, -1, 'WITHSCORES')
+for i = 1, exists and not line.err and #line or 0, 2 do
+  if tonumber(line[i + 1]) > now_ms then who[#who + 1] = redis.call('HGET', base, 'who:' .. line[i]) or nil end
+end
+local answers = {now, exists and 1 or 0, who}
+for at = 3, #KEYS, slots + 2 do
   answers[#answers + 1] = look(at)
 end
 return answers

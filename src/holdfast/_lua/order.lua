@@ -1,7 +1,8 @@
 -- What somebody wants of a job.
 -- KEYS     base, serving, jobs, job, log
 -- ARGV     'pause' | 'resume' | 'run': once, now | 'cancel': the runs that go on | 'remove'; id of this request; name of the job
--- RETURNS  {1, number of runs that are to be ended} | {0}: there is no such job | {2}: too many wait already | {-2, key, type} {-3, version}: not ours
+-- RETURNS  {1, number of runs that are to be ended} | {0}: there is no such job | {2}: too many wait already |
+--          {-2, key, type} {-3, version}: not ours
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
 -- INCLUDE  _grant

@@ -31,7 +31,7 @@ local told = 0
 for _, token in ipairs(found) do
   remove(p, {token})
   p.dead = bury(p.state, p.dead, token)
-  local heard = publish('hf:inbox:' .. string.match(token, '^[^.]+'), '4 ' .. token .. ' ' .. ARGV[1])
+  local heard = publish(inbox_of(p.holders, token), '4 ' .. token .. ' ' .. ARGV[1])
   if type(heard) == 'number' and heard > 0 then told = 1 end
 end
 local fence = math.max(p.fence + 1, p.now)

@@ -3,7 +3,7 @@
 -- ARGV     token; lease in ms; number of this request, rising with each that is made for the token: of each lease
 -- RETURNS  {answer, answer, ...}; an answer is
 --          1 renewed | 2 held, but a later request has overtaken this one, and counts | 0 the lock is gone |
---          -1 somebody else's value is there
+--          -1 somebody else's value is there | -2 it was taken away from this token by order of a person (break)
 -- SINCE    Redis 5
 -- MODEL    models/lease.pml
 --
@@ -13,9 +13,17 @@
 local now = now_us()
 local answers = {}
 
+-- Why the token does not hold the lock: what a message says of that, anybody may have sent.
+local function missed(state, token, holder)
+  local broken = redis.pcall('HMGET', state, 'broken')[1]
+  local mark = broken and string.match(broken, '^%x+')
+  if mark == string.sub(redis.sha1hex(token), 1, 16) then return -2 end
+  return holder and -1 or 0
+end
+
 local function renew(lock, state, queue, token, ttl, number)
   local holder = redis.pcall('GET', lock)
-  if holder ~= token then return holder and -1 or 0 end
+  if holder ~= token then return missed(state, token, holder) end
   local fields = redis.pcall('HMGET', state, 'keep', 'renewed')
   local ours = not fields.err
   if ours and fields[2] then

@@ -42,6 +42,10 @@ if holder ~= giver then
   if string.find(dead, giver, 1, true) then return {-1} end
   return {now >= ends * 1000 and 0 or -4}
 end
+-- A ticket may have been made up, with the value of an ordinary key for its token: that has not the form of a token, or no state
+-- beside it. (The state alone may be lost: then a token has to have all its digits.)
+local _, digits = string.match(giver, '^(%x[%x{}@]*)%.(%x+)~?$')
+if ends > 0 and (not digits or (not last and #digits < 32)) then return {-4} end
 redis.call('PEXPIRE', lock, ttl)
 bury(state, dead, giver)
 keep_alive(state, queue, fields[4], ttl, now)

@@ -3,15 +3,17 @@
 -- KEYS     base, serving; then of each job: job, log, and of each of its slots: run, state, queue (which is never there)
 -- ARGV     hope; number of this request, higher than those before; until when it counts (server ms); for how long the process
 --          can be told something from now on (ms); its name; then of each job:
---          slots; revision; '<overlap> <1: again after a crash> <keep ms> <ttl ms> <entries of the log>';
+--          slots; revision; '<overlap> <misfire> <grace ms> <1: again after a crash> <keep ms> <ttl ms> <entries of the log>';
 --          slot of a run that has ended, or ''; its token; '<status>', 'again': it was cut short, and is to begin again elsewhere |
 --          'back': it never began; text for the log;
---          last tick known, or '': nothing is due; '<first> <last> <count>' of ticks that are too late to be run, or '';
---          the others '<us> <us> ...'; token for a run, or '' if it can run nothing now
+--          last tick known, or '': nothing is claimed; then, in order of time: '<first> <last> <count>' of ticks that are not to be
+--          run, because later ones are due, or ''; '<us> <us> ...': those that may run, with some that are not due yet, so that
+--          the script knows which tick is the latest even if the request was long on its way; the tick after them, or '': there
+--          is none; token for a run, or '' if it can run nothing now
 -- RETURNS  {1, now (us), changes, answer, ...} | {0, now}: a late copy of a request, nothing was done. An answer is
 --          {1, last tick, lease of the run in ms (-1: none), queued, fences to be ended, 1 if the end was taken down,
---           ms until the first tick that is early or 0, slot or -1, fence, scheduled, attempt, 1: by hand}
---          {2, revision, what the job is, last tick}: it was changed; an end was taken down all the same
+--           slot or -1, fence, scheduled, attempt, 1: by hand}
+--          {2, revision, what the job is, last tick, origin}: it was changed; an end was taken down all the same
 --          {-1}: there is no such job | {-2, key, type} {-3, version} {-4, message}: not a schedule of ours, nothing was done to it
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
@@ -23,16 +25,47 @@ local base, serving = KEYS[1], KEYS[2]
 local hope, number, host = ARGV[1], tonumber(ARGV[2]), ARGV[5]
 local now = now_us()
 local now_ms = math.floor(now / 1000)
-local known = redis.call('HMGET', base, 'seq:' .. hope, 'changes', 'v')
+local known = redis.call('HMGET', base, 'seq:' .. hope, 'changes', 'v', 'who:' .. hope)
 if known[3] and known[3] ~= '1' then return {-3, known[3]} end
 if now_ms > tonumber(ARGV[3]) or number <= tonumber(known[1] or 0) then return {0, now} end
 local line = redis.pcall('ZCARD', serving)
 if type(line) == 'table' then return refused(serving, line) end
 redis.call('HSET', base, 'v', '1', 'seq:' .. hope, integer(number))
 redis.call('ZADD', serving, now_ms + ARGV[4], hope)
+if not known[4] then introduce(base, hope, host, now) end
 stay(base, serving)
 if number == 1 then forget(base, serving, now_ms) end
 local notify = false
+local TOO_LATE = 'it was later than its grace'
+local OVERTAKEN = 'a later tick was due, too'
+
+-- A tick that was never begun; all else that waits is another attempt, or was asked for by hand.
+local function first_of_tick(waiting)
+  return waiting.kind == 't' and waiting.attempt == 1
+end
+
+local function read_policy(text)
+  local overlap, misfire, grace, again, keep, ttl, size = string.match(text, '^(%l+) (%l+) (%d+) (%d) (%d+) (%d+) (%d+)$')
+  local policy = {overlap = overlap, misfire = misfire, grace = tonumber(grace) * 1000, again = again == '1'}
+  return policy, tonumber(keep), tonumber(ttl), tonumber(size)
+end
+
+-- What waits to be run, the first to begin in front.
+local function read_queue(text)
+  local queue = {}
+  for scheduled, attempt, kind in string.gmatch(text or '', '(%d+)/(%d+)/(%a) ') do
+    queue[#queue + 1] = {scheduled = scheduled, attempt = tonumber(attempt), kind = kind}
+  end
+  return queue
+end
+
+local function queue_text(queue)
+  local texts = {}
+  for i, waiting in ipairs(queue) do
+    texts[i] = waiting.scheduled .. '/' .. integer(waiting.attempt) .. '/' .. waiting.kind .. ' '
+  end
+  return table.concat(texts)
+end
 
 -- The runs of a job: of each slot its keys, who has the lease, and what is written down about the run.
 local function slots_of(at, count, job)
@@ -52,11 +85,58 @@ local function slots_of(at, count, job)
   return slots
 end
 
+-- What a process claims of a job: at most one tick of those that are due, the latest, but for misfire 'all'. So after any pause
+-- one run starts late, and not a run for each tick. `policy`: that of the job; `queue`: what waits; `room`: runs of the job that
+-- may begin now; `skip`: writes down what is not run. Returns the last tick that was dealt with, or nil.
+local function claim(ticks, before, after, policy, queue, room, asleep, skip)
+  local due = {}
+  for tick in string.gmatch(ticks, '%d+') do
+    if tonumber(tick) > now then break end
+    due[#due + 1] = tick
+  end
+  -- The server's clock has gone back; or the request comes so late that a tick is due which it does not know of.
+  if #due == 0 or (after ~= '' and tonumber(after) <= now) then return nil end
+  local latest, all = due[#due], policy.misfire == 'all'
+  local each = all or policy.overlap == 'queue'
+  local why = OVERTAKEN
+  local late = policy.misfire == 'skip' and now - latest > policy.grace
+  if late then why = TOO_LATE end
+  if not each then  -- no tick waits when a later one is due
+    for i = #queue, 1, -1 do
+      if first_of_tick(queue[i]) then
+        skip('missed', queue[i].scheduled, 1, queue[i].scheduled, OVERTAKEN)
+        table.remove(queue, i)
+      end
+    end
+  end
+  local from, to, count = string.match(before, '^(%d+) (%d+) (%d+)$')
+  if from and asleep(to) then
+    skip('skipped', from, tonumber(count), to, 'paused')
+  elseif from then
+    skip('missed', from, tonumber(count), to, all and 'more than a hundred ticks were late' or why)
+  end
+  local waits = #queue > 0
+  local blocked = policy.overlap ~= 'queue' and room <= #queue
+  for i, tick in ipairs(due) do
+    if asleep(tick) then
+      skip('skipped', tick, 1, tick, 'paused')
+    elseif late or (i < #due and not all) then
+      skip('missed', tick, 1, tick, why)
+    elseif blocked then
+      skip('skipped', tick, 1, tick, room > 0 and waits and 'another run of it came first' or 'it was still running')
+    elseif #queue >= QUEUE then
+      skip('skipped', tick, 1, tick, 'the queue was full')
+    else
+      queue[#queue + 1] = {scheduled = tick, attempt = 1, kind = 't'}
+    end
+  end
+  return latest
+end
+
 local function serve(at, a, count)
   local job, log = KEYS[at], KEYS[at + 1]
-  local overlap, again, keep, ttl, size = string.match(ARGV[a + 2], '^(%S+) (%d) (%d+) (%d+) (%d+)$')
-  keep, ttl, size = tonumber(keep), tonumber(ttl), tonumber(size)
-  local fields = redis.pcall('HMGET', job, 'v', 'rev', 'last', 'paused', 'fence', 'queued', 'cancel', 'def', 'resumed')
+  local policy, keep, ttl, size = read_policy(ARGV[a + 2])
+  local fields = redis.pcall('HMGET', job, 'v', 'rev', 'last', 'paused', 'fence', 'queued', 'cancel', 'def', 'resumed', 'origin')
   if fields.err then return refused(job, fields) end
   if not fields[3] then return {-1} end
   if fields[1] ~= '1' then return {-3, fields[1] or ''} end
@@ -64,9 +144,10 @@ local function serve(at, a, count)
   if type(entries) == 'table' then return refused(log, entries) end
   local slots, refusal = slots_of(at, count, job)
   if not slots then return refusal end
-  local last, paused, queued, cancel = fields[3], fields[4], fields[6] or '', fields[7] or ''
+  local last, paused, queue, cancel = set_right(fields[3], now), fields[4], read_queue(fields[6]), fields[7] or ''
   local resumed = tonumber(fields[9] or 0)
-  local wanted, early, taken_down, left_over = ARGV[a + 10], 0, 0, false
+  if resumed > now + SET_RIGHT then resumed = 0 end
+  local wanted, taken_down, left_over = ARGV[a + 11], 0, false
   redis.call('PEXPIRE', job, KEEP_JOB)
   redis.call('PEXPIRE', log, KEEP_JOB)
 
@@ -80,9 +161,9 @@ local function serve(at, a, count)
     end
     local attempt = tonumber(slot.attempt)
     if status == 'back' then
-      queued = slot.scheduled .. '/' .. slot.attempt .. '/' .. slot.kind .. ' ' .. queued
-    elseif status == 'again' or (status == 'crashed' and again == '1' and attempt < ATTEMPTS) then
-      queued = slot.scheduled .. '/' .. attempt + 1 .. '/' .. slot.kind .. ' ' .. queued
+      table.insert(queue, 1, {scheduled = slot.scheduled, attempt = attempt, kind = slot.kind})
+    elseif status == 'again' or (status == 'crashed' and policy.again and attempt < ATTEMPTS) then
+      table.insert(queue, 1, {scheduled = slot.scheduled, attempt = attempt + 1, kind = slot.kind})
     end
     redis.call('HDEL', job, 'run:' .. i)
     slot.token = nil
@@ -100,7 +181,7 @@ local function serve(at, a, count)
   local ended = tonumber(ARGV[a + 3])
   local slot = ended and slots[ended]
   if slot and slot.token == ARGV[a + 4] then
-    local rest = math.floor(keep - (now - slot.started) / 1000)
+    local rest = math.floor(keep - math.max(0, now - slot.started) / 1000)  -- a clock that went back keeps it no longer
     if slot.holder == slot.token then
       if rest > 0 and (ARGV[a + 5] ~= 'back' and ARGV[a + 5] ~= 'again') then
         redis.call('PEXPIRE', slot.run, rest)
@@ -116,8 +197,8 @@ local function serve(at, a, count)
     if slots[i].token and slots[i].token ~= slots[i].holder then close(i, 'crashed', '') end
   end
   if fields[2] ~= ARGV[a + 1] then
-    redis.call('HSET', job, 'queued', queued)
-    return {2, tonumber(fields[2]), fields[8], tonumber(last)}
+    redis.call('HSET', job, 'queued', queue_text(queue))
+    return {2, tonumber(fields[2]), fields[8], tonumber(last), fields[10] or ''}
   end
 
   local running, held, free = 0, 0, nil
@@ -125,7 +206,7 @@ local function serve(at, a, count)
     if slots[i].token then running = running + 1 end
     if slots[i].holder then held = held + 1 else free = i end
   end
-  if held > 0 and overlap ~= 'allow' then free = nil end  -- more slots than one: it was allowed before
+  if held > 0 and policy.overlap ~= 'allow' then free = nil end  -- more slots than one: it was allowed before
   if cancel ~= '' and running == 0 then
     redis.call('HDEL', job, 'cancel')
     cancel = ''
@@ -135,31 +216,12 @@ local function serve(at, a, count)
   local function skip(status, from, ticks, to, why)
     write(log, size, status, from, ticks, to, '0 0 0 0\n\n' .. why)
   end
+  local function asleep(tick)
+    return paused or tonumber(tick) <= resumed
+  end
   if ARGV[a + 7] == last then
-    local from, to, ticks = string.match(ARGV[a + 8], '^(%d+) (%d+) (%d+)$')
-    if from and tonumber(to) <= now then
-      local asleep = paused or tonumber(to) <= resumed
-      skip(asleep and 'skipped' or 'missed', from, tonumber(ticks), to, asleep and 'paused' or 'too late')
-      last = to
-    end
-    local blocked = overlap == 'skip' and (not free or queued ~= '')
-    local _, waiting = string.gsub(queued, ' ', '')
-    for tick in string.gmatch(ARGV[a + 9], '%d+') do
-      if tonumber(tick) > now then
-        early = math.ceil((tick - now) / 1000)
-        break
-      end
-      if paused or tonumber(tick) <= resumed then
-        skip('skipped', tick, 1, tick, 'paused')
-      elseif blocked then
-        skip('skipped', tick, 1, tick, 'it was running still')
-      elseif waiting >= QUEUE then
-        skip('skipped', tick, 1, tick, 'the queue was full')
-      else
-        queued, waiting = queued .. tick .. '/1/t ', waiting + 1
-      end
-      last = tick
-    end
+    local room = free and (policy.overlap == 'allow' and count - held or 1) or 0
+    last = claim(ARGV[a + 9], ARGV[a + 8], ARGV[a + 10], policy, queue, room, asleep, skip) or last
   end
 
   -- What is to run, if there is room. The same token asks for the same run.
@@ -170,26 +232,32 @@ local function serve(at, a, count)
       redis.call('PEXPIRE', slots[i].run, ttl)
     end
   end
-  local scheduled, attempt, kind, rest = string.match(queued, '^(%d+)/(%d+)/(%a) (.*)$')
-  local ready = free and scheduled and (kind == 'h' or not paused)
+  local head = queue[1]
+  while head and policy.misfire == 'skip' and policy.overlap ~= 'queue' and first_of_tick(head)
+    and now - head.scheduled > policy.grace do  -- nobody had room for it in time
+    skip('missed', head.scheduled, 1, head.scheduled, TOO_LATE)
+    table.remove(queue, 1)
+    head = queue[1]
+  end
+  local ready = free and head and (head.kind == 'h' or not paused)
   if granted == -1 and ready and wanted ~= '' then
     local slot = slots[free]
     local fence, upto = take(slot.run, slot.state, wanted, ttl, now, fields[5])
     keep_alive(slot.state, slot.queue, nil, ttl, now)
     slot.token, slot.holder, slot.fence, slot.scheduled, slot.attempt, slot.kind =
-      wanted, wanted, integer(fence), scheduled, attempt, kind
-    redis.call('HSET', job, 'fence', integer(upto), 'run:' .. free, wanted .. ' ' .. scheduled .. ' ' .. attempt .. ' '
-      .. integer(now) .. ' ' .. integer(fence) .. ' ' .. kind .. ' ' .. host)
-    queued, granted = rest, free
+      wanted, wanted, integer(fence), head.scheduled, head.attempt, head.kind
+    redis.call('HSET', job, 'fence', integer(upto), 'run:' .. free, wanted .. ' ' .. head.scheduled .. ' ' .. head.attempt .. ' '
+      .. integer(now) .. ' ' .. integer(fence) .. ' ' .. head.kind .. ' ' .. host)
+    table.remove(queue, 1)
+    granted = free
   elseif ready and left_over then  -- who asks runs no more; but somebody may
     notify = true
   end
-  redis.call('HSET', job, 'queued', queued, 'last', last)
+  redis.call('HSET', job, 'queued', queue_text(queue), 'last', last)
 
-  local _, waiting = string.gsub(queued, ' ', '')
   local mine = slots[granted] or {fence = 0, scheduled = 0, attempt = 0}
-  return {1, tonumber(last), lease_left(), waiting, cancel, taken_down, early, granted, tonumber(mine.fence),
-    tonumber(mine.scheduled), tonumber(mine.attempt), mine.kind == 'h' and 1 or 0}
+  return {1, tonumber(last), lease_left(), #queue, cancel, taken_down, granted, tonumber(mine.fence), tonumber(mine.scheduled),
+    tonumber(mine.attempt), mine.kind == 'h' and 1 or 0}
 end
 
 local answers, at, a = {1, now, tonumber(known[2] or 0)}, 3, 6
@@ -197,7 +265,7 @@ while at <= #KEYS do
   local count = tonumber(ARGV[a])
   local answer = serve(at, a, count)
   answers[#answers + 1] = answer.err and {-4, answer.err} or answer
-  at, a = at + 2 + 3 * count, a + 11
+  at, a = at + 2 + 3 * count, a + 12
 end
 if notify then
   changed(base, known[2])

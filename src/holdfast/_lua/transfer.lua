@@ -26,7 +26,7 @@ if holder ~= token then return {0} end
 local now, names = now_us(), {2}
 for _, candidate in ipairs(line) do
   local at, name = unpack(redis.call('HMGET', state, 'at:' .. candidate, 'as:' .. candidate))
-  local inbox = 'hf:inbox:' .. string.match(candidate, '^[^.]+')
+  local inbox = inbox_of(lock, candidate)
   local lively = at and at * 1000 - now >= (PLACE - CLAIM) * 1000  -- or he may hang, as in hand_over
   if name and lively and listens(inbox) then
     if name == wanted then

@@ -26,6 +26,7 @@
 -- INCLUDE  _grant
 -- INCLUDE  _state
 -- INCLUDE  _marker
+-- INCLUDE  _inbox
 local lock, state, hopefuls, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, hint, hope = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[6]
 local AHEAD = 2000000  -- us by which the callers may move the fence ahead of this server's clock
@@ -76,13 +77,13 @@ local function vote()
   local wanted, next_since, next_until = string.match(fields[5] or '', '^(%S+) (%d+) (%d+)$')
   local kept = wanted and wanted ~= hope and tonumber(next_until) * 1000 > now and tonumber(next_since) < since
   if (holder and holder ~= token) or kept then
-    local process = string.match(holder or wanted, '^(%x+)%.%x+~?$')
+    local process = string.match(holder or wanted, '^(%x[%x{}@]*)%.%x+~?$')
     if hope ~= '' then
       local new = redis.call('ZADD', hopefuls, since, hope)
       redis.call('PEXPIRE', hopefuls, KEEP)
       keep_alive(state, hopefuls, fields[4], ttl, now)
       if new == 1 and holder and process and process ~= string.match(token, '^[^.]+') then
-        redis.pcall('PUBLISH', 'hf:inbox:' .. process, '2 ' .. holder)
+        publish(inbox_of(lock, holder), '2 ' .. holder)
       end
     end
     if not holder then return {0, 0, last, process or '', '', now} end

@@ -33,9 +33,11 @@ class PrivateServer:
     ``args``        further settings, as on the server's command line: ``"--maxmemory", "10mb"``
     ``port``        False: a unix socket only; True: a free port on 127.0.0.1; a number: that port
     ``appendonly``  keep data in an append-only file, over `kill` and `restart`; otherwise nothing is kept
-    ``password``    of the default user
+    ``password``    of the default user; None: one is made if there is a port, which every user of this machine can connect
+                    to; empty: none
     ``binary``      another server program than the one that is found
 
+    ``address`` is the URL without the password.
     ``url``, ``pid`` (of the server itself), ``socket`` (path; there always is one), ``port`` (None without TCP) and
     ``directory`` say where it is. Raises ConfigError if there is no server program, ServerError if it does not start.
     """
@@ -50,7 +52,7 @@ class PrivateServer:
     ) -> None:
         self._program = binary or binaries.find()
         self._args = args
-        self._password = password
+        self._password = secrets.token_urlsafe(24) if password is None and port is not False else password
         # "no" hands all to the kernel before each answer, and `kill` takes nothing of that; "everysec" waits for a slow disk.
         self._settings = {"appendonly": "yes" if appendonly else "no", "appendfsync": "no", "save": ""}
         self._owner = os.getpid()
@@ -74,6 +76,11 @@ class PrivateServer:
 
     def __repr__(self) -> str:
         return f"<PrivateServer pid={self.pid} {self.directory}>"
+
+    @property
+    def address(self) -> str:
+        """The URL without the password."""
+        return f"redis://127.0.0.1:{self.port}/0" if self.port else f"unix://{self.socket}"
 
     def __enter__(self) -> Self:
         return self
@@ -129,7 +136,7 @@ class PrivateServer:
     # Start
 
     def _start(self) -> None:
-        self.directory.mkdir(mode=0o700, exist_ok=True)
+        make_private(self.directory)
         secret = f":{quote(self._password, safe='')}@" if self._password else ""
         self.url = f"redis://{secret}127.0.0.1:{self.port}/0" if self.port else f"unix://{secret}{self.socket}"
         config = self.directory / "server.conf"
@@ -174,6 +181,17 @@ class PrivateServer:
             time.sleep(0.002)
         said = tail(str(log), before) or "no output"
         raise ServerError(f"{self._program} did not start: {said}", address=self.socket)
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory, and missing ones above it, with mode 0700, whatever the umask. Raises OSError."""
+    missing = [directory, *directory.parents]
+    for place in reversed([place for place in missing if not place.exists()]):
+        try:
+            place.mkdir(mode=0o700)
+        except FileExistsError:
+            continue  # somebody else's: whoever uses it checks whose it is
+        place.chmod(0o700)
 
 
 def _quoted(value: str) -> str:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from holdfast._servers import binary, local, supervisor
+from holdfast._servers.process import make_private
 from holdfast.errors import ConfigError, ServerError
 
 IDLE = 600.0
@@ -26,9 +27,7 @@ def start(directory: str, timeout: float) -> None:
     arguments = [repr(_idle()), binary.find()]
     place = Path(directory)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if not place.exists():
-            place.mkdir(mode=0o700, exist_ok=True)
+        make_private(place)
         path = local.checked(directory)  # whoever has made it
         turn, log = _open(place / "start.lock"), _open(place / supervisor.LOG)
     except OSError as error:

@@ -37,9 +37,9 @@ def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
     try:
         sock.settimeout(timeout)
         commands = endpoint.handshake()
-        sock.sendall(b"".join(resp.command(*parts) for parts in commands))
+        sock.sendall(commands.packed(resp.command))
         reader = hiredis.Reader()
-        for _ in commands:
+        for _ in range(len(commands)):
             while (reply := reader.gets()) is False:
                 data = sock.recv(4096)
                 if not data:
@@ -47,6 +47,9 @@ def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
                 reader.feed(data)
             if isinstance(reply, hiredis.ReplyError):
                 raise Refused(str(reply), endpoint.address)
+    except hiredis.ProtocolError as error:
+        sock.close()
+        raise NotSent(f"{endpoint.address} is no Redis or Valkey server: {error}", endpoint.address) from error
     except OSError as error:
         sock.close()
         raise NotSent(f"no answer from {endpoint.address}: {endpoint.why(error)}", endpoint.address) from error
@@ -92,6 +95,20 @@ def _dial_unix(path: str, timeout: float) -> socket.socket:
     return sock
 
 
+_silent_kinds: dict[str, type[socket.socket]] = {}
+
+
+def _silent(kind: type[socket.socket]) -> type[socket.socket]:
+    """The same class of sockets, but one that is dropped is closed without a ResourceWarning: connections are dropped by an
+    interrupt, or by their last user after `Pool.clear`. By a function that is not written in Python: CPython ignores what
+    signal handlers raise in one that is, so a Ctrl-C would have no effect there."""
+    found = _silent_kinds.get(kind.__name__)
+    if found is None:
+        found = type(kind.__name__, (kind,), {"__slots__": (), "__del__": socket.SocketType.close})
+        found = _silent_kinds.setdefault(kind.__name__, found)
+    return found
+
+
 class Connection:
     """One connection, used by one thread at a time."""
 
@@ -99,6 +116,7 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint, timeout: float) -> None:
         self.sock = open_socket(endpoint, max(timeout, 0.05))
+        self.sock.__class__ = _silent(type(self.sock))
         self.address = endpoint.address
         self._polls = endpoint.tls is not None or os.name != "posix"
         self._timeout = 0.0 if self._polls else timeout
@@ -185,11 +203,6 @@ class Connection:
 
     def close(self) -> None:
         self.sock.close()
-
-    def __del__(self) -> None:
-        # Dropped by an interrupt, or by its last user after `Pool.clear`.
-        if hasattr(self, "sock"):
-            self.sock.close()
 
 
 FULL = object()

@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from holdfast._core.moving import alone
-from holdfast._core.names import PROCESS
 from holdfast._core.requests import Answer, Call, Command, NotSent, Refused, Run, Unknown, WireError
 from holdfast._drive.clock import clock
 from holdfast._wire import resp
@@ -95,7 +94,7 @@ class Shard(Part):
 
     def identity(self, process_id: str) -> str:
         """The id under which a process listens here."""
-        return id_within(process_id, self.anchor) if self.sharded and len(process_id) == PROCESS else process_id
+        return id_within(process_id, self.anchor) if self.sharded and "{" not in process_id else process_id
 
 
 class Step(NamedTuple):
@@ -257,8 +256,8 @@ class Cluster:
     def _learn(self, told_by: Endpoint, ranges: list[Any], sharded: bool) -> None:
         owners: list[Endpoint | None] = [None] * SLOTS
         nodes: dict[Address, None] = {}
-        for first, last, *served in ranges:
-            addresses = [self._address(host, port, told_by) for host, port, *_ in served]
+        for first, last, served in _ranges(ranges, told_by):
+            addresses = [self._address(host, port, told_by) for host, port in served]
             nodes |= dict.fromkeys(addresses)
             owners[first : last + 1] = [self._endpoint(addresses[0])] * (last + 1 - first)
         with self._mutex:
@@ -323,6 +322,8 @@ class Cluster:
         words = str(failure).split()
         if failure.code in {"MOVED", "ASK"} and len(words) == 3:
             host, _, port = words[2].rpartition(":")
+            if not _is_place(host, port):
+                return None  # nonsense: the user is told what the server has answered
             there = self._endpoint(self._address(host.encode(), int(port), step.endpoint))
             if failure.code == "MOVED":
                 self._owners[slot] = there
@@ -343,6 +344,33 @@ class Cluster:
         if home.endpoint is step.endpoint:
             raise Refused(f"CLUSTERDOWN the owner of slot {slot} is away: {failure}", failure.address)
         return home
+
+
+def _is_place(host: str, port: str) -> bool:
+    """A server may be there: whoever has answered chooses the text. Names as in the Domain Name System, or an address."""
+    plain = host.isascii() and host.isprintable() and " " not in host and len(host) <= 253
+    named = host in {"", "?"} or (plain and all(0 < len(label) < 64 for label in host.split(".")))
+    return named and port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) <= 65535
+
+
+def _ranges(said: Any, told_by: Endpoint) -> list[tuple[int, int, list[tuple[bytes | None, int]]]]:
+    """Who owns which slots, as CLUSTER SLOTS answers it. Raises Refused for anything else."""
+    found = []
+    for row in said if isinstance(said, list) else [None]:
+        match row:
+            case [int(first), int(last), *served] if 0 <= first <= last < SLOTS and served:
+                places = [(one[0], one[1]) for one in served if isinstance(one, list) and len(one) > 1]
+                if len(places) == len(served) and all(_is_told(*place) for place in places):
+                    found.append((first, last, places))
+                    continue
+        raise Refused(f"{told_by.address} answers CLUSTER SLOTS with something else than who owns which slots", told_by.address)
+    return found
+
+
+def _is_told(host: object, port: object) -> bool:
+    if type(port) is not int:
+        return False
+    return host is None or (isinstance(host, bytes) and _is_place(host.decode(errors="replace"), str(port)))
 
 
 _clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()

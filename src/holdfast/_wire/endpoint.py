@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
 
     from holdfast._wire.cluster import Cluster
 
@@ -22,6 +23,26 @@ class Finder(Protocol):
 
     def find(self, timeout: float) -> Endpoint:
         """The server to connect to now; may ask others, and block, for ``timeout`` seconds at most. Raises NotSent, Refused."""
+
+
+class Handshake:
+    """The commands that open a connection. Not a list: error reporters show what the variables of a frame contain, and one of
+    these is a password."""
+
+    __slots__ = ("_commands",)
+
+    def __init__(self) -> None:
+        self._commands: list[tuple[str, ...]] = []
+
+    def append(self, command: tuple[str, ...]) -> None:
+        self._commands.append(command)
+
+    def __len__(self) -> int:
+        return len(self._commands)
+
+    def packed(self, pack: Callable[..., bytes]) -> bytes:
+        """All of them as bytes, made by ``pack`` one by one."""
+        return b"".join(pack(*command) for command in self._commands)
 
 
 class Endpoint:
@@ -90,13 +111,14 @@ class Endpoint:
         where = self.local or (f"unix:{self.path}" if self.path else f"{self.host}:{self.port}")
         return f"{where}/{self.db}" if self.db else where
 
-    def handshake(self) -> list[tuple[str, ...]]:
+    def handshake(self) -> Handshake:
         """The commands that open a connection, if any."""
-        commands: list[tuple[str, ...]] = []
+        commands = Handshake()
         user, password = self.username, self.password
         if self.credentials is not None:
             found = self.credentials.get_credentials()
             user, password = found if len(found) == 2 else (None, found[0])
+            del found
         if user or password is not None:
             commands.append(("AUTH", user, password or "") if user else ("AUTH", password or ""))
         if self.db:

@@ -11,7 +11,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import hiredis
 
@@ -19,7 +19,7 @@ from holdfast._core.requests import NotSent, Refused, Unknown, WireError
 from holdfast._drive.clock import clock
 from holdfast._wire import resp
 from holdfast._wire.blocking import CONNECT_TIMEOUT
-from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.endpoint import Endpoint, Handshake
 from holdfast.errors import ServerError
 
 MAX_IN_FLIGHT = 1000
@@ -53,8 +53,8 @@ class _Protocol(asyncio.BufferedProtocol):
         self._timer_at = float("inf")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # Other event loops (uvloop) have transports that inherit nothing of asyncio's: what is used of one is all that counts.
+        self.transport = cast("asyncio.Transport", transport)
 
     def send(self, packed: bytes, timeout: float, future: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
         """Send a request before this turn of the loop is over; the future is its reply."""
@@ -75,6 +75,17 @@ class _Protocol(asyncio.BufferedProtocol):
             self.transport.write(packed)  # nobody else is here whose request could share this write
         self.in_flight.append((future, deadline))
         return future
+
+    def greet(self, commands: Handshake, timeout: float) -> list[asyncio.Future[Any]]:
+        """Send the commands that open the connection; the futures are their replies."""
+        replies = [self.loop.create_future() for _ in range(len(commands))]
+        deadline = monotonic() + timeout
+        if replies:
+            assert self.transport is not None
+            self._set_timer(deadline)
+            self.in_flight.extend((reply, deadline) for reply in replies)
+            self.transport.write(commands.packed(resp.command))
+        return replies
 
     def _flush_soon(self) -> None:
         self._flushing = True
@@ -288,8 +299,7 @@ class Multiplex:
             async with asyncio.timeout(timeout):
                 await _dial(endpoint, protocol)
                 commands = endpoint.handshake()
-                replies = [protocol.send(resp.command(*parts), timeout) for parts in commands]
-                for reply in await asyncio.gather(*replies):
+                for reply in await asyncio.gather(*protocol.greet(commands, timeout)):
                     if isinstance(reply, hiredis.ReplyError):
                         raise Refused(str(reply), endpoint.address)
                 protocol.why = str  # it is in: what ends it from now on has nothing to do with certificates

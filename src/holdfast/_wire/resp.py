@@ -9,7 +9,7 @@ from typing import Any
 import hiredis
 from hiredis import ReplyError as ReplyError  # noqa: PLC0414 - the drivers look for it, too
 
-from holdfast._core.requests import Call, Command, Refused, Run, WireError
+from holdfast._core.requests import Call, Command, Refused, Run, Unknown, WireError
 from holdfast._lua import Script
 from holdfast._wire.endpoint import Endpoint
 
@@ -68,7 +68,13 @@ def check(reply: object, endpoint: Endpoint, drop: Callable[[], None] = lambda: 
 
 def parsed(call: Call, reply: object) -> Any:
     """The typed reply of a call."""
-    return call.script.parse(reply) if type(call) is Run else reply
+    if type(call) is not Run:
+        return reply
+    try:
+        return call.script.parse(reply)
+    except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # No server of these answers so: a proxy, or somebody else's server. What it has done is anybody's guess.
+        raise Unknown(f"the answer to {call.script.name!r} is none that this script gives") from error
 
 
 def value(call: Call, reply: object, endpoint: Endpoint) -> Any:

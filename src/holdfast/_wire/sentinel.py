@@ -86,8 +86,10 @@ class Sentinel:
                 others = len(_reply(connection, watcher, limit, "SENTINEL", "SENTINELS", self.service))
                 if others < self._seen_by:
                     raise Refused(f"{watcher.address} sees {others} other Sentinels, of {self._seen_by} that the client wants")
-        host, port = named
-        return self._host or host.decode(), int(port)
+        match named:
+            case [bytes(host), bytes(port)] if port.isdigit() and 0 < len(port) <= 5 and host.isascii():
+                return self._host or host.decode(), int(port)
+        raise Refused(f"{watcher.address} answers with something else than the address of a primary", watcher.address)
 
     def _endpoint(self, host: str, port: int) -> Endpoint:
         return Endpoint(host=host, port=port, **self._facts)
@@ -124,7 +126,7 @@ def _doubt(found: Endpoint, limit: float) -> str:
     if isinstance(reply, ReplyError):
         refused = Refused(str(reply))
         return f"{found.address}: {reply}" if refused.transient else ""
-    return "" if reply[0] == b"master" else f"{found.address} says that it is a replica"
+    return "" if isinstance(reply, list) and reply[:1] == [b"master"] else f"{found.address} says that it is a replica"
 
 
 def watched(

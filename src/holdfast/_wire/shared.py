@@ -289,7 +289,7 @@ class Pool:
         self._of_main = Stack(endpoint)
         self._of_few = Stack(endpoint, OWN)
         self._lane = _Lane(endpoint)
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a signal handler may use locks, too
         self.dedicated = Dedicated(endpoint)
 
     def exchange(self, packed: bytes, timeout: float) -> Any:

@@ -6,17 +6,11 @@ import binascii
 import functools
 import itertools
 
-from holdfast._core.names import PROCESS, hash_tag
+from holdfast._core.names import hash_tag
 
 SLOTS = 16384
 
-PREFIX = b"hf:inbox:"
-
-SHARDED = 18
-"""Digits of an id whose inbox is a channel of sharded pub/sub: those of the process, and six that put the channel into the slot
-in question. The scripts see by that how to publish (`_inbox.lua`)."""
-
-_HEX = b"0123456789abcdef"
+_TAG = b"0123456789abcdefABCDEF"
 
 
 @functools.lru_cache(4096)
@@ -26,12 +20,18 @@ def slot_of(key: bytes) -> int:
 
 
 def id_within(process_id: str, slot: int) -> str:
-    """The id under which a process listens in one slot: its channel is in there. Always the same."""
-    start = PREFIX + process_id.encode()
-    # The last two digits do what is left to be done: a CRC is linear, so what they must contribute is known before.
-    last = {binascii.crc_hqx(bytes(pair), 0) % SLOTS: bytes(pair) for pair in itertools.product(_HEX, repeat=2)}
-    for digits in itertools.product(_HEX, repeat=SHARDED - PROCESS - 2):
-        missing = (binascii.crc_hqx(start + bytes(digits) + b"\0\0", 0) % SLOTS) ^ slot
+    """Return the id under which a process listens in one slot of a server with sharded pub/sub: the hash tag in it puts its
+    channel there, in each prefix. Scripts see by its brace how to publish (`_lua/_inbox.lua`)."""
+    return f"{process_id}{{{_tag(slot)}}}"
+
+
+@functools.lru_cache(1024)
+def _tag(slot: int) -> str:
+    """Return four characters in this slot; always the same."""
+    # The last two do what is left to be done: a CRC is linear, so what they must contribute is known before.
+    last = {binascii.crc_hqx(bytes(pair), 0) % SLOTS: bytes(pair) for pair in itertools.product(_TAG, repeat=2)}
+    for first in itertools.product(_TAG, repeat=2):
+        missing = (binascii.crc_hqx(bytes(first) + b"\0\0", 0) % SLOTS) ^ slot
         if missing in last:
-            return process_id + (bytes(digits) + last[missing]).decode()
-    raise AssertionError("four digits reach every slot many times over")
+            return (bytes(first) + last[missing]).decode()
+    raise AssertionError("four of them reach every slot many times over")

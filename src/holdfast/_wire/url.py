@@ -56,6 +56,15 @@ def from_url(url: str) -> Endpoint:
     """``redis://[user:password@]host[:port][/db]``, ``rediss://`` (TLS), ``unix://[user:password@]/path[?db=n]``, ``local://``;
     ``redis+sentinel://[user:password@]host[:port],host[:port]/service[/db]``, ``rediss+sentinel://``;
     ``redis+cluster://[user:password@]host[:port],host[:port]``, ``rediss+cluster://``."""
+    try:
+        return _parsed(url)
+    except ConfigError as error:
+        raise error.with_traceback(None) from None  # whose frames show parts of the URL to those who report errors
+    finally:
+        del url
+
+
+def _parsed(url: str) -> Endpoint:
     scheme, found, rest = url.partition("://")
     if not found or scheme not in _SCHEMES:
         raise _bad_url(f"it must start with one of {', '.join(sorted(s + '://' for s in _SCHEMES))}")

@@ -53,10 +53,10 @@ def measure(plan: Plan) -> Result:
 def _commands(directory: Path) -> dict[str, list[str]]:
     true = shutil.which("true") or "/bin/true"
     script = Path(sys.executable).with_name("holdfast")
-    ours = [str(script)] if script.exists() else [sys.executable, "-m", "holdfast"]
+    ours = [str(script)] if script.exists() else [sys.executable, "-P", "-m", "holdfast"]
     commands = {
         RUN: [*ours, "run", f"{PREFIX}start", "--", true],
-        REDIS: [sys.executable, "-c", "import redis"],
+        REDIS: [sys.executable, "-P", "-c", "import redis"],
         BARE: [sys.executable, "-c", "pass"],
     }
     if flock := shutil.which("flock"):

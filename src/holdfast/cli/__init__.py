@@ -9,6 +9,7 @@ None without ``--``.
 from __future__ import annotations
 
 import argparse
+import errno
 import functools
 import importlib
 import os
@@ -42,6 +43,10 @@ COMMANDS = {
 }
 
 
+_OUTPUT_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""What a file on stdout may answer. Whatever else is written to has a handler of its own."""
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with the exit code of sysexits.h for bad usage, one line of error, and no abbreviated options."""
 
@@ -70,15 +75,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         _discard_output()
         return 128 + signal.SIGPIPE
     except Exception as error:  # noqa: BLE001 (the last resort; anything in the message might be a secret)
-        frames = error.__traceback__
-        while frames and frames.tb_next:
-            frames = frames.tb_next
-        where = f"{frames.tb_frame.f_code.co_filename}:{frames.tb_lineno}" if frames else "?"
-        why = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
-        output.say(f"internal error: {type(error).__name__}{why} at {where}")
-        if why:
-            _discard_output()
-        return output.EX_SOFTWARE
+        return _failed(error)
+
+
+def _failed(error: Exception) -> int:
+    """Say what failed, and where if it is a defect of ours; the exit code."""
+    if isinstance(error, OSError) and error.errno in _OUTPUT_REFUSED:
+        output.say(f"cannot write the output: {error.strerror}")
+        _discard_output()
+        return output.EX_OSERR
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):  # CPython has no type for it
+        output.say("cannot start a thread: the system has no more processes for this user")
+        return output.EX_OSERR
+    frames = error.__traceback__
+    while frames and frames.tb_next:
+        frames = frames.tb_next
+    where = f"{frames.tb_frame.f_code.co_filename}:{frames.tb_lineno}" if frames else "?"
+    why = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
+    output.say(f"internal error: {type(error).__name__}{why} at {where}")
+    return output.EX_SOFTWARE
 
 
 def _set_up_standard_streams() -> None:

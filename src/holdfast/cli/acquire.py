@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import stat
 import sys
 from typing import TYPE_CHECKING
 
-from holdfast.cli import output, servers
+from holdfast.cli import output, servers, ticket_file
 from holdfast.cli.durations import duration, positive_duration
 from holdfast.cli.supervise import Interrupted, Signals
 from holdfast.errors import HoldfastError, LockTimeout
 
 if TYPE_CHECKING:
     from holdfast._tickets import Ticket
+    from holdfast.cli.ticket_file import Stream, TicketFile
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +28,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     waiting = parser.add_mutually_exclusive_group()
     waiting.add_argument("-w", "--wait", metavar="TIME", type=duration, help="wait this long if it is busy (default: for ever)")
     waiting.add_argument("-n", "--nonblock", dest="wait", action="store_const", const=0.0, help="do not wait")
-    add("--ticket-file", metavar="PATH", help="write the ticket there, for nobody else to read, and not to stdout")
+    told = "write the ticket to this file (mode 0600); an earlier file is replaced once the lock is held"
+    add("--ticket-file", metavar="PATH", help=told)
     add("--label", default="acquire", help="shown to others as the holder (default: acquire)")
     servers.add_options(parser, local=True)
     add("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
@@ -41,64 +40,82 @@ def main(args: argparse.Namespace) -> int:
     url = servers.one(args)
     if args.ticket_file is None and sys.stdout is None:
         args.parser.error("stdout is closed: nobody would have the ticket; give --ticket-file")
+    signals = Signals()
+    file: TicketFile | Stream | None = None
     try:
-        out = _open(args.ticket_file) if args.ticket_file is not None else 1
+        signals.start_raising()
+        file = ticket_file.open_for(args.ticket_file) if args.ticket_file is not None else ticket_file.Stream(1)
+        file.create()
+    except Interrupted as interrupt:
+        code, ticket = 128 + interrupt.signum, None
     except OSError as error:
         output.say(f"acquire: {args.ticket_file}: {error.strerror}")
-        return output.EX_USAGE
+        code, ticket = output.EX_USAGE, None
+    else:
+        code, ticket = _take(args, url, file, signals)
+    signals.raising = False
+    if ticket is not None and file is not None:
+        return _hand_out(args, url, ticket, file)
+    if file is not None:
+        file.discard()
+    return code
+
+
+def _take(args: argparse.Namespace, url: str, file: TicketFile | Stream, signals: Signals) -> tuple[int, Ticket | None]:
     try:
+        from holdfast import _tickets
+        from holdfast._drive.process import current
         from holdfast.locks import FairLock
 
-        signals = Signals()
-        signals.start_raising()
-        with FairLock(url, args.name, wait=args.wait, label=args.label, prefix=args.prefix) as lease:
+        lock = FairLock(url, args.name, wait=args.wait, label=args.label, prefix=args.prefix)
+        token = current().token()
+        file.prepare(_tickets.write(lock._spec, token, _tickets.UNKNOWN_END).reveal())  # noqa: SLF001
+        with lock as lease:
             signals.raising = False  # a ticket that is made is handed out, or nobody could give the lock back
-            ticket = lease.ticket(args.ttl)
+            return 0, lease._ticket(args.ttl, token)  # noqa: SLF001
     except Interrupted as interrupt:
-        return 128 + interrupt.signum
+        return 128 + interrupt.signum, None
     except LockTimeout as error:
         output.say(f"acquire: {error}")
-        return output.EX_TEMPFAIL
+        return output.EX_TEMPFAIL, None
     except HoldfastError as error:
-        return output.failed("acquire", error)
-    return _hand_out(url, ticket, out, args.ttl)
+        return output.failed("acquire", error), None
+    except OSError as error:
+        output.say(f"acquire: the ticket cannot be written: {error.strerror}; nothing was taken")
+        return output.EX_OSERR, None
 
 
-def _hand_out(url: str, ticket: Ticket, out: int, ttl: float) -> int:
+def _hand_out(args: argparse.Namespace, url: str, ticket: Ticket, file: TicketFile | Stream) -> int:
     try:
-        os.write(out, f"{ticket.reveal()}\n".encode())
-        if out != 1:
-            os.close(out)
+        file.finish(ticket.reveal())
     except OSError as error:
         from holdfast.tickets import redeem
 
-        with redeem(url, ticket):  # nobody has it
+        with redeem(url, ticket, prefix=args.prefix):  # nobody has it
             output.say(f"acquire: the ticket cannot be written: {error.strerror}")
+        file.discard()
         return output.EX_OSERR
-    _leave_word(url, ttl)
+    _leave_word(args, url)
     return 0
 
 
-def _open(path: str) -> int:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    if stat.S_ISREG(os.fstat(file).st_mode):  # no device, or pipe
-        os.fchmod(file, 0o600)  # it may have been there before
-    return file
-
-
-def _leave_word(url: str, ttl: float) -> None:
-    """Who took it, for others to see: this process ends, and would take that with it."""
+def _leave_word(args: argparse.Namespace, url: str) -> None:
+    """Store who acquired the lock, because the record of this process ends with it."""
     from holdfast import close
     from holdfast._caller import Caller
+    from holdfast._core import control
     from holdfast._core.attempt import milliseconds
-    from holdfast._core.names import record_key
+    from holdfast._core.names import lock_keys, record_key, start
     from holdfast._core.requests import Command, WireError
     from holdfast._drive.process import current
 
     process = current()
-    key = record_key(process.id)
+    key = record_key(start(args.prefix), process.id)
+    labels = {lock_keys(args.name, args.prefix, None)[0]: args.label}
     close()
     try:
-        Caller(url).ask(Command(("SET", key, json.dumps(process.facts()), "PX", milliseconds(ttl)), 1.0), key.encode())
+        Caller(url).ask(
+            Command(("SET", key, control.write(process.facts(), [], labels), "PX", milliseconds(args.ttl)), 1.0), key
+        )
     except WireError as error:
         output.say(f"acquire: others cannot be told who has it: {error}")

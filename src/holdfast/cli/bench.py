@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
 def _private(stack: ExitStack) -> str:
     from holdfast._servers import private
 
-    return stack.enter_context(private(port=True)).url
+    return stack.enter_context(private(port=True, password="")).url
 
 
 def _prepare(file: Path | None, directory: Path | None) -> None:

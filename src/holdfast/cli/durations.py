@@ -31,7 +31,10 @@ def moment(t: float) -> str:
     """A Unix time, as the clock shows it in UTC; milliseconds only where there are some."""
     from datetime import UTC, datetime  # here: most commands show none
 
-    shown = datetime.fromtimestamp(t, UTC)
+    try:
+        shown = datetime.fromtimestamp(t, UTC)
+    except (ValueError, OverflowError, OSError):  # no such year; somebody else may have written the number
+        return f"{t:.0f} s since 1970"
     return f"{shown:%Y-%m-%d %H:%M:%S}" + (f".{shown.microsecond // 1000:03d}" if shown.microsecond >= 1000 else "")
 
 

@@ -76,7 +76,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         signals = Signals()
         signals.start_raising()
-        return (_observe if args.observe else _campaign)(leader(args, urls), args)
+        return (_observe if args.observe else _campaign)(leader(args, urls, args.wait), args)
     except Interrupted as interrupt:
         return 128 + interrupt.signum
     except BrokenPipeError:
@@ -86,13 +86,13 @@ def main(args: argparse.Namespace) -> int:
         return next(code for kind, code in _CODES.items() if isinstance(error, kind))
 
 
-def leader(args: argparse.Namespace, urls: list[str]) -> Leader:
+def leader(args: argparse.Namespace, urls: list[str], wait: float | None) -> Leader:
     """The candidate that the options describe."""
     from holdfast.leader import Leader
 
     options = {name: value for name in ("prefix", "max_ttl") if (value := getattr(args, name)) is not None}
     servers = urls[0] if len(urls) == 1 else urls
-    return Leader(servers, args.name, candidate=args.candidate, value=args.value, ttl=args.ttl, wait=args.wait, **options)
+    return Leader(servers, args.name, candidate=args.candidate, value=args.value, ttl=args.ttl, wait=wait, **options)
 
 
 class Reign(run.Run):
@@ -100,10 +100,10 @@ class Reign(run.Run):
 
     fences = ("HOLDFAST_FENCE", "HOLDFAST_TERM")
 
-    def _acquire(self, stack: contextlib.ExitStack) -> Lease:
+    def _acquire(self, stack: contextlib.ExitStack, wait: float | None) -> Lease:
         from holdfast._drive.process import current
 
-        candidate = leader(self.args, self.urls)
+        candidate = leader(self.args, self.urls, wait)
         current().set_label(self.args.label)
         self.locks.append(candidate)
         self.signals.start_raising()

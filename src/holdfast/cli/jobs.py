@@ -12,7 +12,7 @@ from holdfast.cli.durations import moment
 from holdfast.errors import ConfigError, ServerError
 
 if TYPE_CHECKING:
-    from holdfast.schedule.jobs import JobStatus, Record
+    from holdfast.schedule.jobs import JobStatus, Overview, Record
     from holdfast.schedule.threads import Schedule
 
 _COLUMNS = ("job", "when", "next (UTC)", "last tick (UTC)", "took", "result", "on", "now")
@@ -30,12 +30,12 @@ _ORDERS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.usage = "holdfast jobs [options] [history|pause|resume|run|cancel|remove JOB]"
-    parser.epilog = "Exit codes: 0 done, 64 bad usage or no such job, 69 no server."
+    parser.epilog = "Exit codes: 0 done, 64 bad usage, no such schedule or no such job, 69 no server."
     parser.add_argument(
         "action", nargs="?", choices=("history", *_ORDERS), metavar="ACTION", help="what to do; without: list all"
     )
     parser.add_argument("job", nargs="?", metavar="JOB", help="to which")
-    parser.add_argument("--schedule", metavar="NAME", default="default", help="whose jobs (default: default)")
+    parser.add_argument("--schedule", metavar="NAME", required=True, help="name of the schedule")
     parser.add_argument("--prefix", default="hf:", help="of its keys on the server (default: hf:)")
     parser.add_argument("--limit", metavar="N", type=int, default=20, help="history: entries at most (default: 20)")
     servers.add_options(parser, local=True)
@@ -64,9 +64,26 @@ def _act(schedule: Schedule, args: argparse.Namespace) -> int:
         getattr(schedule, method)(args.job)
         print(output.clean(json.dumps({"job": args.job, "done": args.action}) if args.json else f"{args.job}: {done}"))
     else:
-        jobs = schedule.status()
-        _show([_facts(job) for job in jobs], (_COLUMNS, [_row(job) for job in jobs]), args)
+        _list(schedule._overview(), args)  # noqa: SLF001
     return 0
+
+
+def _list(found: Overview, args: argparse.Namespace) -> None:
+    """All jobs, and who serves them."""
+    if not found.exists:
+        where = f" with prefix {args.prefix!r}" if args.prefix != "hf:" else ""
+        how = "look at --schedule, --prefix and the URL; a schedule is known once a process has served it"
+        raise ConfigError(f"there is no schedule {args.schedule!r}{where} on this server: {how}", parameter="schedule")
+    if args.json:
+        runners = [dataclasses.asdict(runner) for runner in found.runners]
+        facts = {"schedule": args.schedule, "runners": runners, "jobs": [_facts(job) for job in found.jobs]}
+        print(output.clean(json.dumps(facts)))
+        return
+    _show([], (_COLUMNS, [_row(job, bool(found.runners)) for job in found.jobs]), args)
+    for runner in found.runners:
+        print(output.clean(f"served by {runner.host} since {moment(runner.since)}"))
+    if not found.runners:
+        print(output.clean(f"no process serves schedule {args.schedule!r}: its jobs do not run"))
 
 
 def _show(facts: list[dict[str, Any]], table: tuple[tuple[str, ...], list[tuple[str, ...]]], args: argparse.Namespace) -> None:
@@ -83,9 +100,10 @@ def _facts(job: JobStatus) -> dict[str, Any]:
     return {**dataclasses.asdict(job), "last": job.last and {**dataclasses.asdict(job.last), "duration": job.last.duration}}
 
 
-def _row(job: JobStatus) -> tuple[str, ...]:
+def _row(job: JobStatus, others: bool) -> tuple[str, ...]:
     now = [f"since {moment(run.started)} on {run.host}" for run in job.running]
     now += [f"{job.queued} waiting"] * bool(job.queued) + ["paused"] * job.paused
+    now += ["no process serves it"] * (others and not job.served)
     last = job.last
     about = (moment(last.scheduled), _took(last), _short(last), last.host or "-") if last else ("-",) * 4
     return (job.name, job.when, "-" if job.next is None else moment(job.next), *about, ", ".join(now) or "-")

@@ -37,7 +37,7 @@ def _deadlocks(args: argparse.Namespace) -> int:
     url = servers.one(args, quiet=args.json)
     from holdfast.deadlocks import find_deadlocks
 
-    found = find_deadlocks(url)
+    found = find_deadlocks(url, prefix=args.prefix)
     for cycle in found:
         if args.json:
             print(output.clean(json.dumps(cycle.as_dict())))

@@ -53,7 +53,7 @@ def _declare(urls: list[str], args: argparse.Namespace) -> int:
     from holdfast import declare_new
 
     # One alone is a server of guarded locks.
-    results = declare_new(urls[0] if len(urls) == 1 else urls, max_ttl=args.max_ttl, force=args.force)
+    results = declare_new(urls[0] if len(urls) == 1 else urls, max_ttl=args.max_ttl, force=args.force, prefix=args.prefix)
     if args.json:
         print(json.dumps({output.clean(name): output.clean(text) for name, text in results.items()}))
     else:
@@ -66,7 +66,7 @@ def _show(urls: list[str], args: argparse.Namespace) -> int:
     from holdfast import _redlock
     from holdfast.doctor import nodes
 
-    endpoints, panel = _redlock.find(urls, "sync", args.max_ttl)
+    endpoints, panel = _redlock.find(urls, "sync", args.max_ttl, args.prefix)
     found = nodes.look(endpoints, panel, args.prefix)
     skews = nodes.skews(found)
     rows = [nodes.row(node, panel, skews.get(node.name)) for node in found]

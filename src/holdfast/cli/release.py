@@ -21,6 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="of the lock")
     parser.add_argument("--ticket-file", metavar="PATH", help="what acquire has written; removed when the lock is given back")
     servers.add_options(parser, local=True)
+    parser.add_argument("--prefix", default="hf:", help="of the locks' keys (default: hf:)")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -34,7 +35,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         from holdfast.tickets import redeem
 
-        lock = redeem(url, ticket)
+        lock = redeem(url, ticket, prefix=args.prefix)
         if lock.name != args.name:
             output.say(f"release: the ticket is for {lock.name!r}, not for {args.name!r}")
             return output.EX_USAGE

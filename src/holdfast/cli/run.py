@@ -55,11 +55,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--shared", action="store_true", help="together with others that share it: read-write lock NAME, reading")
     kind.add_argument("--exclusive", action="store_true", help="alone: the same read-write lock, writing")
     waiting = parser.add_mutually_exclusive_group()
-    waiting.add_argument("-w", "--wait", metavar="TIME", type=duration, help="wait this long if busy (default: for ever)")
+    waiting.add_argument(
+        "-w", "--wait", metavar="TIME", type=duration, help="wait this long if busy (default: for ever, or 0 with --skip)"
+    )
     waiting.add_argument("-n", "--nonblock", action="store_true", help="do not wait: the same as --wait 0")
     busy = parser.add_mutually_exclusive_group()
     busy.add_argument("-E", "--conflict-exit-code", metavar="N", type=_exit_code, default=output.EX_TEMPFAIL)
-    busy.add_argument("--skip", action="store_true", help="if busy, exit with 0")
+    busy.add_argument("--skip", action="store_true", help="if busy, exit with 0 at once, or after --wait; print nothing")
     add("--ttl", metavar="TIME", type=positive_duration, default=30.0, help="lease, renewed while held (default: 30)")
     add_options_of_the_end(parser)
     add(
@@ -79,6 +81,7 @@ def add_options_of_the_end(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--kill-after", metavar="TIME", type=duration, help="from TERM to KILL (default: 10 or a third of ttl)")
     add("--on-lost", choices=("term", "kill", "warn"), default="term", help="what to do to the command (default: term)")
+    add("--keep-daemons", action="store_true", help="leave daemons of a command alone that has ended normally")
 
 
 def add_options_of_place(parser: argparse.ArgumentParser) -> None:
@@ -149,7 +152,7 @@ def _command(args: argparse.Namespace) -> list[str]:
 
 
 def _check_times(args: argparse.Namespace) -> None:
-    if args.nonblock:
+    if args.nonblock or (args.skip and args.wait is None):
         args.wait = 0.0
     if args.kill_after is None:
         args.kill_after = min(10.0, args.ttl / 3)
@@ -177,6 +180,7 @@ class Run:
         self.signals = Signals()
         self.terminal = Terminal()
         self.locks: list[Lock | Leader] = []
+        self.attempts = 0
         self.summary: dict[str, Any] = {"name": args.name, "outcome": "", "exit_code": 0}
         warnings.simplefilter("ignore")
         warnings.simplefilter("once", HoldfastWarning)
@@ -220,16 +224,38 @@ class Run:
         return code
 
     def _locked(self) -> int:
+        """Ask for the lock until the command was started under it, or the wait is over.
+
+        On a machine that is busy enough, a lease may run out between the grant and the start, and then nothing has run. Once
+        the wait is over the lock is asked for one last time, since it may be free.
+        """
+        began, wait = _guardian.clock(), self.args.wait
+        while True:
+            left = math.inf if wait is None else max(began + wait - _guardian.clock(), 0.0)
+            result = self._attempt(began, None if wait is None else left)
+            if not result.late:
+                break
+            if left == 0 < self.attempts:
+                self.error("the lease had run out before the command could be started")
+                result.cause, result.lost = "lost", True
+                break
+            self.attempts += 1
+            self.detail("the lease had run out before the command could be started: asking again")
+        return self._report(result)
+
+    def _attempt(self, began: float, wait: float | None) -> Result:
         result, ran = Result(), False
-        started = acquired = _guardian.clock()
+        acquired = _guardian.clock()
+        self.locks.clear()
         try:
             with contextlib.ExitStack() as stack:
-                lease = self._acquire(stack)
+                lease = self._acquire(stack, wait)
                 self.signals.raising = False
                 acquired = _guardian.clock()
-                self.summary |= {"fence": lease.fence, "waited": round(acquired - started, 3)}
-                self.detail(f"acquired after {acquired - started:.2f} s, fence {lease.fence}")
-                result, ran = self._supervise(lease), True
+                self.summary |= {"fence": lease.fence, "waited": round(acquired - began, 3)}
+                self.detail(f"acquired after {acquired - began:.2f} s, fence {lease.fence}")
+                result = self._supervise(lease)
+                ran = not result.late
         except Interrupted:
             for lock in self.locks:
                 if (taken := lock.lease) is not None:  # it came after the lock was taken, and before anything knew of that
@@ -237,28 +263,31 @@ class Run:
                         taken.release()
             raise
         except LeaseLost as error:
-            if not result.lost and not result.cause:
-                self.error(f"{error}; {'noticed when the command had ended' if ran else 'the command was not started'}")
+            result.late = not ran
+            if ran and not result.lost and not result.cause:
+                self.error(f"{error}; noticed when the command had ended")
             result.lost = True
             if self.args.on_lost != "warn":
                 result.cause = result.cause or "lost"
         held = _guardian.clock() - acquired
         self.summary["held"] = round(held, 3)
-        self.detail(f"{'lost' if result.lost else 'released'} after {held:.2f} s")
-        return self._report(result)
+        if not result.late:
+            self.detail(f"{'lost' if result.lost else 'released'} after {held:.2f} s")
+        return result
 
-    def _acquire(self, stack: contextlib.ExitStack) -> Lease:
+    def _acquire(self, stack: contextlib.ExitStack, wait: float | None) -> Lease:
         """Only a refusal says who holds the lock: to tell, the first attempt is one that does not wait."""
         args = self.args
         options = {name: value for name in ("prefix", "max_ttl") if (value := getattr(args, name)) is not None}
-        for wait in (0, args.wait) if args.verbose and args.wait != 0 else (args.wait,):
-            self.locks.append(self._lock(args.name, ttl=args.ttl, wait=wait, label=args.label, **options))
+        for each in (0, wait) if args.verbose and wait != 0 else (wait,):
+            self.locks.append(self._lock(args.name, ttl=args.ttl, wait=each, label=args.label, **options))
         self.signals.start_raising()
         for lock in self.locks[:-1]:
             try:
                 return stack.enter_context(lock)
             except LockTimeout as busy:
-                self.detail(f"waiting, held by {busy.holder or 'a peer that is not holdfast'}")
+                nameless = "a client of another library" if busy.foreign else "an unknown holder"
+                self.detail(f"waiting, held by {busy.holder or nameless}")
         return stack.enter_context(self.locks[-1])
 
     def _lock(self, *args: Any, **options: Any) -> Lock:
@@ -282,7 +311,7 @@ class Run:
             signals=self.signals,
             terminal=self.terminal,
             lease=lease,
-            terms=Terms(args.ttl, args.kill_after, args.on_lost, args.max_runtime, self.fences),
+            terms=Terms(args.ttl, args.kill_after, args.on_lost, args.max_runtime, args.keep_daemons, self.fences),
             error=self.error,
             notice=self.notice,
         ).run()
@@ -302,7 +331,8 @@ class Run:
         return self._ended(result.cause or ("exec" if result.exec_errno else "finished"), code)
 
     def _busy(self, busy: LockTimeout) -> int:
-        if not self.args.quiet:
+        # cron mails every line: a run that was skipped as it was told to is no news, unless the caller asks for all.
+        if self.args.verbose or not (self.args.quiet or self.args.skip):
             output.say(str(busy))
         self.summary |= {"holder": busy.holder, "waited": round(busy.waited, 3)}
         return self._ended("skipped", 0) if self.args.skip else self._ended("busy", self.args.conflict_exit_code)

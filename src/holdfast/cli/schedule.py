@@ -7,7 +7,6 @@ import asyncio
 import functools
 import logging
 import os
-import sys
 import time
 import traceback
 import warnings
@@ -21,6 +20,7 @@ from holdfast.cli.durations import duration, moment
 from holdfast.errors import ConfigError, HoldfastWarning, ServerError
 from holdfast.schedule.command import Command, JobFailed
 from holdfast.schedule.engine import takes_run
+from holdfast.schedule.origin import RUNS
 from holdfast.schedule.run import Cancelled
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from holdfast.schedule.jobs import BaseSchedule
 
 _EPILOG = """\
-Run it on as many machines as you like: each tick runs once, on one of them. SIGTERM or SIGINT: no more ticks, running jobs
-have --wait to finish, then they are ended; with a second signal, at once. Exit codes: 0 stopped by a signal, 64 bad
-usage, 69 no server at the start."""
+Run it on as many machines as you like: each tick runs once, on one of them. SIGTERM, SIGINT or SIGHUP: no more ticks, running
+jobs have --wait to finish, then they are ended; with a second SIGTERM or SIGINT, at once. Exit codes: 0 stopped by a
+signal, 64 bad usage, 69 no server at the start."""
 
 
 _OURS = os.path.dirname(holdfast.__file__)  # noqa: PTH120
@@ -47,7 +47,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a TOML file of jobs, or a holdfast.Schedule (or one of holdfast.aio) by its import path",
     )
     servers.add_options(parser, local=True)
-    add("--name", help="of the schedule: those who serve the same one share its jobs (default: the file's, or default)")
+    add("--name", help="name of the schedule, instead of the file's; all who use the same name share its jobs")
+    add("--strict", action="store_true", help="do not start if another program serves a job of the same name")
     add("--prefix", help="of all keys on the server (default: the file's, or hf:)")
     add("--label", action="append", default=[], help="this host serves jobs with on = LABEL; several times for several")
     add("--wait", metavar="TIME", type=duration, default=10.0, help="at the end, for jobs that run (default: 10)")
@@ -62,7 +63,6 @@ def main(args: argparse.Namespace) -> int:
     warnings.simplefilter("ignore")
     warnings.simplefilter("once", HoldfastWarning)
     warnings.showwarning = lambda message, *_, **__: output.say(str(message))
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109
     try:
         schedule = _of_file(args) if args.target.endswith(".toml") else _of_module(args)
         return _check(schedule) if args.check else _serve(schedule, args)
@@ -79,7 +79,12 @@ def _of_file(args: argparse.Namespace) -> threads.Schedule:
     url = "redis://nobody.is.asked" if args.check else servers.one(args, quiet=args.quiet)
     given = {"limit": plan.limit, "prefix": plan.prefix if args.prefix is None else args.prefix}
     options: dict[str, Any] = {option: value for option, value in given.items() if value is not None}
-    schedule = Schedule(url, args.name or plan.name, labels=[*plan.labels, *args.label], **options)
+    name = args.name or plan.name
+    if not name:
+        how = 'write name = "..." under [schedule], or pass --name; all processes that use the same name share its jobs'
+        raise ConfigError(f"{args.target}: schedule.name: the schedule needs a name: {how}", parameter="name")
+    strict = args.strict or plan.strict
+    schedule = Schedule(url, name, labels=[*plan.labels, *args.label], strict=strict, **options)
     for job in plan.jobs:
         if isinstance(job.what, Command) and args.verbose:
             job.what.echo = functools.partial(_echo, job.name)
@@ -98,7 +103,7 @@ def _of_module(args: argparse.Namespace) -> BaseSchedule:
     from holdfast.schedule.file import imported
     from holdfast.schedule.jobs import BaseSchedule
 
-    for option in ("url", "url_file", "local", "name", "label", "prefix"):
+    for option in ("url", "url_file", "local", "name", "strict", "label", "prefix"):
         if getattr(args, option) not in (None, False, []):
             args.parser.error(f"--{option.replace('_', '-')} is for files: a schedule in a module says so itself")
     found = imported(args.target)
@@ -152,6 +157,7 @@ def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         end(started)
         return result
 
+    setattr(told_function, RUNS, function)
     return told_function
 
 

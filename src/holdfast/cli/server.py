@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from holdfast._servers.process import PrivateServer
     from holdfast._servers.supervisor import Connection
 
 NOT_RUNNING = 3
@@ -34,18 +35,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="run a server for development on 127.0.0.1:N until Ctrl-C, in memory only (0: any free port)",
     )
+    parser.add_argument(
+        "--no-password",
+        action="store_true",
+        help="with --port: let every user of this machine in (by default a password is made)",
+    )
     parser.add_argument("--json", action="store_true", help="answer in JSON")
 
 
 def main(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     try:
-        if (args.action is None) == (args.port is None):
-            return _usage("want one of: status, stop, --port N")
+        if (args.action is None) == (args.port is None) or (args.no_password and args.port is None):
+            return _usage("want one of: status, stop, --port N; --no-password is for --port")
         if args.port is not None:
             if not 0 <= args.port <= 65535:
                 return _usage(f"--port {args.port}: want a number from 0 to 65535")
-            return _foreground(args.port, as_json=args.json)
+            return _foreground(args.port, password=not args.no_password, as_json=args.json)
         return (_status if args.action == "status" else _stop)(_url(args.url), as_json=args.json)
     except ConfigError as error:
         return _usage(str(error))
@@ -134,15 +140,20 @@ def _connected(url: str) -> Iterator[tuple[str, Connection | None]]:
             raise ServerError(f"The server at {path} does not answer.", address=path) from error
 
 
-def _foreground(port: int, *, as_json: bool) -> int:
+def _foreground(port: int, *, password: bool, as_json: bool) -> int:
     from holdfast._servers import private
 
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with private(port=port or True) as server:
-            say_raw(f"For development; forgets everything at its end (Ctrl-C). export HOLDFAST_URL={server.url}")
+        with private(port=port or True, password=None if password else "") as server:
+            facts: dict[str, Any] = {"url": server.address, "pid": server.pid}
+            use = f"export HOLDFAST_URL={server.address}"
+            if password:
+                facts["url_file"] = file = _written(server)
+                use = f'export HOLDFAST_URL="$(cat {file})", or --url-file {file}: only you can read the password there'
+            say_raw(f"For development; forgets everything at its end (Ctrl-C). {use}")
             # Last: whoever reads this line may go on, and end us, before we had said the other.
-            print(json.dumps({"url": server.url, "pid": server.pid}) if as_json else server.url, flush=True)
+            print(json.dumps(facts) if as_json else server.address, flush=True)
             server.wait()
             said = server.log().splitlines()[-1:]
     except KeyboardInterrupt:
@@ -151,3 +162,13 @@ def _foreground(port: int, *, as_json: bool) -> int:
         signal.signal(signal.SIGTERM, previous)
     say(f"the server has ended by itself: {' '.join(said)}")
     return EX_UNAVAILABLE
+
+
+def _written(server: PrivateServer) -> str:
+    """The file that has the server's URL, password and all, in its directory, which goes when it does."""
+    path = str(server.directory / "url")
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(file, "w", encoding="ascii") as out:
+        os.fchmod(file, 0o600)  # whatever the umask
+        out.write(f"{server.url}\n")
+    return path

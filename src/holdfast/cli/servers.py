@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 
 from holdfast._guard import VARIABLES, has_password
 from holdfast.cli import output
@@ -56,7 +57,7 @@ def urls(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
             output.say("the password in --url can be seen by everybody on this machine: use HOLDFAST_URL or --url-file")
         return list(args.url)
     if args.url_file is not None:
-        return _of_file(args)
+        return _of_file(args, quiet=quiet)
     for name in VARIABLES:
         if name in os.environ:
             found = os.environ[name].split()
@@ -66,14 +67,19 @@ def urls(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
     return []
 
 
-def _of_file(args: argparse.Namespace) -> list[str]:
+def _of_file(args: argparse.Namespace, *, quiet: bool) -> list[str]:
     try:
         with open(args.url_file, encoding="utf-8") as file:  # noqa: PTH123 (pathlib imports slowly)
             found = file.read().split()
+            mode = os.fstat(file.fileno()).st_mode
     except UnicodeDecodeError:
         args.parser.error(f"--url-file {args.url_file}: not UTF-8")
     except OSError as error:
         args.parser.error(f"--url-file {args.url_file}: {error.strerror}")
     if not found:
         args.parser.error(f"--url-file {args.url_file}: there is no URL in it")
+    if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
+        args.parser.error(f"--url-file {args.url_file}: every user may write to it, and choose the server: chmod 600 it")
+    if stat.S_ISREG(mode) and mode & stat.S_IROTH and any(map(has_password, found)) and not quiet:
+        output.say(f"the password in {args.url_file} can be read by every user of this machine: chmod 600 it")
     return found

@@ -50,7 +50,7 @@ def tell(lock: LockInfo) -> None:
 
 def _what(lock: LockInfo) -> str:
     if lock.kind == "foreign":
-        return "held by a program that is not holdfast"
+        return "held by a client of another library"
     if lock.kind == "other":
         return "no lock: its key holds something else"
     if lock.answered <= lock.servers // 2:

@@ -1,8 +1,8 @@
 """While the command runs: its signals, its terminal, its lease. What ``holdfast run`` does between acquire and release.
 
 The guardian (`holdfast._guard`) starts the command and ends it in time. This side tells it how long the lease lasts,
-decides what a loss means, and stands behind it: should the guardian itself be killed or stopped, the group is killed
-from here.
+decides what a loss means, and stands behind it: should the guardian itself be killed or stopped, the command and all its
+descendants are killed from here.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import math
 import os
 import select
 import signal
-import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast import _guardian
-from holdfast.cli.output import EX_LOST
+from holdfast.cli.output import EX_LOST, EX_OSERR
 from holdfast.cli.terminal import STOPS, stop_job
 
 if TYPE_CHECKING:
@@ -29,9 +28,19 @@ if TYPE_CHECKING:
 CONTINUED_WITHIN = 0.5
 """Seconds in which SIGCONT has been noted, if that is why we go on."""
 
+PATIENCE = 0.2
+"""Seconds that a guardian has to give a sign of life when its time to act has passed."""
+
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+TWICE = 0.2
+"""Seconds in which a second signal of these is the same one."""
+
 EX_MAX_RUNTIME = 124
+
+_NO_PROCESS = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+"""The system has no process, memory or descriptor for the command: no fault of the command's."""
 
 
 class Lease(Protocol):
@@ -115,6 +124,7 @@ class Terms(NamedTuple):
     kill_after: float
     on_lost: str
     max_runtime: float
+    keep_daemons: bool = False
     fences: tuple[str, ...] = ("HOLDFAST_FENCE",)
     """Under which names its environment has the fence."""
 
@@ -132,6 +142,8 @@ class Result:
         self.status: int | None = None
         self.exec_errno = 0
         self.lost = False
+        self.late = False
+        """The command was not started, because the lease had run out before: ask for the lock again."""
         self.borrowed_terminal = False
 
     def exit_code(self) -> int:
@@ -141,6 +153,8 @@ class Result:
         if self.cause == "max-runtime":
             return EX_MAX_RUNTIME
         if self.exec_errno:
+            if self.exec_errno in _NO_PROCESS:
+                return EX_OSERR
             return 127 if self.exec_errno in {errno.ENOENT, errno.ENOTDIR} else 126
         if self.status is None:  # the guardian was killed, and we killed the command
             return 128 + signal.SIGKILL
@@ -169,6 +183,8 @@ class Supervisor:
         self.error, self.notice = error, notice
         self.result = Result()
         self.pid = 0
+        self.passed: dict[int, float] = {}
+        """When a signal was passed on last."""
         self.started = self.over = False
         self.confirmed = -math.inf
         """End of the lease as last told to the guardian."""
@@ -180,6 +196,13 @@ class Supervisor:
         """Start the command, return when all of its group is gone."""
         signal.signal(signal.SIGTSTP, _guardian.noted)  # before the start: or it would stop us and not the command
         self._start()
+        if not self.over:
+            self._watch()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        self.terminal.take_back()
+        return self.result
+
+    def _watch(self) -> None:
         # From here the command's copies are the only ones: if it closes its stdout, who reads that sees the end.
         _guardian.empty_hands(0, 1)
         poll = select.poll()
@@ -188,19 +211,21 @@ class Supervisor:
         every = min(self.terms.ttl / 10, 0.25)
         while not self.over:
             due = self._second_line() - _guardian.clock()
-            poll.poll(1000 * min(every, max(due, 0.01)) + 1)
+            poll.poll(1000 * (min(every, max(due, 0.01)) if due > -1 else every) + 1)
             self._forward(self.signals.take())
             while heard := self.guard.reports():
-                for word, number in heard:
-                    getattr(self, f"_heard_{word}")(number)
+                for report in heard:
+                    if report.name or report.word in {"daemon", "stuck"}:
+                        self._told_of(*report)
+                    else:
+                        getattr(self, f"_heard_{report.word}")(report.number)
             if self.guard.dead and not self.over:
                 self._unguarded()
             if not self.over:
+                self.guard.look_after_orphans()
                 self._look_at_lease()
                 self._look_at_clock(_guardian.clock())
-        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-        self.terminal.take_back()
-        return self.result
+                self.guard.ask(self.terms.ttl / 12)
 
     def _start(self) -> None:
         # What was handed over by another holder is a short lease at first, and may be too short to begin with.
@@ -215,13 +240,18 @@ class Supervisor:
             " ".join(f"{name}={self.lease.fence}" for name in self.terms.fences),
             grace=self.terms.kill_after,
             foreground=self.result.borrowed_terminal,
+            keep_daemons=self.terms.keep_daemons,
         )
         self.started = True
         self.overdue_at = _guardian.clock() + self.terms.max_runtime
 
     def _forward(self, signals: bytes) -> None:
+        """timeout(1) sends each signal twice, to us and to our group; for many commands a second one means: at once."""
+        now = _guardian.clock()
         for signum in signals:
-            self.guard.signal(signum)
+            if now >= self.passed.get(signum, -math.inf) + TWICE or signum not in ENDING:
+                self.passed[signum] = now
+                self.guard.signal(signum)
 
     # What the guardian reports: see `Guard`.
 
@@ -255,8 +285,8 @@ class Supervisor:
         self.guard.signal(signal.SIGCONT)
 
     def _heard_late(self, _: int = 0) -> None:
-        self._end("lost", "the lease had run out before the command could be started")
-        self.over = True
+        """Not an end: nothing has run, so the caller may ask for the lock again."""
+        self.result.late = self.over = True
 
     def _heard_ending(self, _: int) -> None:
         self._end("lost", "the lease could not be renewed in time: the command was ended before it runs out")
@@ -267,6 +297,14 @@ class Supervisor:
 
     def _heard_gone(self, _: int) -> None:
         self.over = True
+
+    def _told_of(self, word: str, pid: int, name: str) -> None:
+        """A line for one process."""
+        who = f"process {pid} ({name or 'of unknown name'})"
+        if word == "stuck":
+            self.error(f"{who} cannot be ended: it is another user's, or hangs in the kernel; waiting for its end")
+        elif not self.result.cause:
+            self.notice(f"the command left a daemon behind, {who}; it was sent TERM (--keep-daemons leaves it alone)")
 
     # What we find ourselves.
 
@@ -286,6 +324,8 @@ class Supervisor:
             self.result.lost = True
             if self.started:
                 self._lost(now)
+        elif self.started and self.guard.asked < math.inf:
+            pass  # a guardian that gives no sign of life may be stopped: what it knows of the lease is what counts
         elif remaining > 0 and self.terms.on_lost != "warn" and now + remaining > self.confirmed + 0.005:
             self.confirmed = now + remaining
             self.kill_at = self.confirmed - self.terms.margin
@@ -314,36 +354,27 @@ class Supervisor:
 
     def _second_line(self) -> float:
         """When to act in the guardian's place: should it not have done so, it is stopped or starved."""
-        return min(self.kill_at + self.terms.margin / 2, self.doom + 0.5)
+        if not self.pid:  # a guardian that is late starts nothing, and the lock is asked for again: it need not be ended
+            return self.guard.asked + 3 * self.terms.ttl
+        return min(self.kill_at + self.terms.margin / 2, self.doom + 0.5, self.guard.asked + self.terms.ttl)
 
     def _look_at_clock(self, now: float) -> None:
         if now >= self.overdue_at:
             self.overdue_at = math.inf
             self._end("max-runtime", f"still running after {self.terms.max_runtime:g} s: sent TERM")
             self._term(now)
-        due = self._second_line()
-        if self.pid and now >= due:
+        if now < self._second_line():
+            return
+        if self.pid:
             _guardian.send(self.pid, signal.SIGKILL)
-            if now >= due + 1 and not _guardian.alive(self.pid):
-                self._unguarded()
-        if os.getpid() == 1:
-            _reap_orphans()
+        if now >= self.guard.asked + PATIENCE:
+            what = "was killed" if self.pid else "was not started"
+            self._end("lost", f"the guardian process does not answer: the command {what}")
+            self._unguarded()
+        self.guard.ask(0.0)
 
     def _unguarded(self) -> None:
         """The guardian is gone, or good for nothing. Nobody would end the command if we were killed: so it ends now."""
-        if self.pid:
-            _guardian.send(self.pid, signal.SIGKILL)
-            while _guardian.alive(self.pid):
-                time.sleep(0.01)
         self._end("unguarded", "the guardian process has died: the command was killed")
-        self.guard.close(force=True)
+        self.guard.take_over(lambda pid, name: self._told_of("stuck", pid, name))
         self.over = True
-
-
-def _reap_orphans() -> None:
-    """As the first process of a container we are given everybody's orphans."""
-    try:
-        while os.waitpid(-1, os.WNOHANG) != (0, 0):
-            pass
-    except ChildProcessError:
-        pass

@@ -13,9 +13,8 @@ from typing import Any, Protocol
 from hiredis import ReplyError
 
 from holdfast import _access
-from holdfast._core.attempt import GUARD
-from holdfast._core.ballot import MARKER
 from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
+from holdfast._core.names import channel, guard_key, literal, marker_key, start
 from holdfast._core.requests import Command, Refused, Run, WireError
 from holdfast._lua import Script
 from holdfast._wire.blocking import Connection as Blocking
@@ -60,7 +59,7 @@ class Line:
         """The reply; a ReplyError is one. Raises WireError."""
         return self._wire.exchange(pack(Command(parts, PATIENCE)))
 
-    def run(self, script: Script[Any], keys: tuple[bytes, ...], *args: str | int) -> Any:
+    def run(self, script: Script[Any], keys: tuple[bytes, ...], *args: bytes | str | int) -> Any:
         """The raw reply of a script."""
         call = Run(script, keys, args, PATIENCE)
         reply = self._wire.exchange(pack(call))
@@ -168,10 +167,10 @@ def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
     """As locks do: taken by one process, asked for by another, of which the first is told, and handed over. All under a name of
     our own, of which nothing is left."""
     names = place.names(terms.prefix)
-    keys, channel = names.keys, f"hf:inbox:{names.ours}"
+    keys, inbox_name = names.keys, channel(start(terms.prefix), names.ours)
     holder, waiter = (f"{process}.{secrets.token_hex(16)}" for process in (names.ours, names.theirs))
     refused: dict[str, str] = {}
-    inbox = _inbox(place.endpoint, names.subscribe, channel, facts, refused)
+    inbox = _inbox(place.endpoint, names.subscribe, inbox_name, facts, refused)
 
     def tried(operation: str, reply: Any) -> Any:
         inner = reply[1] if isinstance(reply, list) and len(reply) == 2 else None
@@ -187,9 +186,9 @@ def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
             facts.acknowledged = _acknowledged(line, terms)
             tried("to renew it", line.run(RENEW, keys, holder, 10_000, 1))
             tried("to wait for it", line.run(ACQUIRE, keys, waiter, 10_000, 1))
-            listed = tried("to keep a place", line.run(REFRESH, keys, channel, waiter, 10_000))
+            listed = tried("to keep a place", line.run(REFRESH, keys, inbox_name, waiter, 10_000))
             if inbox is not None and isinstance(listed, list):
-                facts.listed = not isinstance(line.ask("PUBSUB", names.numsub, channel), ReplyError)
+                facts.listed = not isinstance(line.ask("PUBSUB", names.numsub, inbox_name), ReplyError)
                 facts.heard = None if "to wait for it" in refused else _hears(inbox)
             tried("to give it back", line.run(RELEASE, keys, holder, "release"))
     finally:
@@ -200,7 +199,7 @@ def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
                 line.run(RELEASE, keys, token, "leave")
             line.ask("DEL", *keys)
     tried("to say who we are", line.ask("SET", names.record, "doctor", "PX", 1000))
-    tried("to ask who holds a lock", line.ask("GET", names.record))
+    tried("to ask who holds a lock", line.ask("GETRANGE", names.record, "0", "4096"))
     tried("to ask whether a lock is held", line.ask("EXISTS", keys[0]))
     tried("to remove what it has said", line.ask("DEL", names.record))
     facts.refused = refused
@@ -214,7 +213,7 @@ def _acknowledged(line: Line, terms: Terms) -> int | str | None:
     return str(reply) if isinstance(reply, ReplyError) else int(reply)
 
 
-def _inbox(endpoint: Endpoint, how: str, channel: str, facts: Facts, refused: dict[str, str]) -> Blocking | None:
+def _inbox(endpoint: Endpoint, how: str, inbox: bytes, facts: Facts, refused: dict[str, str]) -> Blocking | None:
     """A second connection, which listens. A client's own is not tried: it is as good as the client."""
     if endpoint.client is not None:
         return None
@@ -224,7 +223,7 @@ def _inbox(endpoint: Endpoint, how: str, channel: str, facts: Facts, refused: di
         info = read_info(Line(connection).ask("INFO", "server")) or {}
         if "run_id" in info:
             facts.runs += (info["run_id"],)
-        reply = Line(connection).ask(how, channel)
+        reply = Line(connection).ask(how, inbox)
     except BaseException:
         connection.close()
         raise
@@ -244,21 +243,17 @@ def _hears(inbox: Blocking) -> bool:
         return False
 
 
-def literal(prefix: str) -> str:
-    """Of a pattern of keys: what matches this, and nothing else."""
-    return re.sub(r"([*?\[\]\\])", r"\\\1", prefix)
-
-
 def look_at_keys(line: Line, prefix: str) -> Keys | None:
     """At those of locks, as far as time allows. None if the server does not let us."""
     found, cursor, end = Keys(), b"0", time.monotonic() + LOOK
+    markers = {marker_key(start(prefix)), guard_key(start(prefix))}
     while time.monotonic() < end:
-        reply = line.ask("SCAN", cursor, "MATCH", f"{literal(prefix)}*", "COUNT", 1000)
+        reply = line.ask("SCAN", cursor, "MATCH", literal(prefix.encode()) + b"*", "COUNT", 1000)
         if isinstance(reply, ReplyError):
             return None
         cursor, page = reply
         for key in page:
-            if key in {MARKER, GUARD}:  # what is remembered of the longest lease is to stay
+            if key in markers:  # what is remembered of the longest lease is to stay
                 continue
             left = line.ask("PTTL", key)
             if isinstance(left, ReplyError):

@@ -250,7 +250,7 @@ def _rights(facts: Facts, _terms: Terms) -> Iterator[Finding]:
         yield Finding(
             "warning", "messages", "a message that a script published did not arrive",
             "who waits for a lock finds out by asking once a second, instead of at once",
-            "allow +publish on hf:inbox:*; a proxy in between must pass on messages",
+            "allow +publish on the channels PREFIXinbox:* (`holdfast acl`); a proxy in between must pass on messages",
         )  # fmt: skip
     if facts.listed is False:
         why = "a listener that got lost is found out late"

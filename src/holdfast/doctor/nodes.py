@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from hiredis import ReplyError
 
-from holdfast._core.ballot import MARKER, Panel
+from holdfast._core.ballot import Panel
+from holdfast._core.names import literal
 from holdfast._core.requests import WireError
 from holdfast._wire.blocking import Connection
 from holdfast._wire.endpoint import Endpoint
-from holdfast.doctor.asking import LOOK, Line, clock, literal, read_info
+from holdfast.doctor.asking import LOOK, Line, clock, read_info
 from holdfast.doctor.facts import Facts
 from holdfast.doctor.judging import flavour
 from holdfast.doctor.places import PATIENCE
@@ -40,10 +41,10 @@ class Node:
 def look(endpoints: Sequence[Endpoint], panel: Panel, prefix: str) -> list[Node]:
     """Asks all of them at the same time. Raises nothing: a server that is away is one."""
     with ThreadPoolExecutor(len(endpoints), "holdfast-nodes") as threads:
-        return list(threads.map(lambda name, endpoint: _look(name, endpoint, prefix), panel.names, endpoints))
+        return list(threads.map(lambda name, endpoint: _look(name, endpoint, prefix, panel.marker), panel.names, endpoints))
 
 
-def _look(name: str, endpoint: Endpoint, prefix: str) -> Node:
+def _look(name: str, endpoint: Endpoint, prefix: str, marker: bytes) -> Node:
     node = Node(name, Facts(endpoint.address))
     connection: Connection | None = None
     try:
@@ -53,7 +54,7 @@ def _look(name: str, endpoint: Endpoint, prefix: str) -> Node:
         node.facts.info = read_info(line.ask("INFO", "server"))
         clock(line, node.facts)
         node.now = time.time() + (node.facts.ahead or 0.0)
-        fields = line.ask("HMGET", MARKER, "run", "since", "lease", "servers")
+        fields = line.ask("HMGET", marker, "run", "since", "lease", "servers")
         if isinstance(fields, ReplyError):
             node.facts.error = str(fields)
         elif None not in fields:
@@ -71,7 +72,7 @@ def _look(name: str, endpoint: Endpoint, prefix: str) -> Node:
 def _held(line: Line, prefix: str) -> tuple[int | None, bool]:
     """Number of locks, as far as time allows, and whether there may be more."""
     found, cursor, end = 0, b"0", time.monotonic() + LOOK
-    pattern = literal(prefix) + "{*}"
+    pattern = literal(prefix.encode()) + b"{*}"
     while True:
         reply = line.ask("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
         if isinstance(reply, ReplyError):

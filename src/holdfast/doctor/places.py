@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast._core.names import lock_keys
+from holdfast._core.names import lock_keys, record_key, start
 from holdfast._core.requests import WireError
 from holdfast._wire.cluster import Cluster
 from holdfast._wire.endpoint import Endpoint
@@ -24,7 +24,7 @@ class Names:
     keys: tuple[bytes, bytes, bytes]
     ours: str
     theirs: str
-    record: str
+    record: bytes
     subscribe: str = "SUBSCRIBE"
     numsub: str = "NUMSUB"
 
@@ -43,7 +43,8 @@ class Place:
             return lock_keys(f"doctor:{text}", prefix, None)
 
         keys = of_lock(self._own(lambda text: of_lock(text)[0]))
-        record = f"hf:proc:{self._own(lambda text: f'hf:proc:{text}'.encode())}"
+        mine = start(prefix)
+        record = record_key(mine, self._own(lambda text: record_key(mine, text)))
         ours, theirs = os.urandom(6).hex(), os.urandom(6).hex()
         if self.cluster is None or not self.cluster.sharded:
             return Names(keys, ours, theirs, record)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Coroutine
 from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
@@ -13,6 +12,7 @@ from holdfast._core.names import raw_key
 from holdfast._core.timestamp import Hold, Stamp, Strange, Theirs
 from holdfast._drive.clock import clock as local_clock
 from holdfast._drive.clock import wall
+from holdfast._drive.flag import Flag
 from holdfast._drive.process import Process
 from holdfast._face import MIN_TTL, checked_wait, of_the_user, seconds
 from holdfast._lease import BaseLease, Entered, Owned
@@ -27,7 +27,7 @@ CLOCKS = {"own": False, "server": True}
 
 PAGE = "docs/legacy.md"
 
-_warned = threading.Event()
+_warned = Flag()
 
 
 class Lasting(Owned, Protocol):

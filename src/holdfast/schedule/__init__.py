@@ -5,7 +5,7 @@
 """
 
 from holdfast.schedule.command import Command, JobFailed
-from holdfast.schedule.jobs import Job, JobStatus, Record
+from holdfast.schedule.jobs import Job, JobStatus, Record, Runner
 from holdfast.schedule.run import Cancelled, Run, current
 from holdfast.schedule.threads import Schedule
 from holdfast.schedule.timetable import Cron, Every, Timetable
@@ -20,6 +20,7 @@ __all__ = [
     "JobStatus",
     "Record",
     "Run",
+    "Runner",
     "Schedule",
     "Timetable",
     "current",

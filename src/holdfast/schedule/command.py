@@ -11,7 +11,6 @@ import math
 import os
 import select
 import signal
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
     from holdfast.schedule.run import Run
 
 _LOOK = 0.1  # seconds between two looks at the lease, and at whether the run is cancelled
+_ASK, _PATIENCE, _SILENCE = 0.3, 0.2, 10.0
+"""Seconds from a guardian's last sign of life to the next question; that it has to answer when its time to act has passed,
+and at any other time."""
 _LINES, _LONGEST = 5, 4096  # lines that are remembered; bytes of a line, beyond which it is cut in two
 _SAFE = str.maketrans({c: "?" for c in map(chr, (*range(32), *range(127, 160))) if c != "\t"})
 """What a terminal that shows the history might obey."""
@@ -103,6 +105,8 @@ class _Execution:
         self.errno = 0
         self.over = self.ending = self.late = False
         self.confirmed = -math.inf
+        self.kill_at = math.inf
+        """When the guardian has to have sent KILL."""
         self.lines: collections.deque[str] = collections.deque(maxlen=_LINES)
         self._unread = b""
 
@@ -118,13 +122,14 @@ class _Execution:
             for fd, _ in poll.poll(1000 * _LOOK):
                 if fd == self.output and not self._read():
                     poll.unregister(fd)
-            for word, number in self.guard.reports():
-                self._heard(word, number)
-            if self.guard.dead and not self.over:
-                self._unguarded()
+            for report in self.guard.reports():
+                self._heard(*report)
+            if not self.over:
+                self._look_at_guardian()
             self._look_at_lease()
             if self.run.cancelled.is_set() and not self.ending:
                 self.ending = True
+                self.kill_at = min(self.kill_at, _guardian.clock() + self.command.kill_after + 0.5)
                 self.guard.term(self.command.kill_after)
         while self._read():
             pass
@@ -132,7 +137,7 @@ class _Execution:
             self._said(self._unread)
         return self._result()
 
-    def _heard(self, word: str, number: int) -> None:
+    def _heard(self, word: str, number: int, name: str) -> None:
         if word == "pid":
             self.pid = number
         elif word == "failed":
@@ -141,6 +146,10 @@ class _Execution:
             self.status = number
         elif word in {"late", "ending"}:
             self.late = True
+        elif word == "daemon":
+            self._remark(f"the command left a daemon behind, process {number} ({name}); it was sent TERM")
+        elif word == "stuck":
+            self._remark(f"process {number} ({name}) cannot be ended: it is another user's, or hangs in the kernel")
         self.over = self.over or word in {"late", "gone"}
 
     def _look_at_lease(self) -> None:
@@ -149,19 +158,29 @@ class _Execution:
             return
         now = _guardian.clock()  # before remaining(): what passes in between makes the deadline early, not late
         left = self.run.lease.remaining()
-        if now + left > self.confirmed + 0.005:
+        # A guardian that gives no sign of life may be stopped: what it knows of the lease is what counts.
+        if self.guard.asked == math.inf and now + left > self.confirmed + 0.005:
             self.confirmed = now + left
             margin = min(0.1, left / 20)
-            self.guard.deadline(self.confirmed - min(self.command.kill_after, left / 3), self.confirmed - margin)
+            self.kill_at = self.confirmed - margin
+            self.guard.deadline(self.confirmed - min(self.command.kill_after, left / 3), self.kill_at)
 
-    def _unguarded(self) -> None:
-        """Nobody would end the command if we were killed: so it ends now."""
-        if self.pid:
-            _guardian.send(self.pid, signal.SIGKILL)
-            while _guardian.alive(self.pid):
-                time.sleep(0.01)
-        self._said(b"the guardian process has died: the command was killed")
-        self.over = True
+    def _look_at_guardian(self) -> None:
+        """Nobody would end the command in time without it, nor if we were killed: so it is ended at once."""
+        now = _guardian.clock()
+        silent = now >= min(self.kill_at, self.guard.asked + _SILENCE) and now >= self.guard.asked + _PATIENCE
+        if self.guard.dead or silent:
+            why = "has died" if self.guard.dead else "does not answer"
+            self.guard.take_over(lambda _pid, _name: None)
+            self._said(f"the guardian process {why}: the command was killed".encode())
+            self.over = True
+        else:
+            self.guard.ask(0.0 if now >= self.kill_at else _ASK)
+
+    def _remark(self, text: str) -> None:
+        """A line that is not the command's, for whoever reads along."""
+        if self.command.echo is not None:
+            self.command.echo(text.translate(_SAFE))
 
     def _read(self) -> bool:
         """Take what it has printed; False at the end, or if that is all for now and it is over."""

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
+from holdfast._core import control
 from holdfast._core.jobs import Options
 from holdfast._core.seats import Seat
 from holdfast.errors import ConfigError
@@ -15,19 +16,23 @@ from holdfast.schedule.timetable import Timetable, from_text
 def write(when: Timetable, options: Options) -> bytes:
     """Only what differs from the defaults, so that it can be read."""
     given = {name: value for name, value in dataclasses.asdict(options).items() if value != getattr(DEFAULTS, name)}
-    return json.dumps({"when": when.text, **given}, sort_keys=True).encode()
+    text = json.dumps({"when": when.text, **given}, sort_keys=True).encode()
+    if len(text) > control.LONGEST:
+        raise ConfigError(
+            f"a job with all its options has {len(text)} bytes as JSON: {control.LONGEST} is the limit", parameter="definition"
+        )
+    return text
 
 
 def parse(definition: bytes) -> tuple[Timetable, Options]:
     """The inverse. Raises ConfigError, where a later release has written it."""
+    from holdfast.schedule.jobs import checked  # here: that imports this
+
     try:
-        facts: dict[str, Any] = json.loads(definition)
-        when = from_text(facts.pop("when"))
-        if "on" in facts:
-            facts["on"] = tuple(facts["on"])
-        return when, Options(**facts)
-    except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"a job cannot be read: {definition!r}: {error}", parameter="definition") from error
+        facts = control.table(definition)
+        return from_text(control.text(facts.pop("when", None), control.LONGEST)), checked("", facts)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ConfigError(f"a job cannot be read: {definition[:200]!r}: {error}", parameter="definition") from error
 
 
 def read(definition: bytes, seat: Seat) -> tuple[Any, Options]:

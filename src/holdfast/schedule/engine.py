@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast._core.book import Book
+from holdfast._core.jobs import Changed
 from holdfast._core.seats import Adopt, Closed, Going, Halt, Over, Say, Seat, Start, Todo
 from holdfast._lease import Home
 from holdfast._log import logger
@@ -54,8 +55,8 @@ class Engine:
                 run = self._runs.pop(going, None)
                 if run is not None:
                     run[0].lease.end()
-            case Adopt(seat, change, mine):
-                self._adopt(seat, change.definition, mine)
+            case Adopt(seat, change, mine, who):
+                self._adopt(seat, change, mine, who)
                 when, options = read(change.definition, seat)
                 if mine:
                     seat.widest = max(seat.widest, options.slots)
@@ -70,7 +71,18 @@ class Engine:
             self._runs.popitem()[1][0].lease.end()
 
     @staticmethod
-    def _adopt(seat: Seat, definition: bytes, mine: bool) -> None:
+    def _adopt(seat: Seat, change: Changed, mine: bool, who: str) -> None:
+        definition = change.definition
+        if change.origin not in ("", seat.origin, seat.agreed):
+            log.warning(
+                "job %r is served by two programs: as %s here, and as %s by %s; %s was declared last, and counts. Each tick "
+                "runs in one of them: unless they are two releases of one program, give each a schedule with a name of its own",
+                seat.name,
+                seat.origin,
+                change.origin,
+                who or "another process",
+                "the one here" if mine else "the other",
+            )
         if definition == seat.definition:
             return  # the server has forgotten it, and another process was the first to tell
         if mine:

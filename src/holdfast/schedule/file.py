@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import re
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +28,7 @@ _TIMES = {"ttl", "keep", "grace", "max_runtime", "jitter", "kill_after", "every"
 _OPTIONS = {field.name for field in dataclasses.fields(Options)}
 _OF_COMMANDS = {"shell", "env", "directory", "kill_after", "pass_url"}
 _OF_JOBS = _OPTIONS | _OF_COMMANDS | {"cron", "every", "tz", "jitter", "command", "python"}
-_OF_SCHEDULE = {"name", "labels", "limit", "tz", "prefix"}
+_OF_SCHEDULE = {"name", "labels", "limit", "tz", "prefix", "strict"}
 
 
 @dataclasses.dataclass
@@ -43,11 +45,13 @@ class Planned:
 class Plan:
     """A file."""
 
-    name: str = "default"
+    name: str = ""
+    """Empty if the file has none."""
     labels: list[str] = dataclasses.field(default_factory=list)
     limit: int | None = None
     jobs: list[Planned] = dataclasses.field(default_factory=list)
     prefix: str | None = None
+    strict: bool = False
 
 
 def read(path: str) -> Plan:
@@ -61,7 +65,8 @@ def read(path: str) -> Plan:
     table = _Table(path, "", document, {"schedule", "jobs"})
     about = table.table("schedule", _OF_SCHEDULE)
     limit, prefix = about.get("limit", int, None), about.get("prefix", str, None)
-    plan = Plan(about.get("name", str, "default"), about.texts("labels"), limit, prefix=prefix)
+    strict = about.get("strict", bool, False)
+    plan = Plan(about.get("name", str, ""), about.texts("labels"), limit, prefix=prefix, strict=strict)
     jobs = table.table("jobs", None)
     for name in jobs.values:
         plan.jobs.append(_job(jobs.table(name, _OF_JOBS), name, about.get("tz", str, "UTC")))
@@ -174,10 +179,14 @@ def _what(table: _Table) -> Command | Callable[..., Any]:
 
 
 def imported(target: str) -> Any:
-    """What ``package.module:name`` means. Raises ConfigError; what the module itself raises is not caught."""
+    """What ``package.module:name`` means; found in the current directory, too, if it is nowhere else. Raises ConfigError; what
+    the module itself raises is not caught."""
     module, _, name = target.partition(":")
     if not module or not name:
         raise ConfigError(f"{target!r}: write it as module:name", parameter="target")
+    here = os.getcwd()  # noqa: PTH109
+    if here not in sys.path:
+        sys.path.append(here)  # never in front: a file in there must not take the place of a module that we, or others, import
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:

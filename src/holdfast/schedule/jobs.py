@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, TypeVar
 
+from holdfast._core import orders
 from holdfast._core.book import Book
 from holdfast._core.jobs import Keys, Options
 from holdfast._core.orders import Entry, JobFacts
@@ -16,9 +17,23 @@ from holdfast._face import MIN_TTL, refuse_mistaken, seconds
 from holdfast._functions import refuse_generator
 from holdfast.errors import ConfigError
 from holdfast.schedule.definition import parse, write
+from holdfast.schedule.origin import origin_of
 from holdfast.schedule.timetable import Cron, Every, Timetable
 
-__all__ = ["BaseSchedule", "Job", "JobStatus", "Options", "Record", "Running", "checked", "record", "status"]
+__all__ = [
+    "BaseSchedule",
+    "Job",
+    "JobStatus",
+    "Options",
+    "Overview",
+    "Record",
+    "Runner",
+    "Running",
+    "checked",
+    "overview",
+    "record",
+    "status",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,6 +114,30 @@ class JobStatus:
     """What waits to be run."""
     last: Record | None
     options: Options
+    origin: str = ""
+    """The function or command that runs: ``module:name``, as the process says that has declared the job last."""
+    served: bool = True
+    """Whether a process serves the job now. If none does, `next` may be in the past."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A process that serves a schedule."""
+
+    host: str
+    """``host:pid (label)``"""
+    since: float
+    """Since when, in Unix seconds by the server's clock."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A schedule as its server knows it."""
+
+    exists: bool
+    """Whether it has ever been served, as far as the server knows."""
+    runners: list[Runner]
+    jobs: list[JobStatus]
 
 
 def checked(name: str, options: dict[str, Any]) -> Options:
@@ -114,7 +153,7 @@ def checked(name: str, options: dict[str, Any]) -> Options:
                 f"job {name!r}: {option} must be one of {', '.join(choices)}, not {given[option]!r}", parameter=option
             )
     for option, least in (("ttl", MIN_TTL), ("keep", 0.0), ("grace", 0.0), ("max_runtime", 0.001)):
-        if given.get(option) is not None:
+        if given.get(option) is not None or (option in given and option != "max_runtime"):
             given[option] = seconds(given[option], option, least)
     given["on"] = tuple(sorted(fit_for(given.get("on", ()), "on")))
     history = given.get("history", 50)
@@ -146,7 +185,9 @@ def _refuse_mistaken(mistaken: dict[str, Any]) -> None:
 class BaseSchedule:
     """What the faces share: the jobs, and how they are declared."""
 
-    def __init__(self, name: str, labels: Iterable[str], limit: int, prefix: str, mistaken: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, labels: Iterable[str], limit: int, prefix: str, mistaken: dict[str, Any], *, strict: bool
+    ) -> None:
         _refuse_mistaken(mistaken)
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise ConfigError(f"limit must be a whole number from 1, not {limit!r}", parameter="limit")
@@ -154,6 +195,7 @@ class BaseSchedule:
         self._keys = Keys.of(name, prefix)
         self._labels = fit_for(labels, "labels")
         self._limit = limit
+        self._strict = strict
         self._jobs: dict[str, Job] = {}
 
     @property
@@ -222,7 +264,13 @@ class BaseSchedule:
         mine = [job for job in self._jobs.values() if not job.options.on or self._labels & set(job.options.on)]
         seats = [
             Seat(
-                job.name, self._keys.job(job.name), job.when, job.options, write(job.when, job.options), job.when.text.encode()
+                job.name,
+                self._keys.job(job.name),
+                job.when,
+                job.options,
+                write(job.when, job.options),
+                job.when.text.encode(),
+                origin_of(job.function),
             )
             for job in mine
         ]
@@ -230,7 +278,8 @@ class BaseSchedule:
         import json
 
         host = describe(json.dumps(process.facts()).encode(), process.id) or process.id
-        return Book(self._keys, seats, host=host, timeout=min(timeout, ANSWER_WITHIN), limit=self._limit)
+        timeout = min(timeout, ANSWER_WITHIN)
+        return Book(self._keys, seats, host=host, timeout=timeout, limit=self._limit, strict=self._strict)
 
     def _functions(self) -> dict[str, Callable[..., Any]]:
         return {job.name: job.function for job in self._jobs.values()}
@@ -299,4 +348,12 @@ def status(facts: JobFacts) -> JobStatus:
         queued=facts.queued,
         last=record(facts.entries[0]) if facts.entries else None,
         options=options,
+        origin=facts.origin,
+        served=facts.served,
     )
+
+
+def overview(found: orders.Overview) -> Overview:
+    """What is known of a schedule, for users."""
+    runners = [Runner(runner.host, runner.since / 1e6) for runner in found.runners]
+    return Overview(found.exists, runners, [status(facts) for facts in found.jobs])

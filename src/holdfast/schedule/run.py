@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast._core.seats import Going
+from holdfast._drive.flag import Flag
 from holdfast._lease import BaseLease, Home
 from holdfast.errors import HoldfastError
 
@@ -24,7 +25,7 @@ class RunLease(BaseLease):
     """The lease of a run: renewed while it goes on, given back by the schedule at its end."""
 
     def __init__(self, process: Home, endpoint: object, going: Going, on_lost: Callable[[], None]) -> None:
-        self._event = threading.Event()
+        self._event = Flag()
         self._tell = on_lost
         super().__init__(process, endpoint, going.grant, None)
 
@@ -43,6 +44,7 @@ class RunLease(BaseLease):
         if self._first_to_tell():
             self._event.set()
             self._tell()
+        self._make_way()
 
     def lose(self, reason: str) -> None:
         """It is nobody's any more."""

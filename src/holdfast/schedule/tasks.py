@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
@@ -16,8 +15,9 @@ from holdfast._drive.process import current
 from holdfast._functions import is_async
 from holdfast.errors import ServerError
 from holdfast.schedule.engine import PATIENCE, Engine, log
-from holdfast.schedule.jobs import BaseSchedule, JobStatus, Record, status
+from holdfast.schedule.jobs import BaseSchedule, JobStatus, Overview, Record, Runner, overview
 from holdfast.schedule.run import Run
+from holdfast.schedule.stopping import Stopping
 
 T = TypeVar("T")
 
@@ -28,10 +28,12 @@ class Schedule(BaseSchedule):
 
     Args:
         client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
-        name: of the schedule: processes that serve the same one share its jobs.
+        name: of the schedule: processes that serve the same one share its jobs, so each application has a name of its own.
         labels: what this process is fit for: jobs declared with ``on=`` run only where one of theirs is among these.
         limit: runs at the same time in this process, at most.
         prefix: start of the keys on the server.
+        strict: refuse to start where another function is being served under the name of one of the jobs; otherwise, that is
+            logged as a warning, and the definition that was declared last counts.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -40,14 +42,15 @@ class Schedule(BaseSchedule):
     def __init__(
         self,
         client: object,
-        name: str = "default",
+        name: str,
         *,
         labels: Iterable[str] = (),
         limit: int = 32,
         prefix: str = "hf:",
+        strict: bool = False,
         **mistaken: Never,
     ) -> None:
-        super().__init__(name, labels, limit, prefix, mistaken)
+        super().__init__(name, labels, limit, prefix, mistaken, strict=strict)
         self._caller = AioCaller(client)
         self._service: Service | None = None
 
@@ -57,15 +60,18 @@ class Schedule(BaseSchedule):
         return service is not None and service.here and not service.over.is_set()
 
     async def run(self, wait: float = 10.0) -> None:
-        """Serve the jobs until SIGTERM, SIGINT or `stop`; then as `stop` with ``wait``, or at once at a second signal."""
+        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then as `stop` with ``wait``.
+
+        At a second SIGTERM or SIGINT, runs are ended at once.
+        """
         await self.start()
         service = self._service
         assert service is not None
-        waits = iter((wait,))
+        stopping = Stopping(service.stop, wait)
         loop = asyncio.get_running_loop()
-        numbers = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+        numbers = stopping.signals() if threading.current_thread() is threading.main_thread() else ()
         for number in numbers:
-            loop.add_signal_handler(number, lambda: service.stop(next(waits, 0.0)))
+            loop.add_signal_handler(number, stopping.heard, number)
         try:
             await service.over.wait()
         except asyncio.CancelledError:
@@ -109,12 +115,20 @@ class Schedule(BaseSchedule):
 
     async def status(self) -> list[JobStatus]:
         """All jobs of the schedule that the server knows, whoever serves them, by name."""
-        names = await self._ask(orders.jobs_of(self._keys, self._caller.timeout))
-        return [status(facts) for facts in await self._ask(orders.look(self._keys, names, 1, self._caller.timeout))]
+        return (await self._overview()).jobs
+
+    async def runners(self) -> list[Runner]:
+        """The processes that serve the schedule, the first to begin in front. One that was killed is among them for half a
+        minute."""
+        return (await self._overview()).runners
+
+    async def _overview(self) -> Overview:
+        return overview(await self._ask(orders.survey(self._keys, self._caller.timeout)))
 
     async def history(self, job: str, limit: int = 50) -> list[Record]:
         """What became of the last ticks of a job, newest first. Raises ConfigError if the server knows no such job."""
-        return self._history(job, await self._ask(orders.look(self._keys, [job], limit, self._caller.timeout)))
+        found = await self._ask(orders.look(self._keys, [job], limit, self._caller.timeout))
+        return self._history(job, found.jobs)
 
     async def pause(self, job: str) -> None:
         """Run a job no more, wherever it is served, until `resume`; ticks meanwhile are skipped. A run goes on."""

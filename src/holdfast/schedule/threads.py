@@ -11,12 +11,14 @@ from typing import Any, Never, Self, TypeVar
 from holdfast._caller import Caller
 from holdfast._core import orders, schedule
 from holdfast._core.seats import Going
+from holdfast._drive.flag import Flag
 from holdfast._drive.process import current
 from holdfast._functions import is_async
 from holdfast.errors import ConfigError, ServerError
 from holdfast.schedule.engine import PATIENCE, Engine, log
-from holdfast.schedule.jobs import BaseSchedule, JobStatus, Record, status
+from holdfast.schedule.jobs import BaseSchedule, JobStatus, Overview, Record, Runner, overview
 from holdfast.schedule.run import Run
+from holdfast.schedule.stopping import Stopping
 
 T = TypeVar("T")
 
@@ -26,10 +28,12 @@ class Schedule(BaseSchedule):
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
-        name: of the schedule: processes that serve the same one share its jobs.
+        name: of the schedule: processes that serve the same one share its jobs, so each application has a name of its own.
         labels: what this process is fit for: jobs declared with ``on=`` run only where one of theirs is among these.
         limit: runs at the same time in this process, at most.
         prefix: start of the keys on the server.
+        strict: refuse to start where another function is being served under the name of one of the jobs; otherwise, that is
+            logged as a warning, and the definition that was declared last counts.
 
     Raises:
         ConfigError: an option is out of range; nothing was sent.
@@ -38,14 +42,15 @@ class Schedule(BaseSchedule):
     def __init__(
         self,
         client: object,
-        name: str = "default",
+        name: str,
         *,
         labels: Iterable[str] = (),
         limit: int = 32,
         prefix: str = "hf:",
+        strict: bool = False,
         **mistaken: Never,
     ) -> None:
-        super().__init__(name, labels, limit, prefix, mistaken)
+        super().__init__(name, labels, limit, prefix, mistaken, strict=strict)
         self._caller = Caller(client)
         self._mutex = threading.Lock()
         self._service: Service | None = None
@@ -60,18 +65,17 @@ class Schedule(BaseSchedule):
             raise ConfigError(f"job {name!r} is a coroutine function: use holdfast.aio.Schedule", parameter="function")
 
     def run(self, wait: float = 10.0) -> None:
-        """Serve the jobs until SIGTERM, SIGINT or `stop`; then as `stop` with ``wait``, or at once at a second signal."""
+        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then as `stop` with ``wait``.
+
+        At a second SIGTERM or SIGINT, runs are ended at once.
+        """
         self.start()
         service = self._service
         assert service is not None
-        waits = iter((wait,))
-
-        def heard(_signal: int, _frame: object) -> None:
-            service.stop(next(waits, 0.0))
-
+        stopping = Stopping(service.stop, wait)
         before = {}
         if threading.current_thread() is threading.main_thread():
-            before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
+            before = {number: signal.signal(number, stopping.heard) for number in stopping.signals()}
         try:
             # A second signal may reach another thread of ours; this one, which has to handle it, would sleep on.
             while not service.over.wait(0.5):
@@ -82,10 +86,15 @@ class Schedule(BaseSchedule):
 
     def start(self) -> None:
         """Serve the jobs in the background, until `stop`. Registers them first: raises ServerError if the server is away."""
-        with self._mutex:
+        # Nobody waits for it: a signal handler may have interrupted the very thread that is starting it.
+        if not self._mutex.acquire(blocking=False):
+            raise RuntimeError(f"schedule {self.name!r} is being started by this process already")
+        try:
             if self._serving:
                 raise RuntimeError(f"schedule {self.name!r} is being served by this process already")
             self._service = Service(self)
+        finally:
+            self._mutex.release()
 
     def stop(self, wait: float = 10.0) -> None:
         """Claim nothing more. Runs may go on for ``wait`` seconds, then they are told to end; what was theirs is given back.
@@ -105,12 +114,19 @@ class Schedule(BaseSchedule):
 
     def status(self) -> list[JobStatus]:
         """All jobs of the schedule that the server knows, whoever serves them, by name."""
-        names = self._ask(orders.jobs_of(self._keys, self._caller.timeout))
-        return [status(facts) for facts in self._ask(orders.look(self._keys, names, 1, self._caller.timeout))]
+        return self._overview().jobs
+
+    def runners(self) -> list[Runner]:
+        """The processes that serve the schedule, the first to begin in front. One that was killed is among them for half a
+        minute."""
+        return self._overview().runners
+
+    def _overview(self) -> Overview:
+        return overview(self._ask(orders.survey(self._keys, self._caller.timeout)))
 
     def history(self, job: str, limit: int = 50) -> list[Record]:
         """What became of the last ticks of a job, newest first. Raises ConfigError if the server knows no such job."""
-        return self._history(job, self._ask(orders.look(self._keys, [job], limit, self._caller.timeout)))
+        return self._history(job, self._ask(orders.look(self._keys, [job], limit, self._caller.timeout)).jobs)
 
     def pause(self, job: str) -> None:
         """Run a job no more, wherever it is served, until `resume`; ticks meanwhile are skipped. A run goes on."""
@@ -144,7 +160,7 @@ class Service:
 
     def __init__(self, of: Schedule) -> None:
         self.process = current()
-        self.over = threading.Event()
+        self.over = Flag()
         self._caller = of._caller  # noqa: SLF001
         self._key = of._keys.base  # noqa: SLF001
         self._what = of._what  # noqa: SLF001

@@ -13,6 +13,7 @@ import math
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from holdfast._core import control
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -206,10 +207,11 @@ class Cron(Timetable):
 def from_text(text: str) -> Timetable:
     """What `Timetable.text` said, perhaps of another release. Raises ConfigError."""
     try:
-        facts: dict[str, Any] = json.loads(text)
+        facts = control.table(text)
         options = {name: facts[name] for name in ("jitter", "salt") if name in facts}
+        control.text(options.get("salt", ""), control.LONGEST)
         return Cron(*facts["cron"], **options) if "cron" in facts else Every(facts["every"], **options)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(f"{text!r} is no timetable that this release knows", parameter="timetable") from error

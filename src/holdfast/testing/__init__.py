@@ -50,7 +50,8 @@ def server(
     ``args``        further settings, as on the server's command line: ``"--maxmemory", "10mb"``
     ``port``        False: a unix socket only; True: a free port on 127.0.0.1; a number: that port
     ``appendonly``  keep data over ``kill()`` and ``restart()``; otherwise nothing is kept
-    ``password``    of the default user
+    ``password``    of the default user; None: one is made if there is a port, which every user of this machine can connect
+                    to (it is in ``url``); empty: none
     ``binary``      another server program than the one that is found
 
     It has ``url``, ``socket``, ``port``, ``pid``; ``kill()``, ``restart()``, ``pause()`` and ``resume()``. Raises ConfigError

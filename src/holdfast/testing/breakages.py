@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from holdfast._core.breaking import Changed, Outcome, TakenAway, break_lock
 from holdfast._core.inspecting import Ask, Field, look
-from holdfast._core.names import lock_keys
+from holdfast._core.names import PREFIX, lock_keys
 from holdfast._core.requests import Sleep, WireError
 from holdfast.testing import swarm
 from holdfast.testing.history import Event
@@ -78,7 +78,7 @@ class Operator:
             name = world.servers[0].name
             world.note("fault", name, attack.lock, until=float("inf"), note="foreign break")
             try:
-                (attack.answer,) = await break_lock(WHERE, key, mark, "ops")
+                (attack.answer,) = await break_lock(WHERE, key, mark, "ops", prefix=PREFIX)
             finally:
                 attack.came = world.now
                 world.note("healed", name, attack.lock, note="foreign break")

@@ -64,7 +64,7 @@ class Recorder:
 
     def __init__(self, path: str | Path) -> None:
         self._file = Path(path).open("a", buffering=1, encoding="utf-8")  # noqa: SIM115  (closed by `close`)
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a signal handler may use what is recorded, too
         self._numbers = itertools.count(1)
         self._holdings: dict[BaseLease, _Holding] = {}
         self._first: dict[Tenure, str] = {}

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from holdfast._core.jobs import BESIDE, JOBS, Keys, Options, When
-from holdfast._core.orders import JobFacts, facts, order
+from holdfast._core.jobs import BESIDE, JOBS, Keys, Options
+from holdfast._core.orders import JobFacts, order, overview
 from holdfast._core.requests import Sleep, WireError
 from holdfast.schedule.timetable import Every
 from holdfast.testing.judge.coverage import Coverage
@@ -48,7 +48,7 @@ class Profile:
     latency: float
     slow_share: float
     mishaps: float
-    jobs: dict[str, tuple[When, Options]]
+    jobs: dict[str, tuple[Every, Options]]
     takes: dict[str, tuple[float, float]]
     """How long a run takes, from and to."""
     arrivals: list[float]
@@ -75,7 +75,7 @@ class Profile:
 def draw(rng: random.Random) -> Profile:
     """The profile of one history."""
     choice, uniform = rng.choice, rng.random
-    jobs: dict[str, tuple[When, Options]] = {}
+    jobs: dict[str, tuple[Every, Options]] = {}
     takes: dict[str, tuple[float, float]] = {}
     for name in "abc"[: choice((1, 2, 2, 3))]:
         period = choice((0.5, 1.0, 1.0, 1.7))
@@ -213,10 +213,9 @@ class Play:
     def facts(self) -> list[JobFacts]:
         """What the server knows of the jobs now."""
         names = sorted(self.profile.jobs)
-        keys = tuple(key for name in names for key in self.keys.job(name).looking())
+        jobs = (key for name in names for key in self.keys.job(name).looking())
         self.server.keyspace.now = int(self.server.wall() * 1e6)
-        _, *found = self.server.keyspace.run(JOBS, keys, (BESIDE, 1000))
-        return [known for name, raw in zip(names, found, strict=True) if (known := facts(name, raw)) is not None]
+        return overview(names, self.server.keyspace.run(JOBS, (self.keys.base, self.keys.serving, *jobs), (BESIDE, 1000))).jobs
 
     def end(self) -> list[str]:
         """All stop in good order: what is left behind."""
@@ -247,12 +246,13 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
         served = Served(
             world.history,
             play.facts(),
-            play.profile.jobs,
+            {name: (when.seconds, options) for name, (when, options) in play.profile.jobs.items()},
             now=world.now,
             shown=lambda at: play.server.wall() - (world.now - at) * play.server.rate,
             steady=not play.profile.slow_share,
             calm=play.profile.calm,
             roomy=play.profile.limit > 1,
+            slack=0.0,
             prompt=0.1 + 20 * play.profile.latency if play.profile.limit > 1 else float("inf"),
         )
         found += judge(served)

@@ -53,7 +53,7 @@ def serve(url: str, name: str, key: str, skew: str) -> None:
     def second(run: holdfast.schedule.Run) -> None:
         paper.write(job="second", tick=run.scheduled)
 
-    @jobs.every(0.5, ttl=TTL)
+    @jobs.every(0.5, ttl=TTL, misfire="all")
     def half(run: holdfast.schedule.Run) -> None:
         paper.write(job="half", tick=run.scheduled)
 

@@ -32,7 +32,7 @@ class Actor:
     def __init__(self, url: str, role: str, *arguments: str, module: str = "holdfast.cli.demo.actors") -> None:
         self._said = bytearray()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, role, *arguments],
+            [sys.executable, "-P", "-m", module, role, *arguments],  # -P: no code from the current directory
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from holdfast._core.attempt import milliseconds
 from holdfast._core.mutex import BLOCK
-from holdfast._core.names import lock_keys
+from holdfast._core.names import home, lock_keys, public_part, record_key
 from holdfast._drive.process import describe
 from holdfast._face import MIN_TTL, BaseLock, seconds
 from holdfast._lease import BaseLease
@@ -37,7 +37,7 @@ class Holder(NamedTuple):
     """Who has a lock."""
 
     who: str | None
-    """As in `LockTimeout.holder`: ``host:pid (label)``, the id of a process, or None for a peer that is not holdfast."""
+    """As in `LockTimeout.holder`: ``host:pid (label)``, the id of a process, or None for a client of another library."""
     fence: int
     """His fence; in another process than this one it may be a later one, if the lock was passed on inside."""
     remaining: float | None
@@ -89,9 +89,9 @@ class Memory:
         token = self._do("GET", key)
         if token is None:
             return None
-        process = token.decode("ascii", "replace").partition(".")[0] if b"." in token else ""
+        public = public_part(token.decode("ascii", "replace"))
         left = self._do("PTTL", key)
-        who = describe(self._do("GET", f"hf:proc:{process}"), process)
+        who = describe(self._do("GET", record_key(home(public, key), public)), public)
         last = int(self._do("HGET", state, "fence") or 0)
         fence = inside.fence(self._endpoint, token.decode("ascii", "replace")) or max(0, last - BLOCK + 1)
         return Holder(who, fence, None if left == -1 else left / 1000)

@@ -130,8 +130,7 @@ def in_line(endpoint: Endpoint, key: bytes) -> int:
     with keeper.mutex:
         node = keeper._nodes.get(endpoint)
         waiters = list(node.waiting._waiters.values()) if node is not None else []
-        gate = node._gates.get(key) if node is not None else None
-        here = len(gate.line) if gate is not None else 0
+        here = sum(len(gate.line) for (of, _), gate in node._gates.items() if of == key) if node is not None else 0
     return here - sum(waiter.told is None for waiter in waiters if waiter.attempt.spec.keys[0] == key)
 
 
@@ -143,7 +142,7 @@ def fence(endpoint: Endpoint, token: str) -> int:
     with keeper.mutex:
         node = keeper._nodes.get(endpoint)
         tenure = node.renewing.get(token) if node is not None else None
-        gate = node._gates.get(tenure.spec.keys[0]) if node is not None and tenure is not None else None
+        gate = node._gates.get((tenure.spec.keys[0], tenure.spec.prefix)) if node is not None and tenure is not None else None
         return gate.fence if gate is not None and gate.tenure is tenure else 0
 
 

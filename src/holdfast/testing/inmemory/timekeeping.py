@@ -21,7 +21,7 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # a signal handler may look at the clock, too
 
     def __repr__(self) -> str:
         return f"<holdfast.testing.clock, {local.ahead:g} s ahead>"

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from holdfast._core.jobs import ATTEMPTS, Options, When
-from holdfast._core.misfires import following
+from holdfast._core.jobs import Options
 from holdfast._core.orders import Entry, JobFacts
 from holdfast.testing.history import Event
 from holdfast.testing.judge.rules import Violation
@@ -27,6 +26,9 @@ JUST_NOW = 1.0
 
 AROUND = 4.0
 """Seconds for which a fault may delay something."""
+
+ATTEMPTS = 3
+"""Times that a tick may be run."""
 
 SLACK = 2_000_000
 """Ticks of the last two seconds may be on their way (us)."""
@@ -47,7 +49,8 @@ class Served:
 
     history: list[Event]
     facts: list[JobFacts]
-    jobs: Mapping[str, tuple[When, Options]]
+    jobs: Mapping[str, tuple[float, Options]]
+    """Seconds between two ticks, which are the multiples of that; and how the runs go."""
     now: float
     """True time of the end."""
     shown: Callable[[float], float]
@@ -58,6 +61,8 @@ class Served:
     """Nothing went wrong."""
     roomy: bool
     """A process can run all its jobs at the same time."""
+    slack: float
+    """Seconds by which a process that asks for something to run may not know of the tick that is due."""
     prompt: float
     """Seconds within which a tick is begun then."""
     stretches: dict[str, list[Stretch]] = field(default_factory=dict)
@@ -155,26 +160,48 @@ def s3_fences(case: Served) -> Iterator[Violation]:
 def s4_none_forgotten(case: Served) -> Iterator[Violation]:
     """Each tick that was due is in the log, runs, or waits to be run behind one that runs."""
     for facts in case.facts:
-        when, options = case.jobs[facts.name]
+        period, options = case.jobs[facts.name]
         ranges = [(entry.scheduled, entry.until) for entry in facts.entries]
         known = {entry.scheduled for entry in facts.entries} | {run.scheduled for run in facts.running}
         now = int(case.shown(case.now) * 1e6)
-        if case.roomy and facts.last < now - SLACK - int(2e6 * options.ttl) - int(1e6 * _period(when)):
+        if case.roomy and facts.last < now - SLACK - int(2e6 * options.ttl) - int(1e6 * (period + 1.0)):
             yield Violation("S4", f"{facts.name}: nothing is claimed since {(now - facts.last) / 1e6:.1f} s")
         waiting = facts.queued
-        tick = following(when, min((first for first, _ in ranges), default=now))
-        while tick is not None and tick <= min(facts.last, now):
+        tick = _after(period, min((first for first, _ in ranges), default=now))
+        while tick <= min(facts.last, now):
             if tick not in known and not any(first <= tick <= last for first, last in ranges):
                 waiting -= 1
-            tick = following(when, tick)
+            tick = _after(period, tick)
         if waiting < 0:
             yield Violation("S4", f"{facts.name}: {-waiting} ticks are nowhere")
         if facts.queued and not facts.running and not facts.paused and not options.keep and case.roomy:
             yield Violation("S4", f"{facts.name}: {facts.queued} runs wait, and none goes on")
 
 
-def _period(when: When) -> float:
-    return when.after(1e9) - 1e9 + 1.0
+def _after(period: float, tick: int) -> int:
+    """The tick after this time, by the rule that the docs have, and not by the code that is judged."""
+    step = round(period * 1e6)
+    return (tick // step + 1) * step
+
+
+def s9_one_late_run(case: Served) -> Iterator[Violation]:
+    """When a tick begins, no later tick that was due at that moment is run, too: after any pause, one run of a job starts late.
+    That is not promised where each tick is wanted, or waits in a queue. A retry is an attempt, not a tick."""
+    for facts in case.facts:
+        period, options = case.jobs[facts.name]
+        if options.overlap == "queue" or options.misfire == "all":
+            continue
+        runs = sorted(
+            (entry.scheduled, entry.started)
+            for entry in facts.entries
+            if entry.fence and entry.attempt == 1 and entry.scheduled % round(period * 1e6) == 0
+        )
+        for (tick, started), (later, _) in pairwise(runs):
+            if later <= started - case.slack * 1e6:
+                late = (started - tick) / 1e6
+                yield Violation(
+                    "S9", f"{facts.name} {tick} begins {late:.2f} s late, and {later}, which was due then, is run, too"
+                )
 
 
 def s5_written(case: Served) -> Iterator[Violation]:
@@ -236,4 +263,4 @@ def _wrong(rule: str, text: str, *stretches: Stretch) -> Violation:
     return Violation(rule, text, tuple(stretch.began for stretch in stretches))
 
 
-RULES = (s1_once, s2_exclusion, s3_fences, s4_none_forgotten, s5_written, s6_prompt, s7_nothing_made_up)
+RULES = (s1_once, s2_exclusion, s3_fences, s4_none_forgotten, s5_written, s6_prompt, s7_nothing_made_up, s9_one_late_run)

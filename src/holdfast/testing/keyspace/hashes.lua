@@ -57,6 +57,12 @@ end
 
 -- Hashes
 
+define('HSTRLEN', 2, 2, 'r', function(key, field)
+  local entry, wrong = typed(key, 'hash')
+  if wrong then return nil, wrong end
+  return #(entry and entry.value[field] or '')
+end)
+
 define('HGET', 2, 2, 'r', function(key, field)
   local entry, wrong = typed(key, 'hash')
   if wrong then return nil, wrong end

@@ -142,6 +142,19 @@ define('STRLEN', 1, 1, 'r', function(key)
   return entry and #entry.value or 0
 end)
 
+-- Both ends are counted from 0, or from the last byte (-1) backwards; the byte at the second one is part of it.
+define('GETRANGE', 3, 3, 'r', function(key, from, to)
+  local first, last = integer(from), integer(to)
+  if not first or not last then return nil, NOT_INTEGER end
+  local entry, wrong = typed(key, 'string')
+  if wrong then return nil, wrong end
+  local value = entry and entry.value or ''
+  if first < 0 and last < 0 and first > last then return '' end
+  if first < 0 then first = math.max(0, #value + first) end
+  if last < 0 then last = math.max(0, #value + last) end
+  return string.sub(value, first + 1, last + 1)
+end)
+
 -- Exact up to 2^53, as all numbers of a script.
 local function add(key, by)
   if not by then return nil, NOT_INTEGER end

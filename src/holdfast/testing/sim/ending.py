@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from holdfast._core.attempt import GUARD
-from holdfast._core.ballot import MARKER
+from holdfast._core.names import PREFIX, guard_key, marker_key
 from holdfast.testing.sim.world import World
 
 if TYPE_CHECKING:
     from holdfast.testing.sim.server import Server
 
-MARKERS = {MARKER, GUARD}
+MARKERS = {marker_key(PREFIX), guard_key(PREFIX)}
 """What a server knows of itself: the only keys of ours without an expiry."""
 
 

@@ -70,10 +70,10 @@ class Lease(BaseLease):
             self._note("renewed", until=self._sim.true(deadline))
 
     def notice_loss(self) -> None:
-        if not self._first_to_tell():
-            return
-        self._sim.leases.pop(self, None)
-        self._note("lost", fence=self.fence, note=self._tenure.lost)
+        if self._first_to_tell():
+            self._sim.leases.pop(self, None)
+            self._note("lost", fence=self.fence, note=self._tenure.lost)
+        self._make_way()
 
     def note_again(self) -> None:
         """Its holder has taken it once more."""
@@ -101,7 +101,7 @@ class Lock:
     def __init__(self, worker: Worker, described: Spec, *, fair: bool = False) -> None:
         self.worker = worker
         self.spec = described
-        self.gate = None if fair else self._gate(worker.process, described.keys[0])
+        self.gate = None if fair else self._gate(worker.process, described)
         key, state, _ = described.keys
         for server in worker.process.world.servers:
             if described.permits is not None:
@@ -110,8 +110,8 @@ class Lock:
             else:
                 server.locks[key] = state
 
-    def _gate(self, process: Process, key: bytes) -> Gate:
-        return process.gate(key)
+    def _gate(self, process: Process, spec: Spec) -> Gate:
+        return process.gate(spec)
 
     def _note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
         worker = self.worker
@@ -133,7 +133,6 @@ class Lock:
         self._note("ask", wants, until=float("inf") if wait is None else process.true(process.clock() + wait))
         slot = Slot(worker)
         attempt = slot.attempt = self._attempt(slot)
-        lease: Lease | None = None
         try:
             retaken = self.gate.retake(attempt) if self.gate is not None else None
             result = retaken or await self._take(attempt, wait)
@@ -146,12 +145,13 @@ class Lock:
             return None
         except Cancelled:
             try:
-                disown(attempt, lease)
+                disown(attempt)
                 await abandon(attempt, self._ways)
             finally:
                 self._note("cancelled")
             raise
         else:
+            attempt.unclaimed = None
             return lease
 
     async def abandon(self, attempt: Attempt) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from holdfast._core.board import Board
 from holdfast._core.crowd import Crowd, Meet
 from holdfast._core.gate import Gate
+from holdfast._core.names import PREFIX
 from holdfast._core.node import Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import (
@@ -28,6 +29,7 @@ from holdfast.testing.sim.world import EPOCH
 if TYPE_CHECKING:
     import random
 
+    from holdfast._core.attempt import Spec
     from holdfast._core.hearing import Hopeful
     from holdfast._wire.endpoint import Endpoint
     from holdfast.testing.sim.server import Server
@@ -118,6 +120,11 @@ class Process:
         }
         """What its workers leave to the keeper."""
         world.processes.append(self)
+
+    @staticmethod
+    def in_change() -> bool:
+        """Nothing comes in the middle of a change here."""
+        return False
 
     # Its clock
 
@@ -214,12 +221,12 @@ class Process:
 
     def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:  # noqa: ARG002 - it has time
         node = self._node(endpoint)
-        node.want_record(self.clock())
+        node.want_record(self.clock(), tenure.spec.prefix)
         self.wake_by(node.renewing.watch(tenure))
 
     def _tend(self, held: Held) -> None:
         held.tenure.owner = weakref.ref(held)
-        self.node.want_record(self.clock())
+        self.node.want_record(self.clock(), held.tenure.spec.prefix)
         self.wake_by(self.node.renewing.watch(held.tenure))
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
@@ -238,26 +245,26 @@ class Process:
             self.calls.popleft()()
         self.plan()
 
-    def gate(self, key: bytes) -> Gate:
+    def gate(self, spec: Spec) -> Gate:
         """Where those who want a lock come together: as in production, kept by the lock objects of the process."""
-        gate = self._gates.get(key)
+        gate = self._gates.get(spec.keys[0])
         if gate is None:
-            gate = self._gates[key] = self.node.gate(key)
+            gate = self._gates[spec.keys[0]] = self.node.gate(spec)
         return gate
 
-    def board(self, key: bytes) -> Gate:
+    def board(self, spec: Spec) -> Gate:
         """The same, for a lock on all servers."""
         if self._board is None:
             self._board = Board(tuple(self.node_on(server) for server in self.world.servers))
-        gate = self._gates.get(key)
+        gate = self._gates.get(spec.keys[0])
         if gate is None:
-            gate = self._gates[key] = self._board.gate(key)
+            gate = self._gates[spec.keys[0]] = self._board.gate(spec)
         return gate
 
     def gates(self) -> list[Gate]:
         return list(self._gates.values())
 
-    def record(self, waits: Sequence[Wait]) -> str:  # noqa: ARG002 - nobody reads it
+    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:  # noqa: ARG002 - nobody reads it
         return "{}"
 
     def report(self, tenure: Tenure) -> None:
@@ -288,10 +295,10 @@ class Process:
     def hope(self, server: Server, listener: Hopeful) -> bool:
         """Wake a listener when this server tells it something. True if the inbox listens."""
         node = self.node_on(server)
-        node.want_record(self.clock(), meets=listener.meets)
+        node.want_record(self.clock(), listener.prefix, meets=listener.meets)
         node.hopes[listener.hope] = listener
         self.wake_by(self.clock())
-        return node.reachable
+        return node.reachable(listener.prefix)
 
     def joined(self, waiter: Waiter, answer: Answer[Any]) -> None:
         waiting = self.node.waiting
@@ -302,8 +309,8 @@ class Process:
         """It has been there for a while: its inbox listens, and its record is written."""
         node = self.node
         node._record_at = EPOCH + 1e6  # noqa: SLF001
-        node._hear = True  # noqa: SLF001
-        node._tend_inbox(self.clock())  # noqa: SLF001
+        node._hear.add(PREFIX)  # noqa: SLF001
+        node._tend_inboxes(self.clock())  # noqa: SLF001
 
     def plan(self) -> None:
         """Something has happened to the keeper's books: it wakes when they say so."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._core import quorum
 from holdfast._core.attempt import Attempt, Grant, Spec, milliseconds
-from holdfast._core.ballot import DECLARE, MARKER, Candidate, Horizon, Panel
+from holdfast._core.ballot import DECLARE, Candidate, Horizon, Panel
 from holdfast._core.mutex import Busy
 from holdfast._core.names import side_key
 from holdfast._core.sharing import acquire
@@ -42,7 +42,7 @@ class Company:
     def declare(self, server: Server) -> None:
         """It is new, says somebody."""
         server.keyspace.now = int(server.wall() * 1e6)
-        server.keyspace.run(DECLARE, (MARKER,), (milliseconds(self.panel.longest), self.panel.digest, 0))
+        server.keyspace.run(DECLARE, (self.panel.marker,), (milliseconds(self.panel.longest), self.panel.digest, 0))
 
     def horizon(self, process: Process) -> Horizon:
         """What a process knows of the servers' clocks."""
@@ -73,8 +73,8 @@ class QuorumLock(Lock):
         super().__init__(worker, described, fair=fair)
         self._company = company
 
-    def _gate(self, process: Process, key: bytes) -> Gate:
-        return process.board(key)
+    def _gate(self, process: Process, spec: Spec) -> Gate:
+        return process.board(spec)
 
     def _attempt(self, slot: Slot) -> Candidate:
         company, process = self._company, self.worker.process

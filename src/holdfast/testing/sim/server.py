@@ -7,9 +7,10 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.attempt import GUARD, milliseconds
+from holdfast._core.attempt import milliseconds
 from holdfast._core.ballot import DECLARE
 from holdfast._core.mutex import ACQUIRE, BLOCK
+from holdfast._core.names import PREFIX, guard_key
 from holdfast._core.requests import Call, Command, Refused, Run
 from holdfast.testing.keyspace import Keyspace, ReplyError
 from holdfast.testing.sim.permits import Permits
@@ -108,7 +109,8 @@ class Server:
             self.asked_for[call.script.name] += 1
             raw = keyspace.run(call.script, call.keys, call.args)
         elif call.args[0] == "SUBSCRIBE":
-            channel = str(call.args[1]).encode()
+            channel = call.args[1]
+            assert isinstance(channel, bytes)
             if channel not in wire.channels:
                 wire.channels.add(channel)
                 keyspace.subscribe(channel, 1)
@@ -190,7 +192,7 @@ class Server:
     def declare(self, longest: float) -> None:
         """It is new, and has forgotten nothing: locks with guard= are granted at once."""
         self.keyspace.now = self._tick()
-        self.keyspace.run(DECLARE, (GUARD,), (milliseconds(longest), "", 0))
+        self.keyspace.run(DECLARE, (guard_key(PREFIX),), (milliseconds(longest), "", 0))
 
     def keep_past(self) -> None:
         """From now on, remember what the memory was, so that a restart may have lost the last of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from holdfast._core import schedule
 from holdfast._core.book import Book
@@ -49,7 +49,7 @@ class Service:
         self,
         process: Process,
         keys: Keys,
-        jobs: dict[str, tuple[When, Options]],
+        jobs: Mapping[str, tuple[When, Options]],
         takes: dict[str, Callable[[random.Random], float]],
         limit: int,
     ) -> None:

@@ -57,7 +57,7 @@ nothing else may be as large.)"""
 _NUMBER = re.compile(rb"\d{12,}")
 
 WAITER = tuple(name for name in Waiter.__slots__ if name != "asked_under")
-ATTEMPT = tuple(name for name in Attempt.__slots__ if name not in {"spec", "gate"})
+ATTEMPT = tuple(name for name in Attempt.__slots__ if name not in {"spec", "gate", "unclaimed"})
 TENURE = tuple(name for name in Tenure.__slots__ if name not in {"spec", "owner", "dropped"})
 
 
@@ -185,10 +185,10 @@ class Fingerprint:
         self.add(node.waiting.round_at)
         self._put(node.waiting.listening, *node.hopes)
         for waiter in node.waiting.waiters():
-            self._put(waiter.asked_under == node.waiting.subscription)
+            self._put(waiter.asked_under == node.waiting.subscription(waiter.attempt.spec.prefix))
         for tenure in sorted(node.renewing.tenures(), key=lambda tenure: tenure.token):
             self.add(tenure)
-        self._attributes(node, ("_inbox_at", "_record_at", "_hear", "_asked_early", "_leftovers"))
+        self._attributes(node, ("_inbox_at", "_ping_at", "_record_at", "_hear", "_asked_early", "_leftovers"))
         for line in (node.commands, node.inbox):
             self._line(line)  # type: ignore[arg-type]
 
@@ -264,7 +264,7 @@ class Fingerprint:
 
     def _attempt(self, attempt: Attempt) -> None:
         slot = attempt.slot
-        self._put(slot.whose if isinstance(slot, Slot) else "", attempt.gate is None)
+        self._put(slot.whose if isinstance(slot, Slot) else "", attempt.gate is None, attempt.unclaimed is None)
         self._attributes(attempt, ATTEMPT)
 
     def _grant(self, grant: Grant) -> None:

@@ -97,7 +97,6 @@ async def redeem(lock: Lock, slip: Slip) -> Lease | None:
         lock._note("ask", until=process.world.now)  # noqa: SLF001
         slot = Slot(worker)
         attempt = slot.attempt = Attempt(lock.spec, slot=slot)
-        lease: Lease | None = None
         try:
             found = await tickets.redeem(attempt, slip.told.token, slip.told.ends)
             if isinstance(found, Void):
@@ -111,10 +110,11 @@ async def redeem(lock: Lock, slip: Slip) -> Lease | None:
             return None
         except Cancelled:
             try:
-                disown(attempt, lease)
+                disown(attempt)
                 await abandon(attempt)
             finally:
                 lock._note("cancelled")  # noqa: SLF001
             raise
         else:
+            attempt.unclaimed = None
             return lease

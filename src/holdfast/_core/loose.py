@@ -1,0 +1,46 @@
+"""What is found by a key for as long as somebody else refers to it."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+SPARE = 64
+"""Keys of what is gone that are kept at least, so that they need not be looked for each time."""
+
+
+class Loose(Generic[K, V]):
+    """As `weakref.WeakValueDictionary`, but nothing written in Python runs when a value is dropped. CPython would run signal
+    handlers there, and ignore what they raise: a Ctrl-C that comes while a lock object is dropped would have no effect."""
+
+    __slots__ = ("_full", "_refs")
+
+    def __init__(self) -> None:
+        self._refs: dict[K, weakref.ref[V]] = {}
+        self._full = SPARE
+        """At how many keys to remove those of what is gone."""
+
+    def get(self, key: K) -> V | None:
+        ref = self._refs.get(key)
+        return None if ref is None else ref()
+
+    def setdefault(self, key: K, value: V) -> V:
+        """What is there; or from now on this. A signal handler may have put something there since the caller looked."""
+        there = self.get(key)
+        if there is not None:
+            return there
+        self._refs[key] = weakref.ref(value)
+        if len(self._refs) > self._full:
+            self._refs = {key: ref for key, ref in list(self._refs.items()) if ref() is not None}
+            self._full = 2 * len(self._refs) + SPARE
+        return value
+
+    def items(self) -> list[tuple[K, V]]:
+        found = [(key, ref()) for key, ref in list(self._refs.items())]
+        return [(key, value) for key, value in found if value is not None]
+
+    def values(self) -> list[V]:
+        return [value for _, value in self.items()]

@@ -1,0 +1,289 @@
+"""Nothing of the command outlives the lock: children in other groups and sessions, orphans, daemons, re-forking chains."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.commands import PROGRAM, children, error_line, line, running, state, wait_until
+
+if TYPE_CHECKING:
+    import redis
+
+    from cli.commands import Holdfast
+
+LOG_TERM = """
+import os, signal, sys, time
+def note(*_):
+    global end
+    os.write(log, b"TERM\\n")
+    end = min(end, time.monotonic() + {"stay": 60, "linger": 0.3}.get(sys.argv[2], 0))
+log = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+end = time.monotonic() + 60
+signal.signal(signal.SIGTERM, note)
+print(os.getpid(), flush=True)
+while time.monotonic() < end:
+    time.sleep(0.01)
+"""
+"""Says its number, and notes each TERM in a file. The first one ends it: with ``linger`` after a while, with ``stay`` not."""
+
+OUTSIDE = {
+    "timeout": "timeout 60 {child} & wait; echo over",
+    "set -m": "exec bash -c 'set -m; \"$@\"; echo over' bash {child}",
+    "setsid": "setsid -w {child}; echo over",
+    "double fork": "(setsid {child} &) ; sleep 60; echo over",
+    "group": "{child} & wait",
+}
+"""Ways to start a child, most of them outside of the command's group."""
+
+ENDS = ("term", "max-runtime", "deleted", "holdfast killed", "guardian killed")
+
+
+def child(tmp_path: Path, word: str = "obey") -> str:
+    """Command line, for a shell, of the child that notes each TERM."""
+    path = tmp_path / "child.py"
+    path.write_text(LOG_TERM)
+    return " ".join([sys.executable, "-S", str(path), str(tmp_path / "terms"), word])
+
+
+def terms(tmp_path: Path) -> int:
+    """How many TERMs it got."""
+    return (tmp_path / "terms").read_text().count("TERM")
+
+
+def shell(script: str) -> list[str]:
+    return ["--", "sh", "-c", script]
+
+
+def cmdline(pid: int) -> str:
+    """The arguments of a process, as ``pgrep -f`` sees them."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+
+
+@pytest.mark.fault(67)
+@pytest.mark.parametrize("how", OUTSIDE)
+def test_a_child_outside_the_group_ends_before_the_lock_is_given_back(
+    hf: Holdfast, name: str, tmp_path: Path, how: str, client: redis.Redis
+) -> None:
+    """However it ends, and with one TERM at most. All ways to end it at the same time."""
+    pids, runs, waiting = {}, {}, {}
+    for end in ENDS:
+        directory = tmp_path / end.replace(" ", "-")
+        directory.mkdir()
+        word = "stay" if "killed" in end else "obey"
+        options = ["--max-runtime", "4"] if end == "max-runtime" else []
+        command = shell(OUTSIDE[how].format(child=child(directory, word)))
+        runs[end] = hf.start("--ttl", "4", *options, f"{name}-{end}", *command)
+    for end, process in runs.items():
+        pids[end] = int(line(process))
+        if end != "deleted":  # there, the next holder starts at once, and --kill-after is what the old one has
+            look = f"! grep -v zombie /proc/{pids[end]}/status 2>&- | grep ^State"
+            waiting[end] = hf.start("--ttl", "4", f"{name}-{end}", *shell(look))
+    runs["term"].terminate()
+    runs["holdfast killed"].kill()
+    os.kill(children(runs["guardian killed"].pid)[0], signal.SIGKILL)
+    client.delete(f"hf:{{{name}-deleted}}")
+    for end, process in runs.items():
+        process.wait(30)
+        wait_until(lambda pid=pids[end]: not running(pid))  # type: ignore[misc]
+        twice = how == "timeout"  # timeout(1) itself sends what it is sent to its child, and to its group
+        assert "killed" in end or 1 <= terms(tmp_path / end) <= 1 + twice, end
+    assert {end: process.wait(30) for end, process in waiting.items()} == dict.fromkeys(waiting, 0)
+
+
+@pytest.mark.fault(71)
+def test_a_chain_that_forks_anew_is_ended(hf: Holdfast, name: str, tmp_path: Path) -> None:
+    """Each link lives for a millisecond and minds no TERM: no listing of processes shows the one that lives now."""
+    script = f"""
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+os.close(1), os.close(2)
+if os.fork():
+    os._exit(0)
+while True:
+    time.sleep(0.001)
+    if os.fork():
+        os._exit(0)
+    os.close(os.open({str(tmp_path / "alive")!r}, os.O_WRONLY | os.O_CREAT, 0o600))
+    os.utime({str(tmp_path / "alive")!r})
+"""
+    done = hf("--kill-after", "100ms", name, "--", sys.executable, "-S", "-c", script)
+    assert (done.returncode, done.stdout) == (0, "ready\n")
+    alive = tmp_path / "alive"
+    last = alive.stat().st_mtime_ns
+    assert "the command left processes behind" in done.stderr
+    assert hf("-n", name, "--", "sleep", "0.1").returncode == 0
+    assert alive.stat().st_mtime_ns == last
+
+
+@pytest.mark.fault(71)
+def test_a_chain_beside_a_daemon_that_is_kept_keeps_the_lock(hf: Holdfast, name: str, tmp_path: Path) -> None:
+    """No two listings that miss it prove that only the daemon is left."""
+    script = f"""
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+until = time.monotonic() + 1.5
+os.close(1), os.close(2)
+while time.monotonic() < until:
+    if os.fork():
+        os._exit(0)
+open({str(tmp_path / "over")!r}, "x")
+"""
+    program = tmp_path / "chain.py"
+    program.write_text(script)
+    command = f"setsid -f sh -c 'echo $$; exec sleep 20 >&- 2>&-'; {sys.executable} -S {program} &"
+    done = hf("--ttl", "30", "--keep-daemons", "--kill-after", "10s", name, *shell(command))
+    over = (tmp_path / "over").exists()
+    os.kill(int(done.stdout), signal.SIGKILL)
+    assert (done.returncode, over) == (0, True)
+
+
+NAMESPACES = {"foreign /proc": [], "own /proc": ["--mount-proc"]}
+
+
+@pytest.mark.fault(72)
+@pytest.mark.parametrize("proc", NAMESPACES)
+@pytest.mark.parametrize("first", [True, False], ids=["process 1", "another"])
+def test_in_a_pid_namespace(hf: Holdfast, name: str, proc: str, first: bool) -> None:
+    """Where /proc shows the numbers of another namespace, children are found by asking the kernel about each number."""
+    unshare = ["unshare", "--pid", "--fork", *NAMESPACES[proc]]
+    if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
+        pytest.fail("this test wants the right to make a PID namespace: run it as root")
+    inside = [] if first else ["sh", "-c", '"$@"; exit $?', "sh"]
+    # The children hold the pipe, so the end of file says that they have ended.
+    script = "sleep 60 2>&- & (setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' 2>&- &); sleep 0.2; exit 3"
+    run = [*unshare, *inside, *PROGRAM, "run", "--kill-after", "300ms", name, *shell(script)]
+    process = hf.popen(run)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (3, "")
+    assert err.count("the command left a daemon behind") == err.count("left processes behind") == 1
+    assert hf("-n", name, "--", "true").returncode == 0
+
+
+@pytest.mark.fault(68)
+@pytest.mark.parametrize("unshare", [[], ["unshare", "--pid", "--fork"]], ids=["own /proc", "foreign /proc"])
+def test_children_from_before_outlive_a_guardian_that_is_killed(hf: Holdfast, name: str, unshare: list[str]) -> None:
+    """A shell that has jobs becomes holdfast by exec. The command kills its guardian: its descendants end, the jobs do not."""
+    command = "(setsid sleep 61 &) ; sleep 0.1; echo up; kill -9 $PPID; sleep 60"
+    job = "(read line; echo job) <&9 &"
+    jobs = f"exec 9<&0; {job} (sh -c '{job} sleep 0.1' &); sleep 0.2"
+    process = hf.popen([*unshare, "sh", "-c", f'{jobs}; exec "$@"', "sh", *PROGRAM, "run", name, *shell(command)])
+    assert line(process) == "up"
+    assert error_line(process) == f"holdfast: {name}: the guardian process has died: the command was killed"
+    assert process.wait(20) == 137
+    out, err = process.communicate(timeout=60)  # closes stdin, at which the jobs end
+    assert (out, err) == ("" if unshare else "job\njob\n", "")  # the end of process 1 is that of its namespace
+
+
+def test_who_is_killed_by_name(hf: Holdfast, name: str) -> None:
+    """``pkill -9 -f "holdfast run"`` kills holdfast and not its guardian, which kills the command."""
+    process = hf.start(name, *shell("timeout 60 sh -c 'echo $$; sleep 60'; sleep 60"))
+    pid = int(line(process))
+    [guardian] = children(process.pid)
+    assert "holdfast run" in cmdline(process.pid).replace(" -m ", " ")
+    assert cmdline(guardian) == "hf-guardian"
+    process.kill()
+    wait_until(lambda: not running(pid))
+
+
+@pytest.mark.fault(70)
+def test_both_halves_killed_at_once_take_the_command_with_them(hf: Holdfast, name: str) -> None:
+    process = hf.start(name, *shell("echo $$; exec sleep 60"))
+    pid = int(line(process))
+    [guardian] = children(process.pid)
+    for number in (process.pid, guardian):
+        os.kill(number, signal.SIGSTOP)
+    for number in (guardian, process.pid):
+        os.kill(number, signal.SIGKILL)
+    wait_until(lambda: not running(pid))
+
+
+@pytest.mark.fault(69)
+@pytest.mark.parametrize("ended", [True, False], ids=["the command has ended", "it runs"])
+def test_a_guardian_that_is_stopped(hf: Holdfast, name: str, ended: bool) -> None:
+    """The lease is not renewed on its behalf: when it is over, all are killed, and the lock is given back."""
+    script = "(setsid sh -c 'echo $$; exec sleep 60' &) ; read line"
+    process = hf.start("--ttl", "2", name, *shell(script))
+    pid = int(line(process))
+    [guardian] = children(process.pid)
+    os.kill(guardian, signal.SIGSTOP)
+    wait_until(lambda: state(guardian) == "T")
+    if ended:
+        assert process.stdin is not None
+        process.stdin.close()
+    assert error_line(process) == f"holdfast: {name}: the guardian process does not answer: the command was killed"
+    assert process.wait(20) == 76
+    assert not running(pid)
+    assert not running(guardian)
+    assert hf("-n", name, "--", "true").returncode == 0
+
+
+def test_a_guardian_that_is_stopped_before_the_command_starts(hf: Holdfast, name: str, client: redis.Redis) -> None:
+    client.set(f"hf:{{{name}}}", "somebody", px=60_000)
+    process = hf.start("--ttl", "2", name, "--", "echo", "started")
+    wait_until(lambda: children(process.pid))
+    [guardian] = children(process.pid)
+    os.kill(guardian, signal.SIGSTOP)
+    wait_until(lambda: state(guardian) == "T")
+    client.delete(f"hf:{{{name}}}")
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (76, "")
+    assert err == f"holdfast: {name}: the guardian process does not answer: the command was not started\n"
+    assert hf("-n", name, "--", "true").returncode == 0
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["timeout", "nested"])
+@pytest.mark.parametrize("end", ["signal", "max-runtime"])
+def test_term_comes_once(hf: Holdfast, name: str, tmp_path: Path, end: str, nested: bool) -> None:
+    """Many programs take a second one for an order to quit at once. timeout(1) sends each twice: to its child and the group."""
+    command = child(tmp_path, "linger").split(" ")
+    if nested:
+        command = [*PROGRAM, "run", f"{name}-inner", "--", *command]
+    options = ["--max-runtime", "4"] if end == "max-runtime" else []
+    run = [*PROGRAM, "run", "--kill-after", "2", "--ttl", "6", *options, name, "--", *command]
+    process = hf.popen(["timeout", "60", *run])
+    line(process)
+    if end == "signal":
+        process.terminate()
+    process.wait(30)
+    assert terms(tmp_path) == 1
+
+
+@pytest.mark.parametrize("asleep", [":", "kill -STOP \\$\\$"], ids=["running", "stopped"])
+def test_a_child_whose_parent_does_not_end_gets_term_at_half_of_the_time(hf: Holdfast, name: str, asleep: str) -> None:
+    """Until then it is the parent's to pass on."""
+    inner = f"trap 'echo term' TERM; echo up; {asleep}; while :; do sleep 0.05; done"
+    script = f'trap : TERM; setsid -w bash -c "{inner}"; echo over'
+    done = hf("--ttl", "6", "--kill-after", "2", "--max-runtime", "1", name, "--", "bash", "-c", script)
+    assert (done.returncode, done.stdout) == (124, "up\nterm\n")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_daemons_of_a_command_that_is_interrupted_are_not_kept(hf: Holdfast, name: str, signum: int) -> None:
+    script = "trap 'exit 0' TERM HUP INT; (setsid sh -c 'echo $$; exec sleep 60' &); while :; do sleep 0.01; done"
+    process = hf.start("--keep-daemons", name, *shell(script))
+    pid = int(line(process))
+    process.send_signal(signum)
+    assert process.wait(20) == 0
+    assert not running(pid)
+
+
+def test_a_command_that_ignores_hup_may_keep_its_daemons(hf: Holdfast, name: str) -> None:
+    """HUP tells many to read their configuration anew."""
+    script = "trap 'echo reloaded' HUP; (setsid sh -c 'echo $$; exec sleep 60 >&- 2>&-' &); read line; sleep 0.2"
+    process = hf.start("--keep-daemons", "--kill-after", "100ms", name, *shell(script))
+    pid = int(line(process))
+    process.send_signal(signal.SIGHUP)
+    assert line(process) == "reloaded"
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(20) == 0
+    assert running(pid)
+    os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,102 @@
+"""``holdfast run`` when the command cannot be started: a lease that ran out before, no such program, no process to be had."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.commands import PROGRAM, Holdfast, children, line, wait_until
+
+if TYPE_CHECKING:
+    import redis
+
+LIMITED = ["setpriv", "--reuid=54321", "--clear-groups", "--inh-caps=+dac_override", "--ambient-caps=+dac_override", "prlimit"]
+"""As a user that has no other process, since root is not limited; but one who may read our files."""
+
+
+def queue(client: redis.Redis, name: str) -> int:
+    """How many wait."""
+    return int(str(client.zcard(f"hf:{{{name}}}:queue")))
+
+
+class TestTheLeaseRanOutBefore:
+    """On a busy machine, between the grant and the start. Nothing has run, so the lock is asked for again, within --wait."""
+
+    @pytest.mark.parametrize("options", [[], ["-v"], ["--on-lost", "kill"], ["--on-lost", "warn"], ["--slots", "1"]])
+    @pytest.mark.parametrize("who", ["holdfast", "guardian"])
+    def test_it_is_asked_for_again(self, hf: Holdfast, name: str, client: redis.Redis, who: str, options: list[str]) -> None:
+        kind = [option for option in options if option in {"--slots", "1"}]
+        holder = hf.start(*kind, name, "--", "sh", "-c", "echo; read line")
+        line(holder)
+        waiter = hf.start("--ttl", "2", *options, name, "--", "sh", "-c", "echo ran")
+        wait_until(lambda: queue(client, name))
+        [guardian] = children(waiter.pid)
+        stopped = waiter.pid if who == "holdfast" else guardian
+        os.kill(stopped, signal.SIGSTOP)
+        holder.communicate("\n")
+        if who == "holdfast":  # the grant is for nobody to renew
+            wait_until(lambda: not client.exists(f"hf:{{{name}}}"))
+        else:  # what the guardian knows of the lease is old when it is told to start
+            time.sleep(2.2)
+        os.kill(stopped, signal.SIGCONT)
+        out, err = waiter.communicate(timeout=20)
+        assert (out, waiter.returncode) == ("ran\n", 0), err
+        assert "-v" in options or err == ""
+
+    def test_not_for_longer_than_the_wait(self, hf: Holdfast, name: str, client: redis.Redis) -> None:
+        """It has passed by then: the last attempt finds the lock busy."""
+        holder = hf.start(name, "--", "sh", "-c", "echo; read line")
+        line(holder)
+        waiter = hf.start("--ttl", "2", "-w", "1s", name, "--", "echo", "ran")
+        wait_until(lambda: queue(client, name))
+        os.kill(waiter.pid, signal.SIGSTOP)
+        holder.communicate("\n")
+        time.sleep(2.2)
+        other = hf.start(name, "--", "sh", "-c", "echo; read line")
+        line(other)
+        os.kill(waiter.pid, signal.SIGCONT)
+        out, err = waiter.communicate(timeout=20)
+        assert (out, waiter.returncode, err.count("\n")) == ("", 75, 1)
+
+
+@pytest.mark.soak
+def test_three_hundred_at_once(hf: Holdfast, name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """More than the machine can run at a time. Each of them is told to wait for ever, so each of them runs."""
+    log = tmp_path_factory.mktemp("many") / "log"
+    runs = [hf.start(name, "--", "sh", "-c", f"echo in >>{log}; echo out >>{log}") for _ in range(300)]
+    with ThreadPoolExecutor(len(runs)) as pool:
+        said = list(pool.map(lambda run: run.communicate(timeout=600)[1], runs))
+    assert [(run.returncode, err) for run, err in zip(runs, said, strict=True) if run.returncode] == []
+    assert log.read_text() == "in\nout\n" * 300
+
+
+class TestNoSuchThing:
+    def test_an_empty_name(self, hf: Holdfast, name: str) -> None:
+        done = hf(name, "--", "")
+        assert (done.returncode, done.stderr) == (127, f"holdfast: {name}: cannot run the command: No such file or directory\n")
+
+    @pytest.mark.parametrize("processes", [1, 2, 3] if os.geteuid() == 0 and shutil.which("setpriv") else [1])
+    def test_no_more_processes(self, hf: Holdfast, name: str, client: redis.Redis, processes: int) -> None:
+        """One is holdfast, two the guardian or a thread, three the command."""
+        argv = LIMITED if os.geteuid() == 0 else ["prlimit"]
+        run = hf.popen([*argv, f"--nproc={processes}", *PROGRAM, "run", name, "--", "echo", "ran"])
+        out, err = run.communicate(timeout=20)
+        assert (out, run.returncode, err.count("\n")) == ("", 71, 1), err
+        assert "internal error" not in err
+        assert not client.exists(f"hf:{{{name}}}")
+
+
+@pytest.mark.parametrize("arguments", [["acl"], ["show", "x"], ["doctor"], ["--version"]], ids=" ".join)
+def test_a_full_disk_for_the_output(hf: Holdfast, arguments: list[str]) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        process = hf.popen([sys.executable, "-m", "holdfast", *arguments], stdout=full)
+        _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (71, "holdfast: cannot write the output: No space left on device\n")

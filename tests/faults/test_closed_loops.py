@@ -1,0 +1,284 @@
+"""Event loops that are closed while their tasks wait or hold: nobody else waits for them, and what they hold is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import holdfast
+from faults.faces import Admin, Sync, until
+from holdfast import aio
+from holdfast._servers.process import PrivateServer
+from live.test_redlock import Group
+from live.witness import gate, waiting_here
+
+if TYPE_CHECKING:
+    from conftest import NewServer
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning"),
+    # A task that is destroyed while it waits is what these tests are about.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    yield
+    gc.collect()
+
+
+def left_in_the_queue(holder: Any, url: str, name: str, count: int = 1) -> None:
+    """So many tasks wait for the lock, each in a loop of its own that this thread runs and closes; nobody cancels them."""
+    before = waiting_here(holder)
+    for number in range(count):
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(aio.Lock(url, name, ttl=5).acquire())
+        while waiting_here(holder) == before + number:
+            loop.run_until_complete(asyncio.sleep(0.001))
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.run_until_complete(aio.close())
+        loop.close()
+
+
+def test_the_release_of_a_lock_for_which_only_a_closed_loop_waits(server: PrivateServer, admin: Admin, name: str) -> None:
+    holder = holdfast.Lock(server.url, name, ttl=5)
+    holder.acquire()
+    left_in_the_queue(holder, server.url, name)
+    holder.release()
+    until(lambda: admin.token() is None)
+    with holder:
+        pass
+    admin.nothing_left()
+
+
+@pytest.mark.parametrize("dead", [1, 3])
+def test_those_behind_the_tasks_of_closed_loops(server: PrivateServer, admin: Admin, name: str, dead: int) -> None:
+    """They are served in order, and nobody who waits for ever is told that his time is up."""
+    holder = holdfast.Lock(server.url, name, ttl=5)
+    holder.acquire()
+    left_in_the_queue(holder, server.url, name, dead)
+    face, order, waiting = Sync(), [], []
+
+    def turn(number: int) -> None:
+        with holdfast.Lock(server.url, name, ttl=5):
+            order.append(number)
+
+    for number in range(3):
+        waiting.append(face.start(turn, number))
+        until(lambda: waiting_here(holder) == dead + number + 1)  # noqa: B023
+    holder.release()
+    for future in waiting:
+        future.result(10)
+    assert order == [0, 1, 2]
+    until(lambda: admin.token() is None)
+    admin.nothing_left()
+
+
+def taken_in_a_closed_loop(lock: Any) -> None:
+    loop = asyncio.new_event_loop()
+    assert loop.run_until_complete(lock.acquire())
+    loop.run_until_complete(aio.close())
+    loop.close()
+
+
+KINDS: dict[str, Callable[..., Any]] = {
+    "Lock": aio.Lock,
+    "linger": lambda url, name, **options: aio.Lock(url, name, linger=5.0, **options),
+    "FairLock": aio.FairLock,
+    "Semaphore": lambda url, name, **options: aio.Semaphore(url, name, 1, **options),
+    "RWLock": lambda url, name, **options: aio.RWLock(url, name, **options).write,
+    "MultiLock": lambda url, name, **options: aio.MultiLock(url, [name], **options),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lock_of_a_closed_loop_is_given_back(server: PrivateServer, name: str, kind: str) -> None:
+    """Whoever releases it in another loop is told so, and the next one has it at once, not at the end of the lease."""
+    lock, other = (KINDS[kind](server.url, name, ttl=30) for _ in range(2))
+    taken_in_a_closed_loop(lock)
+
+    async def main() -> None:
+        assert not await other.acquire(False)
+        with pytest.raises(RuntimeError, match="closed"):
+            await lock.release()
+        assert await other.acquire(timeout=5)
+        await other.release()
+        with pytest.raises(holdfast.NotHeld):
+            await lock.release()
+        assert await lock.acquire(timeout=5), "the object is as good as new"
+        await lock.release()
+
+    asyncio.run(main())
+
+
+def test_the_next_one_in_the_process_has_it(server: PrivateServer, admin: Admin, name: str) -> None:
+    lock, face = aio.Lock(server.url, name, ttl=30), Sync()
+    taken_in_a_closed_loop(lock)
+    patient = holdfast.Lock(server.url, name, ttl=5)
+    waiting = face.start(patient.acquire)
+    until(lambda: waiting_here(patient) == 1)
+    with pytest.raises(RuntimeError, match="closed"):
+        asyncio.run(lock.release())
+    assert waiting.result(5)
+    patient.release()
+    until(lambda: admin.token() is None)
+
+
+def test_a_redlock_of_a_closed_loop_is_given_back(new_server: NewServer, name: str) -> None:
+    with closing(Group([new_server() for _ in range(3)])) as group:
+        lock, other = (aio.Redlock(group.urls, name, ttl=30) for _ in range(2))
+        taken_in_a_closed_loop(lock)
+
+        async def main() -> None:
+            with pytest.raises(RuntimeError, match="closed"):
+                await lock.release()
+            assert await other.acquire(timeout=5)
+            await other.release()
+
+        asyncio.run(main())
+
+
+def test_a_lease_is_used_in_no_other_loop(server: PrivateServer, admin: Admin, name: str) -> None:
+    """Its own loop goes on: the lock stays held, and is released there."""
+
+    async def main() -> None:
+        lock = aio.Lock(server.url, name, ttl=5)
+        async with lock as lease:
+            for use in (lease.release, lease.renew, lease.ticket):
+                with pytest.raises(RuntimeError, match="another event loop"):
+                    await asyncio.to_thread(asyncio.run, use())
+            lease.check()
+            assert admin.token()
+        assert admin.token() is None
+
+    asyncio.run(main())
+
+
+def test_a_lock_object_that_a_closed_loop_awaits_is_free_to_be_used(server: PrivateServer, name: str) -> None:
+    holder, lock = holdfast.Lock(server.url, name, ttl=5), aio.Lock(server.url, name, ttl=5)
+    holder.acquire()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(lock.acquire())
+    while waiting_here(holder) == 0:
+        loop.run_until_complete(asyncio.sleep(0.001))
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.run_until_complete(aio.close())
+    loop.close()
+    holder.release()
+
+    async def main() -> None:
+        for _ in range(2):
+            async with lock:
+                pass
+
+    asyncio.run(main())
+    del task
+    gc.collect()
+    asyncio.run(main())
+
+
+def test_a_turn_that_a_closed_loop_has_not_looked_at_is_taken_from_it(server: PrivateServer, name: str) -> None:
+    """It was woken, and its loop closed before it went on."""
+    holder, face = holdfast.Lock(server.url, name, ttl=5), Sync()
+    holder.acquire()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(aio.Lock(server.url, name, ttl=5).acquire())
+    while waiting_here(holder) == 0:
+        loop.run_until_complete(asyncio.sleep(0.001))
+    until(lambda: gate(holder).node.reachable)
+    holder.release()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()
+    assert face.start(holder.acquire).result(5)
+    holder.release()
+
+
+def closed_while_it_asks(lock: Any, *servers: PrivateServer) -> asyncio.Task[bool]:
+    """A task has sent what it asks for, and its loop is closed before it reads the answer."""
+    loop = asyncio.new_event_loop()
+
+    async def warm() -> None:
+        async with lock:  # the connections are open: a request leaves as soon as it is made
+            pass
+
+    async def turns() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    loop.run_until_complete(warm())
+    for server in servers:
+        server.pause()
+    task = loop.create_task(lock.acquire())
+    loop.run_until_complete(turns())
+    assert not task.done()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()
+    for server in servers:
+        server.resume()
+    return task
+
+
+@pytest.mark.parametrize("wait", [5, 0])
+def test_what_a_closed_loop_was_granted_without_reading_it_is_given_back(
+    server: PrivateServer, admin: Admin, name: str, wait: float
+) -> None:
+    """The next one of the process has it, not at the end of the lease only."""
+    task = closed_while_it_asks(aio.Lock(server.url, name, ttl=30), server)
+    until(lambda: admin.token() is not None)
+    other = holdfast.Lock(server.url, name, ttl=30)
+    assert other.acquire(timeout=wait) if wait else other.acquire(blocking=False)
+    other.release()
+    until(lambda: admin.token() is None)
+    assert not task.done()
+
+
+def test_what_a_closed_loop_was_granted_by_a_majority_is_given_back(new_server: NewServer, name: str) -> None:
+    with closing(Group([new_server() for _ in range(3)])) as group:
+        lock, other = aio.Redlock(group.urls, name, ttl=30), holdfast.Redlock(group.urls, name, ttl=30)
+        task = closed_while_it_asks(lock, *group.servers)
+        until(lambda: all(group.values(other.key)))
+        assert other.acquire(timeout=5)
+        other.release()
+        assert not task.done()
+
+
+def test_a_hung_lease_of_a_closed_loop_is_given_back(server: PrivateServer, admin: Admin, name: str) -> None:
+    """It is lost to its holder only: the server has it to the end of its lease, unless it is given back."""
+    lock = aio.Lock(server.url, name, ttl=30, progress_within=0.1)
+    taken_in_a_closed_loop(lock)
+    lease = lock.lease
+    assert lease is not None
+    until(lambda: bool(lease._tenure.lost))
+    with pytest.raises(holdfast.LeaseLost, match="no progress"):
+        asyncio.run(lease.release())
+    until(lambda: admin.token() is None)
+    assert lock.statistics().losses == 1
+
+
+def test_a_hung_redlock_of_a_closed_loop_is_given_back(new_server: NewServer, name: str) -> None:
+    with closing(Group([new_server() for _ in range(3)])) as group:
+        lock = aio.Redlock(group.urls, name, ttl=30, progress_within=0.1)
+        taken_in_a_closed_loop(lock)
+        lease = lock.lease
+        assert lease is not None
+        until(lambda: bool(lease._tenure.lost))
+        with pytest.raises(holdfast.LeaseLost, match="no progress"):
+            asyncio.run(lease.release())
+        until(lambda: group.free(name))
+
+
+def test_a_lease_of_a_closed_loop_whose_key_is_gone_counts_as_lost_once(server: PrivateServer, admin: Admin, name: str) -> None:
+    lock = aio.Lock(server.url, name, ttl=30)
+    taken_in_a_closed_loop(lock)
+    lease = lock.lease
+    assert lease is not None
+    lease._tenure.lose("nobody was told")
+    with pytest.raises(holdfast.LeaseLost):
+        asyncio.run(lease.release())
+    assert lock.statistics().losses == 1

@@ -1,0 +1,137 @@
+"""Row 11: nothing written in Python runs where something is dropped, as CPython ignores what signal handlers raise there."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import holdfast
+import holdfast.aio
+from faults.faces import Aio
+from holdfast._core.loose import SPARE, Loose
+from holdfast._core.mutex import release
+from holdfast._drive.process import current
+from holdfast._servers.process import PrivateServer
+from holdfast._wire.blocking import Connection
+from holdfast._wire.client import resolve
+from holdfast._wire.endpoint import Endpoint
+
+pytestmark = pytest.mark.fault(11)
+
+
+def run_by_python_alone(action: Callable[[], object]) -> set[str]:
+    """The functions that ran because something was dropped."""
+    seen: set[str] = set()
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and (code.co_name in {"__del__", "_dropped"} or code.co_filename == weakref.__file__):
+            seen.add(f"{code.co_filename}: {code.co_name}")
+
+    gc.collect()
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return seen
+
+
+def use(lock: Any) -> None:
+    with lock:
+        pass
+
+
+KINDS: dict[str, Callable[[str, str], Any]] = {
+    "Lock": holdfast.Lock,
+    "FairLock": holdfast.FairLock,
+    "RLock": holdfast.RLock,
+    "Semaphore": lambda url, name: holdfast.Semaphore(url, name, 3),
+    "RWLock.write": lambda url, name: holdfast.RWLock(url, name).write,
+    "MultiLock": lambda url, name: holdfast.MultiLock(url, [name, f"{name}-too"]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_lock_for_each_use(server: PrivateServer, name: str, kind: str) -> None:
+    use(KINDS[kind](server.url, name))
+
+    def uses() -> None:
+        for _ in range(5):
+            use(KINDS[kind](server.url, name))
+
+    assert run_by_python_alone(uses) == set()
+
+
+def test_a_new_asyncio_lock_for_each_use(server: PrivateServer, name: str) -> None:
+    face = Aio()
+    seen: set[str] = set()
+
+    async def uses() -> None:
+        for _ in range(5):
+            async with holdfast.aio.Lock(server.url, name):
+                pass
+
+    async def traced() -> None:
+        await uses()
+        code = {"__del__", "_dropped"}
+
+        def look(frame: FrameType, event: str, _: Any) -> None:
+            if event == "call" and (frame.f_code.co_name in code or frame.f_code.co_filename == weakref.__file__):
+                seen.add(frame.f_code.co_name)
+
+        sys.setprofile(look)
+        try:
+            await uses()
+        finally:
+            sys.setprofile(None)
+
+    face.call(traced)
+    face.close()
+    assert seen == set()
+
+
+def test_a_connection_that_is_dropped(server: PrivateServer) -> None:
+    endpoint = resolve(server.url, "sync")
+    assert isinstance(endpoint, Endpoint)
+    connection: Connection | None = Connection(endpoint, 1.0)
+    assert connection is not None
+    other = connection.sock.fileno()
+
+    def drop() -> None:
+        nonlocal connection
+        connection = None
+
+    assert run_by_python_alone(drop) == set()
+    assert other not in {sock.fileno() for sock in current().keeper.sockets()}
+
+
+def test_a_release_that_is_dropped_says_nothing(server: PrivateServer, name: str) -> None:
+    """Its driver was interrupted before it could end it."""
+    lock = holdfast.Lock(server.url, name)
+    operation: Any = release(lock._spec, "nobody.1", True, False)
+    operation.send(None)
+    operation.close()
+    assert operation.cr_frame is None
+
+
+def test_what_is_gone_is_forgotten() -> None:
+    class Thing:
+        pass
+
+    loose: Loose[int, Thing] = Loose()
+    kept = loose.setdefault(-1, Thing())
+    for number in range(10 * SPARE):
+        assert loose.setdefault(number, Thing()) is not None
+        assert loose.get(number) is None
+    assert loose.get(-1) is kept
+    assert loose.setdefault(-1, Thing()) is kept
+    assert loose.values() == [kept]
+    assert len(loose._refs) <= 2 * SPARE + 2

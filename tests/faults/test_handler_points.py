@@ -1,0 +1,194 @@
+"""Row 11, at each point at which CPython runs signal handlers: whatever was granted is given back within a second."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+import holdfast
+from faults.handler_points import at_every_point
+from holdfast._drive.process import current
+from holdfast._servers.process import PrivateServer
+
+pytestmark = [
+    pytest.mark.fault(11),
+    pytest.mark.filterwarnings("ignore:lease of .* was dropped without release:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+BEYOND_REACH = re.compile(r"/(locks|reentrant|semaphore|rwlock|leader)\.py:\d+ (__exit__|release|resign) \(begins\)")
+"""The first instruction of the end of a with statement, or of `release`: nothing of ours runs before it, or after it."""
+
+KINDS: dict[str, Callable[[str, str], Any]] = {
+    "Lock": holdfast.Lock,
+    "Lock, linger": lambda url, name: holdfast.Lock(url, name, linger=0.03),
+    "FairLock": holdfast.FairLock,
+    "RLock": holdfast.RLock,
+    "Semaphore": lambda url, name: holdfast.Semaphore(url, name, 3, weight=2),
+    "RWLock.read": lambda url, name: holdfast.RWLock(url, name).read,
+    "RWLock.write": lambda url, name: holdfast.RWLock(url, name).write,
+    "MultiLock": lambda url, name: holdfast.MultiLock(url, [name, f"{name}-too"]),
+    "Leader": holdfast.Leader,
+}
+
+
+class Judge:
+    """Knows which points have left something on the servers, under any of the names of this test."""
+
+    def __init__(self, name: str, *looks: Any) -> None:
+        self.name = name
+        self.left: list[str] = []
+        self.points = 0
+        self._looks = looks
+
+    def there(self) -> list[bytes]:
+        """The keys that are held, and the places in queues."""
+        found = [key for look in self._looks for key in look.keys(f"hf:{{{self.name}*")]
+        return [key for key in found if re.search(rb"\}(:queue|:held)?$", key)]
+
+    def gone(self) -> bool:
+        end = time.monotonic() + 1
+        while self.there():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.001)
+        return True
+
+    def look(self, where: str) -> None:
+        self.points += 1
+        if not self.gone():
+            self.left.append(where)
+            for look in self._looks:
+                look.delete(*self.there())
+
+    def verdict(self, *, least: int = 100) -> None:
+        wrong = [where for where in self.left if not BEYOND_REACH.search(where)]
+        assert not wrong, "left behind when interrupted at\n" + "\n".join(wrong)
+        assert self.points > least, "it was really traced"
+
+
+def enter(lock: Any) -> None:
+    with lock:
+        pass
+
+
+def take(lock: Any) -> None:
+    if isinstance(lock, holdfast.Leader):
+        lock.campaign()
+        lock.resign()
+    else:
+        lock.acquire()
+        lock.release()
+
+
+@pytest.mark.parametrize("use", [enter, take])
+@pytest.mark.parametrize(
+    ("kind", "every"),
+    [("Lock", 1), *((kind, 5) for kind in KINDS if kind != "Lock")]
+    + [pytest.param(kind, 1, marks=pytest.mark.soak) for kind in KINDS if kind != "Lock"],
+)
+def test_row_11_whatever_was_granted_is_given_back(server: PrivateServer, name: str, kind: str, every: int, use: Any) -> None:
+    with redis.Redis.from_url(server.url) as look:
+        judge = Judge(name, look)
+        use(KINDS[kind](server.url, name))
+        assert judge.gone()
+        for where in at_every_point(use, lambda: KINDS[kind](server.url, f"{name}-{judge.points}"), every):
+            judge.look(where)
+    judge.verdict(least=150 // every)
+
+
+@pytest.mark.parametrize("use", [enter, take])
+def test_row_11_while_the_keeper_is_busy(server: PrivateServer, name: str, use: Any) -> None:
+    """It has not noticed yet that a lease was dropped, which was made and never reached the lock object."""
+    goes_on = threading.Event()
+
+    def wait() -> None:
+        goes_on.wait()
+
+    def prepare() -> holdfast.Lock:
+        goes_on.clear()
+        current().keeper.call(wait)
+        return holdfast.Lock(server.url, f"{name}-{judge.points}")
+
+    def slowly(lock: holdfast.Lock) -> None:
+        try:
+            use(lock)
+        finally:
+            goes_on.set()
+
+    with redis.Redis.from_url(server.url) as look:
+        judge = Judge(name, look)
+        for where in at_every_point(slowly, prepare):
+            judge.look(where)
+    judge.verdict()
+
+
+class Handing:
+    """A lock that another thread holds until this one stands in line for it."""
+
+    def __init__(self, lock: Any, other: Any, stands: Callable[[], object]) -> None:
+        self.lock = lock
+        self._other = other
+        self._stands = stands
+        self._over = threading.Event()
+        other.acquire()
+        self._thread = threading.Thread(target=self._hand_over)
+
+    def _hand_over(self) -> None:
+        while not self._stands() and not self._over.wait(0.0005):
+            pass
+        self._other.release()
+
+    def use(self) -> None:
+        self._thread.start()
+        try:
+            enter(self.lock)
+        finally:
+            self._over.set()
+            self._thread.join()
+
+
+@pytest.mark.parametrize("kind", ["Lock", "FairLock", "Semaphore"])
+def test_row_11_what_was_handed_over_is_given_back(server: PrivateServer, name: str, kind: str) -> None:
+    """By another thread of this process, without a round trip, or by way of the server's queue."""
+    with redis.Redis.from_url(server.url) as look:
+        judge = Judge(name, look)
+
+        def prepare() -> Handing:
+            this = f"{name}-{judge.points}"
+            # Both permits of a semaphore are one holder's, so that the other one has to wait.
+            lock, other = (
+                holdfast.Semaphore(server.url, this, 2, weight=2) if kind == "Semaphore" else KINDS[kind](server.url, this)
+                for _ in range(2)
+            )
+            if kind == "Lock":
+                return Handing(lock, other, lambda: lock._gate is not None and lock._gate.line)
+            return Handing(lock, other, lambda: look.zcard(f"hf:{{{this}}}:queue"))
+
+        prepare().use()
+        for where in at_every_point(Handing.use, prepare):
+            judge.look(where)
+    judge.verdict()
+
+
+@pytest.mark.parametrize("use", [enter, take])
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.soak)])
+def test_row_11_several_servers_get_back_what_they_granted(name: str, use: Any, every: int) -> None:
+    with PrivateServer() as one, PrivateServer() as two, PrivateServer() as three:
+        urls = [server.url for server in (one, two, three)]
+        holdfast.declare_new(urls)
+        looks = [redis.Redis.from_url(url) for url in urls]
+        judge = Judge(name, *looks)
+        use(holdfast.Redlock(urls, name))
+        for where in at_every_point(use, lambda: holdfast.Redlock(urls, f"{name}-{judge.points}"), every):
+            judge.look(where)
+        judge.verdict(least=60)
+        for look in looks:
+            look.close()

@@ -1,0 +1,122 @@
+"""A name that is, or was, that of another kind: the error says which kind, until when, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import aio
+from holdfast._servers.process import PrivateServer
+from holdfast.cli import main
+
+KINDS: dict[str, Callable[[Any, str, str], Any]] = {
+    "lock": lambda face, url, name: face.Lock(url, name, wait=5),
+    "fair lock": lambda face, url, name: face.FairLock(url, name, wait=5),
+    "semaphore": lambda face, url, name: face.Semaphore(url, name, limit=2, wait=5),
+    "read-write lock": lambda face, url, name: face.RWLock(url, name, wait=5).write,
+}
+STATES = {"event", "latch", "barrier"}
+
+
+def hold(kind: str, url: str, name: str) -> AbstractContextManager[Any]:
+    """Use the name as this kind, for as long as the body runs if that can be held."""
+    if kind == "event":
+        holdfast.Event(url, name).set()
+    elif kind == "latch":
+        holdfast.CountDownLatch(url, name, count=2).count_down()
+    elif kind == "barrier":
+        holdfast.Barrier(url, name, parties=2).abort()
+    else:
+        return KINDS[kind](holdfast, url, name)  # type: ignore[no-any-return]
+    return nullcontext()
+
+
+def refusals(url: str, name: str, wanted: str) -> list[str]:
+    """What both faces say."""
+
+    async def there() -> None:
+        async with KINDS[wanted](aio, url, name):
+            raise AssertionError("a name is of one kind")
+
+    def here() -> None:
+        with KINDS[wanted](holdfast, url, name):
+            raise AssertionError("a name is of one kind")
+
+    said = []
+    for try_it in (here, lambda: asyncio.run(there())):
+        with pytest.raises(holdfast.ConfigError) as refused:
+            try_it()
+        assert refused.value.parameter == "name"
+        said.append(str(refused.value))
+    return said
+
+
+@pytest.mark.parametrize("used", ["lock", "semaphore", "read-write lock", "event", "latch", "barrier"])
+def test_it_says_which_kind_until_when_and_what_to_do(server: PrivateServer, name: str, used: str) -> None:
+    for wanted in KINDS:
+        if used == wanted or {used, wanted} == {"lock", "fair lock"}:
+            continue
+        own = f"{name}-{wanted}"
+        with hold(used, server.url, own):
+            for said in refusals(server.url, own, wanted):
+                assert f"the name of a{'n' * (used == 'event')} {used}" in said
+                assert "in 20 min" in said or used in STATES, said
+                assert "use another name" in said
+                assert ("held" in said) == (used not in STATES)
+        if used not in STATES:
+            for said in refusals(server.url, own, wanted):
+                assert f"it was used as the name of a {used}" in said
+                assert "in 20 min" in said
+
+
+@pytest.mark.parametrize("wanted", ["event", "latch", "barrier"])
+def test_events_too(server: PrivateServer, name: str, wanted: str) -> None:
+    async def there() -> None:
+        await aio.Event(server.url, name).set()
+
+    with holdfast.Lock(server.url, name):
+        use: dict[str, Callable[[], object]] = {
+            "event": lambda: holdfast.Event(server.url, name).set(),
+            "latch": lambda: holdfast.CountDownLatch(server.url, name, count=2).count_down(),
+            "barrier": lambda: holdfast.Barrier(server.url, name, parties=2).abort(),
+        }
+        with pytest.raises(holdfast.ConfigError, match="is the name of a lock that is held"):
+            use[wanted]()
+        with pytest.raises(holdfast.ConfigError, match="is the name of a lock that is held"):
+            asyncio.run(there())
+
+
+def test_a_name_that_never_expires(server: PrivateServer, name: str) -> None:
+    """There is nothing to wait for: somebody has to delete the key."""
+    import redis
+
+    holdfast.Event(server.url, name).set()
+    with redis.Redis.from_url(server.url) as client:
+        client.persist(f"hf:{{{name}}}")
+        for said in refusals(server.url, name, "lock"):
+            assert "it is the name of an event. A name is of one kind: use another name, or delete the key" in said
+            assert "until then" not in said
+        client.delete(f"hf:{{{name}}}")
+
+
+def test_on_the_command_line(server: PrivateServer, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with holdfast.Semaphore(server.url, name, limit=2):
+        assert main(["acquire", name, "--ttl", "5", "-n", "--url", server.url]) == 64
+    assert "is the name of a semaphore that is held" in capfd.readouterr().err
+
+
+def test_data_of_somebody_elses(server: PrivateServer, name: str) -> None:
+    import redis
+
+    with redis.Redis.from_url(server.url) as client:
+        client.rpush(f"hf:{{{name}}}", "data")
+        client.pexpire(f"hf:{{{name}}}", 60_000)
+        for said in refusals(server.url, name, "lock"):
+            assert "holds a list" in said
+            assert "use another name or prefix" in said
+        client.delete(f"hf:{{{name}}}")

@@ -1,0 +1,96 @@
+"""Error reporters send the variables of each frame: none of our frames shows a password when an error passes through it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import aio
+from holdfast._servers.process import PrivateServer
+
+CANARY = "canary-7f3a"
+SOURCE = str(Path(holdfast.__file__).parent)
+
+
+def frames_shown(error: BaseException | None) -> Iterator[str]:
+    while error is not None:
+        told = traceback.TracebackException(type(error), error, error.__traceback__, capture_locals=True)
+        for frame in told.stack:
+            if frame.filename.startswith(SOURCE):
+                yield f"{frame.filename}:{frame.lineno} {frame.locals}"
+        yield f"{error!r} {error}"
+        error = error.__cause__ or error.__context__
+
+
+def check(error: BaseException) -> None:
+    shown = list(frames_shown(error))
+    assert len(shown) > 3, "there are frames to look at"
+    for text in shown:
+        assert CANARY not in text
+
+
+@pytest.fixture
+def rude() -> Iterator[int]:
+    """A server that hangs up as soon as it was told something."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    peer, _ = listener.accept()
+                except OSError:
+                    return
+                peer.recv(1000)
+                peer.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+def urls(server: PrivateServer, rude: int) -> list[str]:
+    who = f"user:{CANARY}@127.0.0.1"
+    return [
+        f"redis://{who}:{server.port}",
+        f"redis://{who}:1",
+        f"redis://{who}:{rude}",
+        f"rediss://{who}:{rude}?socket_timeout=2",
+        f"redis+cluster://{who}:{server.port}",
+        f"redis+cluster://{who}:{rude}",
+        f"redis+sentinel://{who}:{rude}/svc?sentinel_password={CANARY}",
+    ]
+
+
+def test_when_the_server_cannot_be_used(server: PrivateServer, rude: int) -> None:
+    async def acquire(url: str) -> None:
+        await aio.Lock(url, "frames", wait=0).acquire()
+
+    for url in urls(server, rude):
+        lock = holdfast.Lock(url, "frames", wait=0)
+        with pytest.raises(holdfast.ServerError) as failed:
+            lock.acquire()
+        check(failed.value)
+        with pytest.raises(holdfast.ServerError) as failed:
+            asyncio.run(acquire(url))
+        check(failed.value)
+
+
+@pytest.mark.parametrize("wrong", ["redis://u:{}@h:x", "redis://u:{}@h?db=1&db=2", "redis://u:{}#@h", "redis://u:%zz{}@h/0"])
+def test_when_the_url_cannot_be_read(wrong: str) -> None:
+    from holdfast._wire.url import from_url
+
+    url = wrong.format(CANARY)
+    with pytest.raises(holdfast.ConfigError) as failed:
+        from_url(url)
+    for text in frames_shown(failed.value):
+        assert CANARY not in text

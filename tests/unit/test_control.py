@@ -1,0 +1,110 @@
+"""Control records are read strictly: whatever stands there, a reader gets a record or is told that there is none."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import strategies as st
+
+from fuzzing import AMOUNTS, GOOD, MALFORMED, ODD_NUMBERS, WAIT, explore, json_values, odd_text
+from holdfast._core import control, deadlocks
+from holdfast._drive.process import describe
+from holdfast._inspect import _party
+
+
+@pytest.mark.parametrize("raw", MALFORMED, ids=lambda raw: raw[:30].decode("ascii", "replace"))
+def test_what_is_no_record_is_told_by_the_id_of_its_process(raw: bytes) -> None:
+    assert describe(raw, "0123456789ab") == "process 0123456789ab"
+    assert deadlocks.links("p", raw) == []
+    assert _party("p", raw, b"hf:{b}")["host"] is None
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    said = control.read(control.write(GOOD, [WAIT]))
+    assert said == ("h", 7, "night shift", (("hf:{b}", 3.0, "7f", "T", ("hf:{a}",), True),), {})
+    assert control.read(json.dumps(GOOD)) == ("h", 7, "night shift", (), {})
+
+
+def test_a_record_has_room_for_what_fits_and_no_more() -> None:
+    waits = [{**WAIT, "id": f"{n:x}"} for n in range(200)]
+    text = control.write(GOOD, waits)
+    assert 3800 < len(text.encode()) <= control.LONGEST
+    said = control.read(text)
+    assert said is not None
+    assert [wait.owner for wait in said.waits] == [f"{n:x}" for n in range(len(said.waits))]
+    assert control.read(control.write(GOOD, [{**WAIT, "lock": "x" * 5000}])) == ("h", 7, "night shift", (), {})
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+def test_any_text_is_a_record_or_none(amount: int) -> None:
+    def holds(raw: bytes) -> None:
+        shown = describe(raw, "0123456789ab")
+        assert shown is not None
+        assert shown.isprintable()
+        assert len(shown) <= 300
+        party = _party("p", raw, b"hf:{b}")
+        assert party["pid"] is None or 0 <= party["pid"] <= 2**53
+        for link in deadlocks.links("p", raw):
+            assert math.isfinite(link.since)
+            json.dumps(deadlocks.shown((link,)).as_dict(), allow_nan=False, ensure_ascii=False).encode()
+
+    field = json_values | st.sampled_from(ODD_NUMBERS).map(lambda number: f"\0{number}\0")
+    waits = st.lists(
+        st.fixed_dictionaries({key: field | st.just(value) for key, value in WAIT.items()}) | json_values, max_size=3
+    )
+    records = st.fixed_dictionaries(
+        {key: field | st.just(value) for key, value in GOOD.items()}, optional={"waits": waits | json_values}
+    )
+    explore(amount, holds, odd_text, json_values.map(written), records.map(written))
+
+
+def written(value: object) -> bytes:
+    """As JSON, with the odd numbers, which Python does not have, as they are."""
+    return json.dumps(value).replace('"\\u0000', "").replace('\\u0000"', "").encode()
+
+
+def test_each_lock_has_a_label_of_its_own() -> None:
+    said = control.read(control.write({**GOOD, "label": None}, [], {b"hf:{a}": "importer", b"hf:{b}": "mailer"}))
+    assert said is not None
+    assert [said.label_of(key) for key in (b"hf:{a}", b"hf:{b}", b"hf:{c}")] == ["importer", "mailer", ""]
+
+
+@pytest.mark.parametrize("label", ["x", "x" * 200, "\N{SNOWMAN}" * 200, "\N{GRINNING FACE}" * 200, '"' * 200])
+def test_labels_leave_room_for_the_rest_of_a_record(label: str) -> None:
+    text = control.write(GOOD, [WAIT], {b"hf:{%d}" % n: label for n in range(1000)})
+    said = control.read(text)
+    assert said is not None
+    assert len(said.waits) == 1
+    assert 1 <= len(said.labels) <= control.MOST_LABELS
+    assert len(text.encode()) <= control.LONGEST
+
+
+def test_a_label_without_room_leaves_out_no_other_one() -> None:
+    """Emoji were counted as escapes: a label that is allowed had no room, nor had all those behind it."""
+    faces = "\N{GRINNING FACE}" * 200
+    labels = {b"hf:{%d}" % n: label for n, label in enumerate(("a" * 200, faces, "importer", faces, faces, "mailer"))}
+    said = control.read(control.write(GOOD, [], labels))
+    assert said is not None
+    assert [said.labels.get(control.mark_of(key)) for key in labels] == ["a" * 200, faces, "importer", faces, None, "mailer"]
+
+
+@pytest.mark.parametrize("letter", ["x", '"', "\N{SNOWMAN}", "\N{GRINNING FACE}"])
+@pytest.mark.parametrize("waits", [[], [{**WAIT, "who": "\N{GRINNING FACE}" * 200}] * 10])
+def test_a_record_of_the_longest_texts_is_read(letter: str, waits: list[dict[str, object]]) -> None:
+    """One that is longer than a record may be counts as none."""
+    facts = {"host": "h" * 253, "pid": 2**22, "label": letter * 200, "start": 1_700_000_000.123}
+    labels = {b"hf:{%d}" % n: letter * 200 for n in range(100)}
+    text = control.write(facts, waits, labels)
+    assert len(text.encode()) <= control.LONGEST
+    said = control.read(text)
+    assert said is not None
+    assert (said.label, *said.labels.values()) == (letter * 200,) * (1 + len(said.labels))
+    assert said.labels
+
+
+def test_half_a_character_leaves_a_record_readable() -> None:
+    said = control.read(control.write({**GOOD, "host": "h\udcff"}, [{**WAIT, "who": "\ud800"}]))
+    assert said is not None
+    assert (said.host, said.waits[0].who) == ("h?", "?")

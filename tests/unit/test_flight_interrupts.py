@@ -1,0 +1,150 @@
+"""A load is granted, or fails, while those of its process wait for it: what each of them gets, at whatever request it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+import pytest
+
+from holdfast._core import flight
+from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.crowd import Crowd, Failed, Meet, Member
+from holdfast._core.flight import Load, Loading, Wish
+from holdfast._core.hearing import Hark
+from holdfast._core.requests import Answer, Draw, NotSent, Now, Request, Run
+from holdfast._core.site import ABORT, LOOK, Granted
+from holdfast._core.tending import Leave, Send, Tend
+
+T = TypeVar("T")
+
+SITE = flight.site("hf:cache:", "g", "x", lease=2.0)
+
+
+class Interrupted(BaseException):
+    """Somebody ends the operation."""
+
+
+class Keeper:
+    """Carries out what an operation on `SITE` asks for. ``looks``: what the server answers, one look after the other."""
+
+    def __init__(self, crowd: Crowd, *looks: Callable[[], object]) -> None:
+        self.crowd = crowd
+        self.looks = list(looks)
+        self.trace: list[Request[Any]] = []
+        self.fails: dict[type, BaseException] = {}
+        """What goes wrong with the first request of a kind."""
+
+    def run(self, operation: Coroutine[Any, Any, T]) -> T:
+        try:
+            request = operation.send(None)
+            while True:
+                self.trace.append(request)
+                error = self.fails.pop(type(request), None)
+                request = operation.throw(error) if error is not None else operation.send(self._do(request))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+    def _do(self, request: Request[Any]) -> Any:
+        match request:
+            case Now():
+                return 1000.0
+            case Draw():
+                return f"aaaaaaaaaaaa.{len(self.trace)}"
+            case Meet():
+                return self.crowd
+            case Run() if request.script is LOOK:
+                return Answer(self.looks.pop(0)(), 1000.0, 1000.0)
+            case Run():
+                assert request.script is ABORT
+                return Answer(flight.STANDS, 1000.0, 1000.0)
+        return None
+
+    def asked(self, kind: type) -> int:
+        return sum(isinstance(request, kind) for request in self.trace)
+
+
+def granted() -> Granted:
+    return Granted(7, None)
+
+
+def loading() -> Loading:
+    return Loading(1.0, 1.0, "bbbbbbbbbbbb")
+
+
+def crowd_of(*members: Member) -> Crowd:
+    crowd = Crowd(nullcontext())
+    for member in members:
+        crowd.join(member)
+    return crowd
+
+
+def a_load() -> Load:
+    return Load(SITE, Grant(Attempt(SITE.spec, "aaaaaaaaaaaa.0"), 7, 1000.0, 1002.0), None)
+
+
+def test_who_was_granted_the_load_has_it_whatever_another_one_was_told() -> None:
+    """The leader finds no server, just when another one, whose own time to look has come, is granted the load."""
+    crowd = crowd_of(Member())
+
+    def granted_while_the_leader_fails() -> Granted:
+        crowd.tell(crowd.members, NotSent("no server"))
+        return granted()
+
+    keeper = Keeper(crowd, loading, granted_while_the_leader_fails)
+    assert isinstance(keeper.run(flight.look(SITE, Wish(wait=10, glance=False))), Load)
+
+
+def test_a_load_that_is_not_taken_up_is_tended_no_more() -> None:
+    """Who was granted it is held, and interrupted before it learns whether it gets the failure."""
+    crowd = crowd_of(Member())
+
+    def granted_while_it_is_held() -> Granted:
+        crowd.hold([])
+        keeper.fails[Hark] = Interrupted()
+        return granted()
+
+    keeper = Keeper(crowd, loading, granted_while_it_is_held)
+    with pytest.raises(Interrupted):
+        keeper.run(flight.look(SITE, Wish(wait=10, glance=False)))
+    assert (keeper.asked(Tend), keeper.asked(Leave), keeper.asked(Send)) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("at", [Leave, Meet, Run, None])
+def test_a_load_that_fails_leaves_neither_its_key_nor_those_who_wait(at: type | None) -> None:
+    members = [Member(), Member()]
+    keeper = Keeper(crowd_of(*members))
+    keeper.fails = {} if at is None else {at: Interrupted()}
+    try:
+        keeper.run(flight.abort(a_load(), ValueError("x")))
+    except Interrupted:
+        assert at is not None
+        assert keeper.asked(Send) == 1, "the keeper gives its key back"
+    assert not any(member.held for member in members)
+    assert all(isinstance(member.found, Failed) for member in members) == (at is None)
+
+
+class Interrupting(Member):
+    """Somebody interrupts just when this one is held."""
+
+    __slots__ = ("_held",)
+
+    @property
+    def held(self) -> bool:
+        return getattr(self, "_held", False)
+
+    @held.setter
+    def held(self, value: bool) -> None:
+        self._held = value
+        if value:
+            raise Interrupted
+
+
+def test_who_is_held_when_the_end_of_a_load_is_interrupted_goes_on() -> None:
+    members = [Member(), Interrupting(), Member()]
+    keeper = Keeper(crowd_of(*members))
+    with pytest.raises(Interrupted):
+        keeper.run(flight.abort(a_load(), ValueError("x")))
+    assert keeper.asked(Send) == 1
+    assert not any(member.held for member in members)
