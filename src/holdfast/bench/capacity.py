@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable
 
 from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
-from holdfast._core.names import lock_keys
+from holdfast._core.names import channel, lock_keys, prefix_of
 from holdfast.bench.bare import Bare, loads, pack
 from holdfast.bench.plan import PREFIX, Plan
 from holdfast.bench.report import Result, Row
@@ -139,7 +139,8 @@ def _refreshes(server: Bare, batches: int) -> float:
     _send(server, [_acquire(keys, waiter, 1) for keys, _, waiter in locks])
     keys = [key for each, _, _ in locks for key in each]
     arguments = [argument for _, _, waiter in locks for argument in (waiter, TTL_MS)]
-    request = pack("EVALSHA", REFRESH.sha, len(keys), *keys, f"hf:inbox:{'0' * 12}", *arguments)
+    inbox = channel(prefix_of(keys[0]), "0" * 12)
+    request = pack("EVALSHA", REFRESH.sha, len(keys), *keys, inbox, *arguments)
     rate = _per_core_second(server, batches, lambda: [request], len(locks))
     _send(server, [pack("DEL", *keys) for keys, _, _ in locks])
     return rate
