@@ -129,6 +129,22 @@ def test_two_prefixes_share_a_key_and_exclude_each_other(box: Box) -> None:
         assert turns == 4
 
 
+def test_a_release_passes_over_those_whom_it_may_not_tell(box: Box) -> None:
+    with tenants(box) as (a, b):
+        fair = holdfast.FairLock(a.url, "third", key=RAW, prefix=a.prefix, wait=20)
+        lock = b.lock("second", key=RAW, wait=20)
+        with a.lock("first", key=RAW):
+            passed_over = in_thread(lock.acquire)
+            until(lambda: box.redis.zcard(f"{{{RAW}}}:queue:raw") == 1)
+            told_first = in_thread(fair.acquire)
+            until(lambda: box.redis.zcard(f"{{{RAW}}}:queue:raw") == 2)
+        assert told_first.result(10)
+        assert not passed_over.done()
+        fair.release()
+        assert passed_over.result(10)
+        lock.release()
+
+
 def told(hub: Any) -> list[bytes]:
     """Channels on which a grant was published."""
     found = []
