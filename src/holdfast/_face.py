@@ -29,6 +29,7 @@ from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTim
 if TYPE_CHECKING:
     from holdfast._lease import BaseLease
     from holdfast._wire.cluster import Cluster
+    from holdfast._wire.endpoint import Endpoint
 
 L = TypeVar("L", bound="BaseLease")
 
@@ -380,17 +381,15 @@ class BaseLock(Generic[L]):
         except WireError as error:
             raise server_error(self._spec, error) from error
         if not answer.value:
-            self._found_free(answer.sent)
+            self._found_free(self._endpoint, answer.sent)
         return bool(answer.value)
 
-    def _found_free(self, sent: float) -> None:
-        """The key was gone at local time ``sent`` or later. A lease of it in this process is lost then: its owner is told
+    def _found_free(self, endpoint: Endpoint, sent: float) -> None:
+        """The key was gone on a server at local time ``sent`` or later. The owner of a lease of it in this process is told
         before the caller is told that the lock is free."""
         keeper = current().running_keeper
-        forgotten = keeper.gate(self._endpoint, self._spec).lose_forgotten(sent) if keeper is not None else None
-        if keeper is not None and forgotten is not None:
-            keeper.forget(self._endpoint, forgotten)
-            keeper.report(forgotten)
+        if keeper is not None:
+            keeper.gone(endpoint, self._spec.keys[0], sent)
 
     async def _holder(self, busy: Busy) -> bytes | None:
         """The record of the holder's process, for a message; None where it cannot be had."""

@@ -46,7 +46,7 @@ class BaseSeat(_face.BaseLock[Any]):
     async def _holder(self, busy: Busy) -> bytes | None:
         if busy.process != PAUSED:
             try:
-                found = (await leading.look(self.office))[0].leader
+                found = (await leading.look(self.office)).value.leader
             except (WireError, KeyConflict):
                 return None
             if isinstance(found, Elected):
@@ -244,9 +244,12 @@ class BaseLeader(Generic[L]):
         """Operation behind `Leader.observe` and `Leader.leader`."""
         office = self._office("observing")
         try:
-            return await leading.change(office, watch)
+            found = await leading.change(office, watch)
         except KeyConflict as error:
             raise trouble(office.spec, error) from error
+        if found is None:
+            self._seat._found_free(self._seat._endpoint, watch.free_at)  # noqa: SLF001 - the candidate's own
+        return found
 
 
 def not_elected(leader: BaseLeader[Any], holder: bytes | None, waited: float, remaining: float | None = None) -> LockTimeout:

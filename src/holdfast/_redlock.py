@@ -172,6 +172,9 @@ class BaseRedlock(_face.BaseLock[L]):
                 "cannot be asked for",
                 quorum.shortfall(there, panel, range(len(panel.names)), "held"),
             )
+        for number, answer in there.answers.items():
+            if isinstance(answer, Answer) and not answer.value:
+                self._found_free(self._endpoint[number], answer.sent)
         return there.reached
 
     async def _holder(self, busy: Busy) -> bytes | None:

@@ -19,7 +19,7 @@ from live.witness import Monitor, until, waiting_here
 if TYPE_CHECKING:
     from conftest import NewServer
 
-KINDS = ("Lock", "linger")
+KINDS = ("Lock", "linger", "FairLock")
 
 
 @pytest.fixture(params=[Sync, Aio], ids=["sync", "asyncio"])
@@ -90,8 +90,9 @@ def test_the_first_in_line_gets_a_forgotten_lock_within_a_second(
     face.call(other.release)
 
 
-def test_told_that_it_is_free(face: Face, server: PrivateServer, look: redis.Redis, name: str) -> None:
-    make = kind(face, "Lock")
+@pytest.mark.parametrize("which", KINDS)
+def test_told_that_it_is_free(face: Face, server: PrivateServer, look: redis.Redis, name: str, which: str) -> None:
+    make = kind(face, which)
     holder, other = make(server.url, name), make(server.url, name)
     assert face.call(holder.acquire)
     lease, event = holder.lease, holder.lease.lost
@@ -144,6 +145,110 @@ def test_a_redlock_that_a_majority_has_forgotten(face: Face, new_server: NewServ
     until(lambda: face.start(other.acquire, False).result(5), 4)
     assert was_set(event)
     face.call(other.release)
+
+
+def test_a_redlock_that_a_majority_says_is_free(face: Face, new_server: NewServer, name: str) -> None:
+    servers = [new_server() for _ in range(3)]
+    urls = [one.url for one in servers]
+    holdfast.declare_new(urls)
+    holder, other = (face.Redlock(urls, name) for _ in range(2))
+    assert face.call(holder.acquire)
+    event = holder.lease.lost
+    assert face.start(other.locked).result(5)
+    for one in servers:
+        with redis.Redis.from_url(one.url) as client:
+            client.delete(f"hf:{{{name}}}")
+    assert not face.start(other.locked).result(5)
+    until(lambda: was_set(event), 1)
+    face.call(other.acquire)
+    face.call(other.release)
+
+
+@pytest.mark.parametrize(("first", "then"), [("Lock", "FairLock"), ("FairLock", "Lock"), ("linger", "FairLock")])
+def test_a_lock_of_another_kind(face: Face, server: PrivateServer, look: redis.Redis, name: str, first: str, then: str) -> None:
+    told = Told()
+    holder, other = kind(face, first)(server.url, name, on_lost=told), kind(face, then)(server.url, name)
+    assert face.call(holder.acquire)
+    event = holder.lease.lost
+    look.delete(f"hf:{{{name}}}")
+    assert face.start(other.acquire, False).result(5)
+    assert was_set(event), "first lost, then granted"
+    assert told.lost.wait(5)
+    assert not other.lease.lost.is_set()
+    face.call(other.release)
+
+
+@pytest.mark.parametrize("which", KINDS)
+def test_several_at_once(face: Face, server: PrivateServer, look: redis.Redis, name: str, which: str) -> None:
+    several = kind(face, "MultiLock")
+    names = [f"{name}-a", f"{name}-b"]
+    holder, other = (several([kind(face, which)(server.url, one) for one in names]) for _ in range(2))
+    assert face.call(holder.acquire)
+    event = holder.lease.lost
+    look.delete(*(f"hf:{{{one}}}" for one in names))
+    assert face.start(other.acquire, timeout=5).result(8)
+    assert was_set(event), "first lost, then granted"
+    assert not other.lease.lost.is_set()
+    face.call(other.release)
+
+
+def test_a_leader_is_none_any_more_before_the_next_is_elected(
+    face: Face, server: PrivateServer, look: redis.Redis, name: str
+) -> None:
+    candidates = kind(face, "Leader")
+    first, second = (candidates(server.url, name, candidate=who) for who in ("first", "second"))
+    face.call(first.campaign)
+    event = first.lease.lost
+    look.delete(f"hf:{{{name}}}")
+    face.start(second.campaign, wait=5).result(8)
+    assert was_set(event), "first lost, then elected"
+    assert not first.is_leader
+    assert second.is_leader
+    face.call(second.resign)
+
+
+def test_an_observer_is_told_that_nobody_leads_when_the_leader_knows_it(
+    face: Face, server: PrivateServer, look: redis.Redis, name: str
+) -> None:
+    leader, other = (kind(face, "Leader")(server.url, name) for _ in range(2))
+    face.call(leader.campaign)
+    event = leader.lease.lost
+    assert face.call(other.leader) is not None
+    look.delete(f"hf:{{{name}}}")
+    assert face.call(other.leader) is None
+    assert was_set(event)
+    assert not leader.is_leader
+
+
+def test_a_ticket_that_is_redeemed_here(face: Face, server: PrivateServer, name: str) -> None:
+    """Nobody has forgotten anything: nobody loses anything."""
+    told = Told()
+    giver = kind(face, "FairLock")(server.url, name, on_lost=told)
+    assert face.call(giver.acquire)
+    heir = face.redeem(server.url, face.call(giver.ticket))
+    assert face.call(heir.acquire)
+    assert not told.lost.is_set()
+    assert not heir.lease.lost.is_set()
+    face.call(heir.release)
+
+
+def test_of_what_several_may_hold_nothing_is_lost(server: PrivateServer, name: str) -> None:
+    semaphores = [holdfast.Semaphore(server.url, name, limit=2) for _ in range(2)]
+    readers = [holdfast.RWLock(server.url, f"{name}-shared").read for _ in range(2)]
+    for first, second in (semaphores, readers):
+        with first as one, second as other:
+            assert [one.lost.is_set(), other.lost.is_set()] == [False, False]
+
+
+def test_a_fair_lock_that_is_handed_over_is_lost_by_nobody(face: Face, server: PrivateServer, name: str) -> None:
+    told = Told()
+    locks = [kind(face, "FairLock")(server.url, name, on_lost=told) for _ in range(4)]
+    for lock in locks * 5:
+        assert face.start(face.taken_and_given_back, lock).result(5)
+    for done in [face.start(face.taken_and_given_back, lock) for lock in locks * 5]:
+        assert done.result(10)
+    assert not told.lost.is_set()
+    assert sum(lock.statistics().losses for lock in locks) == 0
 
 
 def test_those_in_line_ask_once_a_second(server: PrivateServer, monitor: Monitor, name: str) -> None:

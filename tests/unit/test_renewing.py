@@ -25,10 +25,11 @@ def tenure(
     taken: float = 100.0,
     claim: bool = False,
     token: str = "p.1",  # noqa: S107
+    fence: int = 7,
 ) -> Tenure:
     lease = CLAIM if claim else ttl if max_hold is None else min(ttl, max_hold)
     attempt = Attempt(spec(ttl=ttl, renew=renew, max_hold=max_hold), token)
-    return Tenure(Grant(attempt, 7, taken, taken + lease - margin(lease), claim))
+    return Tenure(Grant(attempt, fence, taken, taken + lease - margin(lease), claim))
 
 
 def watched(this: Tenure) -> Renewing:
@@ -574,3 +575,45 @@ def test_what_was_told_too_early_is_not_remembered_without_end() -> None:
     for n in range(10 * EARLY):
         renewing.hinted(f"p.{n}", "", 0.0)
     assert len(renewing._hints) == EARLY
+
+
+# One of a key
+
+
+def test_a_lease_is_lost_by_a_later_one_of_its_key() -> None:
+    first, then = tenure(token="p.1"), tenure(token="p.2", fence=8)
+    renewing = watched(first)
+    assert renewing.outdated_by(first) is None
+    assert renewing.outdated_by(then) is first
+    assert "the server has granted its key again" in first.lost
+    renewing.watch(then)
+    assert renewing.tenures() == [then]
+    assert renewing.outdated_by(then) is None
+
+
+def test_an_answer_that_was_read_late_loses_what_it_has_brought() -> None:
+    first, then = tenure(token="p.1"), tenure(token="p.2", fence=8)
+    renewing = watched(then)
+    assert renewing.outdated_by(first) is first
+    renewing.watch(first)
+    assert not then.lost
+    assert renewing.outdated_by(tenure(token="p.3", fence=9)) is then
+
+
+def test_what_is_being_given_back_is_not_lost_by_the_next_grant() -> None:
+    first = tenure()
+    renewing = watched(first)
+    first.end()
+    assert renewing.outdated_by(tenure(token="p.2", fence=8)) is None
+    renewing.forget(first.token)
+    assert renewing.gone(first.spec.keys[0], 200.0) is None
+
+
+def test_a_key_that_is_gone_says_nothing_about_a_lease_that_came_later() -> None:
+    this = tenure(taken=100.0)
+    renewing = watched(this)
+    assert renewing.gone(this.spec.keys[0], 100.0) is None
+    assert renewing.gone(b"another", 101.0) is None
+    assert renewing.gone(this.spec.keys[0], 100.1) is this
+    assert not len(renewing)
+    assert renewing.gone(this.spec.keys[0], 100.1) is None

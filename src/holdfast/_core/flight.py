@@ -99,6 +99,7 @@ class Charter(Tenure):
 
     def __init__(self, site: Site, grant: Grant) -> None:
         super().__init__(grant)
+        self.fence = 0  # another load of the key may begin while this one's result is on its way
         self.site = site
 
     def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:

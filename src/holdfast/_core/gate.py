@@ -219,17 +219,6 @@ class Gate:
             self.question.callers.append(attempt)
             return True
 
-    def lose_forgotten(self, sent: float) -> Tenure | None:
-        """The server answered a question sent at local time ``sent``: there is no such key. The lease that is lost with it,
-        whose owner is to be told; None where it was taken later, or is being given back."""
-        if self.in_change():
-            return None
-        with self.mutex:
-            tenure = self.tenure
-            if tenure is None or tenure.since >= sent or not tenure.lose("its key is gone: expired, deleted or flushed"):
-                return None
-            return tenure
-
     def answered(self, token: str, made: float, *, known: bool) -> None:
         """A renewal made at local time ``made`` was answered, or failed. ``known``: the server knows the lease still. Where it
         does not, its owner has been told before this is called."""

@@ -16,7 +16,7 @@ from holdfast._core.attempt import Attempt, Grant, Spec, margin, milliseconds
 from holdfast._core.hearing import Listener, Withdraw, hear, listen
 from holdfast._core.insist import insist
 from holdfast._core.mutex import Busy, give_up
-from holdfast._core.requests import Conflict, Now, Refused, Run, Sleep, Unknown, WireError, in_the_way
+from holdfast._core.requests import Answer, Conflict, Now, Refused, Run, Sleep, Unknown, WireError, in_the_way
 from holdfast._lua import Script, whole_number
 
 SPAN = 10.0
@@ -226,6 +226,8 @@ class Watch:
     """None: nothing yet."""
     highest: int = 0
     """Of the terms."""
+    free_at: float = float("-inf")
+    """Local time of the last question to which the answer was that nobody has the lock."""
 
     def is_news(self, found: Elected | Other) -> bool:
         """It is something else than what was seen last. A server that is behind may show a leader whose time is over."""
@@ -251,7 +253,7 @@ async def change(office: Office, watch: Watch) -> Elected | None:
     try:
         while True:
             try:
-                view, came = await look(office, listener.hope if listener is not None else "")
+                answer = await look(office, listener.hope if listener is not None else "")
             except WireError as error:
                 now = await Now()
                 over = now - contact > max(PATIENCE, office.spec.ttl) or not told
@@ -259,9 +261,11 @@ async def change(office: Office, watch: Watch) -> Elected | None:
                     raise
                 await Sleep(min(1.0, AGAIN + now - contact))
                 continue
-            contact, told = came, True
+            view, contact, told = answer.value, answer.came, True
             until = contact + SPAN if view.remaining is None else contact + min(view.remaining + AGAIN, SPAN)
             taken = isinstance(view.leader, Other) and view.leader.taken
+            if isinstance(view.leader, Other) and not taken:
+                watch.free_at = answer.sent
             taken_since = taken_since or contact if taken else None
             if taken_since is not None and contact < taken_since + GRACE:
                 until = min(until, taken_since + GRACE)
@@ -276,11 +280,11 @@ async def change(office: Office, watch: Watch) -> Elected | None:
             await Withdraw(listener)
 
 
-async def look(office: Office, hope: str = "") -> tuple[View, float]:
-    """What there is to be seen, and when that came. Raises as `change`."""
+async def look(office: Office, hope: str = "") -> Answer[View]:
+    """What there is to be seen. Raises as `change`."""
     spec = office.spec
     keys, args = (*spec.keys[:2], office.observers), (milliseconds(SPAN + spec.timeout), hope)
     answer = await insist(Run(OBSERVE, keys, args, spec.timeout))
     if isinstance(answer.value, Conflict):
         raise KeyConflict(answer.value.why)
-    return answer.value, answer.came
+    return Answer(answer.value, answer.sent, answer.came)

@@ -60,6 +60,7 @@ class Tenure:
         "doubt",
         "dropped",
         "ends_at",
+        "fence",
         "gate",
         "hint",
         "label",
@@ -82,6 +83,8 @@ class Tenure:
         self.token = grant.attempt.token
         self.doubt = grant.attempt.doubt
         self.ttl = spec.ttl
+        self.fence = grant.fence if spec.permits is None else 0
+        """That of the grant; 0 where others may hold something under the same key."""
         self.since = grant.taken
         """When it was taken (local seconds)."""
         self.deadline = grant.deadline
@@ -246,6 +249,8 @@ class Renewing:
         self._first: dict[int, float] = {}
         """For each slot, when the first in it wants attention, or earlier."""
         self._where: dict[str, int] = {}
+        self._holders: dict[bytes, Tenure] = {}
+        """Of each key that only one can hold, the lease of it here that was granted last."""
         self._hints: dict[str, str] = {}
         """Tokens from which something was taken away, as messages said before we knew what they hold, and by whom."""
 
@@ -281,7 +286,33 @@ class Renewing:
         slot = self._slots.setdefault(number, {})
         self._where[token] = number
         slot[token] = tenure
+        if tenure.fence and not tenure.lost:
+            self._holders[tenure.spec.keys[0]] = tenure
         return at
+
+    def outdated_by(self, tenure: Tenure) -> Tenure | None:
+        """The lease that is lost by a new one of the same key, to be reported before the new one is used. The server grants a
+        key again only after the earlier lease is over there: of two that are believed here, that with the lower fence is lost.
+        That may be the new one, whose answer was read late."""
+        other = self._holders.get(tenure.spec.keys[0])
+        if other is None or not tenure.fence or other.fence == tenure.fence:
+            return None
+        older = min(other, tenure, key=lambda one: one.fence)
+        return self._lost(older, "the server has granted its key again, so it was expired, deleted or flushed")
+
+    def gone(self, key: bytes, sent: float) -> Tenure | None:
+        """The server answered a question sent at local time ``sent``: there is no such key. The lease that is lost with it, to
+        be reported; None where it was taken later, or is being given back."""
+        tenure = self._holders.get(key)
+        if tenure is None or tenure.since >= sent:
+            return None
+        return self._lost(tenure, "its key is gone: expired, deleted or flushed")
+
+    def _lost(self, tenure: Tenure, why: str) -> Tenure | None:
+        if not tenure.lose(why):
+            return None
+        self.forget(tenure.token)
+        return tenure
 
     def hinted(self, token: str, by: str, now: float) -> None:
         """Ask the server about a lease, because a message says by whom it was taken away. Until the server confirms that, it is
@@ -302,8 +333,11 @@ class Renewing:
 
     def forget(self, token: str) -> None:
         number = self._where.pop(token, None)
-        if number is not None:
-            self._slots.get(number, {}).pop(token, None)
+        if number is None:
+            return
+        tenure = self._slots.get(number, {}).pop(token, None)
+        if tenure is not None and self._holders.get(tenure.spec.keys[0]) is tenure:
+            self._holders.pop(tenure.spec.keys[0], None)
 
     def next_at(self) -> float:
         """When `due` has something to do, at the earliest (local seconds; infinity: never)."""

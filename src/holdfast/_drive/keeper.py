@@ -74,14 +74,26 @@ class Keeper:
 
     def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
         """Renew this lease until it is forgotten. Not ``hurry``: it was just handed over, and waking the keeper now would take
-        time from who has waited for it; the keeper will wake in time, and mostly long before that."""
+        time from who has waited for it; the keeper will wake in time, and mostly long before that. A lease of this process that
+        is lost by this one is lost first: its owner was told when this returns."""
         with self.mutex:
             node = self._node(endpoint)
             node.want_record(clock(), tenure.spec.prefix)
             node.want_label(clock(), tenure.spec, tenure.label)
+            outdated = node.renewing.outdated_by(tenure)
             at = node.renewing.watch(tenure)
             self._lasting.look_later()
             self.wake_by(at if hurry else max(at, tenure.deadline - CLAIM_LEFT))
+        if outdated is not None:
+            self.safely(self.report, outdated)
+
+    def gone(self, endpoint: Endpoint, key: bytes, sent: float) -> None:
+        """This server has no such key, it answered to a question sent at local time ``sent``. A lease of it in this process is
+        lost: its owner was told when this returns."""
+        with self.mutex:
+            lost = self._node(endpoint).renewing.gone(key, sent)
+        if lost is not None:
+            self.safely(self.report, lost)
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         with self.mutex:
