@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
+MAPPED = [b"%1\r\n*1\r\n+a\r\n+x\r\n", b"%1\r\n~0\r\n+x\r\n", b"*1\r\n%1\r\n%1\r\n+a\r\n:1\r\n+x\r\n"]
+"""RESP3: maps with a key that is an array, a set, or another map."""
+
 AT_ONCE = 0.8 * REFRESH_EVERY
 """Seconds: less than until one who has just asked asks by himself."""
 LATE = REFRESH_EVERY + 0.8
@@ -183,7 +186,10 @@ def test_row_28_forged_and_malformed_messages(face: Face, server: PrivateServer,
 
 
 @pytest.mark.fault(28)
-@pytest.mark.parametrize("said", [b"*1\r\n$4\r\nwhat\r\n", b":7\r\n", b"$-1\r\n", b"!garbage\r\n", b"*-1\r\n"])
+@pytest.mark.parametrize(
+    "said",
+    [b"*1\r\n$4\r\nwhat\r\n", b":7\r\n", b"$-1\r\n", b"!garbage\r\n", b"*-1\r\n", b"*0\r\n", b"*1\r\n%0\r\n", *MAPPED],
+)
 def test_row_28_a_server_that_says_nonsense(face: Face, name: str, server: PrivateServer, admin: Admin, said: bytes) -> None:
     """Row 28: an answer that is none, to the subscription: it is dropped with its connection, and the wait goes on."""
     holder = face.Lock(server.url, name, ttl=30)
@@ -217,7 +223,8 @@ def test_row_21_a_half_open_inbox(face: Face, proxy: Proxy, server: PrivateServe
 
 
 @pytest.mark.fault(28)
-def test_a_stranger_on_the_port_is_an_error(face: Face, name: str) -> None:
+@pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", *MAPPED], ids=["http", "array", "set", "map"])
+def test_a_stranger_on_the_port_is_an_error(face: Face, name: str, said: bytes) -> None:
     """Row 28: something that speaks another protocol is there: an error, no hang."""
     import holdfast
 
@@ -226,7 +233,7 @@ def test_a_stranger_on_the_port_is_an_error(face: Face, name: str) -> None:
         asked = face.start(lock.acquire, timeout=0.1)
         connection, _ = listener.accept()
         with connection:
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection.sendall(said)
             listener.close()
             with pytest.raises(holdfast.ServerError):
                 asked.result(3)

@@ -8,6 +8,7 @@ import json
 import pkgutil
 from typing import Any
 
+import hiredis
 import pytest
 from hypothesis import strategies as st
 
@@ -34,8 +35,13 @@ def as_json(value: object) -> bytes:
 
 
 replies = st.recursive(
-    st.none() | st.integers(-(2**63), 2**63 - 1) | st.binary(max_size=20) | st.sampled_from([b"1", b"a 1", b"x", -1, -3, 0]),
-    lambda inner: st.lists(inner, max_size=13),
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.binary(max_size=20)
+    | st.sampled_from([b"1", b"a 1", b"x", -1, -3, 0]),
+    lambda inner: st.lists(inner, max_size=13) | st.dictionaries(st.binary(max_size=3), inner, max_size=2),
     max_leaves=30,
 )
 
@@ -52,6 +58,35 @@ def test_any_reply_is_one_of_the_scripts_or_unknown(amount: int) -> None:
                 pass
 
     explore(amount, holds, replies)
+
+
+def frame(kind: bytes, parts: list[bytes]) -> bytes:
+    """An aggregate of RESP, which may count wrongly what is in it."""
+    return kind + b"%d\r\n" % (len(parts) // 2 if kind in b"%|" else len(parts)) + b"".join(parts)
+
+
+plain = st.sampled_from(
+    [b"+a\r\n", b"-ERR no\r\n", b":1\r\n", b"$1\r\na\r\n", b"$-1\r\n", b"*-1\r\n", b"_\r\n", b"#t\r\n", b",inf\r\n"]
+)
+frames = st.recursive(
+    plain | st.binary(max_size=5),
+    lambda inner: st.builds(frame, st.sampled_from([b"*", b"%", b"~", b">", b"|"]), st.lists(inner, max_size=5)),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+def test_any_bytes_are_replies_or_no_protocol(amount: int) -> None:
+    def holds(said: bytes) -> None:
+        reader = resp.Reader()
+        reader.feed(said)
+        try:
+            while reader.gets() is not False:
+                pass
+        except hiredis.ProtocolError:
+            pass
+
+    explore(amount, holds, frames)
 
 
 @pytest.mark.parametrize("amount", AMOUNTS)

@@ -19,7 +19,7 @@ from holdfast._drive.clock import clock
 from holdfast._log import logger
 from holdfast._wire.blocking import CONNECT_TIMEOUT, open_socket
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.resp import demoted, forgotten, pack, parsed
+from holdfast._wire.resp import Reader, demoted, forgotten, pack, parsed
 
 log = logger("holdfast.keeper")
 
@@ -87,7 +87,7 @@ class Link:
         self._closed = False
         self._retry_at = 0.0
         self._backoff = 0.0
-        self._reader = hiredis.Reader()
+        self._reader = Reader()
         self._not_now: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
         if endpoint.tls is not None:
             import ssl
@@ -204,7 +204,7 @@ class Link:
         self._backoff = 0.0
         result.setblocking(False)
         self.sock = result
-        self._reader = hiredis.Reader()
+        self._reader = Reader()
         self._keeper.selector.register(result, selectors.EVENT_READ, self)
         if self._endpoint.finder is not None:
             self._keeper.moved(self._endpoint, result.getpeername())
@@ -262,7 +262,7 @@ class Link:
     def _dispatch(self) -> None:
         try:
             while (reply := self._reader.gets()) is not False:
-                if self._on_push is not None and isinstance(reply, list) and reply[0] in {b"message", b"smessage"}:
+                if self._on_push is not None and isinstance(reply, list) and reply[:1] in ([b"message"], [b"smessage"]):
                     self._keeper.safely(self._on_push, reply)
                     continue
                 if isinstance(reply, list) and reply[:1] == [b"sunsubscribe"]:

@@ -38,7 +38,7 @@ def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
         sock.settimeout(timeout)
         commands = endpoint.handshake()
         sock.sendall(commands.packed(resp.command))
-        reader = hiredis.Reader()
+        reader = resp.Reader()
         for _ in range(len(commands)):
             while (reply := reader.gets()) is False:
                 data = sock.recv(4096)
@@ -120,7 +120,7 @@ class Connection:
         self.address = endpoint.address
         self._polls = endpoint.tls is not None or os.name != "posix"
         self._timeout = 0.0 if self._polls else timeout
-        self._reader = hiredis.Reader()
+        self._reader = resp.Reader()
         self._send = self.sock.sendall
         self._recv = self.sock.recv
         if not self._polls:

@@ -43,7 +43,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.closed = self.loop.create_future()
         self._on_room = on_room
         self._on_lost = on_lost
-        self._reader = hiredis.Reader()
+        self._reader = resp.Reader()
         self._buffer = bytearray(READ_SIZE)
         self._out: list[bytes] = []
         self._flushing = False

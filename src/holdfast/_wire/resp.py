@@ -14,6 +14,18 @@ from holdfast._lua import Script
 from holdfast._wire.endpoint import Endpoint
 
 
+class Reader(hiredis.Reader):
+    """The parser of replies. Whatever it cannot read raises ``hiredis.ProtocolError``."""
+
+    def gets(self, *args: bool) -> Any:
+        """Return the next reply; False if it has not come as a whole."""
+        try:
+            return super().gets(*args)
+        except TypeError as error:
+            # RESP3: a map whose key is an array or another map. hiredis makes a dict of it.
+            raise hiredis.ProtocolError(f"a map has a key that is no plain value ({error})") from error
+
+
 def command(*parts: bytes | str | int) -> bytes:
     """The bytes of one command."""
     # Never an int: hiredis would make text of it, in which Python looks for signals, and crashes if a handler raises then.
