@@ -199,6 +199,23 @@ def test_a_turn_that_a_closed_loop_has_not_looked_at_is_taken_from_it(server: Pr
     holder.release()
 
 
+def test_those_behind_a_turn_that_a_closed_loop_has_not_looked_at(server: PrivateServer, name: str) -> None:
+    """They stood in line before the loop was closed, and nobody comes after them."""
+    holder, patient, face = holdfast.Lock(server.url, name, ttl=5), holdfast.Lock(server.url, name, ttl=5), Sync()
+    holder.acquire()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(aio.Lock(server.url, name, ttl=5).acquire())
+    while waiting_here(holder) == 0:
+        loop.run_until_complete(asyncio.sleep(0.001))
+    waiting = face.start(patient.acquire)
+    until(lambda: waiting_here(holder) == 2)
+    holder.release()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()
+    assert waiting.result(5)
+    patient.release()
+
+
 def closed_while_it_asks(lock: Any, *servers: PrivateServer) -> asyncio.Task[bool]:
     """A task has sent what it asks for, and its loop is closed before it reads the answer."""
     loop = asyncio.new_event_loop()

@@ -408,7 +408,7 @@ class Gate:
             woken = slot is None or slot.put(outcome) is not False
             with self.mutex:
                 if not woken and self.who is attempt:
-                    self._pass_over(attempt)
+                    self._pass_over()
                 if self.untold and self.untold[0] is first:
                     self.untold.popleft()
 
@@ -433,6 +433,9 @@ class Gate:
             self.late_at = min((one.until for one in self.line if one.until is not None), default=float("inf"))
         if now >= self.question_at:
             self.question_at = self._question_due(now) if self.line else float("inf")
+            if self.line:  # its loop may have been closed after it was woken
+                self._pass_over()
+                self.tell()
         until = self.linger_until if self.who is None and self.tenure is not None else float("inf")
         return min(self.late_at, until, self.question_at)
 
@@ -449,9 +452,7 @@ class Gate:
                 return self._grant(attempt, tenure, self.clock())
             self._give_back(tenure)
         self.line.append(attempt)
-        who = self.who
-        if isinstance(who, Attempt) and who.slot is not None and who.slot.gone():
-            self._pass_over(who)
+        self._pass_over()
         self.node.be_reachable(self.prefix)
         if self.question_at == float("inf"):
             self.question_at = self._question_due(self.clock(), attempt.until)
@@ -521,9 +522,11 @@ class Gate:
         if not self._may_keep(attempt.spec, tenure, now := self.clock()) or not self._pass(tenure, now):
             self._give_back(tenure)
 
-    def _pass_over(self, attempt: Attempt) -> None:
+    def _pass_over(self) -> None:
         """Hand the turn on if its owner's event loop is closed and the owner has not taken the lock yet."""
-        tenure = self.tenure
+        attempt, tenure = self.who, self.tenure
+        if not isinstance(attempt, Attempt) or attempt.slot is None or not attempt.slot.gone():
+            return
         if tenure is None:
             place = self.node.waiting.get(attempt.token)
             if place is None and attempt.pending:
