@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.commands import PROGRAM, Holdfast, children, line, wait_until
+from holdfast.cli import COMMANDS
 
 if TYPE_CHECKING:
     import redis
@@ -94,9 +94,24 @@ class TestNoSuchThing:
         assert not client.exists(f"hf:{{{name}}}")
 
 
-@pytest.mark.parametrize("arguments", [["acl"], ["show", "x"], ["doctor"], ["--version"]], ids=" ".join)
+HELP = [["--help"], *([command, "--help"] for command in COMMANDS)]
+PRINTS = ["--version", "acl", "show x", "doctor", "bench --list", "elect x", "server status"]
+
+
+@pytest.mark.parametrize("arguments", [*HELP, *map(str.split, PRINTS)], ids=" ".join)
 def test_a_full_disk_for_the_output(hf: Holdfast, arguments: list[str]) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
-        process = hf.popen([sys.executable, "-m", "holdfast", *arguments], stdout=full)
+        process = hf.popen([*PROGRAM, *arguments], stdout=full)
         _, err = process.communicate(timeout=20)
     assert (process.returncode, err) == (71, "holdfast: cannot write the output: No space left on device\n")
+
+
+@pytest.mark.parametrize("how", ["run", "elect"])
+@pytest.mark.parametrize("command", ["true", "false", "/nonexistent"])
+def test_a_full_disk_for_the_summary(hf: Holdfast, name: str, client: redis.Redis, how: str, command: str) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        process = hf.popen([*PROGRAM, how, "--json", name, "--", command], stderr=full)
+        process.communicate(timeout=20)
+    assert process.returncode == 71
+    assert not client.exists(f"hf:{{{name}}}"), "the lock was given back"
+    assert hf("-n", name, "--", "true").returncode == 0

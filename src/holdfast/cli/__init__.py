@@ -9,7 +9,6 @@ None without ``--``.
 from __future__ import annotations
 
 import argparse
-import errno
 import functools
 import importlib
 import os
@@ -21,6 +20,8 @@ from holdfast.cli import output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from _typeshed import SupportsWrite
 
 COMMANDS = {
     "run": ("holdfast.cli.run", "run a command under a lock"),
@@ -43,10 +44,6 @@ COMMANDS = {
 }
 
 
-_OUTPUT_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""What a file on stdout may answer. Whatever else is written to has a handler of its own."""
-
-
 class Parser(argparse.ArgumentParser):
     """argparse with the exit code of sysexits.h for bad usage, one line of error, and no abbreviated options."""
 
@@ -54,6 +51,11 @@ class Parser(argparse.ArgumentParser):
         # Asked for its own width, argparse imports shutil with all compression formats, at the first option it is told of.
         formatter = functools.partial(argparse.RawTextHelpFormatter, width=78)
         super().__init__(prog, usage, description, epilog, formatter_class=formatter, allow_abbrev=False)
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Write it out at once. argparse itself keeps quiet where that fails, and exits with 0."""
+        print(self.format_help(), end="", file=file)
+        output.flush()
 
     def error(self, message: str) -> NoReturn:
         """Say it in one line, exit 64."""
@@ -80,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _failed(error: Exception) -> int:
     """Say what failed, and where if it is a defect of ours; the exit code."""
-    if isinstance(error, OSError) and error.errno in _OUTPUT_REFUSED:
+    if isinstance(error, OSError) and error.errno in output.OUTPUT_REFUSED:
         output.say(f"cannot write the output: {error.strerror}")
         _discard_output()
         return output.EX_OSERR

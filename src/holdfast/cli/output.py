@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import select
 import sys
 
 from holdfast.errors import ConfigError
@@ -13,6 +15,9 @@ _CREDENTIALS = re.compile(r"://\S*@")
 
 EX_USAGE, EX_UNAVAILABLE, EX_SOFTWARE, EX_OSERR, EX_TEMPFAIL = 64, 69, 70, 71, 75
 """Exit codes as in sysexits.h; the last one says that something is busy."""
+
+OUTPUT_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+"""What a file on stdout may answer: exit code EX_OSERR. Whatever else is written to has a handler of its own."""
 
 EX_LOST = 76
 """A lock was lost."""
@@ -40,6 +45,16 @@ def say(text: str, *below: str) -> None:
 def say_raw(text: str) -> None:
     """The same without the prefix."""
     _write(clean(text) + "\n")
+
+
+def summary(text: str) -> None:
+    """The line on stderr that was asked for with ``--json``. Raises OSError if it cannot be written: it is no mere message."""
+    left = f"{clean(text)}\n".encode(errors="backslashreplace")
+    while left:
+        try:
+            left = left[os.write(2, left) :]
+        except BlockingIOError:
+            select.select([], [2], [])
 
 
 def failed(command: str, error: Exception) -> int:

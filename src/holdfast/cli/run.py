@@ -220,7 +220,7 @@ class Run:
         if self.args.json:
             import json
 
-            output.say_raw(json.dumps(self.summary))
+            output.summary(json.dumps(self.summary))
         return code
 
     def _locked(self) -> int:

@@ -9,7 +9,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.output import EX_UNAVAILABLE, EX_USAGE, one_line, say, say_raw
+from holdfast.cli.output import EX_UNAVAILABLE, EX_USAGE, OUTPUT_REFUSED, one_line, say, say_raw
 from holdfast.errors import ConfigError, ServerError
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def main(args: argparse.Namespace) -> int:
     except ConfigError as error:
         return _usage(str(error))
     except (ServerError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in OUTPUT_REFUSED:
+            raise
         say(one_line(str(error)))
         return EX_UNAVAILABLE
 
