@@ -19,7 +19,7 @@ def find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cycle]:
 
     Args:
         client: a redis.Redis or valkey.Valkey client, or a URL.
-        prefix: of the locks' keys. Of a cycle that goes beyond it, all the same all is found.
+        prefix: of the locks' keys. A cycle that goes beyond it is found if each waiter in it holds, or waits for, a lock of it.
 
     Raises:
         ConfigError: this is no server that can be asked.
