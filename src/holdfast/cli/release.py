@@ -53,10 +53,10 @@ def main(args: argparse.Namespace) -> int:
 
 def _ticket(args: argparse.Namespace) -> str:
     if args.ticket_file == "-":
-        return sys.stdin.read()
+        return sys.stdin.read(servers.LONGEST)
     if args.ticket_file is not None:
         with open(args.ticket_file, encoding="ascii") as file:  # noqa: PTH123 (pathlib imports slowly)
-            return file.read()
+            return file.read(servers.LONGEST)
     if TICKET not in os.environ:
         args.parser.error(f"no ticket: give --ticket-file, or set {TICKET}")
     return os.environ[TICKET]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import stat
+from typing import NoReturn
 
 from holdfast._guard import VARIABLES, has_password
 from holdfast.cli import output
 
 LOCAL = "local://"
+
+LONGEST = 65_536
+"""Bytes of a file with URLs, or with a ticket."""
 
 
 def add_options(parser: argparse.ArgumentParser, *, local: bool = False) -> None:
@@ -68,18 +72,48 @@ def urls(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
 
 
 def _of_file(args: argparse.Namespace, *, quiet: bool) -> list[str]:
+    def refuse(why: str) -> NoReturn:
+        parser: argparse.ArgumentParser = args.parser
+        parser.error(f"--url-file {args.url_file}: {why}")
+
     try:
-        with open(args.url_file, encoding="utf-8") as file:  # noqa: PTH123 (pathlib imports slowly)
-            found = file.read().split()
-            mode = os.fstat(file.fileno()).st_mode
+        with open(args.url_file, "rb") as file:  # noqa: PTH123 (pathlib imports slowly)
+            seen = os.fstat(file.fileno())
+            if why := _distrusted(args.url_file, seen, terminal=file.isatty()):
+                refuse(why)
+            text = file.read(LONGEST + 1)
+        found = text.decode().split()
     except UnicodeDecodeError:
-        args.parser.error(f"--url-file {args.url_file}: not UTF-8")
+        refuse("not UTF-8")
     except OSError as error:
-        args.parser.error(f"--url-file {args.url_file}: {error.strerror}")
+        refuse(error.strerror or type(error).__name__)
+    if len(text) > LONGEST:
+        refuse(f"longer than {LONGEST} bytes, which are no URLs: name a file with one URL in each line")
     if not found:
-        args.parser.error(f"--url-file {args.url_file}: there is no URL in it")
-    if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
-        args.parser.error(f"--url-file {args.url_file}: every user may write to it, and choose the server: chmod 600 it")
-    if stat.S_ISREG(mode) and mode & stat.S_IROTH and any(map(has_password, found)) and not quiet:
+        refuse("there is no URL in it")
+    if stat.S_ISREG(seen.st_mode) and seen.st_mode & stat.S_IROTH and any(map(has_password, found)) and not quiet:
         output.say(f"the password in {args.url_file} can be read by every user of this machine: chmod 600 it")
     return found
+
+
+def _distrusted(path: str, seen: os.stat_result, *, terminal: bool) -> str:
+    """Why somebody else may choose the server, and what to do about it; empty if nobody else may.
+
+    A pipe or terminal that this process was given when it was started is trusted as its other arguments are.
+    """
+    kind, target = seen.st_mode, os.path.realpath(path)
+    if stat.S_ISSOCK(kind) or terminal or (stat.S_ISFIFO(kind) and target.startswith("/proc/")):
+        return ""
+    if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind)):
+        return "neither a file, a pipe nor a terminal: name a file with one URL in each line"
+    ours = {0, os.geteuid()}
+    for user in (seen.st_uid, os.lstat(path).st_uid):
+        if user not in ours:
+            return f"belongs to another user ({user}), who may choose the server: chown it, or name a copy of your own"
+    if kind & stat.S_IWOTH:
+        return "every user may write to it, and choose the server: chmod 600 it"
+    for directory in {os.path.dirname(os.path.abspath(path)), os.path.dirname(target)}:  # noqa: PTH100, PTH120
+        around = os.stat(directory)  # noqa: PTH116
+        if around.st_uid not in ours or around.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+            return f"another user may replace it in {directory}, and choose the server: move it to a directory of your own"
+    return ""

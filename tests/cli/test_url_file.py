@@ -1,0 +1,122 @@
+"""``--url-file``: whoever can write to the file chooses the server, so it is refused if another user can."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cli.commands import PROGRAM
+from holdfast.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast._servers.process import PrivateServer
+
+
+def _foreign(path: Path) -> None:
+    os.chown(path, 65534, -1)
+
+
+def _as_link(file: Path, target: str) -> None:
+    file.unlink()
+    file.symlink_to(target)
+
+
+def _linked(file: Path) -> None:
+    """The file is where all may replace it, the link is not."""
+    (file.parent / "all").mkdir()
+    (file.parent / "all").chmod(0o777)
+    file.rename(file.parent / "all" / "url")
+    file.symlink_to("all/url")
+
+
+def _linked_out(file: Path) -> None:
+    """The link is where all may replace it, the file is not."""
+    elsewhere = file.parent.parent / "url"
+    file.rename(elsewhere)
+    file.symlink_to(elsewhere)
+    file.parent.chmod(0o777)
+
+
+def _foreign_link(file: Path) -> None:
+    elsewhere = file.rename(file.with_name("elsewhere"))
+    file.symlink_to(elsewhere)
+    os.lchown(file, 65534, -1)
+
+
+def _as_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+    file.chmod(0o666)
+    threading.Thread(target=file.write_text, args=["redis://h"], daemon=True).start()
+
+
+DISTRUSTED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a directory that all may write to": (lambda file: file.parent.chmod(0o777), "another user may replace it in"),
+    "a link into such a directory": (_linked, "another user may replace it in"),
+    "a link in such a directory": (_linked_out, "another user may replace it in"),
+    "a pipe that all may write to": (_as_pipe, "every user may write to it"),
+    "endless": (lambda file: _as_link(file, "/dev/zero"), "neither a file, a pipe nor a terminal"),
+    "a directory": (lambda file: _as_link(file, "/"), "Is a directory"),
+    "long": (lambda file: file.write_text("redis://h " * 10_000), "longer than 65536 bytes"),
+}
+if os.geteuid() == 0:
+    DISTRUSTED |= {
+        "another user's": (_foreign, "belongs to another user (65534)"),
+        "another user's link": (_foreign_link, "belongs to another user (65534)"),
+        "another user's directory": (lambda file: _foreign(file.parent), "another user may replace it in"),
+    }
+
+
+@pytest.mark.parametrize("how", DISTRUSTED)
+def test_a_url_file_that_another_user_chooses_is_refused(
+    server: PrivateServer, tmp_path: Path, capfd: pytest.CaptureFixture[str], how: str
+) -> None:
+    prepare, why = DISTRUSTED[how]
+    file = tmp_path / "inner" / "url"
+    file.parent.mkdir()
+    file.write_text(server.url)
+    assert main(["ls", "--url-file", str(file)]) == 0
+    prepare(file)
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(["ls", "--url-file", str(file)])
+    err = capfd.readouterr().err
+    assert (ended.value.code, err.count("\n")) == (64, 1)
+    assert why in err
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'printf %s "$URL" | "$@" --url-file /dev/stdin',
+        '"$@" --url-file <(printf %s "$URL")',
+        '"$@" --url-file /dev/stdin <<<"$URL"',
+        'printf %s "$URL" >file; "$@" --url-file /dev/stdin <file',
+        'mkfifo -m 600 pipe; printf %s "$URL" >pipe & "$@" --url-file pipe',
+        'mkdir -m 1777 all; printf %s "$URL" >all/file; "$@" --url-file all/file',
+        'mkdir -p v; printf %s "$URL" >v/url; ln -s v now; ln -s now/url url; "$@" --url-file url',
+    ],
+)
+def test_a_url_file_that_is_trusted(server: PrivateServer, tmp_path: Path, script: str) -> None:
+    """Among them what Kubernetes makes of a secret: links within a directory that all may write to, with a sticky bit."""
+    argv, env = ["bash", "-c", script, "-", *PROGRAM, "ls"], {**os.environ, "URL": server.url}
+    done = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"holdfast: no locks are held\n")
+
+
+def test_a_url_from_a_terminal(server: PrivateServer) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([*PROGRAM, "ls", "--url-file", "/dev/stdin"], stdin=theirs)
+    os.write(ours, f"{server.url}\n\4".encode())
+    code = process.wait(60)
+    os.close(ours)
+    os.close(theirs)
+    assert code == 0
