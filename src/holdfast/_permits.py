@@ -11,9 +11,8 @@ from typing import Any, Never
 
 from holdfast import _face
 from holdfast._core import permits
-from holdfast._core.acquire import KeyConflict
+from holdfast._core.acquire import KeyConflict, key_conflict
 from holdfast._core.attempt import Permits
-from holdfast._core.kinds import explained
 from holdfast._core.permits import ALL, Count
 from holdfast._core.requests import Conflict, WireError
 from holdfast._face import L
@@ -161,7 +160,7 @@ class PermitsLock(_face.BaseLock[L]):
         except WireError as error:
             raise self._user_error(error) from error
         if isinstance(count, Conflict):
-            raise self._user_error(KeyConflict(await explained(count, *self._spec.keys[:2], self._spec.timeout)))
+            raise self._user_error(await key_conflict(count, self._spec))
         return count or Count(self._permits.limit or 0, 0, 0)
 
     async def _is_locked(self) -> bool:

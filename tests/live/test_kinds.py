@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
 
 import holdfast
 from holdfast import aio
 from holdfast._servers.process import PrivateServer
 from holdfast.cli import main
+
+if TYPE_CHECKING:
+    from conftest import NewServer
 
 KINDS: dict[str, Callable[[Any, str, str], Any]] = {
     "lock": lambda face, url, name: face.Lock(url, name, wait=5),
@@ -91,10 +95,82 @@ def test_events_too(server: PrivateServer, name: str, wanted: str) -> None:
             asyncio.run(there())
 
 
+def told(error: pytest.ExceptionInfo[holdfast.ConfigError], used: str, *, held: bool) -> None:
+    """It says which kind, until when, and what to do."""
+    said = str(error.value)
+    assert error.value.parameter == "name"
+    a = f"a{'n' * (used == 'event')} {used}"
+    if held or used in STATES:
+        assert f"it is the name of {a}" in said
+    else:
+        assert f"it was used as the name of {a}" in said
+    assert "in 20 min" in said or used in STATES
+    assert "use another name" in said
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["held", "before"])
+@pytest.mark.parametrize("used", ["semaphore", "read-write lock", "event", "latch", "barrier"])
+def test_elections_and_tickets_too(server: PrivateServer, look: redis.Redis, name: str, used: str, held: bool) -> None:
+    def forgotten(of: str) -> None:
+        look.delete(*look.keys(f"hf:{{{of}}}*"))
+
+    async def there() -> None:
+        await aio.Leader(server.url, name).campaign(5)
+
+    lock = holdfast.FairLock(server.url, f"{name}-lock")
+    lock.acquire()
+    forgotten(lock.name)
+    given = holdfast.Lock(server.url, f"{name}-given")
+    given.acquire()
+    ticket = given.ticket()
+    forgotten(given.name)
+    with ExitStack() as stack:
+        for of in (name, lock.name, given.name):
+            use = hold(used, server.url, of)
+            stack.enter_context(use)
+            if not held:
+                stack.pop_all().close()
+        attempts: list[Callable[[], object]] = [
+            lambda: holdfast.Leader(server.url, name).campaign(5),
+            lambda: holdfast.Leader(server.url, name).leader(),
+            lambda: asyncio.run(there()),
+            lock.ticket,
+            holdfast.redeem(server.url, ticket).acquire,
+        ]
+        for attempt in attempts:
+            with pytest.raises(holdfast.ConfigError) as refused:
+                attempt()
+            told(refused, used, held=held)
+    with suppress(holdfast.LeaseLost):
+        lock.release()
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["held", "before"])
+@pytest.mark.parametrize("used", ["semaphore", "read-write lock", "event", "latch", "barrier"])
+def test_on_several_servers_too(new_server: NewServer, name: str, used: str, held: bool) -> None:
+    urls = [new_server().url for _ in range(3)]
+    holdfast.declare_new(urls)
+
+    async def there() -> None:
+        await aio.Redlock(urls, name).acquire()
+
+    with ExitStack() as stack:
+        for url in urls[1:]:
+            stack.enter_context(hold(used, url, name))
+        if not held:
+            stack.pop_all().close()
+        for attempt in (
+            holdfast.Redlock(urls, name).acquire,
+            holdfast.Leader(urls, name).campaign,
+            lambda: asyncio.run(there()),
+        ):
+            with pytest.raises(holdfast.ConfigError) as refused:
+                attempt()
+            told(refused, used, held=held)
+
+
 def test_a_name_that_never_expires(server: PrivateServer, name: str) -> None:
     """There is nothing to wait for: somebody has to delete the key."""
-    import redis
-
     holdfast.Event(server.url, name).set()
     with redis.Redis.from_url(server.url) as client:
         client.persist(f"hf:{{{name}}}")
@@ -111,8 +187,6 @@ def test_on_the_command_line(server: PrivateServer, name: str, capfd: pytest.Cap
 
 
 def test_data_of_somebody_elses(server: PrivateServer, name: str) -> None:
-    import redis
-
     with redis.Redis.from_url(server.url) as client:
         client.rpush(f"hf:{{{name}}}", "data")
         client.pexpire(f"hf:{{{name}}}", 60_000)

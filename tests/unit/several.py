@@ -15,7 +15,7 @@ from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys, side_key
 from holdfast._core.polling import GiveBack, Poll
 from holdfast._core.renewing import Renewing, renewals
-from holdfast._core.requests import Answer, Call, Draw, Now, Refused, Request, Run, Unknown, WireError
+from holdfast._core.requests import Answer, Call, Command, Draw, Now, Refused, Request, Run, Unknown, WireError
 from holdfast._core.votes import Mandate, Vote
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
@@ -78,11 +78,11 @@ class Servers:
         return self.nodes[server]
 
     def perform(self, server: int, call: Call) -> Any:
-        assert isinstance(call, Run)
-        raw = self.node(server).run(call.script, call.keys, call.args)
+        node = self.node(server)
+        raw = node.run(call.script, call.keys, call.args) if isinstance(call, Run) else node.execute(*call.args)
         if isinstance(raw, ReplyError):
             raise Refused(str(raw), f"s{server}")
-        return call.script.parse(raw)
+        return call.script.parse(raw) if isinstance(call, Run) else raw
 
     def holders(self) -> list[str]:
         """Who has the lock on each server; empty where it is free."""
@@ -196,8 +196,8 @@ class Servers:
         asked = [number for number, call in enumerate(poll.calls) if call is not None]
         for number in asked:
             call = poll.calls[number]
-            assert isinstance(call, Run)
-            kind = call.script.name
+            assert isinstance(call, Run | Command)
+            kind = call.script.name if isinstance(call, Run) else str(call.args[0])
             fate = self.fates(kind, self.counts[kind, number], number)
             self.counts[kind, number] += 1
             self.seen.append((kind, number))

@@ -6,7 +6,7 @@ no hand-over can be missed; then nothing is sent but the refresh that `_core.wai
 
 from __future__ import annotations
 
-from holdfast._core.attempt import Attempt, Grant, margin
+from holdfast._core.attempt import Attempt, Grant, Spec, margin
 from holdfast._core.insist import insist
 from holdfast._core.kinds import explained
 from holdfast._core.mutex import BLOCK, GRACE, UNHEARD, Busy, Dead, Held, Reply, give_up, scripts
@@ -41,6 +41,11 @@ _AGAIN: Answer[Reply] = Answer(Dead(), 0.0, 0.0)
 
 class KeyConflict(Exception):
     """Something that is no lock of ours is stored under one of the lock's keys."""
+
+
+async def key_conflict(found: Conflict, spec: Spec) -> KeyConflict:
+    """The error for that, which says what there is."""
+    return KeyConflict(await explained(found, *spec.keys[:2], spec.timeout))
 
 
 async def acquire(attempt: Attempt, wait: float | None) -> Grant | Busy:
@@ -79,7 +84,7 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
             await give_up(attempt)  # the answer took so long that the lease is over
         match result.value:
             case Conflict():
-                raise KeyConflict(await explained(result.value, *attempt.spec.keys[:2], attempt.spec.timeout))
+                raise await key_conflict(result.value, attempt.spec)
             case Busy():
                 busy = result.value
                 # Not queued yet: nothing of ours is there, unless an earlier copy of the request is still under way.
@@ -194,4 +199,4 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
         case Gone():
             return _AGAIN
         case _:
-            raise KeyConflict(await explained(outcome, *attempt.spec.keys[:2], attempt.spec.timeout))
+            raise await key_conflict(outcome, attempt.spec)

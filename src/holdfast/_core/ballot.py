@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import UNKNOWN, Attempt
 from holdfast._core.mutex import Busy, read_reply
 from holdfast._core.names import PREFIX, marker_key
@@ -298,6 +297,11 @@ class Ballot(Count):
         last = max((reply.fence for reply in taken), default=0)
         return Busy(self.remaining(), last, process, lingers=False)
 
+    def conflict(self) -> tuple[int, Conflict] | None:
+        """What is in the way on so many servers that the others are no majority: on the first of them, and its number."""
+        found = [(n, a.value) for n, a in self.answers.items() if isinstance(a, Answer) and isinstance(a.value, Conflict)]
+        return min(found) if len(self.panel.names) - len(found) < self.panel.majority else None
+
     def check(self) -> None:
         """Raises Disagreement where two of the servers are one, or are used in two ways."""
         answers = [(n, a.value.run) for n, a in self.answers.items() if isinstance(a, Answer) and hasattr(a.value, "run")]
@@ -307,9 +311,6 @@ class Ballot(Count):
             if other != number:
                 pair = f"{self.panel.names[other]} and {self.panel.names[number]}"
                 raise Disagreement(f"{pair} are the same server (same run id): its votes would count twice", "servers")
-        conflicts = self.replies(Conflict)
-        if len(self.panel.names) - len(conflicts) < self.panel.majority:
-            raise KeyConflict(conflicts[0].why)
         others = self.replies(Disagrees)
         if len(self.panel.names) - len(others) < self.panel.majority:
             said = "; ".join(f"{name}: {text}" for name, text in self.verdicts().items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from holdfast._core.insist import insist
@@ -44,35 +45,39 @@ class Look(NamedTuple):
     """Milliseconds until the state expires, which keeps the name for its kind."""
 
 
-async def explained(found: Conflict, key: bytes, state: bytes, timeout: float) -> str:
+Ask = Callable[[Command], Coroutine[Any, Any, Any]]
+"""How to get the reply to a command. Raises WireError."""
+
+
+async def ask(command: Command) -> Any:
+    return (await insist(command)).value
+
+
+async def explained(found: Conflict, key: bytes, state: bytes, timeout: float, ask: Ask = ask) -> str:
     """Return what to tell the user. One look more, which may fail: then what the script said has to do."""
     if not found.other_kind:
         return found.why
     if found.key not in {b"", key}:  # a key beside the lock's, which says nothing about the kind of the name
         return f"{found.why}; {ADVICE}"
     try:
-        look = await _look(key, state, timeout)
+        look = await _look(ask, key, state, timeout)
     except WireError:
         return found.why
     return found.why if look is None else _told(found.why, look)
 
 
-async def _look(key: bytes, state: bytes, timeout: float) -> Look | None:
-    kind = await _ask(Command(("TYPE", key), timeout))
+async def _look(ask: Ask, key: bytes, state: bytes, timeout: float) -> Look | None:
+    kind = await ask(Command(("TYPE", key), timeout))
     where, version = key if kind == b"hash" else state, b""
-    length = await _ask(Command(("HSTRLEN", where, "v"), timeout))
+    length = await ask(Command(("HSTRLEN", where, "v"), timeout))
     if type(length) is int and 0 < length <= LONGEST:
-        version = await _ask(Command(("HGET", where, "v"), timeout))
-    left = await _ask(Command(("PTTL", key), timeout))
-    kept = left if kind == b"hash" else await _ask(Command(("PTTL", state), timeout))
+        version = await ask(Command(("HGET", where, "v"), timeout))
+    left = await ask(Command(("PTTL", key), timeout))
+    kept = left if kind == b"hash" else await ask(Command(("PTTL", state), timeout))
     match kind, version, left, kept:
         case bytes(), bytes(), int(), int():
             return Look(key, kind, version, left, kept)
     return None
-
-
-async def _ask(command: Command) -> Any:
-    return (await insist(command)).value
 
 
 def _told(why: str, look: Look) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from holdfast._core.acquire import KeyConflict, acquire, start_over
+from holdfast._core.acquire import acquire, key_conflict, start_over
 from holdfast._core.attempt import Attempt, Grant, Spec, margin, milliseconds
 from holdfast._core.hearing import Listener, Withdraw, hear, listen
 from holdfast._core.insist import insist
@@ -164,7 +164,7 @@ async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
         else:
             deadline = answer.sent + ttl - margin(ttl)
             if isinstance(answer.value, Conflict):
-                raise KeyConflict(answer.value.why)
+                raise await key_conflict(answer.value, candidacy.spec)
             if not answer.value or answer.came >= deadline:
                 return None
             return replace(grant, taken=answer.came, deadline=deadline, claim=False)
@@ -181,7 +181,7 @@ async def proclaim(candidacy: Candidacy, term: int) -> bool:
     """Say something else than before. False if the leader is none any more. Raises WireError, KeyConflict."""
     value = (await insist(proclamation(candidacy, term))).value
     if isinstance(value, Conflict):
-        raise KeyConflict(value.why)
+        raise await key_conflict(value, candidacy.spec)
     return bool(value)
 
 
@@ -211,7 +211,7 @@ async def transfer(office: Office, token: str, to: str) -> bool | Missing:
             await Sleep(AGAIN)
         else:
             if isinstance(answer.value, Conflict):
-                raise KeyConflict(answer.value.why)
+                raise await key_conflict(answer.value, office.spec)
             return answer.value
 
 
@@ -286,5 +286,5 @@ async def look(office: Office, hope: str = "") -> Answer[View]:
     keys, args = (*spec.keys[:2], office.observers), (milliseconds(SPAN + spec.timeout), hope)
     answer = await insist(Run(OBSERVE, keys, args, spec.timeout))
     if isinstance(answer.value, Conflict):
-        raise KeyConflict(answer.value.why)
+        raise await key_conflict(answer.value, spec)
     return Answer(answer.value, answer.sent, answer.came)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import replace
+from typing import Any
 
+from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant, margin, milliseconds
 from holdfast._core.ballot import (
     CONFIRM,
@@ -30,10 +32,11 @@ from holdfast._core.ballot import (
     verdict,
 )
 from holdfast._core.hearing import Enroll, Hark, Withdraw
+from holdfast._core.kinds import explained
 from holdfast._core.mutex import Busy, Held
 from holdfast._core.polling import GiveBack, Poll
 from holdfast._core.renewing import Tenure, renewal
-from holdfast._core.requests import Answer, Call, Draw, Now, Run, Unknown
+from holdfast._core.requests import Answer, Call, Command, Draw, NotSent, Now, Run, Unknown, WireError
 from holdfast._core.sharing import Ways
 from holdfast._core.votes import Mandate, Vote
 from holdfast._core.waiting import Waiter
@@ -84,7 +87,7 @@ async def campaign(candidate: Attempt, at_once: bool, started: float, crowded: W
         now = await Now()
         over = at_once or (candidate.until is not None and now >= candidate.until)
         await _undo(candidate, for_good=over)
-        ballot.check()
+        await _check(candidate, ballot)
         voters = ballot.voters
         if voters >= panel.majority:
             if over:
@@ -153,9 +156,29 @@ async def _vote(candidate: Candidate, since: float, more: int = 0) -> Ballot:
     return ballot
 
 
+async def _check(candidate: Candidate, ballot: Ballot) -> None:
+    """Raises KeyConflict, Disagreement."""
+    ballot.check()
+    found = ballot.conflict()
+    if found is None:
+        return
+    number, conflict = found
+    servers, spec = len(candidate.panel.names), candidate.spec
+
+    async def ask(command: Command) -> Any:
+        heard = Heard({number})
+        await Poll([command if one == number else None for one in range(servers)], heard, spec.timeout)
+        answer = heard.answers.get(number, NotSent("no answer in time"))
+        if isinstance(answer, WireError):
+            raise answer
+        return answer.value
+
+    raise KeyConflict(await explained(conflict, *spec.keys[:2], spec.timeout, ask))
+
+
 async def _settle(candidate: Candidate, ballot: Ballot) -> Grant | None:
     """A majority has granted: make it a lease with one fence. None if that came too late, or somebody has a higher one."""
-    ballot.check()
+    await _check(candidate, ballot)
     spec, panel = candidate.spec, candidate.panel
     granted = ballot.granted()
     length = spec.first_ttl - margin(spec.first_ttl)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from holdfast._core.acquire import KeyConflict
+from holdfast._core.acquire import KeyConflict, key_conflict
 from holdfast._core.attempt import Attempt, Grant, Spec, margin, milliseconds
 from holdfast._core.mutex import give_up, read_reply
 from holdfast._core.replicas import acknowledged
@@ -136,8 +136,8 @@ async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Ans
             # No doubt any more: a late copy does nothing, as the token it hands on is dead.
             heir.doubt, heir.pending = False, isinstance(answer.value, Exchanged)
             match answer.value:
-                case Conflict(why):
-                    raise KeyConflict(why)
+                case Conflict() as conflict:
+                    raise await key_conflict(conflict, spec)
                 case Paused(wait):
                     raise Refused(f"the server may have forgotten who has the lock: it grants nothing for another {wait:.1f} s")
                 case found:
