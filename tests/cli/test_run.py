@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cli.commands import FAMILY, PROGRAM, STUBBORN, Holdfast, error_line, line, pids, running, wait_until
+from holdfast._core import control
 from holdfast.cli.durations import duration, positive_duration
 
 if TYPE_CHECKING:
@@ -108,6 +109,24 @@ class TestExitCodes:
             holder = hf.start("--label", "nightly", name, "--", "sh", "-c", "echo; read line")
             line(holder)
             await_record(client, name)
+
+    @pytest.mark.parametrize("program", ["run", "elect"])
+    def test_a_command_whose_name_makes_no_label(
+        self, hf: Holdfast, name: str, client: redis.Redis, tmp_path: Path, program: str
+    ) -> None:
+        """Labels are printable, and of at most 200 characters. Who reads another one believes nothing of the record."""
+        script = tmp_path / ("a\nb" + "x" * 230)
+        script.write_text("#!/bin/sh\necho; read line\n")
+        script.chmod(0o700)
+        holder = hf.popen([*PROGRAM, program, name, "--", str(script)])
+        line(holder)
+        await_record(client, name)
+        process = client.get(key(name)).decode().partition(".")[0]  # type: ignore[union-attr]
+        said = control.read(client.get(f"hf:proc:{process}"))
+        assert said is not None
+        assert said.label_of(key(name).encode()) == "a?b" + "x" * 197
+        holder.communicate("\n")
+        assert holder.returncode == 0
 
     def test_unreachable(self, hf: Holdfast, name: str, tmp_path: Path) -> None:
         for url in ("redis://:canary-7@127.0.0.1:1", f"unix://:canary-7@{tmp_path}/none"):

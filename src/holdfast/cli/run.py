@@ -147,7 +147,9 @@ def _command(args: argparse.Namespace) -> list[str]:
         args.parser.error("no command: write it after --, as in: holdfast run NAME -- COMMAND")
     argv: list[str] = ["/bin/sh", "-c", args.shell] if args.shell is not None else args.command
     if args.label is None:
-        args.label = os.path.basename(argv[0])  # noqa: PTH119 (pathlib imports slowly)
+        name = os.path.basename(argv[0])[:200]  # noqa: PTH119 (pathlib imports slowly)
+        # As long as a label may be, and printable: nobody reads a record that has another one, and `elect` checks none.
+        args.label = "".join(char if char.isprintable() else "?" for char in name)
     return argv
 
 
