@@ -134,6 +134,23 @@ def _find_asyncio() -> Any:
     return _running_loop()
 
 
+def depth(lock: Any) -> int:
+    """How often who asks has taken an RLock; 0 for other locks."""
+    count: int = lock._recursion_count() if isinstance(lock, Reentrant) else 0  # noqa: SLF001
+    return count
+
+
+def unfinished(lock: object, lease: BaseLease | None, before: int) -> bool:
+    """Whether the end of a ``with`` did not give back what its beginning took: for a frame of ours around it.
+
+    So it is after an interrupt (KeyboardInterrupt, or what a signal handler raises) at its first instruction, where nothing of
+    the lock's can catch it. ``before``: the `depth` before the ``with``.
+    """
+    if lease is None:
+        return False
+    return depth(lock) > before if isinstance(lock, Reentrant) else not lease._is_over()  # noqa: SLF001
+
+
 class OwnedLease(BaseLease):
     """One acquisition of an RLock."""
 

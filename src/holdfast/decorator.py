@@ -10,6 +10,7 @@ from typing import Any, Literal, Never, ParamSpec, TypeVar
 
 from holdfast import _face
 from holdfast._functions import is_async, refuse_generator
+from holdfast._reentrant import depth, unfinished
 from holdfast._template import Filled
 from holdfast._wire.client import are_several
 from holdfast.errors import ConfigError, LockTimeout
@@ -79,17 +80,20 @@ def locked(
 def _wrapped(function: Callable[P, T], lock: Callable[..., Any], busy: str) -> Callable[P, T]:
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> Any:
-        own = lock(args, kwargs)
-        marked = _mark(own, threading.get_ident())
-        entered = False
+        own, lease = lock(args, kwargs), None
+        marked, before = _held.get(), depth(own)
         try:
-            with own:
-                entered = True
+            _mark(own, threading.get_ident(), marked)
+            with own as lease:
                 return function(*args, **kwargs)
         except LockTimeout:
-            if busy != "skip" or entered:
+            if busy != "skip" or lease is not None:
                 raise  # "skip" is about our own lock, not about what the function raises
             return None
+        except BaseException as error:
+            if unfinished(own, lease, before):
+                own.__exit__(type(error), error, error.__traceback__)
+            raise
         finally:
             _held.set(marked)
 
@@ -101,17 +105,22 @@ def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str
 
     @functools.wraps(function)
     async def run(*args: P.args, **kwargs: P.kwargs) -> Any:
-        own = lock(args, kwargs)
-        marked = _mark(own, asyncio.current_task())
-        entered = False
+        own, lease = lock(args, kwargs), None
+        marked, before = _held.get(), depth(own)
         try:
-            async with own:
-                entered = True
+            _mark(own, asyncio.current_task(), marked)
+            async with own as lease:
                 return await function(*args, **kwargs)  # type: ignore[misc]
         except LockTimeout:
-            if busy != "skip" or entered:
+            if busy != "skip" or lease is not None:
                 raise  # "skip" is about our own lock, not about what the function raises
             return None
+        except GeneratorExit:
+            raise  # dropped with its event loop, where nothing can be awaited
+        except BaseException as error:
+            if unfinished(own, lease, before):
+                await own.__aexit__(type(error), error, error.__traceback__)
+            raise
         finally:
             _held.set(marked)
 
@@ -139,9 +148,9 @@ def _lock_type(client: object, awaited: bool, reentrant: bool) -> Any:
     return Lock
 
 
-def _mark(own: Any, owner: object) -> frozenset[tuple[object, ...]]:
-    """Note that this call stack is about to hold a lock; answers what it held before."""
-    before, entry = _held.get(), (owner, own._endpoint, own.key)  # noqa: SLF001
+def _mark(own: Any, owner: object, before: frozenset[tuple[object, ...]]) -> None:
+    """Note that this call stack, which holds what it held ``before``, is about to hold a lock."""
+    entry = owner, own._endpoint, own.key  # noqa: SLF001
     if entry in before and own.lease is None:  # an RLock that it has may be taken again
         raise ConfigError(
             f"lock {own.name!r} is held by this very call already: calling it again inside would wait for itself; "
@@ -149,4 +158,3 @@ def _mark(own: Any, owner: object) -> frozenset[tuple[object, ...]]:
             parameter="template",
         )
     _held.set(before | {entry})
-    return before

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import transaction
 
 from holdfast._holding import Holding, enter, explain
+from holdfast._reentrant import depth, unfinished
 from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def locked_atomic(lock: Lock, using: str | None = None) -> Iterator[Lease]:
     LeaseLost is raised, and all is rolled back. Raises RuntimeError inside another ``atomic``, as its commit would come after
     the lock is given back: use `hold` there.
     """
-    committed = False
+    committed, lease, before = False, None, depth(lock)
     try:
         with lock as lease:
             with transaction.atomic(using=using, durable=True):
@@ -40,6 +41,10 @@ def locked_atomic(lock: Lock, using: str | None = None) -> Iterator[Lease]:
         if not committed:
             raise
         explain(lost, lease, committed)  # an error would have the caller do again what is done
+    except BaseException as error:
+        if unfinished(lock, lease, before):
+            lock.__exit__(type(error), error, error.__traceback__)
+        raise
 
 
 def hold(lock: Lock, using: str | None = None) -> Lease:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
+from types import FrameType
 from typing import Any
 
 import pytest
 import redis
 
 import holdfast
+import holdfast.aio
 from faults.handler_points import at_every_point
 from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
@@ -128,6 +133,51 @@ def test_row_11_while_the_keeper_is_busy(server: PrivateServer, name: str, use: 
         for where in at_every_point(slowly, prepare):
             judge.look(where)
     judge.verdict()
+
+
+@pytest.mark.parametrize("reentrant", [False, True], ids=["Lock", "RLock"])
+def test_row_11_around_a_function_nothing_is_beyond_reach(server: PrivateServer, name: str, reentrant: bool) -> None:
+    """The frame around the with statement is ours. Nor does an interrupt leave a note that would refuse the next call."""
+    made: list[Callable[[int], None]] = []
+
+    def prepare() -> Callable[[int], None]:
+        @holdfast.locked(server.url, f"{name}-{judge.points}", reentrant=reentrant)
+        def function(deeper: int) -> None:
+            if deeper:
+                function(deeper - 1)
+
+        made.append(function)
+        return function
+
+    with redis.Redis.from_url(server.url) as look:
+        judge = Judge(name, look)
+        prepare()(reentrant)
+        for where in at_every_point(lambda function: function(reentrant), prepare):
+            judge.look(where)
+            made[-1](reentrant)
+    assert judge.left == []
+    assert judge.points > 100
+
+
+@pytest.mark.parametrize("reentrant", [False, True], ids=["Lock", "RLock"])
+def test_row_11_around_a_coroutine_function(server: PrivateServer, name: str, reentrant: bool) -> None:
+    """Interrupted at the first instruction of the end of ``async with``."""
+    lock_type: type[holdfast.aio.Lock] = holdfast.aio.RLock if reentrant else holdfast.aio.Lock
+
+    @holdfast.locked(server.url, name, reentrant=reentrant)
+    async def function() -> None:
+        sys.settrace(trace)
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is lock_type.__aexit__.__code__:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    loop = asyncio.new_event_loop()
+    with redis.Redis.from_url(server.url) as look, closing(loop):
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(function())
+        assert Judge(name, look).gone()
 
 
 class Handing:

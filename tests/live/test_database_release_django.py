@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import django
@@ -14,7 +16,7 @@ import redis
 from django.conf import settings
 from django.db import connection, transaction
 
-from holdfast import HoldfastWarning, LeaseLost, Lock, LockTimeout, NotHeld, aio
+from holdfast import HoldfastWarning, LeaseLost, Lock, LockTimeout, NotHeld, RLock, aio
 from holdfast._servers.process import PrivateServer
 from holdfast.django import hold, locked_atomic, release_after
 from live.witness import until
@@ -105,6 +107,29 @@ def test_as_a_decorator(spy: Spy, lock: Lock) -> None:
     work()
     work()
     assert spy.seen == ["_commit True True"] * 2
+
+
+@pytest.mark.parametrize("kind", [Lock, RLock])
+def test_interrupted_where_the_lock_is_given_back(
+    look: redis.Redis, server: PrivateServer, name: str, kind: type[Lock]
+) -> None:
+    """At the first instruction of the end of its with statement: the transaction is committed by then."""
+    lock = kind(server.url, name)
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is kind.__exit__.__code__:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    put(100)
+    with pytest.raises(KeyboardInterrupt), locked_atomic(lock):
+        put(96)
+        sys.settrace(trace)
+    assert balance() == 96
+    assert not look.exists(lock.key)
+    with locked_atomic(lock):
+        put(95)
+    assert not look.exists(lock.key)
 
 
 def test_a_lease_lost_before_the_commit_rolls_all_back(spy: Spy, look: redis.Redis, lock: Lock) -> None:
