@@ -264,6 +264,29 @@ def test_a_handler_sets_the_event_that_the_main_thread_waits_for() -> None:
 
 
 @pytest.mark.fault(11)
+def test_what_a_handler_is_told_while_the_lock_is_given_back(server: PrivateServer, name: str) -> None:
+    """Until the server has it back, it is held for the rest of its lease; no 0.0 s."""
+    told: list[holdfast.LockTimeout] = []
+
+    def body() -> None:
+        with holdfast.Lock(server.url, name, ttl=30):
+            pass
+
+    def handler() -> None:
+        try:
+            with holdfast.Lock(server.url, name, ttl=30, wait=0):
+                pass
+        except holdfast.LockTimeout as busy:
+            told.append(busy)
+
+    body()
+    assert called_at_every_line(body, handler) > 40
+    assert len(told) > 40
+    assert {busy.remaining is not None and busy.remaining > 20 for busy in told} == {True}
+    assert not any(" 0.0 s of its lease" in str(busy) for busy in told)
+
+
+@pytest.mark.fault(11)
 def test_a_handler_asks_for_the_event_of_a_lease(server: PrivateServer, admin: Admin, name: str) -> None:
     """It is the same one that the interrupted thread gets, and it is set when the lease is lost."""
     with holdfast.Lock(server.url, name, ttl=30) as lease:

@@ -202,7 +202,9 @@ class Gate:
             tenure = self.tenure
             if tenure is None or tenure.lost or self.who is attempt or not isinstance(self.who, Attempt):
                 return None
-            return Busy(tenure.remaining(self.clock()), self.last, tenure.token.partition(".")[0], False)
+            now = self.clock()
+            left = max(0.0, tenure.latest - now) if tenure.over else tenure.remaining(now)  # over: it is on its way back
+            return Busy(left, self.last, tenure.token.partition(".")[0], False)
 
     def questions(self, attempt: Attempt, now: float) -> bool:
         """Have the server asked, for a caller that does not wait, whether it knows the lease still. True: the caller stands in

@@ -131,6 +131,11 @@ class Tenure:
         return min(self.deadline, self.ends_at, self.stalled_at)
 
     @property
+    def latest(self) -> float:
+        """When it ends at the server by itself, as far as is known (local seconds)."""
+        return self.deadline
+
+    @property
     def wants_at(self) -> float:
         """When it wants attention next (local seconds)."""
         return min(self.renew_at, self.question_at, self.good_until)
