@@ -40,6 +40,12 @@ class OverCluster:
     def servers(self, key: str) -> list[PrivateServer]:
         return [self.cluster.primary_of(key)]
 
+    def primaries(self) -> set[PrivateServer]:
+        return set(self.cluster.primaries())
+
+    def settle(self) -> None:
+        clusters._until(lambda: clusters._complete(self.cluster), "the cluster is whole")
+
     def faults(self) -> list[Fault]:
         def primary(rng: random.Random) -> list[PrivateServer]:
             return [self.cluster.primary_of(rng.choice(self._keys))]
@@ -48,9 +54,9 @@ class OverCluster:
             return self.cluster.replicas_of(primary(rng)[0])
 
         return [
-            Fault("primary killed", "amnesia", (0.0, 0.5), self._primary_killed),
-            Fault("primary stopped, and replaced", "amnesia", (0.0, 0.5), self._primary_stopped),
-            Fault("failover agreed to", "refused", (0.0, 0.0), self._failover),
+            Fault("primary killed", "amnesia", (0.0, 0.5), self._primary_killed, replaces=True),
+            Fault("primary stopped, and replaced", "amnesia", (0.0, 0.5), self._primary_stopped, replaces=True),
+            Fault("failover agreed to", "refused", (0.0, 0.0), self._failover, replaces=True),
             Fault("slot moved", "refused", (0.1, 1.0), self._slot_moved),
             Fault("primary stopped", "silence", (0.05, 0.2), stopped(primary)),
             Fault("replica killed", "restart", (0.1, 1.0), self._replica_killed(replica)),
@@ -58,16 +64,13 @@ class OverCluster:
             *disturbances(primary, watched=True),
         ]
 
-    def _whole(self) -> None:
-        clusters._until(lambda: clusters._complete(self.cluster), "the cluster is whole")
-
     @contextmanager
     def _primary_killed(self, rng: random.Random) -> Iterator[None]:
         old = self.cluster.kill_primary_of(rng.choice(self._keys))
         self.cluster.wait_ok()
         yield
         old.restart()
-        self._whole()
+        self.settle()
 
     @contextmanager
     def _primary_stopped(self, rng: random.Random) -> Iterator[None]:
@@ -80,12 +83,12 @@ class OverCluster:
             yield
         finally:
             old.resume()
-        self._whole()
+        self.settle()
 
     @contextmanager
     def _failover(self, rng: random.Random) -> Iterator[None]:
         self.cluster.failover(rng.choice(self._keys))
-        self._whole()
+        self.settle()
         yield
 
     @contextmanager
@@ -94,7 +97,7 @@ class OverCluster:
         with self.cluster.migrating(self.cluster.slot(rng.choice(self._keys))) as migration:
             migration.move_keys(count=1)
             yield
-        self._whole()
+        self.settle()
 
     def _replica_killed(self, choose: Choose) -> Strike:
         strike = killed(choose)
@@ -103,6 +106,6 @@ class OverCluster:
         def and_whole(rng: random.Random) -> Iterator[None]:
             with strike(rng):
                 yield
-            self._whole()
+            self.settle()
 
         return and_whole

@@ -44,6 +44,12 @@ class Quorum:
     def servers(self, key: str) -> list[PrivateServer]:
         return self._servers
 
+    def primaries(self) -> set[PrivateServer]:
+        return set(self._servers)
+
+    def settle(self) -> None:
+        pass
+
     def _some(self, most: int) -> Choose:
         return lambda rng: rng.sample(self._servers, rng.randint(1, most))
 

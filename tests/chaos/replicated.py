@@ -39,27 +39,10 @@ class OverSentinel:
     def servers(self, key: str) -> list[PrivateServer]:
         return [self.sentinels.primary]
 
-    def faults(self) -> list[Fault]:
-        sentinels = self.sentinels
+    def primaries(self) -> set[PrivateServer]:
+        return {server for server in self.sentinels.servers if self.sentinels.role(server) == "master"}
 
-        def primary(_: random.Random) -> list[PrivateServer]:
-            return [sentinels.primary]
-
-        def replica(rng: random.Random) -> list[PrivateServer]:
-            return [rng.choice(sentinels.replicas)]
-
-        return [
-            Fault("primary killed", "amnesia", (0.0, 0.5), self._primary_killed),
-            Fault("primary stopped, and replaced", "amnesia", (0.0, 0.5), self._primary_stopped),
-            Fault("failover", "amnesia", (0.0, 0.0), self._failover),
-            Fault("primary stopped", "silence", (0.05, 0.15), stopped(primary)),
-            Fault("replica killed", "restart", (0.1, 1.0), killed(replica)),
-            Fault("Sentinel killed", "restart", (0.1, 1.0), self._sentinel_killed),
-            Fault("FLUSHALL", "amnesia", (0.0, 0.0), command(primary, "FLUSHALL")),
-            *disturbances(primary, watched=True),
-        ]
-
-    def _whole(self) -> None:
+    def settle(self) -> None:
         try:
             self.sentinels.rejoined()
         except AssertionError:
@@ -71,13 +54,33 @@ class OverSentinel:
                     self.sentinels.command(server, "REPLICAOF", "127.0.0.1", str(primary.port))
             self.sentinels.rejoined()
 
+    def faults(self) -> list[Fault]:
+        sentinels = self.sentinels
+
+        def primary(_: random.Random) -> list[PrivateServer]:
+            return [sentinels.primary]
+
+        def replica(rng: random.Random) -> list[PrivateServer]:
+            return [rng.choice(sentinels.replicas)]
+
+        return [
+            Fault("primary killed", "amnesia", (0.0, 0.5), self._primary_killed, replaces=True),
+            Fault("primary stopped, and replaced", "amnesia", (0.0, 0.5), self._primary_stopped, replaces=True),
+            Fault("failover", "amnesia", (0.0, 0.0), self._failover, replaces=True),
+            Fault("primary stopped", "silence", (0.05, 0.15), stopped(primary)),
+            Fault("replica killed", "restart", (0.1, 1.0), killed(replica)),
+            Fault("Sentinel killed", "restart", (0.1, 1.0), self._sentinel_killed),
+            Fault("FLUSHALL", "amnesia", (0.0, 0.0), command(primary, "FLUSHALL")),
+            *disturbances(primary, watched=True),
+        ]
+
     @contextmanager
     def _primary_killed(self, _: random.Random) -> Iterator[None]:
         old = self.sentinels.kill_primary()
         self.sentinels.await_primary(instead_of=old)
         yield
         old.restart()
-        self._whole()
+        self.settle()
 
     @contextmanager
     def _primary_stopped(self, _: random.Random) -> Iterator[None]:
@@ -89,12 +92,12 @@ class OverSentinel:
             yield
         finally:
             old.resume()
-        self._whole()
+        self.settle()
 
     @contextmanager
     def _failover(self, _: random.Random) -> Iterator[None]:
         self.sentinels.failover()
-        self._whole()
+        self.settle()
         yield
 
     @contextmanager
@@ -105,4 +108,4 @@ class OverSentinel:
         primary = self.sentinels.await_primary()  # by the others: this one has forgotten whom it watches
         watcher.restart()
         self.sentinels.watch(watcher, primary)
-        self._whole()
+        self.settle()

@@ -16,6 +16,7 @@ from chaos.register import Keeping
 from chaos.remains import left_behind
 from chaos.topologies import MAX_TTL, NAMES, Fault, Topology
 from chaos.worker import LAST_WAIT, Options, Worker
+from holdfast._servers.process import PrivateServer
 from holdfast.testing.history import Event, write
 
 
@@ -52,6 +53,8 @@ class Run:
         self._events: list[Event] = []
         self._numbers = itertools.count()
         self._workers: list[Worker] = []
+        self._primaries: set[PrivateServer] = set()
+        self._looked = 0.0
 
     def go(self) -> None:
         try:
@@ -87,18 +90,31 @@ class Run:
     def _strike_until(self, end: float) -> None:
         faults = {fault.name: fault for fault in (*self.topology.faults(), *self._of_clients())}
         self.possible = list(faults)
+        self._look()
         for planned in plan(self.seed, [(fault.name, fault.lasts) for fault in faults.values()], self.size.every):
             if time.monotonic() + planned.pause + planned.seconds > end:
                 break
             time.sleep(planned.pause)
+            self._look()
             self._strike(faults[planned.name], random.Random(planned.seed), planned.seconds)
         time.sleep(max(0.0, end - time.monotonic()))
+        self._look()
+
+    def _look(self, *, expected: bool = False) -> None:
+        """Note a failover that nobody asked for: a server that answers late is taken for dead, and replaced."""
+        since, self._looked = self._looked, time.monotonic()
+        before, self._primaries = self._primaries, self.topology.primaries()
+        if before not in (set(), self._primaries) and not expected:
+            self.topology.settle()
+            self._primaries = self.topology.primaries()
+            self._events.append(Event(since, "fault", "server", until=time.monotonic(), note="amnesia failover unasked for"))
 
     def _strike(self, fault: Fault, rng: random.Random, seconds: float) -> None:
         at = time.monotonic()
         with fault.strike(rng):
             time.sleep(seconds)
         until = time.monotonic()
+        self._look(expected=fault.replaces)
         self.struck.append(Struck(fault.name, fault.kind, at, until))
         if fault.kind not in {"pause", "crash"}:
             self._events.append(Event(at, "fault", "server", until=until, note=f"{fault.kind} {fault.name}"))
@@ -140,6 +156,7 @@ class Run:
             complaint = worker.ended(max(0.1, deadline - time.monotonic()))
             if complaint:
                 self.complaints.append(complaint)
+        self._look()
         self.complaints += [f"left behind: {what}" for what in left_behind(self.topology, self.healed)]
 
 

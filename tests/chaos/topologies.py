@@ -36,6 +36,8 @@ class Fault(NamedTuple):
     lasts: tuple[float, float]
     """Seconds."""
     strike: Strike
+    replaces: bool = False
+    """Another primary takes over."""
 
 
 class Topology(Protocol):
@@ -58,6 +60,12 @@ class Topology(Protocol):
 
     def servers(self, key: str) -> Sequence[PrivateServer]:
         """Those that may have a key."""
+
+    def primaries(self) -> set[PrivateServer]:
+        """Those that take themselves for a primary just now."""
+
+    def settle(self) -> None:
+        """Wait until all servers have their places."""
 
 
 def client_of(server: PrivateServer) -> redis.Redis:
@@ -189,3 +197,9 @@ class Single:
 
     def servers(self, key: str) -> list[PrivateServer]:
         return [self.server]
+
+    def primaries(self) -> set[PrivateServer]:
+        return {self.server}
+
+    def settle(self) -> None:
+        pass

@@ -176,8 +176,7 @@ class Sentinels:
 
     def rejoined(self) -> None:
         """Wait until all data servers but the primary are replicas of it, and the Sentinels know them as such."""
-        primary = self.await_primary()
-        _until(lambda: self._online(primary) == len(self.servers) - 1, "a server does not become a replica")
+        _until(lambda: self._online(self.await_primary()) == len(self.servers) - 1, "a server does not become a replica")
         _until(lambda: all(self._complete(watcher) for watcher in self.watchers), "the Sentinels do not see the replicas")
 
     def replicated(self) -> None:
@@ -200,10 +199,12 @@ class Sentinels:
                 self.command(watcher, "SENTINEL", "FAILOVER", self.service)
 
     def _online(self, primary: PrivateServer) -> int:
-        with contextlib.closing(Connection(primary.socket, 5)) as connection:
+        """How many replicas follow; 0 while it closes all connections, as one does that becomes a replica itself."""
+        with contextlib.suppress(OSError), contextlib.closing(Connection(primary.socket, 5)) as connection:
             if self.password:
                 connection("AUTH", self.password)
             return sum("state=online" in value for value in connection.info("replication").values())
+        return 0
 
     def _complete(self, watcher: PrivateServer) -> bool:
         """This Sentinel knows all others, and all replicas as such that could be promoted."""
