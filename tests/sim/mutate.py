@@ -215,8 +215,10 @@ def table(cases: Iterable[Caught]) -> str:
     return "\n".join(rows)
 
 
-def record(cases: list[Caught]) -> None:
+def record(new: Caught) -> None:
     """Write down what was found: for the replay, and in the page of the docs."""
+    found = {case.name: case for case in [*recorded(), new]}
+    cases = [found[mutation.name] for mutation in MUTATIONS if mutation.name in found]
     lines = ",\n".join(json.dumps(asdict(case), ensure_ascii=False) for case in cases)
     RECORD.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     head, _, _ = PAGE.read_text(encoding="utf-8").partition("| defect |")
@@ -233,22 +235,18 @@ def main() -> int:
         for answer in replay(args.replay):
             print(json.dumps(answer), flush=True)
         return 0
-    cases: list[Caught] = []
-    missed = 0
+    found = missed = 0
     for mutation, caught in searched(m for m in MUTATIONS if m.name in args.names or not args.names):
         if caught is None:
             missed += 1
             print(f"{mutation.name:32} NOT CAUGHT: {mutation.breaks}", flush=True)
         else:
-            cases.append(caught)
+            found += 1
+            if args.record:
+                record(caught)
             print(f"{mutation.name:32} {caught.histories:5} {caught.where:16} {caught.said[:120]}", flush=True)
-    print(f"{len(cases)} caught, {missed} not")
-    if missed:
-        return 1
-    if args.record:
-        found = {case.name: case for case in [*recorded(), *cases]}
-        record([found[mutation.name] for mutation in MUTATIONS if mutation.name in found])
-    return 0
+    print(f"{found} caught, {missed} not")
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":
