@@ -129,20 +129,20 @@ def test_two_prefixes_share_a_key_and_exclude_each_other(box: Box) -> None:
         assert turns == 4
 
 
-def test_a_release_passes_over_those_whom_it_may_not_tell(box: Box) -> None:
+def test_a_release_grants_in_order_to_those_whom_it_may_not_tell(box: Box) -> None:
     with tenants(box) as (a, b):
         fair = holdfast.FairLock(a.url, "third", key=RAW, prefix=a.prefix, wait=20)
         lock = b.lock("second", key=RAW, wait=20)
         with a.lock("first", key=RAW):
-            passed_over = in_thread(lock.acquire)
+            first = in_thread(lock.acquire)
             until(lambda: box.redis.zcard(f"{{{RAW}}}:queue:raw") == 1)
-            told_first = in_thread(fair.acquire)
+            second = in_thread(fair.acquire)
             until(lambda: box.redis.zcard(f"{{{RAW}}}:queue:raw") == 2)
-        assert told_first.result(10)
-        assert not passed_over.done()
-        fair.release()
-        assert passed_over.result(10)
+        assert first.result(10)
+        assert not second.done()
         lock.release()
+        assert second.result(10)
+        fair.release()
 
 
 def told(hub: Any) -> list[bytes]:
