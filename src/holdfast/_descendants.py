@@ -179,13 +179,21 @@ def _listed(parent: int) -> Iterator[int]:
 
 
 def _searched() -> Callable[[int], Iterable[int]]:
-    """The same for a kernel without such lists: from who says whose child it is, of all processes."""
-    families: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):  # noqa: PTH208
-        process = look(int(entry)) if entry.isdigit() else None
-        if process is not None:
-            families.setdefault(process.parent, []).append(process.pid)
-    return lambda parent: families.get(parent, [])
+    """The same for a kernel without such lists: from who says whose child it is, of all processes.
+
+    Those that /proc hides (hidepid: other users', and those that protect their memory) do not say. The kernel is asked which of
+    them are children of this process, as where there is no /proc of this PID namespace; theirs are not known.
+    """
+    me, families = os.getpid(), dict[int, set[int]]()
+    numbers = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]  # noqa: PTH208
+    for process in filter(None, map(look, numbers)):
+        families.setdefault(process.parent, set()).add(process.pid)
+    with open("/proc/self/mounts", "rb") as file:  # noqa: PTH123
+        hidden = b"hidepid=" in file.read()
+    if hidden:
+        found = _probed()
+        families[me] = {pid for pid in numbers if _is_child(pid)} if found is None else set(found)
+    return lambda parent: families.get(parent, ())
 
 
 def _probed() -> list[int] | None:
@@ -296,17 +304,20 @@ class Orphans:
             os.waitpid(guardian, 0)
         except (ProcessLookupError, ChildProcessError):
             pass
-        seen, told, step = set[int](), set[int](), 0.001
+        seen, told, step, before = set[int](), set[int](), 0.001, True
         while self.subreaper:
             left = self._left()
-            if left is None:  # nobody can be found, which proves nothing; but the kernel says when nobody is left
-                while (pid := ended_child()) > 0:
-                    self._others.discard(pid)
-                    reap(pid)
+            moved = bool(left)
+            while not left and (pid := ended_child()) != 0:
                 if pid < 0:
                     return
-            elif left == []:
+                self._others.discard(pid)
+                moved = reap(pid)
+            # Beside children from before, the kernel does not say that nobody else is left, and a listing may miss a process
+            # that is just being forked. So two have to show nobody, and nobody ends in between: a chain moves on by ending.
+            if left == [] and not moved and not before:
                 return
+            before = moved or left is None
             step = min(step * 1.5, 0.3) if seen.issuperset(process.pid for process in left or ()) else 0.001
             for process in left or ():
                 seen.add(process.pid)

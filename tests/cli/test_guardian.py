@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -341,23 +342,35 @@ print("left", os.read(said, 100).decode(), end="")
         assert not running(int(words[-1][1]))
         os.kill(found["session"], signal.SIGKILL)
 
-    def test_a_child_that_proc_hides_is_a_child(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """As with hidepid, where it belongs to another user (su): nothing but the kernel's list of children tells of it."""
+    @pytest.mark.parametrize("listed", ["by the kernel", "in /proc", "nowhere"])
+    @pytest.mark.parametrize("numbers", ["small", "large"])
+    def test_a_child_that_proc_hides_is_a_child(self, monkeypatch: pytest.MonkeyPatch, listed: str, numbers: str) -> None:
+        """As with hidepid, where it belongs to another user (su): nothing but the kernel tells whose child it is."""
         from holdfast import _descendants
 
         def hidden(path: str, mode: str) -> object:
             if path.endswith("/stat"):
                 raise PermissionError
+            if path.endswith("/mounts"):
+                return io.BytesIO(b"proc /proc proc rw,relatime,hidepid=invisible 0 0\n")
             return open(path, mode)  # noqa: PTH123
 
+        if listed != "by the kernel":
+            monkeypatch.setattr(_descendants, "_children_of", _descendants._searched)
+        if numbers == "large":
+            monkeypatch.setattr(_descendants, "PROBED", 1)
+        if listed == "nowhere":
+            monkeypatch.setattr(os, "listdir", lambda _: ["1"])
         with subprocess.Popen(["sleep", "60"]) as process:
             try:
                 monkeypatch.setattr(_descendants, "open", hidden, raising=False)
                 found = _descendants.children()
-                assert found is not None
-                assert [child.parent for child in found if child.pid == process.pid] == [os.getpid()]
             finally:
+                monkeypatch.undo()
                 process.kill()
+        assert found is not None
+        known = [child.parent for child in found if child.pid == process.pid]
+        assert known == ([] if (listed, numbers) == ("nowhere", "large") else [os.getpid()])
 
     def test_what_cannot_be_listed_is_not_gone(self) -> None:
         """Beside a child that was there before: only the kernel's word that no child is left ends the wait."""
@@ -383,6 +396,33 @@ for pid in left:
     os.kill(pid, signal.SIGKILL)
 """)
         assert lines == ["0 left"]
+
+    def test_what_one_listing_misses_is_not_gone(self) -> None:
+        """Beside a child that was there before: a process may be forked, or given another parent, in this very moment."""
+        lines = drive("""
+from holdfast import _descendants
+other = os.fork() or time.sleep(60)
+orphans = _descendants.Orphans()
+heard, say = os.pipe()
+guardian = os.fork()
+if not guardian:
+    os.write(say, str(os.fork() or time.sleep(60)).encode())
+    time.sleep(60)
+left = int(os.read(heard, 100))
+look, looks = _descendants.descendants, []
+def misses():
+    looks.append(look())
+    return [one for one in looks[-1] if one.pid == other or len(looks) > 1]
+_descendants.descendants = misses
+orphans.end(guardian, print)
+print(os.path.exists(f"/proc/{left}"), os.path.exists(f"/proc/{other}"))
+for pid in {left, other}:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+""")
+        assert lines == ["False True"]
 
     def test_a_guardian_that_was_reaped_is_sent_nothing(self) -> None:
         """Its number may be a stranger's by then."""
