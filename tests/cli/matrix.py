@@ -96,7 +96,7 @@ def promise(start: str, end: str) -> str:
     "own affair": a command that itself ignores the signal goes on, and keeps the lock; so there is nothing to see.
     "lease": the lock was taken away by hand and may be somebody's at once; the work is dead before the lease would have ended.
     "direct child": both halves are killed or stopped, and nobody is left to kill anything but, by the kernel, the direct child.
-    "nothing": the same, for what is no direct child, or a chain that leaves its group each time, on a loss.
+    "nothing": the same, for what is no direct child; or for a chain that leaves its group each time, when the lock is lost.
     """
     if start == "direct" and end in {"normal end", "TERM", "INT", "HUP"}:
         return "own affair"
@@ -104,7 +104,7 @@ def promise(start: str, end: str) -> str:
         return "direct child" if start == "direct" else "nothing"
     if end == "STOP both":
         return "nothing"
-    if start == "fleeing chain" and end != "normal end":
+    if start == "fleeing chain" and end in {"loss", "break", "DEL"}:
         return "nothing"
     return "lease" if end in {"break", "DEL"} else "none overlaps"
 

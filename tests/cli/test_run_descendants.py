@@ -256,6 +256,25 @@ def test_term_comes_once(hf: Holdfast, name: str, tmp_path: Path, end: str, nest
     assert terms(tmp_path) == 1
 
 
+def test_a_second_term_under_timeout_is_its_own(hf: Holdfast, name: str) -> None:
+    """timeout(1) in a shell has a group of its own: it gets the one TERM, and sends its child what that gets."""
+    noting = """
+import os
+from signal import *
+pthread_sigmask(SIG_BLOCK, [SIGTERM])
+print(os.getppid(), flush=True)
+said = sigtimedwait([SIGTERM], 60)
+while said:
+    print(said.si_pid, flush=True)
+    said = sigtimedwait([SIGTERM], 0.3)
+"""
+    process = hf.start(name, *shell(f"timeout 60 {sys.executable} -S -c '{noting}'; echo over"))
+    timeout = line(process)
+    process.terminate()
+    senders = process.communicate(timeout=60)[0].split()
+    assert set(senders) == {timeout}
+
+
 @pytest.mark.parametrize("asleep", [":", "kill -STOP \\$\\$"], ids=["running", "stopped"])
 def test_a_child_whose_parent_does_not_end_gets_term_at_half_of_the_time(hf: Holdfast, name: str, asleep: str) -> None:
     """Until then it is the parent's to pass on."""
