@@ -20,9 +20,7 @@ AMOUNTS = [pytest.param(SHARE, id="share"), pytest.param(ALL, id="all", marks=py
 def explore(amount: int, holds: Callable[[Any], object], *strategies: st.SearchStrategy[Any]) -> None:
     """Call ``holds`` with that many drawn cases; the smallest one that fails is shown."""
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-    chosen = settings(
-        max_examples=amount, deadline=None, database=None, derandomize=amount == SHARE, suppress_health_check=checks
-    )
+    chosen = settings(max_examples=amount, deadline=None, database=None, derandomize=amount < ALL, suppress_health_check=checks)
     chosen(given(st.one_of(*strategies))(lambda case: (holds(case), None)[1]))()
 
 

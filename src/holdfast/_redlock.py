@@ -16,7 +16,7 @@ from holdfast._core.mutex import Busy
 from holdfast._core.names import PROCESS, guard_key, home, marker_key, record_key, side_key, start
 from holdfast._core.polling import Poll
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, Command, Run, WireError
+from holdfast._core.requests import Answer, Command, Run, WireError, in_the_way
 from holdfast._core.votes import Mandate
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current
@@ -316,5 +316,5 @@ def _declared(code: Any, new: str = "") -> str:
         case [-7, bytes()]:
             said = "it belongs to another list of servers"
         case _:
-            said = f"unexpected answer {code!r}"
+            said = in_the_way(code).why
     return said

@@ -14,7 +14,7 @@ from holdfast._core.attempt import milliseconds
 from holdfast._core.insist import insist
 from holdfast._core.mutex import KEEP
 from holdfast._core.names import raw_key, side_key
-from holdfast._core.requests import Run
+from holdfast._core.requests import Conflict, Run, in_the_way
 from holdfast._lua import Script
 from holdfast.errors import ConfigError
 
@@ -28,14 +28,14 @@ KEEP_FENCE = 7 * 86400.0
 """Seconds for which the highest fence seen is remembered after the last write."""
 
 
-def _read(raw: object) -> bool:
-    return raw == 1
+def _read(raw: object) -> bool | Conflict:
+    return in_the_way(raw) if isinstance(raw, list) else raw == 1
 
 
-GUARD: Script[bool] = Script("guard", _read)
+GUARD: Script[bool | Conflict] = Script("guard", _read)
 
 
-def _call(key: str | bytes, fence: int, keep: float, *value: Any) -> Run[bool]:
+def _call(key: str | bytes, fence: int, keep: float, *value: Any) -> Run[bool | Conflict]:
     if isinstance(fence, bool) or not isinstance(fence, int) or fence < 0:
         raise ConfigError(f"fence must be a lease's fence, not {fence!r}", parameter="fence")
     data = raw_key(key)
@@ -54,7 +54,8 @@ def guarded_set(
 ) -> bool:
     """``SET key value`` unless a holder with a higher fence has written or been accepted before. True if written.
 
-    ``ttl``: expiry of the key in seconds; ``keep``: seconds to remember the fence. Raises ConfigError, ServerError.
+    ``ttl``: expiry of the key in seconds; ``keep``: seconds to remember the fence. Raises ConfigError, also where the key that
+    remembers the fence holds something that is no number; ServerError.
     """
     if not isinstance(value, str | bytes):
         raise ConfigError(f"value must be str or bytes, not {type(value).__name__}", parameter="value")
@@ -67,5 +68,8 @@ def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_F
     return _run(client, _call(key, fence, keep))
 
 
-def _run(client: object, call: Run[bool]) -> bool:
-    return Caller(client).run(insist(call), call.keys[0], f"guard of {call.keys[0]!r}").value
+def _run(client: object, call: Run[bool | Conflict]) -> bool:
+    answer = Caller(client).run(insist(call), call.keys[0], f"guard of {call.keys[0]!r}").value
+    if isinstance(answer, Conflict):
+        raise ConfigError(f"nothing was written: {answer.why}", parameter="key")
+    return answer

@@ -16,8 +16,8 @@ def _lua(name: str, old: str, new: str, breaks: str) -> Mutation:
 BREAKING = (
     _lua(
         "break-without-fence",
-        "fence = math.max((tonumber(fields[1]) or 0) + 1, now)\n",
-        "fence = (tonumber(fields[1]) or now) - BLOCK + 1\n",
+        "fence = math.max((fields[1] or 0) + 1, now)\n",
+        "fence = (fields[1] or now) - BLOCK + 1\n",
         "who lost the lock is not kept out by the fence that is answered",
     ),
     _lua(

@@ -206,7 +206,7 @@ MORE = (
     _lua(
         "renew-overtaken",
         "renew",
-        "tonumber(last) > tonumber(number)",
+        "whole(last, 0) > tonumber(number)",
         "tonumber(last) < 0",
         "of two renewals the server goes by the one that comes last, not the one that was made last",
     ),

@@ -27,7 +27,7 @@ PERMITS = (
     ),
     _acquire(
         "permit-limit-ignored",
-        "and used + many <= tonumber(fields[5]) then",
+        "and used + many <= there then",
         "then",
         "who finds nobody in line takes permits, however many are held",
     ),

@@ -237,8 +237,8 @@ FORGETTING = (
     _lua(
         "run-id-ignored",
         "_marker",
-        "  if fields[1] ~= run or since > now_ms then",
-        "  if not fields[1] or since > now_ms then",
+        "  if fields[1] ~= run or not since or since > now_ms then",
+        "  if not since or since > now_ms then",
         "a server that was restarted without the end of its log votes at once",
     ),
     _lua(

@@ -34,7 +34,7 @@ CLAIMING = (
     ),
     _serve(
         "late-claim-obeyed",
-        " or number <= tonumber(known[1] or 0) then",
+        " or number <= before then",
         " then",
         "a late copy of a request is carried out, and what it is given nobody knows of",
     ),

@@ -48,7 +48,7 @@ FENCES = (
     _lua(
         "fence-drawn-again",
         "acquire",
-        "  return {1, last - BLOCK + 1, tonumber(last)}\n",
+        "  return {1, last - BLOCK + 1, last}\n",
         "  return {1, take(lock, state, token, ttl, now, last)}\n",
         "a request that is sent again is answered with another fence",
     ),

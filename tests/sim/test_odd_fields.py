@@ -1,109 +1,268 @@
-"""Whatever stands in the keys of a lock, a script ends soon, answers what it documents or an error, and takes no held lock."""
+"""Whatever stands under its keys, a script ends soon, gives a documented answer, takes no held lock, issues no fence twice."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 
-from fuzzing import AMOUNTS, ODD_NUMBERS, explore
-from holdfast._core import ballot, breaking, control, inspecting, leading, mutex, permits, tickets
-from holdfast._core.requests import Run, Unknown
+import holdfast._lua
+from conformance import test_flight_values
+from fuzzing import AMOUNTS, ODD_NUMBERS, SHARE, explore
+from holdfast import guard
+from holdfast._core import (
+    ballot,
+    barrier,
+    breaking,
+    control,
+    inspecting,
+    jobs,
+    latch,
+    leading,
+    moving,
+    multilock,
+    mutex,
+    permits,
+    tickets,
+    timestamp,
+)
+from holdfast._core.requests import Conflict, Run, Unknown
 from holdfast._lua import Script
 from holdfast._wire import resp
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
-LOCK, STATE, QUEUE, HOPEFULS, MARKER = b"hf:{x}", b"hf:{x}:state", b"hf:{x}:queue", b"hf:{x}:hopefuls", b"hf:marker"
+LOCK, STATE, QUEUE = KEYS = (b"hf:{x}", b"hf:{x}:state", b"hf:{x}:queue")
+HOPEFULS, OBSERVERS, MARKER = b"hf:{x}:hopefuls", b"hf:{x}:observers", b"hf:guard"
+PLACES, DONE, WAITERS, ACTION, FENCE = (b"hf:{x}:" + name for name in (b"places", b"done", b"waiters", b"action", b"fence"))
+SCHEDULE = jobs.Keys.of("x")
+JOB = SCHEDULE.job("job")
+SCHEDULED = (SCHEDULE.base, SCHEDULE.serving, SCHEDULE.jobs)
+RUN = JOB.run(0)
 A, B = (f"{process * 12}.{process * 32}" for process in "ab")
-KEYS = (LOCK, STATE, QUEUE)
+A1, MARK = f"{A}*1", "0" * 16
+NOW = 1_700_000_000_000_000
+WHEN = (NOW - 2_000_000, f"{NOW - 9_000_000} {NOW - 5_000_000} 3", f"{NOW - 1_000_000} {NOW}", NOW + 1_000_000)
 
-SCRIPTS: list[tuple[Script[Any], tuple[bytes, ...], tuple[str | int, ...]]] = [
+Case = tuple[Script[Any], tuple[bytes, ...], tuple[str | int, ...]]
+
+
+def serving(policy: str, *ended: str) -> Case:
+    """A process claims what is due, says what has ended, and wants something to run."""
+    options = jobs.Options(overlap="queue") if policy == "queue" else jobs.Options()
+    head = (B, 7, NOW // 1000 + 9000, 30_000, "host", options.slots, 5, options.policy)
+    keys = (SCHEDULE.base, SCHEDULE.serving, *JOB.serving(options.slots))
+    return jobs.SERVE, keys, (*head, *(ended or ("", "", "", "")), *WHEN, A)
+
+
+SCRIPTS: list[Case] = [
     (mutex.ACQUIRE, KEYS, (A, 30_000, 0)),
     (mutex.ACQUIRE, KEYS, (A, 30_000, 1)),
     (mutex.ACQUIRE, KEYS, (A, 30_000, 0, 33)),
+    (mutex.ACQUIRE, (*KEYS, MARKER), (A, 30_000, 1, 0, 30_000)),
     *((mutex.RELEASE, KEYS, (A, how)) for how in ("release", "leave", "bury")),
     (mutex.RENEW, KEYS, (A, 30_000, 7)),
     (mutex.REFRESH, KEYS, ("a" * 12, A, 30_000)),
     (tickets.ROTATE, KEYS, (A, B, 30_000, 0)),
     (tickets.ROTATE, KEYS, (A, B, 30_000, 10**13)),
+    (multilock.GATHER, KEYS, (A, 30_000)),
+    *((multilock.SCATTER, KEYS, (A, how)) for how in ("release", "bury")),
+    *((script, KEYS[:1], (A, ttl)) for script, ttl in ((moving._RENEW, 30_000), (moving._RELEASE[0], 0))),
+    *((script, KEYS[:1], (A1, ttl)) for script, ttl in ((moving._PERMIT_RENEW, 30_000), (moving._PERMIT_RELEASE[0], 0))),
     (inspecting.INSPECT, (*KEYS, HOPEFULS), (10,)),
     (control.RECORDS, KEYS, ()),
-    (breaking.BREAK, (*KEYS, HOPEFULS), ("0" * 16, "me")),
+    (breaking.BREAK, (*KEYS, HOPEFULS), (MARK, "me")),
+    (breaking.BREAK_PERMITS, KEYS, ("me", MARK)),
     (ballot.VOTE, (LOCK, STATE, HOPEFULS, MARKER), (A, 30_000, 0, 30_000, "digest", A, 0, 0)),
+    (ballot.CONFIRM, KEYS[:2], (A, 10**15)),
+    *((ballot.DECLARE, (MARKER,), (30_000, "digest", what)) for what in "?01+"),
     (ballot.YIELD, (LOCK, STATE, HOPEFULS), (A, "bury", A)),
-    (leading.PROCLAIM, (*KEYS, b"hf:{x}:observers"), (A, 0, 1, "me", "")),
-    (leading.TRANSFER, (*KEYS, b"hf:{x}:observers"), (A, "you")),
-    (permits.ACQUIRE, KEYS, (f"{A}*1", 30_000, 1, "semaphore 1", 2)),
-    *((permits.RELEASE, KEYS, (f"{A}*1", how)) for how in ("release", "leave", "bury")),
-    (permits.RENEW, KEYS, (f"{A}*1", 30_000, 7)),
-    (permits.REFRESH, KEYS, ("a" * 12, f"{A}*1", 30_000)),
+    (leading.INTRODUCE, (STATE,), (A, "me")),
+    (leading.PROCLAIM, (*KEYS, OBSERVERS), (A, 0, 1, "me", "")),
+    (leading.OBSERVE, (LOCK, STATE, OBSERVERS), (1000, A)),
+    (leading.TRANSFER, (*KEYS, OBSERVERS), (A, "you")),
+    (leading.VACATE, (OBSERVERS,), ()),
+    (permits.ACQUIRE, KEYS, (A1, 30_000, 1, "semaphore 1", 2)),
+    (permits.ACQUIRE, KEYS, (A1, 30_000, 0, "semaphore 1", "")),
+    *((permits.RELEASE, KEYS, (A1, how)) for how in ("release", "leave", "bury")),
+    (permits.RENEW, KEYS, (A1, 30_000, 7)),
+    (permits.REFRESH, KEYS, ("a" * 12, A1, 30_000)),
+    (permits.CHANGE, KEYS, (A1, 0, 7, 30_000, "semaphore 1", 2)),
+    *((permits.LIMIT, KEYS, ("semaphore 1", limit, 30_000)) for limit in ("", 3)),
+    *((latch.LATCH, (STATE, WAITERS, DONE), ("latch 1", 2, 60_000, *what)) for what in (("look", A, 1000), ("look", "", 0))),
+    *((latch.LATCH, (STATE, WAITERS, DONE), ("latch 1", 2, 60_000, *what)) for what in (("down", A, 1, "me"), ("reset", A))),
+    *(
+        (barrier.BARRIER, (STATE, PLACES, DONE, WAITERS, ACTION), (2, 3000, 60_000, A, *what))
+        for what in (
+            ("come", "0"), ("come", "1"), ("wait", NOW), ("pass",), ("leave",), ("break", "action"), ("abort",), ("reset",),
+            ("look",),
+        )
+    ),
+    serving("skip"),
+    serving("queue", "0", A, "crashed", "text"),
+    (jobs.JOBS, (SCHEDULE.base, SCHEDULE.serving, *JOB.looking()), (jobs.BESIDE, 9)),
+    *(
+        (jobs.REGISTER, (*SCHEDULED, JOB.job), (A, 30_000, "host", mode, 1, "job", "d", "w", "o"))
+        for mode in ("", "strict")
+    ),
+    *(
+        (jobs.ORDER, (*SCHEDULED, JOB.job, JOB.log), (what, A, "job"))
+        for what in ("pause", "resume", "run", "cancel", "remove")
+    ),
+    (guard.GUARD, (LOCK, FENCE), (10**15, 60_000, "mine", "")),
+    (timestamp.STAMP, (LOCK,), (A, B, "")),
+    (timestamp.CLOCK, (LOCK,), ()),
+]  # fmt: skip
+
+FIELDS = ["v", "fence", "dead", "keep", "renewed", "limit", "was", "used", "leader", "term", "name", "value", "given", "broken"]
+FIELDS += ["next", f"at:{A}", f"at:{B}", f"as:{B}", f"h:{A}*1", f"h:{B}*1"]
+FIELDS += ["count", "left", "opened", "born", "round", "parties", "actor", A]
+MARKED = ["run", "since", "lease", "servers"]
+BASE = ["v", "changes", f"seq:{A}", f"seq:{B}", f"who:{A}", f"who:{B}"]
+JOBS = [
+    "v",
+    "def",
+    "origin",
+    "rev",
+    "when",
+    "by",
+    "last",
+    "fence",
+    "paused",
+    "resumed",
+    "cancel",
+    "orders",
+    "queued",
+    "run:0",
+    "run:1",
 ]
-FIELDS = ["v", "fence", "dead", "keep", "renewed", "limit", "was", "used", "leader", "term", "name", "given", "broken", "next"]
-FIELDS += [f"at:{A}", f"at:{B}", f"as:{B}", f"h:{A}*1", f"h:{B}*1"]
+LOG = ["n", "size", "0", "1", "2", "8"]
 
-value = st.sampled_from(["1", "semaphore 1", "rwlock 1", "2", A, f"{B} ", f"{A} 1 7", "5 1 0", *ODD_NUMBERS]) | st.text(
-    max_size=8
+HASHES = {
+    STATE: FIELDS, RUN[1]: FIELDS, MARKER: MARKED, SCHEDULE.base: BASE, JOB.job: JOBS, JOB.log: LOG,
+}  # fmt: skip
+SETS = {QUEUE, HOPEFULS, OBSERVERS, PLACES, DONE, WAITERS, SCHEDULE.serving, SCHEDULE.jobs, RUN[2]}
+
+number = st.sampled_from([*ODD_NUMBERS, "0", "1", "5", "33", "1.5", "-1", str(NOW), str(2**53), "9" * 400, "abc", ""])
+format_ = st.sampled_from(["1", "semaphore 1", "rwlock 1", "latch 1", "barrier 1"])
+word = number | st.sampled_from([A, B, A1, MARK, "t", "h", "skipped", "passed", "waiting", "died", "host", "x\ny"])
+value = (
+    format_
+    | number
+    | st.sampled_from([A, f"{B} ", f"{A} 1 7", "5 1 0", f"{NOW}/1/t ", "7/1/h 8/2/t ", "passed 1", "reset a"])
+    | st.lists(word, max_size=8).map(" ".join)
+    | st.text(max_size=8)
 )
-member = st.sampled_from([A, B, f"{A}*1", f"{B}*1", f"{A}*0", f"{A}*9999999999", "", ".", "no token"]) | st.text(max_size=8)
-score = st.sampled_from(["0", "1", "inf", "-inf", "1e300", "1700000000000", "1700000000000000"])
-keys = st.fixed_dictionaries(
-    {},
-    optional={
-        "lock": value | st.dictionaries(member, score, min_size=1, max_size=3),
-        "state": value | st.dictionaries(st.sampled_from(FIELDS), value, min_size=1, max_size=8),
-        "queue": value | st.dictionaries(member, score, min_size=1, max_size=4),
-        "hopefuls": value | st.dictionaries(member, score, min_size=1, max_size=4),
-    },
-)
-NAMES = {"lock": LOCK, "state": STATE, "queue": QUEUE, "hopefuls": HOPEFULS}
+right = {
+    "v": format_, "fence": st.just("33") | number, "run:0": st.tuples(*[word] * 6).map(" ".join).map((A + " {} host").format),
+    "queued": st.tuples(number, number, st.sampled_from("th")).map("/".join).map("{} ".format),
+    f"h:{A}*1": st.tuples(*[number] * 3).map(" ".join), f"h:{B}*1": st.tuples(*[number] * 3).map(" ".join),
+    "0": st.tuples(*[word] * 9).map(" ".join).map("{}\nhost\ntext".format),
+}  # fmt: skip
+"""What these fields hold, but for their numbers."""
+member = st.sampled_from([A, B, A1, f"{B}*1", f"{A}*0", f"{A}*9999999999", f"{A}*{'9' * 400}", "", ".", "no token"])
+score = st.sampled_from(["0", "1", "1.5", "-1", "inf", "-inf", "1e300", str(NOW // 1000 + 5000), str(NOW)])
+members = st.dictionaries(member | st.text(max_size=8), score, min_size=1, max_size=4)
 
 
-def filled(content: dict[str, Any]) -> Keyspace:
+def fields(names: list[str]) -> st.SearchStrategy[Any]:
+    """A hash with some of these."""
+    return st.fixed_dictionaries({}, optional={name: right.get(name, value) | value for name in names})
+
+
+def belonging(key: bytes) -> st.SearchStrategy[Any]:
+    """What may stand under a key: mostly of the kind that belongs there."""
+    if key in HASHES:
+        return fields(HASHES[key]) | fields(HASHES[key]) | value
+    return members | members | value if key in SETS else value | members
+
+
+def filled(content: dict[bytes, Any]) -> Keyspace:
     """A server on which somebody has written that."""
-    space = Keyspace(1_700_000_000_000_000)
-    for name, what in content.items():
+    space = Keyspace(NOW)
+    for key, what in content.items():
         if isinstance(what, str):
-            space.execute("SET", NAMES[name], what.encode("utf-8", "replace"), "PX", "60000")
-        elif name == "state":
+            space.execute("SET", key, what.encode("utf-8", "replace"), "PX", "60000")
+        elif key in HASHES:
             for field, text in what.items():
-                space.execute("HSET", STATE, field, text.encode("utf-8", "replace"))
+                space.execute("HSET", key, field, text.encode("utf-8", "replace"))
         else:
             for one, points in what.items():
-                space.execute("ZADD", NAMES[name], points, one.encode("utf-8", "replace"))
+                space.execute("ZADD", key, points, one.encode("utf-8", "replace"))
     return space
 
 
-@pytest.mark.parametrize("number", range(len(SCRIPTS)), ids=lambda number: f"{SCRIPTS[number][0].name}-{number}")
-@pytest.mark.parametrize("amount", AMOUNTS)
-def test_any_content_gets_a_documented_answer_or_an_error(amount: int, number: int) -> None:
-    script, names, args = SCRIPTS[number]
+def as_number(text: Any) -> int | None:
+    """What a script takes for one."""
+    try:
+        found = float(text)
+    except (TypeError, ValueError):
+        return None
+    return int(found) if 0 <= found <= 2**53 - 1 and found == int(found) else None
 
-    def holds(content: dict[str, Any]) -> None:
+
+def check_fence(place: bytes, before: Any, after: Any) -> None:
+    """What was issued is never issued again; what nobody can read stays until somebody sets it right."""
+    if not isinstance(before, bytes) or after is None:
+        return
+    if as_number(before) is None:
+        assert after == before, place
+    else:
+        assert as_number(after) is not None, place
+        assert as_number(after) >= as_number(before), place  # type: ignore[operator]
+
+
+ids = pytest.mark.parametrize("case", SCRIPTS, ids=[f"{script.name}-{at}" for at, (script, _, _) in enumerate(SCRIPTS)])
+
+
+def test_every_script_is_here() -> None:
+    files = {path.stem for path in Path(holdfast._lua.__path__[0]).glob("*.lua") if not path.stem.startswith("_")}
+    assert {script.name for script, _, _ in SCRIPTS} | {script.name for script in test_flight_values.CALLS} == files
+
+
+@pytest.mark.parametrize("name", sorted({script.name for script, _, _ in SCRIPTS}))
+@pytest.mark.parametrize("amount", [pytest.param(SHARE // 3, id="share"), *AMOUNTS[1:]])
+def test_any_content_gets_a_documented_answer(amount: int, name: str) -> None:
+    def holds(drawn: tuple[Case, dict[bytes, Any]]) -> None:
+        (script, names, args), content = drawn
         space = filled(content)
+        fences = [(key, space.execute("HGET", key, "fence")) for key in names if key in HASHES]
         before = space.execute("GET", LOCK)
         raw = space.run(script, names, args)
-        if not isinstance(raw, ReplyError):
+        if isinstance(raw, ReplyError):
+            assert raw.code == "WRONGTYPE" or "user_script" not in str(raw), raw
+        else:
             try:
-                resp.parsed(Run(script, names, args, 1.0), raw)
+                answer = resp.parsed(Run(script, names, args, 1.0), raw)
             except Unknown:
-                pass  # an error for the user, too
-        if isinstance(before, bytes) and before != A.encode():
+                raise AssertionError(raw) from None
+            assert not isinstance(answer, Conflict) or not answer.why.startswith("unexpected"), raw
+        for key, fence in fences:
+            check_fence(key, fence, space.execute("HGET", key, "fence"))
+        if isinstance(before, bytes) and before != A.encode() and script not in {guard.GUARD, timestamp.STAMP}:
             assert space.execute("GET", LOCK) == before, "somebody has it"
 
-    explore(amount, holds, keys)
+    def contents(case: Case) -> st.SearchStrategy[tuple[Case, dict[bytes, Any]]]:
+        return st.tuples(st.just(case), st.fixed_dictionaries({}, optional={key: belonging(key) for key in case[1]}))
+
+    explore(amount, holds, *(contents(case) for case in SCRIPTS if case[0].name == name))
 
 
-@pytest.mark.parametrize("number", range(len(SCRIPTS)), ids=lambda number: f"{SCRIPTS[number][0].name}-{number}")
-def test_the_time_rises_no_faster_than_the_size(number: int) -> None:
+@ids
+def test_the_time_rises_no_faster_than_the_size(case: Case) -> None:
     """A pattern that looks at each digit again from each other one took 13 s for 40 kB."""
-    script, names, args = SCRIPTS[number]
-    for unit in ("7", "7 ", "a.", f"{A} ", "ab~"):
+    script, names, args = case
+    for unit in ("7", "7 ", "a.", f"{A} ", "ab~", "7/1/t "):
         took = []
         for size in (20_000, 320_000):
             long = (unit * size)[:size]
-            space = filled({"lock": long, "state": dict.fromkeys(FIELDS, long) | {"v": "1"}, "queue": {long: "1"}})
+            content: dict[bytes, Any] = {}
+            for key in names:
+                of_hash = dict.fromkeys(HASHES.get(key, []), long) | {"v": "1"}
+                content[key] = of_hash if key in HASHES else {long: "1"} if key in SETS else long
+            space = filled(content)
             began = time.thread_time()
             space.run(script, names, args)
             took.append(time.thread_time() - began)

@@ -163,7 +163,7 @@ def _read_vote(raw: object) -> Reply:
             reply = Disagrees(run, "max_ttl", f"{ms / 1000:g} s")
         case [bytes(run), -7, bytes(digest)]:
             reply = Disagrees(run, "servers", digest.decode(errors="replace"))
-        case [bytes(), -2 | -3, *_]:
+        case [bytes(), -2 | -3 | -8, *_]:
             other = read_reply(raw[1:])
             assert isinstance(other, Conflict)
             reply = other

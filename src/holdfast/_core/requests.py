@@ -100,9 +100,16 @@ class Conflict(NamedTuple):
     """The key that holds data of another type, if one does."""
 
 
+_ADVICE = {
+    b"fence": "set it to a number above every fence that was issued, for example the server's time in microseconds",
+    b"lease": "declare the server again (holdfast nodes init --force)",
+}
+_OTHERWISE = "correct it, or delete the key if nobody uses it"
+
+
 def in_the_way(raw: object, what: str = " of somebody else's") -> Conflict:
-    """What a script has found where the lock should be: what `refused` and `read_state` in `_lua/_state.lua` answer. ``what``:
-    ends the sentence about a key that holds something else."""
+    """What a script has found where the lock should be: what `refused`, `no_number` and `read_state` in `_lua/_state.lua`
+    answer. ``what``: ends the sentence about a key that holds something else."""
     match raw:
         case [-2, bytes(key), bytes(kind)]:
             why = f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}{what}"
@@ -113,6 +120,12 @@ def in_the_way(raw: object, what: str = " of somebody else's") -> Conflict:
             )
         case [-4, bytes(message)]:
             return Conflict(message.decode(errors="replace"))
+        case [-8, bytes(key), bytes(field), bytes(text)]:
+            name, there = key.decode(errors="backslashreplace"), text.decode(errors="backslashreplace")
+            what = f"field {field.decode(errors='backslashreplace')!r} of key {name!r}" if field else f"key {name!r}"
+            return Conflict(
+                f"{what} holds {there!r}, which is not a number that holdfast writes; {_ADVICE.get(field, _OTHERWISE)}"
+            )
         case _:
             return Conflict(f"unexpected answer {raw!r}")
 

@@ -14,12 +14,6 @@
 
 local HEAD = 4096  -- bytes of a value's first line, at most: its tags take 4,000
 
--- A whole number out of what stands on the server, or `otherwise`: anybody who may write there may have written anything.
-local function whole(text, otherwise)
-  if type(text) == 'string' and #text <= 16 and string.find(text, '^%d+$') then return tonumber(text) end
-  return otherwise
-end
-
 -- Parts of a value: kind, fence, until when it is fresh, cost, tags; nil if it has another format. The line is cut off first: a
 -- pattern that looks for its end tries all ways to get there, and of a long row of digits there are as many as its length squared.
 local function parts(found)

@@ -23,11 +23,12 @@ local SET_RIGHT = 10800000000  -- us: a clock that goes back by more than three 
 
 -- Writes an entry, over the oldest. Ticks that were not run for one reason, one after the other, have one entry together.
 local function write(log, size, status, scheduled, count, last, rest)
-  local n = tonumber(redis.call('HGET', log, 'n') or 0)
+  local n = whole(redis.call('HGET', log, 'n'), 0)
   if n > 0 and (status == 'skipped' or status == 'missed') then
     local before = redis.call('HGET', log, (n - 1) % size)
     local number, from, ticks, to, what = string.match(before or '', '^(%d+) ' .. status .. ' (%d+) (%d+) (%d+) (.*)$')
-    if number and tonumber(number) == n - 1 and what == rest and tonumber(to) < tonumber(scheduled) then
+    ticks = whole(ticks)
+    if whole(number) == n - 1 and ticks and what == rest and tonumber(to) < tonumber(scheduled) then
       scheduled, count, n = from, ticks + count, n - 1
     end
   end
@@ -77,5 +78,6 @@ end
 
 -- From the clock, if it begins anew: what counted before the server forgot everything must not come again.
 local function changed(base, count)
+  count = whole(count)
   redis.call('HSET', base, 'v', '1', 'changes', integer(count and count + 1 or now_us()))
 end

@@ -17,10 +17,12 @@ local function quarantine(marker, longest, servers, now)
   local run = run_id()
   local fields = redis.pcall('HMGET', marker, 'run', 'since', 'lease', 'servers')
   if fields.err then return run, refused(marker, fields) end
-  if fields[3] and tonumber(fields[3]) ~= longest then return run, {-6, tonumber(fields[3])} end
+  local lease, since = whole(fields[3] or longest), whole(fields[2])
+  if not lease then return run, no_number(marker, 'lease', fields[3]) end
+  if lease ~= longest then return run, {-6, lease} end
   if fields[4] and fields[4] ~= servers then return run, {-7, fields[4]} end
-  local since, now_ms = tonumber(fields[2]), math.floor(now / 1000)
-  if fields[1] ~= run or since > now_ms then
+  local now_ms = math.floor(now / 1000)
+  if fields[1] ~= run or not since or since > now_ms then
     since = now_ms
     redis.call('HSET', marker, 'run', run, 'since', since, 'lease', longest, 'servers', servers)
   end

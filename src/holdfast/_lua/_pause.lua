@@ -9,5 +9,7 @@ if #KEYS % 3 == 1 then
   if answer and answer[1] == -5 then pause = answer[2] else denied = answer end
   if answer and answer[1] == -6 then
     denied = {err = 'ERR the users of this server have agreed on guard=' .. answer[2] / 1000 .. ': say the same'}
+  elseif answer and answer[1] == -7 then
+    denied = {err = 'ERR key ' .. KEYS[#KEYS] .. ' is not that of guard=: delete it if nobody uses it'}
   end
 end

@@ -10,19 +10,21 @@
 -- INCLUDE  _line
 
 local function wanted(token)
-  return tonumber(string.match(token, '%*(%d+)$'))
+  return whole(string.match(token, '%*(%d+)$'))
 end
 
--- What this holder has: fence, permits, number of the last renewal; nil if it is no holder.
+-- What this holder has: fence, permits, number of the last renewal; nil if it is no holder, or nobody can tell what it has.
 local function holding(state, token)
   local what = redis.call('HGET', state, 'h:' .. token)
   if not what then return nil end
   local fence, permits, number = string.match(what, '^(%d+) (%d+) (%d+)$')
-  return tonumber(fence), tonumber(permits), tonumber(number)
+  fence, permits, number = whole(fence), whole(permits), whole(number)
+  if fence and permits and number then return fence, permits, number end
 end
 
 local function note(p, token, fence, permits, number)
   local what = string.format('%.0f %.0f %.0f', fence, permits, number)
+  if not p.fence then return redis.call('HSET', p.state, 'h:' .. token, what, 'used', p.used) end
   redis.call('HSET', p.state, 'h:' .. token, what, 'fence', p.fence, 'used', p.used)
 end
 
@@ -36,7 +38,7 @@ local function remove(p, tokens)
   redis.call('HDEL', p.state, unpack(fields))
   p.left = nil  -- the key may be gone, and its expiry with it
   for i, token in ipairs(tokens) do
-    local permits = string.match(notes[i] or '', ' (%d+) ') or wanted(token) or 0
+    local permits = whole(string.match(notes[i] or '', ' (%d+) ')) or wanted(token) or 0
     p.used = math.max(0, p.used - permits)
   end
   if p.v then redis.call('HSET', p.state, 'used', p.used) end
@@ -59,7 +61,7 @@ local function expire(p)
 end
 
 -- Reads who holds what, and removes those whose time is over: {holders, state, queue, now (us), and the fields of state}, or nil and
--- the refusal to return.
+-- the refusal to return. Both, where its numbers are none: what is held can be renewed and given back, and nothing is granted.
 local function open_permits(holders, state, queue, token)
   local count = redis.pcall('ZCARD', holders)
   if type(count) == 'table' then return nil, refused(holders, count) end
@@ -69,11 +71,15 @@ local function open_permits(holders, state, queue, token)
   local waiters = redis.pcall('ZCARD', queue)
   if type(waiters) == 'table' then return nil, refused(queue, waiters) end
   local p = {
-    holders = holders, state = state, queue = queue, now = now_us(), waiters = waiters, fence = tonumber(fields[1]) or 0,
-    dead = fields[2] or '', v = fields[3], keep = fields[4], limit = tonumber(fields[5]), was = fields[6] or '', place = fields[8],
-    used = count == 0 and 0 or tonumber(fields[7]),
+    holders = holders, state = state, queue = queue, now = now_us(), waiters = waiters, fence = whole(fields[1] or 0),
+    dead = fields[2] or '', v = fields[3], keep = fields[4], limit = whole(fields[5]), was = fields[6] or '', place = fields[8],
+    used = count == 0 and 0 or whole(fields[7]),
   }
-  if count == 0 and (tonumber(fields[7]) or 0) > 0 then  -- the leases of all holders have ended, and the key with them
+  local odd
+  if not p.fence then odd = no_number(state, 'fence', fields[1]) end
+  if fields[5] and not p.limit then odd = no_number(state, 'limit', fields[5]) end
+  if odd then p.limit = nil end
+  if count == 0 and whole(fields[7] or 0) ~= 0 then  -- the leases of all holders have ended, and the key with them
     for _, field in ipairs(redis.call('HKEYS', state)) do
       if string.sub(field, 1, 2) == 'h:' then redis.call('HDEL', state, field) end
     end
@@ -85,7 +91,7 @@ local function open_permits(holders, state, queue, token)
   end
   p.now_ms = math.floor(p.now / 1000)
   if count > 0 then expire(p) end
-  return p
+  return p, odd
 end
 
 local function extend_permits(p, token, ttl)
@@ -145,8 +151,8 @@ local function serve(p, me, ttl)
     local line, leaving = redis.call('ZRANGE', p.queue, from, from + 99), {}
     local places = places_of(p, line)
     for i, token in ipairs(line) do
-      local at = tonumber(places[i] or 0)
-      local process, many = string.match(token, '^[^.]+'), wanted(token)
+      local at = whole(places[i], 0)
+      local process, many = string.match(token, '^[^.]*'), wanted(token)
       local inbox = inbox_of(p.holders, token)
       if listening[process] == nil then listening[process] = token == me or listens(inbox) end
       blocked = done == 100

@@ -16,8 +16,8 @@ local function hand_over(lock, state, queue, now, me, last)
   while from < 1000 do
     local line = redis.call('ZRANGE', queue, from, from + page - 1)
     for _, token in ipairs(line) do
-      local at = redis.call('HGET', state, 'at:' .. token)
-      local process = string.match(token, '^[^.]+')
+      local at = whole(redis.call('HGET', state, 'at:' .. token))
+      local process = string.match(token, '^[^.]*')
       if at and at * 1000 > now then
         if token == me then return me, last end
         local lively = process == asking or at * 1000 - now >= (PLACE - CLAIM) * 1000
@@ -57,5 +57,5 @@ local function waiting(lock, holder, last, pause, now)
   -- all was forgotten, and nobody shall believe it.
   if not holder then return {0, pause, (math.floor(now / 1000) + pause) * 1000 - 1, 'guard', 0} end
   local process, lingers = string.match(holder, '^(%x[%x{}@]*)%.%x+(~?)$')
-  return {0, redis.call('PTTL', lock), tonumber(last) or 0, process or '', lingers == '~' and 1 or 0}
+  return {0, redis.call('PTTL', lock), last or 0, process or '', lingers == '~' and 1 or 0}
 end

@@ -7,6 +7,7 @@
 --                as:<token> = name under which it stands for election; leader, term, name, value = token and term of who last
 --                said that he leads, what he is called, and what he has said besides; given = token that handed over last
 -- MODEL           models/handover.pml
+-- INCLUDE         _whole
 --
 -- Numbers go into redis.call as they are (it writes all their digits); only where text is built do they need integer().
 local function integer(n)
@@ -26,6 +27,12 @@ local function refused(key, answer)
   return answer
 end
 
+-- What to return for a field that is to be a number, and is none. Nothing is written in its place: a number that was issued before
+-- must not be issued again, and nobody knows which these are.
+local function no_number(key, field, text)
+  return {-8, key, field, string.sub(text, 1, 40)}
+end
+
 -- The state: {fence, dead, v, keep, place of the token}, or nil and the refusal to return.
 local function read_state(state, token)
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'at:' .. token)
@@ -34,12 +41,22 @@ local function read_state(state, token)
   return fields
 end
 
+-- The same of a lock; its fence is a number.
+local function read_lock(state, token)
+  local fields, refusal = read_state(state, token)
+  if not fields or not fields[1] then return fields, refusal end
+  local fence = whole(fields[1])
+  if not fence then return nil, no_number(state, 'fence', fields[1]) end
+  fields[1] = fence
+  return fields
+end
+
 -- Keeps state and queue alive for KEEP, or twice the lease, from now. Sets the expiry for twice as long and writes that
 -- down, so that most runs need not set it again. `version`: of the format, where it is not a lock's.
 local function keep_alive(state, queue, kept, ttl, now, version)
   local ms = math.max(KEEP, 2 * ttl)
   local now_ms = math.floor(now / 1000)
-  if (tonumber(kept) or 0) < now_ms + ms then
+  if whole(kept, 0) < now_ms + ms then
     redis.call('HSET', state, 'v', version or '1', 'keep', now_ms + 2 * ms)
     redis.call('PEXPIRE', state, 2 * ms)
     if redis.call('TYPE', queue).ok == 'zset' then redis.call('PEXPIRE', queue, 2 * ms) end  -- or it is not ours

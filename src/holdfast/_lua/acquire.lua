@@ -9,6 +9,7 @@
 --          {-1}                               this token was declared dead: a late copy of a request given up long ago
 --          {-2, key, type}                    somebody's data is in the way; nothing was written
 --          {-3, version}                      written by an incompatible release
+--          {-8, key, field, text}             the field is to be a number, and is none; nothing was written
 -- SINCE    Redis 5 (SET PX, TIME before a write)
 -- MODEL    models/handover.pml
 --
@@ -20,12 +21,12 @@ local token, ttl = ARGV[1], tonumber(ARGV[2])
 -- Free, with nobody in line, and used lately: nearly every run ends here, before anything is set up that only the others need.
 if not KEYS[4] and redis.call('EXISTS', lock, queue) == 0 then
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep')
-  local dead, kept = fields[2], fields[4]
-  if fields[3] == '1' and kept and not (dead and string.find(dead, token, 1, true)) then
+  local last, dead, kept = tonumber(fields[1]), fields[2], tonumber(fields[4])
+  if fields[3] == '1' and last and kept and not (dead and string.find(dead, token, 1, true)) then
     local t = redis.call('TIME')
     local left = kept - t[1] * 1000 - 1000
-    if left > KEEP and left > 2 * ttl then
-      return {1, take(lock, state, token, ttl, t[1] * 1000000 + t[2], fields[1])}
+    if left > KEEP and left > 2 * ttl and kept <= MOST and last <= MOST and not string.find(fields[1], '%D') then
+      return {1, take(lock, state, token, ttl, t[1] * 1000000 + t[2], last)}
     end
   end
 end
@@ -34,7 +35,7 @@ end
 -- INCLUDE  _queue
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
-local fields, refusal = read_state(state, token)
+local fields, refusal = read_lock(state, token)
 if not fields then return refusal end
 local waiters = redis.pcall('ZCARD', queue)
 if type(waiters) == 'table' then return refused(queue, waiters) end
@@ -49,7 +50,7 @@ if holder == token and last then
   if more > 0 then redis.call('HSET', state, 'fence', last + more) end
   extend(lock, ttl)
   if more > 0 then return {1, last + 1, last + more} end
-  return {1, last - BLOCK + 1, tonumber(last)}
+  return {1, last - BLOCK + 1, last}
 end
 
 if waiters > 0 and not (holder or pause) then

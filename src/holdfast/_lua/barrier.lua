@@ -17,6 +17,7 @@
 --          {-2, key, type}      somebody's data is in the way; nothing was written
 --          {-3, format}         it is something else, or written by an incompatible release
 --          {-4, parties}        it was made with another number of parties
+--          {-8, key, field, text}  the field is to be a number, and is none; nothing was written
 -- SINCE    Redis 5
 -- MODEL    models/barrier.pml
 --
@@ -38,6 +39,7 @@ local EVER = 9e15
 local fields = redis.pcall('HMGET', state, 'v', 'parties', 'broken', 'actor', token)
 if fields.err then return refused(state, fields) end
 if fields[1] and fields[1] ~= FORMAT then return {-3, fields[1]} end
+if not whole(fields[2] or 0) then return no_number(state, 'parties', fields[2]) end
 local agreed = not fields[2] or tonumber(fields[2]) == parties
 if not agreed and what ~= 'reset' and what ~= 'leave' then return {-4, tonumber(fields[2])} end
 if what == 'look' and not fields[1] then return {4, 0, 0} end
@@ -162,7 +164,7 @@ local function answer()
     return {5, ms}
   elseif mine ~= 'waiting' then
     local outcome, detail = string.match(mine, '^(%S+) (%S*)$')
-    return outcome == 'passed' and {1, tonumber(detail)} or {3, outcome, detail}
+    return outcome == 'passed' and {1, whole(detail, 0)} or {3, outcome or 'lost', detail or ''}
   elseif token == actor then
     return {2}
   end

@@ -6,7 +6,7 @@
 --                                             again for the same mark
 --          {0}                                nobody has it
 --          {-1}                               somebody else has it
---          {-2, key, type} and {-3, version}  as in acquire; nothing was changed
+--          {-2, key, type}, {-3, version} and {-8, key, field, text}  as in acquire; nothing was changed
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
 --
@@ -18,18 +18,18 @@
 local lock, state, queue, hopefuls, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
-local fields, refusal = read_state(state, holder or '')
+local fields, refusal = read_lock(state, holder or '')
 if not fields then return refusal end
 local waiters = redis.pcall('ZCARD', queue)
 if type(waiters) == 'table' then return refused(queue, waiters) end
 local mark, fence = string.match(redis.call('HGET', state, 'broken') or '', '^(%x+) (%d+)$')
-if mark == ARGV[1] then return {1, tonumber(fence), 0, ''} end
+if mark == ARGV[1] and whole(fence) then return {1, whole(fence), 0, ''} end
 if not holder then return {0} end
 if string.sub(redis.sha1hex(holder), 1, 16) ~= ARGV[1] then return {-1} end
 
 local now = now_us()
 local process = string.match(holder, '^(%x[%x{}@]*)%.%x+[~*]?%d*$')
-fence = math.max((tonumber(fields[1]) or 0) + 1, now)
+fence = math.max((fields[1] or 0) + 1, now)
 redis.call('DEL', lock)
 redis.call('HSET', state, 'fence', fence, 'broken', ARGV[1] .. ' ' .. integer(fence))
 if process then bury(state, fields[2], holder) end

@@ -3,11 +3,13 @@
 -- not (see the model).
 -- KEYS     lock, state
 -- ARGV     token; last fence
--- RETURNS  1 confirmed | 0 the lock is not the token's any more, or there is a higher fence
+-- RETURNS  1 confirmed | 0 the lock is not the token's any more, or there is a higher fence, or what is none
 -- SINCE    Redis 5
 -- MODEL    models/quorum_fence.pml
+-- INCLUDE  _numbers
+-- INCLUDE  _whole
 if redis.pcall('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 local last = redis.pcall('HGET', KEYS[2], 'fence')
-if type(last) == 'table' or tonumber(last or 0) > tonumber(ARGV[2]) then return 0 end
+if whole(last or 0, MOST) > tonumber(ARGV[2]) then return 0 end
 redis.call('HSET', KEYS[2], 'fence', ARGV[2])
 return 1

@@ -6,6 +6,7 @@
 --          and votes again in so many ms | {-6, ms} and {-7, digest} another longest lease, or list, was agreed on
 -- SINCE    Redis 5
 -- MODEL    models/amnesia.pml
+-- INCLUDE  _numbers
 -- INCLUDE  _state
 -- INCLUDE  _marker
 local marker, longest, servers, what = KEYS[1], tonumber(ARGV[1]), ARGV[2], ARGV[3]

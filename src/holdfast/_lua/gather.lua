@@ -13,7 +13,7 @@ local now, found, answer = now_us(), {}, {}
 for i = 1, #KEYS / 3 do
   local token = ARGV[2 * i - 1]
   local holder = redis.pcall('GET', KEYS[3 * i - 2])
-  local fields = read_state(KEYS[3 * i - 1], token)
+  local fields = read_lock(KEYS[3 * i - 1], token)
   local waiters = redis.pcall('ZCARD', KEYS[3 * i])
   local dead = not fields or (fields[2] and string.find(fields[2], token, 1, true))
   local mine = not dead and holder == token and fields[1]
@@ -27,7 +27,7 @@ for i = 1, #found do
   keep_alive(state, queue, fields[4], ttl, now)
   if mine then
     extend(lock, ttl)
-    answer[2 * i - 1], answer[2 * i] = fields[1] - BLOCK + 1, tonumber(fields[1])
+    answer[2 * i - 1], answer[2 * i] = fields[1] - BLOCK + 1, fields[1]
   else
     answer[2 * i - 1], answer[2 * i] = take(lock, state, token, ttl, now, fields[1])
   end

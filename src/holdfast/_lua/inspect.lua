@@ -11,19 +11,16 @@
 -- MODEL    models/handover.pml
 --
 -- No token is ever answered: its mark is part of a hash, and says only whether two are the same.
+-- INCLUDE  _numbers
+-- INCLUDE  _whole
 local most = tonumber(ARGV[1])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
--- A number of the format; 0 for anything else: others may have written it, and one strange lock must not hide all the rest.
-local function whole(text)
-  local n = tonumber(text)
-  return n and n >= 0 and n <= 9007199254740992 and math.floor(n) or 0
-end
-
+-- What is no number counts as 0: one strange lock must not hide all the rest.
 local function whose(token)
   local process, sort, weight = string.match(token, '^(%x[%x{}@]*)%.%x+([~*]?)(%d*)$')
-  return process or '', math.max(1, whole(weight)), sort == '~' and 1 or 0
+  return process or '', math.max(1, whole(weight, 0)), sort == '~' and 1 or 0
 end
 
 -- Text of the format: so much of it that it can be told from others.
@@ -40,10 +37,10 @@ end
 local function sharing(lock, state)
   local found, members = {}, redis.call('ZRANGE', lock, 0, most - 1, 'WITHSCORES')
   for i = 1, #members, 2 do
-    local left = math.max(0, whole(members[i + 1]) - math.floor(now / 1000))
+    local left = math.max(0, whole(members[i + 1], 0) - math.floor(now / 1000))
     local what = redis.pcall('HGET', state, 'h:' .. members[i])
     local fence, permits = string.match(type(what) == 'string' and what or '', '^(%d+) (%d+) ')
-    found[#found + 1] = holding(members[i], left, whole(fence), permits and whole(permits))
+    found[#found + 1] = holding(members[i], left, whole(fence, 0), permits and whole(permits, 0))
   end
   return found
 end
@@ -54,8 +51,8 @@ local function standing(state, queue, hoping)
   for i = 1, #members, 2 do
     local process, weight = whose(members[i])
     local at = not hoping and redis.pcall('HGET', state, 'at:' .. members[i])
-    local left = type(at) == 'string' and math.max(0, whole(at) - math.floor(now / 1000)) or -1
-    found[#found + 1] = {process, whole(members[i + 1]), left, weight}
+    local left = type(at) == 'string' and math.max(0, whole(at, 0) - math.floor(now / 1000)) or -1
+    found[#found + 1] = {process, whole(members[i + 1], 0), left, weight}
   end
   return found
 end
@@ -68,7 +65,7 @@ local function look(lock, state, queue, hopefuls)
   if fields.err then fields = {} end
   local format, holders, line, waiting = short(fields[1]), {}, {}, 0
   if kind == 'string' then
-    holders = {holding(held, redis.call('PTTL', lock), whole(fields[2]))}
+    holders = {holding(held, redis.call('PTTL', lock), whole(fields[2], 0))}
   elseif kind == 'zset' and format ~= '' then
     holders = sharing(lock, state)
   elseif kind == 'hash' then
@@ -82,7 +79,7 @@ local function look(lock, state, queue, hopefuls)
     if waiting > 0 and most > 1 then line = standing(state, hoping and hopefuls or queue, hoping) end
   end
   local name = fields[5] and fields[5] == held and short(fields[6]) or ''
-  return {kind, format, whole(fields[2]), waiting, holders, line, whole(fields[3]), whole(fields[4]), name}
+  return {kind, format, whole(fields[2], 0), waiting, holders, line, whole(fields[3], 0), whole(fields[4], 0), name}
 end
 
 local answers = {now}

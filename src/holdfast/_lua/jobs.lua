@@ -7,6 +7,7 @@
 --          entries as in the keys, without token
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
+-- INCLUDE  _numbers
 -- INCLUDE  _state
 local base, serving = KEYS[1], KEYS[2]
 local now = now_us()
@@ -27,9 +28,9 @@ local function look(at)
     end
   end
   local ring = redis.pcall('HMGET', log, 'n', 'size')
-  local n = not ring.err and tonumber(ring[1]) or 0
+  local n, size = whole(not ring.err and ring[1], 0), whole(not ring.err and ring[2], 1)
   for i = n - 1, math.max(0, n - wanted), -1 do
-    local entry = redis.call('HGET', log, i % ring[2])
+    local entry = redis.call('HGET', log, i % size)
     if entry and string.match(entry, '^%d+') == integer(i) then entries[#entries + 1] = entry end
   end
   local _, queued = string.gsub(fields[5] or '', ' ', '')
@@ -38,7 +39,7 @@ local function look(at)
     local deadline = redis.pcall('ZSCORE', serving, hope)
     if type(deadline) == 'string' and tonumber(deadline) > now_ms then served = 1 end
   end
-  return {fields[2], tonumber(fields[3]), fields[4] and 1 or 0, queued, runs, entries, fields[6] or '', served}
+  return {fields[2], whole(fields[3], 0), fields[4] and 1 or 0, queued, runs, entries, fields[6] or '', served}
 end
 
 local who, exists = {}, redis.call('TYPE', base).ok == 'hash'

@@ -8,6 +8,7 @@
 --          {-2, key, type}          somebody's data is in the way; nothing was written
 --          {-3, format}             it is something else, or written by an incompatible release
 --          {-4, count}              it was made with another count
+--          {-8, key, field, text}   the field is to be a number, and is none; nothing was written
 -- SINCE    Redis 5
 -- MODEL    models/latch.pml
 --
@@ -25,6 +26,9 @@ local EVER = 9e15
 local fields = redis.pcall('HMGET', state, 'v', 'count', 'left', 'opened', 'born', 'round')
 if fields.err then return refused(state, fields) end
 if fields[1] and fields[1] ~= format then return {-3, fields[1]} end
+for i, field in pairs({[2] = 'count', [3] = 'left', [4] = 'opened', [5] = 'born', [6] = 'round'}) do
+  if not whole(fields[i] or 0) then return no_number(state, field, fields[i]) end
+end
 if fields[2] and tonumber(fields[2]) ~= count and what ~= 'reset' then return {-4, tonumber(fields[2])} end
 if what == 'look' and id == '' and not fields[1] then return {count, 0, 0} end
 local now = now_us()

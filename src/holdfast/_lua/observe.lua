@@ -4,9 +4,10 @@
 -- RETURNS  {1, remaining ms, term, name, value}   this one leads; remaining as below
 --          {2, remaining ms}                  somebody has the lock, and has not said yet who he is; -1: it has no expiry
 --          {0}                                nobody has it
---          {-2, key, type} and {-3, version}  as in proclaim
+--          {-2, key, type} and {-3, version}  as in proclaim; {-8, key, field, text}  as in acquire
 -- SINCE    Redis 5
 -- MODEL    models/election.pml
+-- INCLUDE  _numbers
 -- INCLUDE  _state
 local lock, state, observers, ms, hope = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), ARGV[2]
 local HOPES = 10000  -- so many are told; others look from time to time
@@ -27,4 +28,6 @@ end
 if not holder then return {0} end
 local remaining = redis.call('PTTL', lock)
 if fields[2] ~= holder then return {2, remaining} end
-return {1, remaining, tonumber(fields[3]), fields[4], fields[5]}
+local term = whole(fields[3])
+if not term then return no_number(state, 'term', fields[3] or '') end
+return {1, remaining, term, fields[4], fields[5]}

@@ -41,7 +41,7 @@ elseif what == 'cancel' then
   for i = 0, 9 do
     local record = redis.call('HGET', job, 'run:' .. i)
     if record then
-      fences, count = fences .. string.match(record, '^%S+ %d+ %d+ %d+ (%d+)') .. ' ', count + 1
+      fences, count = fences .. (string.match(record, '^%S+ %d+ %d+ %d+ (%d+)') or 0) .. ' ', count + 1
     end
   end
   redis.call('HSET', job, 'cancel', fences)

@@ -7,6 +7,7 @@
 --          {-1}                               this token was declared dead: a late copy of a request given up long ago
 --          {-2, key, type}                    somebody's data is in the way; nothing was written
 --          {-3, version}                      it is something else, or written by an incompatible release
+--          {-8, key, field, text}             the field is to be a number, and is none; nothing was granted
 --          {-5, limit}                        there are as many as that, not as many as the caller says; 0: nobody has said so
 --          {-6, limit}                        it wants more than there are
 -- SINCE    Redis 5
@@ -19,17 +20,19 @@ local token, ttl, limit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5])
 if redis.call('EXISTS', queue) == 0 then
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'limit', 'used')
   local first = redis.pcall('ZRANGE', holders, 0, 0, 'WITHSCORES')
-  local dead, kept, many = fields[2], fields[4], tonumber(string.match(token, '%*(%d+)$'))
+  local dead, kept, many = fields[2], tonumber(fields[4]), tonumber(string.match(token, '%*(%d+)$'))
+  local last, there = tonumber(fields[1]), tonumber(fields[5])
   local used = tonumber(fields[6]) or not first[1] and 0
   local agreed = fields[3] == ARGV[4] and fields[5] and (ARGV[5] == '' or ARGV[5] == fields[5]) and not first.err
-  if agreed and kept and used and (first[1] or used == 0) and not (dead and string.find(dead, token, 1, true)) then
+  if agreed and kept and used and last and there and (first[1] or used == 0) and not (dead and string.find(dead, token, 1, true)) then
     local t = redis.call('TIME')
     local now_ms = t[1] * 1000 + math.floor(t[2] / 1000)
     local left = kept - now_ms - 1000
     local late = first[1] and tonumber(first[2]) <= now_ms
-    if left > KEEP and left > 2 * ttl and not late and used + many <= tonumber(fields[5]) then
+    local sane = kept <= MOST and last <= MOST and not string.find(fields[1], '%D') and used >= 0 and there <= MOST
+    if left > KEEP and left > 2 * ttl and not late and sane and used + many <= there then
       if redis.call('ZADD', holders, 'NX', now_ms + ttl, token) == 1 then
-        local fence = math.max((fields[1] or 0) + 1, t[1] * 1000000 + t[2])
+        local fence = math.max(last + 1, t[1] * 1000000 + t[2])
         redis.call('HSET', state, 'h:' .. token, string.format('%.0f %d 0', fence, many), 'fence', fence, 'used', used + many)
         if not first[1] or redis.call('PTTL', holders) < ttl then redis.call('PEXPIRE', holders, ttl) end
         return {1, fence, fence}
@@ -41,7 +44,7 @@ end
 -- INCLUDE  _state
 -- INCLUDE  _permit
 local p, refusal = open_permits(holders, state, queue, token)
-if not p then return refusal end
+if refusal then return refusal end
 if p.v and p.v ~= ARGV[4] then return {-3, p.v} end
 if string.find(p.dead, token, 1, true) then return {-1} end
 local agreed = p.limit and (not limit or limit == p.limit or string.find(p.was, ' ' .. integer(limit) .. ' ', 1, true))

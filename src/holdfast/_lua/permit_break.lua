@@ -5,7 +5,7 @@
 --                                             who still had theirs have them no more; the same again for the same first mark
 --          {0}                                nobody has any
 --          {-1}                               none of them has any more
---          {-2, key, type} and {-3, version}  as in acquire; nothing was changed
+--          {-2, key, type}, {-3, version} and {-8, key, field, text}  as in acquire; nothing was changed
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
 --
@@ -14,7 +14,7 @@
 -- INCLUDE  _state
 -- INCLUDE  _permit
 local p, refusal = open_permits(KEYS[1], KEYS[2], KEYS[3], '')
-if not p then return refusal end
+if refusal then return refusal end
 local marked, found = {}, {}
 for i = 2, #ARGV do marked[ARGV[i]] = true end
 local holders = redis.call('ZRANGE', KEYS[1], 0, -1)
@@ -23,7 +23,7 @@ for _, token in ipairs(holders) do
 end
 if #found == 0 or not p.v then
   local mark, before = string.match(redis.call('HGET', p.state, 'broken') or '', '^(%x+) (%d+)$')
-  if mark == ARGV[2] then return {1, tonumber(before), 0, ''} end
+  if mark == ARGV[2] and whole(before) then return {1, whole(before), 0, ''} end
   return {#holders == 0 and 0 or -1}
 end
 

@@ -13,7 +13,7 @@ if not p or not redis.call('ZSCORE', p.holders, token) then return 0 end
 local fence, had, number = holding(p.state, token)
 if not fence then  -- the state has been lost, and nobody else knows the fence
   fence, had, number = tonumber(ARGV[3]), wanted(token), 0
-  p.fence = math.max(p.fence, fence)
+  p.fence = p.fence and math.max(p.fence, fence)
 end
 if permits < had then
   -- May go on writing when memory is full, as in permit_renew. Never by less than the lease: by nothing, the key would be deleted.

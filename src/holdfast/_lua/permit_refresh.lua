@@ -5,7 +5,7 @@
 -- RETURNS  {inbox has a listener 1/0 (1 where the server will not say), answer, answer, ...}; an answer is
 --          {1, fence, fence} held, for the full lease |
 --          {0, remaining ms, last fence, process of the first holder who has to go, 0} still waiting |
---          {-1} no such place: start again with a new token | {-2, key, type} and {-3, version} as in permit_acquire
+--          {-1} no such place: start again with a new token | {-2, key, type}, {-3, version} and {-8, key, field, text} as in permit_acquire
 -- SINCE    Redis 5
 -- MODEL    models/permits.pml
 -- INCLUDE  _numbers
@@ -15,7 +15,7 @@ local answers = {listens(ARGV[1]) and 1 or 0}
 
 local function refresh(holders, state, queue, token, ttl)
   local p, refusal = open_permits(holders, state, queue, token)
-  if not p then return refusal end
+  if refusal then return refusal end
   if not p.limit then return {-1} end
   local held = confirm(p, token, ttl)
   if held then

@@ -12,11 +12,11 @@ local token, mode = ARGV[1], ARGV[2]
 -- Nobody in line: nearly every run ends here.
 if mode == 'release' and redis.call('EXISTS', queue) == 0 then
   local fields = redis.pcall('HMGET', state, 'used', 'h:' .. token)
-  local many = fields[2] and string.match(fields[2], ' (%d+) ')
-  if many and fields[1] then
+  local used, many = tonumber(fields[1]), fields[2] and tonumber(string.match(fields[2], ' (%d+) '))
+  if many and used and used >= many and used % 1 == 0 then
     if redis.call('ZREM', holders, token) == 0 then return 0 end
     redis.call('HDEL', state, 'h:' .. token)
-    redis.call('HSET', state, 'used', math.max(0, fields[1] - many))
+    redis.call('HSET', state, 'used', used - many)
     return 1
   end
 end

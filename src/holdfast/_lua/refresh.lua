@@ -5,7 +5,7 @@
 -- RETURNS  {inbox has a listener 1/0 (1 where the server will not say), answer, answer, ...}; an answer is
 --          {1, first fence, last fence} held, for the full lease |
 --          {0, remaining ms, last fence, holder's process, 1 if the holder may keep it after use} still waiting |
---          {-1} no such place: start again with a new token | {-2, key, type} and {-3, version} as in acquire
+--          {-1} no such place: start again with a new token | {-2, key, type}, {-3, version} and {-8, key, field, text} as in acquire
 -- SINCE    Redis 5
 -- MODEL    models/handover.pml
 -- INCLUDE  _grant
@@ -19,7 +19,7 @@ local function refresh(lock, state, queue, token, ttl)
   local holder = redis.pcall('GET', lock)
   if type(holder) == 'table' then return refused(lock, holder) end
   if denied then return denied end
-  local fields, refusal = read_state(state, token)
+  local fields, refusal = read_lock(state, token)
   if not fields then return refusal end
   local last, place = fields[1], fields[5]
   if not place and holder ~= token then return {-1} end
@@ -30,7 +30,7 @@ local function refresh(lock, state, queue, token, ttl)
   if holder == token then
     if not last then return {1, take(lock, state, token, ttl, now)} end
     extend(lock, ttl)
-    return {1, last - BLOCK + 1, tonumber(last)}
+    return {1, last - BLOCK + 1, last}
   end
   redis.call('HSET', state, 'at:' .. token, math.floor(now / 1000) + PLACE)
   if not (holder or pause) then

@@ -6,7 +6,7 @@
 --          code that it runs
 -- RETURNS  {now (us), answer, ...}; an answer is {1, revision, last tick (us), what it was before if that was something else, or '',
 --          another origin that is being served, or '', who does}
---          {-2, key, type} {-3, version} {-4, message}: not ours, nothing was done to it
+--          {-2, key, type} {-3, version} {-4, message} {-8, key, field, text}: not ours, nothing was done to it
 --          {-5, number of the job, its other origin, who serves that}: refused
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
@@ -50,7 +50,9 @@ local function register(job, name, def, when, origin)
   local fields = redis.pcall('HMGET', job, 'v', 'def', 'rev', 'last', 'when', 'origin', 'by')
   if fields.err then return refused(job, fields) end
   if fields[1] and fields[1] ~= '1' then return {-3, fields[1]} end
-  local rev, last, before = fields[3], fields[4] and set_right(fields[4], now), ''
+  if not whole(fields[3] or 0) then return no_number(job, 'rev', fields[3]) end
+  if not whole(fields[4] or 0) then return no_number(job, 'last', fields[4]) end
+  local rev, last, before = whole(fields[3], 0), fields[4] and set_right(fields[4], now), ''
   local other, who = rival(job, origin)
   local by = {hope}
   if fields[6] == origin then
@@ -60,7 +62,7 @@ local function register(job, name, def, when, origin)
   end
   if fields[2] ~= def or fields[6] ~= origin then
     before, news = fields[2] ~= def and fields[2] or '', true
-    rev = integer(math.max(now, (tonumber(rev) or 0) + 1))
+    rev = integer(math.max(now, rev + 1))
     if not last or (fields[5] ~= when and tonumber(last) < now) then last = integer(now) end
     redis.call('HSET', job, 'v', '1', 'def', def, 'rev', rev, 'last', last, 'when', when, 'origin', origin)
   end

@@ -24,7 +24,7 @@ if mode == 'release' and redis.call('EXISTS', queue) == 0 then return answer end
 -- INCLUDE  _queue
 local waiters = redis.pcall('ZCARD', queue)
 if type(waiters) == 'table' then return answer end
-local fields = read_state(state, token)
+local fields = read_lock(state, token)
 if not fields then return answer end
 
 if mode ~= 'release' then leave(state, queue, token) end

@@ -28,7 +28,7 @@ local function renew(lock, state, queue, token, ttl, number)
   local ours = not fields.err
   if ours and fields[2] then
     local who, last = string.match(fields[2], '^(%S+) (%d+)$')
-    if who == token and tonumber(last) > tonumber(number) then return 2 end
+    if who == token and whole(last, 0) > tonumber(number) then return 2 end
   end
   redis.call('PEXPIRE', lock, ttl)
   if ours then

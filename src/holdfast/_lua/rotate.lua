@@ -9,7 +9,7 @@
 --          {-4}                               the first lost it before its time was over, or it was broken
 --          {-5}                               the second was declared dead: a late copy of a request given up long ago
 --          {-6, ms}                           the server may have forgotten who has it, and grants nothing for so long
---          {-2, key, type} and {-3, version}  as in acquire; nothing was changed
+--          {-2, key, type}, {-3, version} and {-8, key, field, text}  as in acquire; nothing was changed
 -- SINCE    Redis 5
 -- MODEL    models/ticket.pml
 --
@@ -22,10 +22,10 @@ local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
 local giver, heir, ttl, ends = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
-local fields, refusal = read_state(state, heir)
+local fields, refusal = read_lock(state, heir)
 if not fields then return refusal end
 local dead, now = fields[2] or '', now_us()
-local last = tonumber(fields[1])
+local last = fields[1]
 
 if holder == heir and last then
   extend(lock, ttl)

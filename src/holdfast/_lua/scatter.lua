@@ -23,7 +23,7 @@ end
 local function settle(lock, state, queue, token, mode, answer)
   local waiters = redis.pcall('ZCARD', queue)
   if type(waiters) == 'table' then return end
-  local fields = read_state(state, token)
+  local fields = read_lock(state, token)
   if not fields then return end
   if mode == 'bury' then
     leave(state, queue, token)

@@ -14,7 +14,7 @@
 --          {1, last tick, lease of the run in ms (-1: none), queued, fences to be ended, 1 if the end was taken down,
 --           slot or -1, fence, scheduled, attempt, 1: by hand}
 --          {2, revision, what the job is, last tick, origin}: it was changed; an end was taken down all the same
---          {-1}: there is no such job | {-2, key, type} {-3, version} {-4, message}: not a schedule of ours, nothing was done to it
+--          {-1}: there is no such job | {-2, key, type} {-3, version} {-4, message} {-8, key, field, text}: not a schedule of ours, nothing was done to it
 -- SINCE    Redis 5
 -- MODEL    models/schedule.pml
 -- INCLUDE  _grant
@@ -27,7 +27,9 @@ local now = now_us()
 local now_ms = math.floor(now / 1000)
 local known = redis.call('HMGET', base, 'seq:' .. hope, 'changes', 'v', 'who:' .. hope)
 if known[3] and known[3] ~= '1' then return {-3, known[3]} end
-if now_ms > tonumber(ARGV[3]) or number <= tonumber(known[1] or 0) then return {0, now} end
+local before = whole(known[1] or 0)
+if not before then return no_number(base, 'seq:' .. hope, known[1]) end
+if now_ms > tonumber(ARGV[3]) or number <= before then return {0, now} end
 local line = redis.pcall('ZCARD', serving)
 if type(line) == 'table' then return refused(serving, line) end
 redis.call('HSET', base, 'v', '1', 'seq:' .. hope, integer(number))
@@ -54,7 +56,8 @@ end
 local function read_queue(text)
   local queue = {}
   for scheduled, attempt, kind in string.gmatch(text or '', '(%d+)/(%d+)/(%a) ') do
-    queue[#queue + 1] = {scheduled = scheduled, attempt = tonumber(attempt), kind = kind}
+    attempt = whole(attempt)
+    if attempt and whole(scheduled) then queue[#queue + 1] = {scheduled = scheduled, attempt = attempt, kind = kind} end
   end
   return queue
 end
@@ -79,6 +82,7 @@ local function slots_of(at, count, job)
     if record then
       slot.token, slot.scheduled, slot.attempt, slot.started, slot.fence, slot.kind, slot.host =
         string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%S) (.*)$')
+      if not (whole(slot.scheduled) and whole(slot.attempt) and whole(slot.started) and whole(slot.fence)) then slot.token = nil end
     end
     slots[i] = slot
   end
@@ -140,12 +144,15 @@ local function serve(at, a, count)
   if fields.err then return refused(job, fields) end
   if not fields[3] then return {-1} end
   if fields[1] ~= '1' then return {-3, fields[1] or ''} end
+  for i, field in pairs({[2] = 'rev', [3] = 'last', [5] = 'fence'}) do
+    if not whole(fields[i] or 0) then return no_number(job, field, fields[i]) end
+  end
   local entries = redis.pcall('HGET', log, 'n')
   if type(entries) == 'table' then return refused(log, entries) end
   local slots, refusal = slots_of(at, count, job)
   if not slots then return refusal end
   local last, paused, queue, cancel = set_right(fields[3], now), fields[4], read_queue(fields[6]), fields[7] or ''
-  local resumed = tonumber(fields[9] or 0)
+  local resumed = whole(fields[9], 0)
   if resumed > now + SET_RIGHT then resumed = 0 end
   local wanted, taken_down, left_over = ARGV[a + 11], 0, false
   redis.call('PEXPIRE', job, KEEP_JOB)
@@ -242,7 +249,7 @@ local function serve(at, a, count)
   local ready = free and head and (head.kind == 'h' or not paused)
   if granted == -1 and ready and wanted ~= '' then
     local slot = slots[free]
-    local fence, upto = take(slot.run, slot.state, wanted, ttl, now, fields[5])
+    local fence, upto = take(slot.run, slot.state, wanted, ttl, now, whole(fields[5]))
     keep_alive(slot.state, slot.queue, nil, ttl, now)
     slot.token, slot.holder, slot.fence, slot.scheduled, slot.attempt, slot.kind =
       wanted, wanted, integer(fence), head.scheduled, head.attempt, head.kind
@@ -260,7 +267,7 @@ local function serve(at, a, count)
     tonumber(mine.attempt), mine.kind == 'h' and 1 or 0}
 end
 
-local answers, at, a = {1, now, tonumber(known[2] or 0)}, 3, 6
+local answers, at, a = {1, now, whole(known[2], 0)}, 3, 6
 while at <= #KEYS do
   local count = tonumber(ARGV[a])
   local answer = serve(at, a, count)

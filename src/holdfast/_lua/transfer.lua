@@ -3,7 +3,7 @@
 -- ARGV     token; name of the candidate
 -- RETURNS  {1} handed over; the same again for the same token | {0} the lock is not the token's, or not any more
 --          {2, name, name, ...}               there is no such candidate, or none that can be told; names of those in line
---          {-2, key, type} and {-3, version}  as in proclaim
+--          {-2, key, type} and {-3, version}  as in proclaim; {-8, key, field, text}  as in acquire
 -- SINCE    Redis 5
 -- MODEL    models/election.pml
 -- INCLUDE  _grant
@@ -14,7 +14,7 @@ local lock, state, queue, observers, token, wanted = KEYS[1], KEYS[2], KEYS[3], 
 local MOST = 1000  -- so many in line are looked at: others want the server, too
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
-local fields, refusal = read_state(state, token)
+local fields, refusal = read_lock(state, token)
 if not fields then return refusal end
 local listed = redis.pcall('ZCARD', observers)
 if type(listed) == 'table' then return refused(observers, listed) end
@@ -27,6 +27,7 @@ local now, names = now_us(), {2}
 for _, candidate in ipairs(line) do
   local at, name = unpack(redis.call('HMGET', state, 'at:' .. candidate, 'as:' .. candidate))
   local inbox = inbox_of(lock, candidate)
+  at = whole(at)
   local lively = at and at * 1000 - now >= (PLACE - CLAIM) * 1000  -- or he may hang, as in hand_over
   if name and lively and listens(inbox) then
     if name == wanted then

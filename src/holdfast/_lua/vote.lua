@@ -12,6 +12,7 @@
 --          {run id, -1}                        this token was declared dead
 --          {run id, -2, key, type}             somebody's data is in the way
 --          {run id, -3, version}               written by an incompatible release
+--          {run id, -8, key, field, text}      the field is to be a number, and is none; nothing was written
 --          {run id, -5, ms}                    this server may have forgotten what it granted: it votes again in so many ms
 --          {run id, -6, ms}                    another longest lease was agreed on
 --          {run id, -7, digest}                another list of servers was agreed on
@@ -44,11 +45,12 @@ local run, refusal = quarantine(marker, tonumber(ARGV[4]), ARGV[5], now)
 -- Free, with nobody who hopes for it, and used lately: nearly every run ends here.
 if not refusal and redis.call('EXISTS', lock, hopefuls) == 0 then
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'next')
-  local dead, kept = fields[2], fields[4]
-  if fields[3] == '1' and kept and not fields[5] and not (dead and string.find(dead, token, 1, true)) then
+  local last, dead, kept = whole(fields[1] or 0), fields[2], whole(fields[4])
+  if fields[3] == '1' and last and kept and not fields[5] and not (dead and string.find(dead, token, 1, true)) then
     local left = kept - now / 1000
     if left > KEEP and left > 2 * ttl then
-      local first, last = issue(tonumber(fields[1]) or 0, BLOCK)
+      local first
+      first, last = issue(last, BLOCK)
       redis.call('SET', lock, token, 'PX', ttl)
       return {run, 1, first, last, now, 0}
     end
@@ -67,7 +69,8 @@ local function vote()
   if fields.err then return refused(state, fields) end
   if fields[3] and fields[3] ~= '1' then return {-3, fields[3]} end
   if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end
-  local last, since = tonumber(fields[1]) or 0, now - tonumber(ARGV[7]) * 1000
+  local last, since = whole(fields[1] or 0), now - tonumber(ARGV[7]) * 1000
+  if not last then return no_number(state, 'fence', fields[1]) end
   local more = tonumber(ARGV[8])
   if holder == token and last > 0 and more == 0 then
     extend(lock, ttl)
@@ -75,7 +78,7 @@ local function vote()
   end
 
   local wanted, next_since, next_until = string.match(fields[5] or '', '^(%S+) (%d+) (%d+)$')
-  local kept = wanted and wanted ~= hope and tonumber(next_until) * 1000 > now and tonumber(next_since) < since
+  local kept = wanted and wanted ~= hope and whole(next_until, 0) * 1000 > now and whole(next_since, 0) < since
   if (holder and holder ~= token) or kept then
     local process = string.match(holder or wanted, '^(%x[%x{}@]*)%.%x+~?$')
     if hope ~= '' then
