@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -30,6 +31,7 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@functools.cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
@@ -40,8 +42,13 @@ def for_types_only(tree: ast.Module) -> set[ast.AST]:
     return {inner for block in blocks for part in block.body for inner in ast.walk(part)}
 
 
-def imports(path: Path) -> Iterator[str]:
+@functools.cache
+def imports(path: Path) -> list[str]:
     """Full names of the modules a file imports when it runs, wherever in it."""
+    return list(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     tree = parse(path)
     skipped = for_types_only(tree)
     for node in ast.walk(tree):
