@@ -14,6 +14,7 @@ import pytest
 import holdfast
 import holdfast.aio
 from faults.faces import Aio
+from holdfast._core.interrupting import drop
 from holdfast._core.loose import SPARE, Loose
 from holdfast._core.mutex import release
 from holdfast._drive.process import current
@@ -114,11 +115,11 @@ def test_a_connection_that_is_dropped(server: PrivateServer) -> None:
 
 
 def test_a_release_that_is_dropped_says_nothing(server: PrivateServer, name: str) -> None:
-    """Its driver was interrupted before it could end it."""
+    """Its driver was interrupted between two steps."""
     lock = holdfast.Lock(server.url, name)
     operation: Any = release(lock._spec, "nobody.1", True, False)
     operation.send(None)
-    operation.close()
+    drop(operation)
     assert operation.cr_frame is None
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dis import opmap
 from pathlib import Path
 from types import FrameType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,7 +21,11 @@ from faults.faces import Admin, until
 from faults.proxy import Action, Proxy, Rule
 from holdfast._core.mutex import CLAIM
 from holdfast._drive.link import Link
+from holdfast._drive.sync import Driver
 from holdfast._servers.process import PrivateServer
+
+if TYPE_CHECKING:
+    from conftest import NewServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
@@ -245,6 +249,54 @@ def at_every_line(action: Callable[[], object], check: Callable[[str], None], st
         if not tracer.where:
             return lines
         lines.append(tracer.where)
+
+
+class BetweenSteps(Tracer):
+    """Raises between two steps of an operation, where its clean-up cannot be driven."""
+
+    def _no_choice(self, frame: FrameType, file: str) -> bool:
+        driven = frame.f_code is Driver.run.__code__
+        return not driven or linecache.getline(file, frame.f_lineno).strip() != "while True:"
+
+
+@pytest.mark.fault(11)
+@pytest.mark.parametrize("kind", ["Lock", "FairLock", "MultiLock", "MultiLock, fair", "Leader", "Redlock"])
+def test_row_11_an_operation_that_is_dropped_says_nothing(
+    server: PrivateServer, new_server: NewServer, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clean-up waits for several answers, one after the other. "coroutine ignored GeneratorExit" was on stderr."""
+    said: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda of: said.append(str(of.exc_value)))
+    url, names = server.url, [f"{name}-{number}" for number in range(3)]
+    if kind == "Redlock":
+        urls = [new_server().url for _ in range(3)]
+        holdfast.declare_new(urls)
+    makes: dict[str, Callable[[], Any]] = {
+        "Lock": lambda: holdfast.Lock(url, name),
+        "FairLock": lambda: holdfast.FairLock(url, name),
+        "MultiLock": lambda: holdfast.MultiLock(url, names),
+        "MultiLock, fair": lambda: holdfast.MultiLock([holdfast.FairLock(url, one) for one in names]),
+        "Leader": lambda: holdfast.Leader(url, name),
+        "Redlock": lambda: holdfast.Redlock(urls, name),
+    }
+    number, where = 0, "the first"
+    while where:
+        number += 1
+        lock = makes[kind]()
+        (lock.campaign if kind == "Leader" else lock.acquire)()
+        end = lock.resign if kind == "Leader" else lock.release
+        tracer = BetweenSteps(number)
+        before = sys.gettrace()
+        try:
+            sys.settrace(tracer)
+            end()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        where = tracer.where
+    assert number > 2
+    assert [text for text in said if "GeneratorExit" in text] == []
 
 
 def test_tracing_leaves_no_handled_exception_behind() -> None:

@@ -1,8 +1,10 @@
-"""Ending the wait of somebody who waits for a lock: what he waits for would be of no use to him."""
+"""Ending what goes on: a wait for a lock that would be of no use to who waits, and an operation that nobody drives any more."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt
 
@@ -21,3 +23,16 @@ def end_wait(waiting: Waiting | None, attempt: Attempt, error: Exception) -> boo
         return False
     waiting.close(error, [waiter])
     return True
+
+
+class Dropped(BaseException):
+    """Raised in an operation that nobody drives any more, wherever it waits."""
+
+
+def drop(operation: Coroutine[Any, Any, Any]) -> None:
+    """End an operation that was interrupted between two steps, or whose event loop is gone. What it awaits to clean up is not
+    done: that is left to the caller, who knows the attempt. `close` does not do: it leaves an inner coroutine behind that waits
+    while it cleans up, and when that is collected, "coroutine ignored GeneratorExit" is on stderr."""
+    while operation.cr_frame is not None:  # type: ignore[attr-defined]
+        with suppress(Dropped, StopIteration):
+            operation.throw(Dropped())

@@ -153,8 +153,8 @@ async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:
             else:
                 # What a first copy of this request released may be somebody else's by now.
                 return answer.value == 1 or (resent and in_time)
-    except (WireError, GeneratorExit):
-        raise  # dropped by an interrupt: nothing can be awaited any more, and trying to would only leave a message on stderr
+    except WireError:
+        raise
     except BaseException:
         # Cancelled or interrupted, and nobody knows whether the request arrived. Once more: it does no harm.
         await give_up(Attempt(spec, token, pending=True, doubt=True))

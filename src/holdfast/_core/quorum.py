@@ -271,8 +271,6 @@ async def give_up(candidate: Attempt) -> None:
     try:
         if candidate.pending or candidate.hope:
             await _undo(candidate, for_good=True, interrupted=True)
-    except GeneratorExit:
-        raise  # dropped with its event loop, where nothing can be awaited: the nodes notice that nobody is there
     except BaseException:
         await Withdraw(candidate)
         raise

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from holdfast._core.interrupting import drop
 from holdfast._core.replicas import Replicate
 from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Outcome, Park, Run, Sleep, TimedOut, Wait
 from holdfast._drive.clock import READ, clock
@@ -123,8 +123,7 @@ class Driver:
                     raise
                 except GeneratorExit:
                     # Dropped, not cancelled: nothing can be awaited any more, and the lease has to end it.
-                    with contextlib.suppress(RuntimeError):
-                        operation.close()
+                    drop(operation)
                     raise
                 except BaseException as error:  # noqa: BLE001 - whose it is, the operation decides
                     request = operation.throw(error)
@@ -147,6 +146,8 @@ class Driver:
                         request = operation.send(reply)
             except (StopIteration, asyncio.CancelledError):
                 pass
+            finally:
+                drop(operation)  # if this is dropped, too, or cancelled
 
         task = self.loop.create_task(rest())
         _background.add(task)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from holdfast._core.interrupting import drop
 from holdfast._core.replicas import Replicate
 from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Outcome, Park, Run, Sleep, Wait
 from holdfast._drive import ear
@@ -70,11 +71,7 @@ class Driver:
                     error = caught
         finally:
             if operation.cr_frame is not None:  # type: ignore[attr-defined]
-                # An interrupt hit between two steps. What is left to clean up is the caller's, who knows the attempt.
-                try:
-                    operation.close()
-                except RuntimeError:
-                    pass
+                drop(operation)  # an interrupt hit between two steps
 
     def call(self, call: Call) -> Answer[Any]:
         """Ask the server. Raises WireError."""
