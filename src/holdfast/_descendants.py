@@ -2,7 +2,8 @@
 
 A process that is a child subreaper (Linux, prctl(2)) becomes the parent of each descendant whose own parent has ended. So
 it has no children any more (ECHILD) exactly when all of its descendants are gone: a fact of the kernel, which no listing
-of processes can race with. Listings serve to find whom to signal, never to conclude that nobody is left.
+of processes can race with; but for orphans in a PID namespace of others that a descendant has joined (nsenter), which go to
+its first process. Listings serve to find whom to signal. Where some are to be left alone, two of them have to agree.
 
 macOS has no subreaper. There, only a command's process group can be watched.
 """
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 
 PROBED = 100_000
-"""Process numbers that are asked about one by one where there is no /proc of this PID namespace: 1.7 us each."""
+"""Process numbers that are asked about one by one where no /proc shows this PID namespace: 1.7 us each."""
 
 
 def _prctl(option: int, value: int) -> bool:
@@ -122,7 +123,8 @@ def children() -> list[Process] | None:
     """The children of this process, zombies included; None if they cannot be known. One that is new may be missing."""
     me = os.getpid()
     if not own_proc():
-        numbers = _probed()
+        numbers = _translated()
+        numbers = _probed() if numbers is None else numbers
         return None if numbers is None else [_child(pid, me) for pid in numbers]
     found = [process for pid in _children_of()(me) if (process := look(pid)) is not None]
     for process in found:
@@ -164,7 +166,7 @@ def _children_of() -> Callable[[int], Iterable[int]]:
     return _listed if os.path.exists(f"/proc/{me}/task/{me}/children") else _searched()  # noqa: PTH110
 
 
-def _listed(parent: int) -> Iterator[int]:
+def _listed(parent: int | str) -> Iterator[int]:
     """Children of a process, from the kernel's own lists, one for each of its threads."""
     try:
         threads = os.listdir(f"/proc/{parent}/task")  # noqa: PTH208
@@ -194,6 +196,23 @@ def _searched() -> Callable[[int], Iterable[int]]:
         found = _probed()
         families[me] = {pid for pid in numbers if _is_child(pid)} if found is None else set(found)
     return lambda parent: families.get(parent, ())
+
+
+def _translated() -> list[int] | None:
+    """Children, from a /proc of a PID namespace around this one: it shows ours, too, by other numbers. None if it is none."""
+    try:
+        ours = _numbers("self")
+        if ours[-1] != os.getpid() or not os.path.exists("/proc/thread-self/children"):  # noqa: PTH110
+            return None
+        return [_numbers(pid)[len(ours) - 1] for pid in _listed("self")]
+    except (OSError, IndexError):  # one of them has ended, or is hidden (hidepid)
+        return None
+
+
+def _numbers(pid: int | str) -> list[int]:
+    """Those of a process in each PID namespace that it is in, the innermost last. Raises OSError."""
+    with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
+        return [int(number) for line in file if line.startswith(b"NSpid:") for number in line.split()[1:]]
 
 
 def _probed() -> list[int] | None:

@@ -62,10 +62,12 @@ STARTS = {
     "su": "su nobody -s /bin/bash -c '{work}' & read -r line",
     "foreign pids": "({work} &) ; read -r line",
     "foreign pids, session": "(setsid {work} &) ; read -r line",
+    "namespace": "unshare --pid --fork /bin/sh -c '({work} &); exec {work}' & read -r line",
     "chain": "{work} again & read -r line",
     "fleeing chain": "{work} flee & read -r line",
 }
-"""What /bin/sh is given. "foreign pids": all of it, holdfast included, in a PID namespace without a /proc of its own."""
+"""What /bin/sh is given. "foreign pids": all of it, holdfast included, in a PID namespace without a /proc of its own.
+"namespace": only the work is in one."""
 
 ENDS = (
     "normal end",
@@ -87,7 +89,7 @@ ENDS = (
 
 def starts() -> list[str]:
     """Those that can be had here: another user and another namespace take root."""
-    return [start for start in STARTS if os.geteuid() == 0 or not start.startswith(("su", "foreign"))]
+    return [start for start in STARTS if os.geteuid() == 0 or not start.startswith(("su", "foreign", "namespace"))]
 
 
 def promise(start: str, end: str) -> str:

@@ -372,6 +372,19 @@ print("left", os.read(said, 100).decode(), end="")
         known = [child.parent for child in found if child.pid == process.pid]
         assert known == ([] if (listed, numbers) == ("nowhere", "large") else [os.getpid()])
 
+    def test_children_in_the_proc_of_a_namespace_around(self) -> None:
+        """However large the numbers; a namespace within counts, too."""
+        program = """
+import os, subprocess
+from holdfast import _descendants
+_descendants.PROBED = 0
+children = [subprocess.Popen([*unshare, "sleep", "60"]) for unshare in ([], [], ["unshare", "--pid", "--fork", "--kill-child"])]
+assert not _descendants.own_proc()
+print(sorted(one.pid for one in children) == sorted(one.pid for one in _descendants.children()))
+"""
+        command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", program]
+        assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
+
     def test_what_cannot_be_listed_is_not_gone(self) -> None:
         """Beside a child that was there before: only the kernel's word that no child is left ends the wait."""
         lines = drive("""

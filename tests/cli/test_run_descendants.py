@@ -145,14 +145,18 @@ open({str(tmp_path / "over")!r}, "x")
     assert (done.returncode, over) == (0, True)
 
 
-NAMESPACES = {"foreign /proc": [], "own /proc": ["--mount-proc"]}
+NAMESPACES = {
+    "foreign /proc": [],
+    "own /proc": ["--mount-proc"],
+    "no /proc": ["--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"],
+}
 
 
 @pytest.mark.fault(72)
 @pytest.mark.parametrize("proc", NAMESPACES)
 @pytest.mark.parametrize("first", [True, False], ids=["process 1", "another"])
 def test_in_a_pid_namespace(hf: Holdfast, name: str, proc: str, first: bool) -> None:
-    """Where /proc shows the numbers of another namespace, children are found by asking the kernel about each number."""
+    """Where /proc is that of a namespace around it, its numbers are translated; else the kernel is asked about each number."""
     unshare = ["unshare", "--pid", "--fork", *NAMESPACES[proc]]
     if subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
         pytest.fail("this test wants the right to make a PID namespace: run it as root")
@@ -194,14 +198,17 @@ def test_who_is_killed_by_name(hf: Holdfast, name: str) -> None:
 
 
 @pytest.mark.fault(70)
-def test_both_halves_killed_at_once_take_the_command_with_them(hf: Holdfast, name: str) -> None:
+@pytest.mark.parametrize("holdfasts", [signal.SIGKILL, signal.SIGSTOP], ids=["both killed", "holdfast stopped"])
+def test_a_guardian_killed_where_holdfast_can_do_nothing_takes_the_command_with_it(
+    hf: Holdfast, name: str, holdfasts: signal.Signals
+) -> None:
     process = hf.start(name, *shell("echo $$; exec sleep 60"))
     pid = int(line(process))
     [guardian] = children(process.pid)
     for number in (process.pid, guardian):
         os.kill(number, signal.SIGSTOP)
-    for number in (guardian, process.pid):
-        os.kill(number, signal.SIGKILL)
+    os.kill(guardian, signal.SIGKILL)
+    os.kill(process.pid, holdfasts)
     wait_until(lambda: not running(pid))
 
 
