@@ -72,7 +72,7 @@ def locked(
         def lock(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return make(client, filled(args, kwargs)[0], **options)
 
-        return _wrapped_async(function, lock, busy) if awaited else _wrapped(function, lock, busy)
+        return _wrapped_async(function, lock, busy, reentrant) if awaited else _wrapped(function, lock, busy)
 
     return decorate
 
@@ -100,7 +100,7 @@ def _wrapped(function: Callable[P, T], lock: Callable[..., Any], busy: str) -> C
     return run
 
 
-def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str) -> Callable[P, T]:
+def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str, reentrant: bool) -> Callable[P, T]:
     import asyncio  # here: a command line without asyncio starts in half the time
 
     @functools.wraps(function)
@@ -119,7 +119,8 @@ def _wrapped_async(function: Callable[P, T], lock: Callable[..., Any], busy: str
             raise  # dropped with its event loop, where nothing can be awaited
         except BaseException as error:
             if unfinished(own, lease, before):
-                await own.__aexit__(type(error), error, error.__traceback__)
+                # It may have come so far that a Lock has forgotten whose end it is.
+                await (own.__aexit__(type(error), error, None) if reentrant else own._leave(lease, error))  # noqa: SLF001
             raise
         finally:
             _held.set(marked)

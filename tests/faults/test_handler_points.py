@@ -159,17 +159,19 @@ def test_row_11_around_a_function_nothing_is_beyond_reach(server: PrivateServer,
     assert judge.points > 100
 
 
+@pytest.mark.parametrize("where", ["__aexit__", "_leave"])
 @pytest.mark.parametrize("reentrant", [False, True], ids=["Lock", "RLock"])
-def test_row_11_around_a_coroutine_function(server: PrivateServer, name: str, reentrant: bool) -> None:
-    """Interrupted at the first instruction of the end of ``async with``."""
+def test_row_11_around_a_coroutine_function(server: PrivateServer, name: str, reentrant: bool, where: str) -> None:
+    """Interrupted at the first instruction of the end of ``async with``, or when it has just begun."""
     lock_type: type[holdfast.aio.Lock] = holdfast.aio.RLock if reentrant else holdfast.aio.Lock
+    code = getattr(lock_type, where).__code__
 
     @holdfast.locked(server.url, name, reentrant=reentrant)
     async def function() -> None:
         sys.settrace(trace)
 
     def trace(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code is lock_type.__aexit__.__code__:
+        if event == "call" and frame.f_code is code:
             sys.settrace(None)
             raise KeyboardInterrupt
 
