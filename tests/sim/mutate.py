@@ -35,7 +35,7 @@ PACKAGE = TESTS.parent / "src" / "holdfast"
 RECORD = Path(__file__).with_name("mutations.json")
 PAGE = TESTS.parent / "docs" / "design" / "mutations.md"
 
-SEEDS = 10_000
+SEEDS = 30_000
 """Histories of the swarm in which a defect has to be caught."""
 
 SWARM = {
