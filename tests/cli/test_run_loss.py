@@ -291,3 +291,24 @@ class TestGuardian:
         assert not term
         assert alive[-1] < end
         assert not running(guardian)
+
+    def test_late_although_it_answers(self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str) -> None:
+        """On a machine that is busy enough. What holdfast then does in its place is told, and counts, as if it had done it."""
+        server = new_server()
+        script = (
+            "import math, sys; from holdfast import _guard; from holdfast.cli import main\n"
+            "act = _guard._Guardian._act\n"
+            "def late(self, now):\n"
+            "    self.term_at = self.kill_at = math.inf\n"
+            "    act(self, now)\n"
+            "_guard._Guardian._act = late\n"
+            "sys.exit(main(sys.argv[1:]))"
+        )
+        run = ["run", "--json", "--ttl", "2", name, "--", "sh", "-c", "echo; exec sleep 60"]
+        process = hf_on(server.url).popen([sys.executable, "-c", script, *run])
+        line(process)
+        server.kill()
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out) == (76, "")
+        assert f"{name}: the lease could not be renewed in time" in err
+        assert json.loads(err.splitlines()[-1])["outcome"] == "lost"

@@ -288,7 +288,7 @@ class Supervisor:
         """Not an end: nothing has run, so the caller may ask for the lock again."""
         self.result.late = self.over = True
 
-    def _heard_ending(self, _: int) -> None:
+    def _heard_ending(self, _: int = 0) -> None:
         self._end("lost", "the lease could not be renewed in time: the command was ended before it runs out")
 
     def _heard_left(self, _: int) -> None:
@@ -371,6 +371,8 @@ class Supervisor:
             what = "was killed" if self.pid else "was not started"
             self._end("lost", f"the guardian process does not answer: the command {what}")
             self._unguarded()
+        elif now >= self.kill_at:
+            self._heard_ending()
         self.guard.ask(0.0)
 
     def _unguarded(self) -> None:
