@@ -267,3 +267,32 @@ def test_the_time_rises_no_faster_than_the_size(case: Case) -> None:
             space.run(script, names, args)
             took.append(time.thread_time() - began)
         assert took[1] < 16 * 4 * took[0] + 0.05, f"{unit!r}: {took}"
+
+
+def size(reply: Any) -> int:
+    """Bytes of an answer, about."""
+    if isinstance(reply, list):
+        return sum(map(size, reply))
+    return len(reply) if isinstance(reply, bytes) else 8
+
+
+@ids
+def test_an_answer_repeats_no_long_field(case: Case) -> None:
+    """Whoever can write one would have each process that asks read as many megabytes as the server can store."""
+    script, names, args = case
+    for unit in ("7", f"{A} 1 1 1 1 t ", "1 b "):
+        long = (unit * 100_000)[:100_000]
+        for key in names:
+            for field in [*HASHES.get(key, ()), None]:
+                content: dict[bytes, Any] = {}
+                for other in HASHES.keys() & set(names):
+                    content[other] = dict.fromkeys(HASHES[other], "1") | {"leader": A, f"at:{A}": str(NOW), "run": "x"}
+                    content[other]["v"] = {"latch": "latch 1", "barrier": "barrier 1"}.get(script.name, "1")
+                content |= {LOCK: A, QUEUE: {A: "1", B: "2"}} if script is not permits.ACQUIRE else {}
+                if field is not None:
+                    content[key][field] = long
+                elif key in SETS:
+                    content[key] = {long + ".b": "1"}
+                elif key not in HASHES and script is not control.RECORDS:
+                    content[key] = long + ".b"
+                assert size(filled(content).run(script, names, args)) < 70_000, (key, field, unit)

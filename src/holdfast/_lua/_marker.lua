@@ -20,7 +20,7 @@ local function quarantine(marker, longest, servers, now)
   local lease, since = whole(fields[3] or longest), whole(fields[2])
   if not lease then return run, no_number(marker, 'lease', fields[3]) end
   if lease ~= longest then return run, {-6, lease} end
-  if fields[4] and fields[4] ~= servers then return run, {-7, fields[4]} end
+  if fields[4] and fields[4] ~= servers then return run, {-7, short(fields[4])} end
   local now_ms = math.floor(now / 1000)
   if fields[1] ~= run or not since or since > now_ms then
     since = now_ms

@@ -67,7 +67,7 @@ local function open_permits(holders, state, queue, token)
   if type(count) == 'table' then return nil, refused(holders, count) end
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'limit', 'was', 'used', 'at:' .. token)
   if fields.err then return nil, refused(state, fields) end
-  if fields[3] and not string.find(fields[3], '^%a+ 1$') then return nil, {-3, fields[3]} end
+  if fields[3] and not string.find(fields[3], '^%a+ 1$') then return nil, {-3, short(fields[3])} end
   local waiters = redis.pcall('ZCARD', queue)
   if type(waiters) == 'table' then return nil, refused(queue, waiters) end
   local p = {
@@ -192,7 +192,7 @@ end
 local function waiting_for(p)
   local first = redis.call('ZRANGE', p.holders, 0, 0, 'WITHSCORES')
   if not first[1] then return {0, CLAIM, p.fence, '', 0} end
-  return {0, math.max(0, math.ceil(first[2] - p.now_ms)), p.fence, string.match(first[1], '^(%x[%x{}@]*)%.') or '', 0}
+  return {0, math.max(0, math.ceil(first[2] - p.now_ms)), p.fence, short(string.match(first[1], '^(%x[%x{}@]*)%.')), 0}
 end
 
 local function keep_permits(p, ttl)

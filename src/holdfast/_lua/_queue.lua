@@ -57,5 +57,5 @@ local function waiting(lock, holder, last, pause, now)
   -- all was forgotten, and nobody shall believe it.
   if not holder then return {0, pause, (math.floor(now / 1000) + pause) * 1000 - 1, 'guard', 0} end
   local process, lingers = string.match(holder, '^(%x[%x{}@]*)%.%x+(~?)$')
-  return {0, redis.call('PTTL', lock), last or 0, process or '', lingers == '~' and 1 or 0}
+  return {0, redis.call('PTTL', lock), last or 0, short(process), lingers == '~' and 1 or 0}
 end

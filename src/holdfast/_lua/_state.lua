@@ -37,7 +37,7 @@ end
 local function read_state(state, token)
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'at:' .. token)
   if fields.err then return nil, refused(state, fields) end
-  if fields[3] and fields[3] ~= '1' then return nil, {-3, fields[3]} end
+  if fields[3] and fields[3] ~= '1' then return nil, {-3, short(fields[3])} end
   return fields
 end
 

@@ -38,7 +38,7 @@ local EVER = 9e15
 
 local fields = redis.pcall('HMGET', state, 'v', 'parties', 'broken', 'actor', token)
 if fields.err then return refused(state, fields) end
-if fields[1] and fields[1] ~= FORMAT then return {-3, fields[1]} end
+if fields[1] and fields[1] ~= FORMAT then return {-3, short(fields[1])} end
 if not whole(fields[2] or 0) then return no_number(state, 'parties', fields[2]) end
 local agreed = not fields[2] or tonumber(fields[2]) == parties
 if not agreed and what ~= 'reset' and what ~= 'leave' then return {-4, tonumber(fields[2])} end
@@ -164,7 +164,7 @@ local function answer()
     return {5, ms}
   elseif mine ~= 'waiting' then
     local outcome, detail = string.match(mine, '^(%S+) (%S*)$')
-    return outcome == 'passed' and {1, whole(detail, 0)} or {3, outcome or 'lost', detail or ''}
+    return outcome == 'passed' and {1, whole(detail, 0)} or {3, short(outcome or 'lost'), short(detail)}
   elseif token == actor then
     return {2}
   end

@@ -43,4 +43,4 @@ end
 for _, hope in ipairs(redis.call('ZRANGE', hopefuls, 0, 99)) do
   publish(inbox_of(lock, hope), '3 ' .. hope)
 end
-return {1, fence, type(heard) == 'number' and heard > 0 and 1 or 0, heir and string.match(heir, '^[^.]+') or ''}
+return {1, fence, type(heard) == 'number' and heard > 0 and 1 or 0, short(heir and string.match(heir, '^[^.]+'))}

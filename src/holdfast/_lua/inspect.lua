@@ -20,12 +20,7 @@ local now = time[1] * 1000000 + time[2]
 -- What is no number counts as 0: one strange lock must not hide all the rest.
 local function whose(token)
   local process, sort, weight = string.match(token, '^(%x[%x{}@]*)%.%x+([~*]?)(%d*)$')
-  return process or '', math.max(1, whole(weight, 0)), sort == '~' and 1 or 0
-end
-
--- Text of the format: so much of it that it can be told from others.
-local function short(text)
-  return string.sub(text or '', 1, 4096)
+  return short(process), math.max(1, whole(weight, 0)), sort == '~' and 1 or 0
 end
 
 local function holding(token, left, fence, permits)

@@ -14,6 +14,8 @@ local now = now_us()
 local now_ms = math.floor(now / 1000)
 local slots, wanted = tonumber(ARGV[1]), tonumber(ARGV[2])
 
+local ENTRY = 65536  -- bytes of an entry, at most: it holds what a command has said
+
 local function look(at)
   local job, log = KEYS[at], KEYS[at + 1]
   local fields = redis.pcall('HMGET', job, 'v', 'def', 'last', 'paused', 'queued', 'origin', 'by')
@@ -23,14 +25,15 @@ local function look(at)
     local record = redis.call('HGET', job, 'run:' .. i)
     if record then
       local token, rest = string.match(record, '^(%S+) (.*)$')
-      runs[#runs + 1] = rest
+      runs[#runs + 1] = short(rest)
       runs[#runs + 1] = redis.pcall('GET', KEYS[at + 2 + i]) == token and redis.call('PTTL', KEYS[at + 2 + i]) or -1
     end
   end
   local ring = redis.pcall('HMGET', log, 'n', 'size')
   local n, size = whole(not ring.err and ring[1], 0), whole(not ring.err and ring[2], 1)
   for i = n - 1, math.max(0, n - wanted), -1 do
-    local entry = redis.call('HGET', log, i % size)
+    local fits = redis.call('HSTRLEN', log, i % size) <= ENTRY
+    local entry = fits and redis.call('HGET', log, i % size)
     if entry and string.match(entry, '^%d+') == integer(i) then entries[#entries + 1] = entry end
   end
   local _, queued = string.gsub(fields[5] or '', ' ', '')
@@ -39,13 +42,13 @@ local function look(at)
     local deadline = redis.pcall('ZSCORE', serving, hope)
     if type(deadline) == 'string' and tonumber(deadline) > now_ms then served = 1 end
   end
-  return {fields[2], whole(fields[3], 0), fields[4] and 1 or 0, queued, runs, entries, fields[6] or '', served}
+  return {short(fields[2]), whole(fields[3], 0), fields[4] and 1 or 0, queued, runs, entries, short(fields[6]), served}
 end
 
 local who, exists = {}, redis.call('TYPE', base).ok == 'hash'
 local line = redis.pcall('ZRANGE', serving, 0, -1, 'WITHSCORES')
 for i = 1, exists and not line.err and #line or 0, 2 do
-  if tonumber(line[i + 1]) > now_ms then who[#who + 1] = redis.call('HGET', base, 'who:' .. line[i]) or nil end
+  if tonumber(line[i + 1]) > now_ms then who[#who + 1] = short(redis.call('HGET', base, 'who:' .. line[i])) end
 end
 local answers = {now, exists and 1 or 0, who}
 for at = 3, #KEYS, slots + 2 do

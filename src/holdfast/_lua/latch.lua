@@ -25,7 +25,7 @@ local EVER = 9e15
 
 local fields = redis.pcall('HMGET', state, 'v', 'count', 'left', 'opened', 'born', 'round')
 if fields.err then return refused(state, fields) end
-if fields[1] and fields[1] ~= format then return {-3, fields[1]} end
+if fields[1] and fields[1] ~= format then return {-3, short(fields[1])} end
 for i, field in pairs({[2] = 'count', [3] = 'left', [4] = 'opened', [5] = 'born', [6] = 'round'}) do
   if not whole(fields[i] or 0) then return no_number(state, field, fields[i]) end
 end

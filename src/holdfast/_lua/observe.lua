@@ -10,12 +10,13 @@
 -- INCLUDE  _numbers
 -- INCLUDE  _state
 local lock, state, observers, ms, hope = KEYS[1], KEYS[2], KEYS[3], tonumber(ARGV[1]), ARGV[2]
+local VALUE = 65536  -- bytes of what a leader may say
 local HOPES = 10000  -- so many are told; others look from time to time
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then return refused(lock, holder) end
-local fields = redis.pcall('HMGET', state, 'v', 'leader', 'term', 'name', 'value')
+local fields = redis.pcall('HMGET', state, 'v', 'leader', 'term')
 if fields.err then return refused(state, fields) end
-if fields[1] and fields[1] ~= '1' then return {-3, fields[1]} end
+if fields[1] and fields[1] ~= '1' then return {-3, short(fields[1])} end
 local listed = redis.pcall('ZCARD', observers)
 if type(listed) == 'table' then return refused(observers, listed) end
 
@@ -28,6 +29,8 @@ end
 if not holder then return {0} end
 local remaining = redis.call('PTTL', lock)
 if fields[2] ~= holder then return {2, remaining} end
+local name, value = redis.call('HSTRLEN', state, 'name'), redis.call('HSTRLEN', state, 'value')
+if name > LONGEST or value > VALUE then return {2, remaining} end
 local term = whole(fields[3])
 if not term then return no_number(state, 'term', fields[3] or '') end
-return {1, remaining, term, fields[4], fields[5]}
+return {1, remaining, term, unpack(redis.call('HMGET', state, 'name', 'value'))}

@@ -13,10 +13,10 @@ local base, serving, jobs, job, log = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5
 local what, id = ARGV[1], ARGV[2]
 local now = now_us()
 local known = redis.call('HMGET', base, 'changes', 'v')
-if known[2] and known[2] ~= '1' then return {-3, known[2]} end
+if known[2] and known[2] ~= '1' then return {-3, short(known[2])} end
 local fields = redis.pcall('HMGET', job, 'v', 'rev', 'paused', 'queued', 'orders')
 if fields.err then return refused(job, fields) end
-if fields[1] and fields[1] ~= '1' then return {-3, fields[1]} end
+if fields[1] and fields[1] ~= '1' then return {-3, short(fields[1])} end
 if not fields[1] then
   if what == 'remove' then redis.call('ZREM', jobs, ARGV[3]) end
   return {0}

@@ -19,7 +19,7 @@ local hope, host, mode = ARGV[1], ARGV[3], ARGV[4]
 local now = now_us()
 local now_ms = math.floor(now / 1000)
 local known = redis.call('HMGET', base, 'changes', 'v', 'who:' .. hope)
-if known[2] and known[2] ~= '1' then return {now, {-3, known[2]}} end
+if known[2] and known[2] ~= '1' then return {now, {-3, short(known[2])}} end
 redis.call('ZCARD', jobs)
 local line = redis.pcall('ZCARD', serving)
 if type(line) == 'table' then return {now, refused(serving, line)} end
@@ -43,13 +43,13 @@ local function rival(job, origin)
   local others = alive(fields[2])
   if #others == 0 then return nil end
   local who = redis.call('HGET', base, 'who:' .. others[1])
-  return fields[1], who and string.match(who, '^%d+ (.*)$') or ''
+  return short(fields[1]), short(who and string.match(who, '^%d+ (.*)$'))
 end
 
 local function register(job, name, def, when, origin)
   local fields = redis.pcall('HMGET', job, 'v', 'def', 'rev', 'last', 'when', 'origin', 'by')
   if fields.err then return refused(job, fields) end
-  if fields[1] and fields[1] ~= '1' then return {-3, fields[1]} end
+  if fields[1] and fields[1] ~= '1' then return {-3, short(fields[1])} end
   if not whole(fields[3] or 0) then return no_number(job, 'rev', fields[3]) end
   if not whole(fields[4] or 0) then return no_number(job, 'last', fields[4]) end
   local rev, last, before = whole(fields[3], 0), fields[4] and set_right(fields[4], now), ''
@@ -61,7 +61,7 @@ local function register(job, name, def, when, origin)
     end
   end
   if fields[2] ~= def or fields[6] ~= origin then
-    before, news = fields[2] ~= def and fields[2] or '', true
+    before, news = fields[2] ~= def and short(fields[2]) or '', true
     rev = integer(math.max(now, rev + 1))
     if not last or (fields[5] ~= when and tonumber(last) < now) then last = integer(now) end
     redis.call('HSET', job, 'v', '1', 'def', def, 'rev', rev, 'last', last, 'when', when, 'origin', origin)

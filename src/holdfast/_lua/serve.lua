@@ -26,7 +26,7 @@ local hope, number, host = ARGV[1], tonumber(ARGV[2]), ARGV[5]
 local now = now_us()
 local now_ms = math.floor(now / 1000)
 local known = redis.call('HMGET', base, 'seq:' .. hope, 'changes', 'v', 'who:' .. hope)
-if known[3] and known[3] ~= '1' then return {-3, known[3]} end
+if known[3] and known[3] ~= '1' then return {-3, short(known[3])} end
 local before = whole(known[1] or 0)
 if not before then return no_number(base, 'seq:' .. hope, known[1]) end
 if now_ms > tonumber(ARGV[3]) or number <= before then return {0, now} end
@@ -55,7 +55,8 @@ end
 -- What waits to be run, the first to begin in front.
 local function read_queue(text)
   local queue = {}
-  for scheduled, attempt, kind in string.gmatch(text or '', '(%d+)/(%d+)/(%a) ') do
+  for item in string.gmatch(short(text), '%S+') do  -- word by word: one pattern for all would look at each digit again and again
+    local scheduled, attempt, kind = string.match(item, '^(%d+)/(%d+)/(%a)$')
     attempt = whole(attempt)
     if attempt and whole(scheduled) then queue[#queue + 1] = {scheduled = scheduled, attempt = attempt, kind = kind} end
   end
@@ -143,7 +144,7 @@ local function serve(at, a, count)
   local fields = redis.pcall('HMGET', job, 'v', 'rev', 'last', 'paused', 'fence', 'queued', 'cancel', 'def', 'resumed', 'origin')
   if fields.err then return refused(job, fields) end
   if not fields[3] then return {-1} end
-  if fields[1] ~= '1' then return {-3, fields[1] or ''} end
+  if fields[1] ~= '1' then return {-3, short(fields[1])} end
   for i, field in pairs({[2] = 'rev', [3] = 'last', [5] = 'fence'}) do
     if not whole(fields[i] or 0) then return no_number(job, field, fields[i]) end
   end
@@ -151,7 +152,7 @@ local function serve(at, a, count)
   if type(entries) == 'table' then return refused(log, entries) end
   local slots, refusal = slots_of(at, count, job)
   if not slots then return refusal end
-  local last, paused, queue, cancel = set_right(fields[3], now), fields[4], read_queue(fields[6]), fields[7] or ''
+  local last, paused, queue, cancel = set_right(fields[3], now), fields[4], read_queue(fields[6]), short(fields[7])
   local resumed = whole(fields[9], 0)
   if resumed > now + SET_RIGHT then resumed = 0 end
   local wanted, taken_down, left_over = ARGV[a + 11], 0, false
@@ -205,7 +206,7 @@ local function serve(at, a, count)
   end
   if fields[2] ~= ARGV[a + 1] then
     redis.call('HSET', job, 'queued', queue_text(queue))
-    return {2, tonumber(fields[2]), fields[8], tonumber(last), fields[10] or ''}
+    return {2, tonumber(fields[2]), short(fields[8]), tonumber(last), short(fields[10])}
   end
 
   local running, held, free = 0, 0, nil

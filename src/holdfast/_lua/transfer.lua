@@ -43,7 +43,7 @@ for _, candidate in ipairs(line) do
       redis.call('SET', lock, token, 'PX', math.max(1, left))
       fields[1] = first + BLOCK - 1
     else
-      names[#names + 1] = name
+      names[#names + 1] = string.sub(name, 1, 800)
     end
   end
 end

@@ -67,7 +67,7 @@ local function vote()
   if type(holder) == 'table' then return refused(lock, holder) end
   local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'next')
   if fields.err then return refused(state, fields) end
-  if fields[3] and fields[3] ~= '1' then return {-3, fields[3]} end
+  if fields[3] and fields[3] ~= '1' then return {-3, short(fields[3])} end
   if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end
   local last, since = whole(fields[1] or 0), now - tonumber(ARGV[7]) * 1000
   if not last then return no_number(state, 'fence', fields[1]) end
@@ -89,8 +89,8 @@ local function vote()
         publish(inbox_of(lock, holder), '2 ' .. holder)
       end
     end
-    if not holder then return {0, 0, last, process or '', '', now} end
-    return {0, redis.call('PTTL', lock), last, process or '', string.sub(redis.sha1hex(holder), 1, 12), now}
+    if not holder then return {0, 0, last, short(process), '', now} end
+    return {0, redis.call('PTTL', lock), last, short(process), string.sub(redis.sha1hex(holder), 1, 12), now}
   end
 
   if wanted then redis.call('HDEL', state, 'next') end
