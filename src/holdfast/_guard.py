@@ -126,10 +126,10 @@ class Guard:
         *lines, self._unread = (self._unread + data).split(b"\n")
         words = [line.decode(errors="replace").split(" ", 2) for line in lines]
         reports = [Report(word, int(rest[0]) if rest else 0, rest[1] if rest[1:] else "") for word, *rest in words]
+        if reports:  # whatever it says: after a stop it has more to do, before it comes to the question
+            self.asked, self._answered = math.inf, _guardian.clock()
         for report in reports:
-            if report.word == "pong":
-                self.asked, self._answered = math.inf, _guardian.clock()
-            elif report.word == "pid":
+            if report.word == "pid":
                 self._group = report.number
                 leader = _descendants.look(self._group) if self.orphans is not None and _descendants.own_proc() else None
                 if self.orphans is not None and leader is not None:
