@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from holdfast._core.requests import Command
-from holdfast._lua import Script
+from holdfast._lua import Script, sha1_hex
 
 LONGEST = 4096
 """Bytes of a control record. The same number stands in `_lua/records.lua`."""
@@ -167,9 +167,7 @@ def _waiting(told: object) -> Waiting:
 
 def mark_of(key: bytes) -> str:
     """Return what stands for the key of a lock in a record."""
-    import hashlib  # here: it loads all of OpenSSL, and most commands never read a record
-
-    return hashlib.sha1(key, usedforsecurity=False).hexdigest()[:MARK]
+    return sha1_hex(key)[:MARK]
 
 
 def write(facts: Mapping[str, Any], waits: list[dict[str, Any]], labels: Mapping[bytes, str] = MappingProxyType({})) -> str:

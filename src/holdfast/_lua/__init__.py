@@ -31,6 +31,11 @@ def commands(name: str) -> set[str]:
     return {"|".join(filter(None, found)) for found in called}
 
 
+def sha1_hex(data: bytes) -> str:
+    """The digest that servers know scripts by, and records the keys of locks."""
+    return str(sha1(data, usedforsecurity=False).hexdigest())
+
+
 def whole_number(raw: object) -> int:
     """The reply of a script that answers one."""
     assert isinstance(raw, int)
@@ -45,7 +50,7 @@ class Script(Generic[R]):
     def __init__(self, name: str, parse: Callable[[object], R]) -> None:
         self.name = name
         self.body = source(name).encode()
-        self.sha = sha1(self.body, usedforsecurity=False).hexdigest()
+        self.sha = sha1_hex(self.body)
         self.parse = parse
 
     def __repr__(self) -> str:
