@@ -389,6 +389,13 @@ def test_who_serves_is_told_of_orders(box: Box) -> None:
     assert granted(schedule.serve(AGAIN, want=T1))
     schedule.serve(AGAIN, end=(T1, "again"))
     assert (box.heard("a"), box.heard("b")) == ([], [f"3 {OTHER}"]), "who gives a run up knows it"
+    assert granted(schedule.serve(AGAIN, want=T2))
+    old = schedule.rev
+    schedule.register(origin="app:newer", hope=OTHER)
+    box.heard("a"), box.heard("b")
+    schedule.rev = old
+    assert schedule.serve(AGAIN, end=(T2, "again"))[0] == 2
+    assert box.heard("b") == [f"3 {OTHER}"], "also where who gives it up does not know the job as it is now"
 
 
 def test_every_key_is_declared(box: Box) -> None:

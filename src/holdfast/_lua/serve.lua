@@ -206,6 +206,7 @@ local function serve(at, a, count)
   end
   if fields[2] ~= ARGV[a + 1] then
     redis.call('HSET', job, 'queued', queue_text(queue))
+    notify = notify or left_over  -- those who know the job as it is now
     return {2, tonumber(fields[2]), short(fields[8]), tonumber(last), short(fields[10])}
   end
 
