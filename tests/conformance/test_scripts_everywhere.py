@@ -152,7 +152,8 @@ def test_when_memory_is_full_a_lock_can_be_kept_and_given_back(box: Box) -> None
 
 
 @pytest.mark.fault(49)
-def test_a_publish_that_is_refused_counts_as_unheard(box: Box) -> None:
+def test_who_may_not_be_told_is_granted_in_turn_all_the_same(box: Box) -> None:
+    """If he listens: he looks within a second."""
     box.listen("b")
     box.redis.acl_setuser("mute", enabled=True, nopass=True, keys=["*"], commands=["+@all"], reset_channels=True)
     mute: Any = redis.Redis(unix_socket_path=box.server.socket, username="mute", password="x")
@@ -160,8 +161,11 @@ def test_a_publish_that_is_refused_counts_as_unheard(box: Box) -> None:
         box.acquire(A)
         box.acquire(B, join=True)
         assert mute.eval(SCRIPTS["release"].body, 3, *KEYS, A, "release") == 1
-        assert box.holder() is None
-        assert box.line() == [B]
+        assert (box.holder(), box.line(), box.heard("b")) == (B, [], [])
+        box.deafen("b")
+        box.acquire(C, join=True)
+        assert mute.eval(SCRIPTS["release"].body, 3, *KEYS, B, "release") == 1
+        assert (box.holder(), box.line()) == (None, [C]), "who does not listen is passed over"
     finally:
         mute.close()
         box.redis.acl_deluser("mute")

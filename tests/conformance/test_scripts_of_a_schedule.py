@@ -411,13 +411,14 @@ def test_every_key_is_declared(box: Box) -> None:
     assert len(touched) >= 6
 
 
-def _prepared(box: Box, *, queued: bool = False, crashed: bool = False) -> Schedule:
-    """A job that runs; with another tick behind it; without its lease."""
+def _prepared(box: Box, *, queued: bool = False, crashed: bool = False, ended: bool = False) -> Schedule:
+    """A job that runs; with another tick behind it; without its lease; or that has ended."""
     schedule = Schedule(box)
     schedule.register()
     schedule.serve(QUEUE, base=schedule.start, ticks=(schedule.start + 1, schedule.start + 2)[: 1 + queued], want=T1)
     schedule.serve(QUEUE, hope=OTHER)
-    schedule.command("HSET", JOB.job, "rev", 0)  # as the cases below have it
+    if ended:
+        schedule.serve(QUEUE, hope=OTHER, end=(T1, "ok"))
     if crashed:
         schedule.command("DEL", RUN)
     schedule.command("HSET", JOB.job, "rev", 0)  # the one that the cases name: else they would be told of a change, and no more
@@ -448,6 +449,7 @@ CASES: list[tuple[Script[Any], tuple[str, ...], tuple[object, ...], Callable[[Bo
     *((ORDER, _ORDERED, (what, "id", "job"), _prepared) for what in ("pause", "resume", "run", "cancel", "remove")),
     (ORDER, _ORDERED, ("remove", "id", "job"), Box.clear_keys),
     (JOBS, _names(*ALL, *JOB.looking()), (10, 9), _prepared),
+    (JOBS, _names(*ALL, *JOB.looking()), (10, 9), partial(_prepared, ended=True)),
     (RENEW, _names(*JOB.run(0)), (T1, 30_000, 1), _prepared),
 ]
 """Each script in situations in which it needs all that it may do: see `test_access`."""
