@@ -28,7 +28,7 @@ from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTim
 
 if TYPE_CHECKING:
     from holdfast._lease import BaseLease
-    from holdfast._wire.cluster import Cluster
+    from holdfast._wire.cluster import Cluster, Shard
     from holdfast._wire.endpoint import Endpoint
 
 L = TypeVar("L", bound="BaseLease")
@@ -336,11 +336,14 @@ class BaseLock(Generic[L]):
 
     def _settle(self, cluster: Cluster) -> None:
         """Who of a Cluster, of which something is known, looks after this lock now."""
-        from holdfast._wire.slots import slot_of  # here: most have none
-
-        shard = cluster.shard(slot_of(self._spec.keys[0]))
+        shard = self._shard(cluster)
         if shard is not self._endpoint:
             self._endpoint, self._keeper, self._home = shard, None, None  # the gate is another one, too
+
+    def _shard(self, cluster: Cluster) -> Shard:
+        from holdfast._wire.slots import slot_of  # here: most have none
+
+        return cluster.shard(slot_of(self._spec.keys[0]))
 
     def _new_attempt(self, process: Process) -> Attempt:
         return self._with_gate(Attempt(self._spec, tally=self._tally), process)

@@ -248,7 +248,9 @@ class BaseLeader(Generic[L]):
         except KeyConflict as error:
             raise trouble(office.spec, error) from error
         if found is None:
-            self._seat._found_free(self._seat._endpoint, watch.free_at)  # noqa: SLF001 - the candidate's own
+            seat = self._seat
+            endpoint = seat._endpoint if seat._cluster is None else seat._shard(seat._cluster)  # noqa: SLF001 - the candidate's own
+            seat._found_free(endpoint, watch.free_at)  # noqa: SLF001
         return found
 
 

@@ -35,3 +35,10 @@ def test_garbage_is_no_hand_over(payload: str, fence: int | None) -> None:
     with ours, theirs:
         theirs.sendall(message("2 somebody") + message(payload))
         assert _seen(TOKEN, ours) == fence
+
+
+def test_a_lease_that_was_broken_is_read_by_the_keeper_before_the_hand_over() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(message("4 0123456789ab.beef ops@host") + message(f"1 {TOKEN} 17"))
+        assert _seen(TOKEN, ours) is None

@@ -591,6 +591,18 @@ def test_a_lease_is_lost_by_a_later_one_of_its_key() -> None:
     assert renewing.outdated_by(then) is None
 
 
+@pytest.mark.parametrize("found", ["granted again", "gone", "read late"])
+def test_a_lease_that_was_broken_is_lost_by_that(found: str) -> None:
+    this, then = tenure(token="p.1"), tenure(token="p.2", fence=8)
+    renewing = watched(then if found == "read late" else this)
+    renewing.hinted("p.1", "ops@host", 100.05)
+    if found == "gone":
+        assert renewing.gone(this.spec.keys[0], 100.1) is this
+    else:
+        assert renewing.outdated_by(this if found == "read late" else then) is this
+    assert (this.lost, then.lost) == ("it was broken by ops@host", "")
+
+
 def test_an_answer_that_was_read_late_loses_what_it_has_brought() -> None:
     first, then = tenure(token="p.1"), tenure(token="p.2", fence=8)
     renewing = watched(then)

@@ -51,6 +51,11 @@ def nobody() -> None:
     return None
 
 
+def broken_by(whom: str) -> str:
+    """Why a lease is lost that was taken away by order of a person."""
+    return f"it was broken by {whom}"
+
+
 class Tenure:
     """One held lock, from the grant to its end. ``lost`` is why it ended before it was given back; empty while it has not."""
 
@@ -314,7 +319,8 @@ class Renewing:
         return self._lost(tenure, "its key is gone: expired, deleted or flushed")
 
     def _lost(self, tenure: Tenure, why: str) -> Tenure | None:
-        if not tenure.lose(why):
+        by = tenure.hint or self._hints.pop(tenure.token, "")
+        if not tenure.lose(broken_by(by) if by else why):
             return None
         self.forget(tenure.token)
         return tenure
@@ -412,7 +418,7 @@ class Renewing:
             # Read too late: it had ended. A late copy of our first request may have taken the lock again, after others.
             return not tenure.lose(tenure.why_over)
         if answer == TAKEN_AWAY:
-            return not tenure.lose(f"it was broken by {tenure.hint}" if tenure.hint else "it was taken away")
+            return not tenure.lose(broken_by(tenure.hint) if tenure.hint else "it was taken away")
         return not tenure.lose(
             "somebody else's value is in its key" if answer == -1 else "its key is gone: expired, deleted or flushed"
         )

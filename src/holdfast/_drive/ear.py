@@ -105,10 +105,13 @@ def _listen(slot: Slot, sock: socket.socket, until: float | None) -> bool:
 
 def _seen(token: str, sock: socket.socket) -> int | None:
     """The fence of the hand-over to this token, if that is among what is to be read. What only resembles it is nothing: the
-    keeper throws it away."""
+    keeper throws it away. Nothing either where a lease was broken: the keeper reads that first, or the lease of this process
+    that is lost by the hand-over would be lost without the name of whoever has broken it."""
     try:
         data = sock.recv(65536, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except OSError:
+        return None
+    if b"\r\n4 " in data:
         return None
     _, found, rest = data.partition(b"\r\n1 %b " % token.encode())
     digits, end, _ = rest.partition(b"\r\n")
