@@ -491,7 +491,10 @@ class _Guardian:
 
     def _others(self) -> list[_descendants.Process]:
         """All who have to end and may live yet, but the leader."""
-        others = self.group.others()
+        return self._to_end(self.group.others())
+
+    def _to_end(self, others: list[_descendants.Process]) -> list[_descendants.Process]:
+        """Those of a listing that are not kept."""
         if not self.keep_daemons or self.group.status is None:
             return others
         kept: set[int] = set()
@@ -508,12 +511,13 @@ class _Guardian:
         """Whether somebody is left, and nobody but daemons and theirs.
 
         A listing may miss a process that is just being forked, and one that shows nobody shows nothing. So two looks have to
-        show the same ones, and nobody may have ended in between: a chain that forks anew moves on by ending.
+        show the same ones, and nobody may have ended in between: a chain that forks anew moves on by ending. The second of
+        these listings is the one that counts: in another one, after them, a link may have just ended that both have shown.
         """
-        found = {process.pid for process in self.group.others()}
+        found = self.group.others()
         self.group.reap()  # who has ended meanwhile counts, too
-        before, self.company = self.company, (found, self.group.ends)
-        return bool(self.company[0]) and self.company == before and not self._others()
+        before, self.company = self.company, ({process.pid for process in found}, self.group.ends)
+        return bool(found) and self.company == before and not self._to_end(found)
 
     def _tell_of_company(self) -> None:
         """Daemons are named each, when they are sent TERM."""
