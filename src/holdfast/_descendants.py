@@ -10,6 +10,7 @@ macOS has no subreaper. There, only a command's process group can be watched.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -63,14 +64,18 @@ class Process:
                 for signum in signals:
                     os.kill(self.pid, signum)
                 return True
-            fd = os.pidfd_open(self.pid)
+            fd = _pidfd(self.pid)
             try:
                 now = look(self.pid)
                 if now is not None and now.started == self.started:
                     for signum in signals:
-                        signal.pidfd_send_signal(fd, signum)
+                        if fd >= 0:
+                            signal.pidfd_send_signal(fd, signum)
+                        else:  # its number could pass to another since `look`: not within microseconds
+                            os.kill(self.pid, signum)
             finally:
-                os.close(fd)
+                if fd >= 0:
+                    os.close(fd)
         except PermissionError:
             return False
         except OSError:  # it has ended
@@ -86,6 +91,18 @@ class Process:
                 return file.read().decode(errors="replace").strip()
         except OSError:
             return ""
+
+
+def _pidfd(pid: int) -> int:
+    """A descriptor of a process; -1 where this Python, the kernel or a sandbox has none. Raises OSError if it has ended."""
+    if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
+        return -1
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in {errno.ENOSYS, errno.EPERM}:
+            return -1
+        raise
 
 
 _own_proc: dict[int, bool] = {}
@@ -110,7 +127,8 @@ def look(pid: int) -> Process | None:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
             fields = file.read().rpartition(b")")[2].split()
         parent, group, session = map(int, fields[1:4])
-        return Process(pid, parent, group, session, int(fields[19]), ended=fields[0] in b"ZX")
+        ended = fields[0] in b"ZX" and int(fields[17]) < 2  # its first thread has ended; others may run on
+        return Process(pid, parent, group, session, int(fields[19]), ended=ended)
     except (OSError, ValueError, IndexError):
         pass
     try:
@@ -194,7 +212,7 @@ def _searched() -> Callable[[int], Iterable[int]]:
         hidden = b"hidepid=" in file.read()
     if hidden:
         found = _probed()
-        families[me] = {pid for pid in numbers if _is_child(pid)} if found is None else set(found)
+        families[me] = {pid for pid in numbers if is_child(pid)} if found is None else set(found)
     return lambda parent: families.get(parent, ())
 
 
@@ -227,7 +245,7 @@ def _probed() -> list[int] | None:
         most = PROBED + 1
     if most <= PROBED:  # few enough to ask about all: numbers are given anew when the last one has been used
         newest = most
-    return [pid for pid in range(1, newest + 1) if _is_child(pid)]
+    return [pid for pid in range(1, newest + 1) if is_child(pid)]
 
 
 def _newest_number() -> int:
@@ -260,7 +278,8 @@ def _newest_number() -> int:
     return numbers[0]
 
 
-def _is_child(pid: int) -> bool:
+def is_child(pid: int) -> bool:
+    """Whether it is a child of this process, or was one that has ended and is not reaped yet: its number is still its own."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -318,11 +337,9 @@ class Orphans:
 
     def end(self, guardian: int, tell: Callable[[Process], None]) -> None:
         """Kill the guardian and all that it leaves; return when they are gone. ``tell`` is told of what survives KILL."""
-        try:
+        if is_child(guardian):
             os.kill(guardian, signal.SIGKILL)
             os.waitpid(guardian, 0)
-        except (ProcessLookupError, ChildProcessError):
-            pass
         seen, told, step, before = set[int](), set[int](), 0.001, True
         while self.subreaper:
             left = self._left()

@@ -145,6 +145,75 @@ open({str(tmp_path / "over")!r}, "x")
     assert (done.returncode, over) == (0, True)
 
 
+def test_a_process_whose_first_thread_has_ended_is_ended(hf: Holdfast, name: str, tmp_path: Path) -> None:
+    """To /proc it looks like a zombie, while its other threads run."""
+    program = tmp_path / "threads.py"
+    program.write_text("""
+import ctypes, os, threading, time
+def stay():
+    while open(f"/proc/{os.getpid()}/stat").read().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.001)
+    os.write(1, b"up\\n")
+    os.close(1)
+    os.close(2)
+    time.sleep(60)
+threading.Thread(target=stay).start()
+ctypes.CDLL(None).pthread_exit(None)
+""")
+    done = hf(name, *shell(f"setsid -f {sys.executable} -S {program} | read line"))
+    assert done.returncode == 0
+    assert "it was sent TERM" in done.stderr
+    assert hf("-n", name, "--", "true").returncode == 0
+
+
+WITHOUT_PIDFD = {
+    "Python has none": "del os.pidfd_open",
+    "the kernel has none": "os.pidfd_open = lambda pid: fail(errno.ENOSYS)",
+    "a sandbox refuses it": "os.pidfd_open = lambda pid: fail(errno.EPERM)",
+}
+
+
+@pytest.mark.parametrize("why", WITHOUT_PIDFD)
+def test_without_pidfd_all_are_ended(hf: Holdfast, name: str, why: str) -> None:
+    """Grandchildren are signalled by their number."""
+    program = f"""
+import errno, os, sys
+def fail(number):
+    raise OSError(number, os.strerror(number))
+{WITHOUT_PIDFD[why]}
+from holdfast.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+    script = 'setsid sh -c \'trap "" TERM; (trap "" TERM; echo $$; exec >&- 2>&-; sleep 60; sleep 60); :\' & sleep 60'
+    process = hf.popen([sys.executable, "-c", program, "run", "--kill-after", "300ms", name, *shell(script)])
+    pid = int(line(process))
+    process.terminate()
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, "cannot be ended" in err) == (143, False)
+    assert not running(pid)
+    assert hf("-n", name, "--", "true").returncode == 0
+
+
+def test_a_failure_in_place_of_a_guardian_keeps_the_lock(hf: Holdfast, name: str) -> None:
+    program = """
+import sys
+from holdfast import _descendants
+from holdfast.cli import main
+left = _descendants.Orphans._left
+def fail(self):
+    _descendants.Orphans._left = left
+    raise RuntimeError("once")
+_descendants.Orphans._left = fail
+sys.exit(main(sys.argv[1:]))
+"""
+    process = hf.popen([sys.executable, "-c", program, "run", name, *shell("echo $$ $PPID; exec sleep 60")])
+    pid, guardian = map(int, line(process).split())
+    os.kill(guardian, signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == 137
+    assert not running(pid)
+
+
 NAMESPACES = {
     "foreign /proc": [],
     "own /proc": ["--mount-proc"],

@@ -12,6 +12,7 @@ import math
 import os
 import select
 import signal
+import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast import _guardian
@@ -378,5 +379,10 @@ class Supervisor:
     def _unguarded(self) -> None:
         """The guardian is gone, or good for nothing. Nobody would end the command if we were killed: so it ends now."""
         self._end("unguarded", "the guardian process has died: the command was killed")
-        self.guard.take_over(lambda pid, name: self._told_of("stuck", pid, name))
-        self.over = True
+        while not self.over:
+            try:
+                self.guard.take_over(lambda pid, name: self._told_of("stuck", pid, name))
+                self.over = True
+            except Exception as error:  # noqa: BLE001 (whatever it is, the lock is not given back beside a living command)
+                self.error(f"cannot end the command yet: {error!r}")
+                time.sleep(1)
