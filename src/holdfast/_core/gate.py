@@ -387,8 +387,9 @@ class Gate:
         """Who leads could not reach the server. All who would wait for ever are told; the others try for themselves."""
         with self.mutex:
             if self.who is attempt:
-                for other in [other for other in self.line if other.until is None]:
-                    self._fail(other, error)
+                for other in [*self.line]:
+                    if other.until is None:
+                        self._fail(other, error)
                 self._lead(None)
         self.tell()
 
