@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -249,6 +250,75 @@ def test_the_younger_of_two_threads_gets_the_error(server: PrivateServer, name: 
     assert (error.name, error.key) == (a, key(a))
     assert {waiter.thread for waiter in error.cycle.waiters} >= {"MainThread"}
     assert waiting_here(Lock(server.url, a)) == 0
+
+
+def crossed(*waits: tuple[list[Lock], Lock]) -> list[Future[bool]]:
+    """Threads that each hold some locks, and then wait for one more, one after the other: whether they got it."""
+    ready = threading.Barrier(len(waits) + 1)
+    turns = [threading.Event() for _ in waits]
+
+    def cross(number: int, holds: list[Lock], wants: Lock) -> bool:
+        with ExitStack() as stack:
+            for lock in holds:
+                stack.enter_context(lock)
+            ready.wait(20)
+            turns[number].wait(20)
+            return stack.enter_context(wants) is not None
+
+    threads = [in_thread(cross, number, *wait) for number, wait in enumerate(waits)]
+    ready.wait(20)
+    for turn, (_, wants) in zip(turns, waits, strict=True):
+        turn.set()
+        until(lambda wants=wants: waiting_here(wants) == 1)  # type: ignore[misc]
+    return threads
+
+
+def many(server: PrivateServer, name: str) -> list[Lock]:
+    """More locks than the record of a process has room for."""
+    return [Lock(server.url, f"{name}-{number:02}-{'x' * 50}") for number in range(70)]
+
+
+def test_who_holds_more_than_a_record_tells_is_found_by_the_first(server: PrivateServer, name: str) -> None:
+    holds, other = many(server, name), f"{name}-other"
+    first = Lock(server.url, holds[0].name, wait=20, deadlock="raise")
+    elder, younger = crossed((holds, Lock(server.url, other, wait=20)), ([Lock(server.url, other)], first))
+    with pytest.raises(Deadlock):
+        younger.result(20)
+    assert elder.result(20)
+
+
+def test_the_error_is_raised_where_the_cycle_is_though_others_have_no_room(server: PrivateServer, name: str) -> None:
+    """The record has room for some of those who wait: the waits in it are paired with the right ones here."""
+    long = "%" * 480  # three times as long in a key
+    busy = [Lock(server.url, f"{name}-busy-{number}{long}", wait=20, deadlock="raise") for number in range(2)]
+    crowd = [(many(server, f"{name}-{number}"), lock) for number, lock in enumerate(busy)]
+    a, b = f"{name}-y", f"{name}-z"
+    with ExitStack() as stack:
+        for lock in busy:
+            stack.enter_context(Lock(server.url, lock.name))
+        *outside, elder, younger = crossed(
+            *crowd,
+            ([Lock(server.url, a)], Lock(server.url, b, wait=20)),
+            ([Lock(server.url, b)], Lock(server.url, a, wait=20, deadlock="raise")),
+        )
+        with pytest.raises(Deadlock):
+            younger.result(20)
+        assert elder.result(20)
+        assert not any(future.done() for future in outside)
+    assert all(future.result(20) for future in outside)
+
+
+def test_a_cycle_is_found_by_whatever_labels_its_records_show(server: PrivateServer, name: str) -> None:
+    """Each prefix has a record of its own, with the labels of the locks in it."""
+    labelled = Lock(server.url, name, prefix="a:", label="importer")
+    mine, theirs = (Lock(server.url, f"{name}-{letter}", prefix="b:") for letter in "xy")
+    elder, younger = crossed(
+        ([theirs], Lock(server.url, mine.name, prefix="b:", wait=20)),
+        ([labelled, mine], Lock(server.url, theirs.name, prefix="b:", wait=20, deadlock="raise")),
+    )
+    with pytest.raises(Deadlock):
+        younger.result(20)
+    assert elder.result(20)
 
 
 def test_a_task_gets_the_error_and_leaves_nothing(server: PrivateServer, look: redis.Redis, name: str) -> None:

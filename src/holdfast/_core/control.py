@@ -7,7 +7,7 @@ either returns what the format allows or raises `Malformed`, whatever stands the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -27,6 +27,9 @@ MARK = 10
 
 MOST_LABELS, LABELS = 32, 2000
 """Locks of one process whose labels are told, and how many bytes of the record they take, at most."""
+
+HOLDS = 1200
+"""Bytes of a record, at most, that name the locks that a waiter holds: the same ones however many others wait."""
 
 MOST_WAITS = 100
 """Waits of one process that are read."""
@@ -188,6 +191,18 @@ def write(facts: Mapping[str, Any], waits: list[dict[str, Any]], labels: Mapping
             fitting.append(wait)
             room -= needs
     return _json({**facts, "waits": fitting} if fitting else facts)
+
+
+def first_of(keys: Iterable[str]) -> list[str]:
+    """Return the first of the locks that a waiter holds, as many as a record tells: `HOLDS` bytes. A key without room is left
+    out."""
+    room, told = HOLDS, []
+    for key in keys:
+        needs = _bytes(key) + 2
+        if needs <= room:  # else a shorter one may
+            told.append(key)
+            room -= needs
+    return told
 
 
 def _json(value: object) -> str:

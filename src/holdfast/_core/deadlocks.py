@@ -48,6 +48,10 @@ class Link(NamedTuple):
     yields: bool
     """Its wait may be ended."""
 
+    def among(self, others: Iterable[Link]) -> bool:
+        """One of these is the same wait, by whatever label: the record in each prefix shows the labels of its own locks."""
+        return any(other._replace(label=self.label) == self for other in others)
+
 
 @dataclass(frozen=True)
 class Waiter:
@@ -240,7 +244,7 @@ async def confirmed(suspected: Iterable[Chain]) -> list[Chain]:
 async def still(cycle: Chain) -> bool:
     """All of them say that they wait as before."""
     for link, following in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
-        if following not in await waiters_of_holder(link.lock):
+        if not following.among(await waiters_of_holder(link.lock)):
             return False
     return True
 
@@ -250,9 +254,9 @@ async def around(first: Link) -> Chain | None:
     path: Chain = (first,)
     while len(path) < LONGEST:
         holds = [link for link in await waiters_of_holder(path[-1].lock) if path[-1].lock in link.holds]
-        if first in holds:
+        if first.among(holds):
             return path
-        if not holds or holds[0] in path:
+        if not holds or holds[0].among(path):
             return None
         path = (*path, holds[0])
     return None

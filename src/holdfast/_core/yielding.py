@@ -47,17 +47,21 @@ class Lookout:
         with node.mutex:  # with the labels, or these links would not be the ones that the server's records show
             labels = {key: label for of_prefix in node.labels_in_use().values() for key, label in of_prefix.items()}
         mine = links(node.keeper.process_id, node.keeper.record(late, labels))
+        attempts = {(f"{wait.owner:x}", wait.lock): waits[wait] for wait in late}  # a record leaves out those that do not fit
 
         def then(found: list[tuple[Chain, Evidence] | None] | None) -> None:
             self._looking = False
-            self._compare(node, list(zip(mine, [waits[wait] for wait in late], found or [], strict=False)))
+            self._compare(node, attempts, list(zip(mine, found or [], strict=False)))
 
         drive(node.commands, _look(mine), then)
 
-    def _compare(self, node: Node, found: list[tuple[Link, Attempt, tuple[Chain, Evidence] | None]]) -> None:
+    def _compare(
+        self, node: Node, attempts: dict[tuple[str, str], Attempt], found: list[tuple[Link, tuple[Chain, Evidence] | None]]
+    ) -> None:
         before, self._seen = self._seen, {}
-        for link, attempt, seen in found:
-            if seen is None:
+        for link, seen in found:
+            attempt = attempts.get((link.owner, link.lock))
+            if seen is None or attempt is None:
                 continue
             self._seen[link.owner, link.lock] = seen
             if before.get((link.owner, link.lock)) == seen and youngest(seen[0]) == link:

@@ -8,6 +8,7 @@ import threading
 import time
 from typing import Any
 
+from holdfast._core.control import first_of
 from holdfast._core.wait_graph import Wait
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current
@@ -23,7 +24,7 @@ def told(wait: Wait) -> dict[str, Any]:
         "since": _unix(wait.since),
         "id": f"{wait.owner:x}",
         "who": _clean(name_of(wait.owner)[:LONGEST]),
-        "holds": wait.holds,
+        "holds": first_of(wait.holds),
         "yields": wait.yields,
     }
 
