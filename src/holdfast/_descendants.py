@@ -287,6 +287,14 @@ def is_child(pid: int) -> bool:
     return True
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a child has ended, reaped or not."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
 def ended_child() -> int:
     """Number of a child that has ended and is not reaped yet; 0 if none has; -1 if there are no children at all."""
     try:

@@ -60,9 +60,9 @@ class Guard:
     NAME`` (it lives on after KILL), ``gone`` (all descendants), ``pong``. One per line; times are seconds of `_guardian.clock`.
     """
 
-    def __init__(self, channel: int, pid: int, orphans: _descendants.Orphans | None) -> None:
-        """``orphans``: of this process; if None, the guardian's own parent is a process that looks after them."""
-        self.channel, self.pid, self.orphans = channel, pid, orphans
+    def __init__(self, channel: int, pid: int, orphans: _descendants.Orphans | None, stuck: int = -1) -> None:
+        """``orphans``: of this process; if None, the guardian's parent looks after them, and tells ``stuck`` who lives on."""
+        self.channel, self.pid, self.orphans, self._stuck = channel, pid, orphans, stuck
         self.dead = False
         """The guardian has ended, or has not read for very long: nobody guards the command."""
         self.asked = math.inf
@@ -153,7 +153,8 @@ class Guard:
                 _guardian.send(self._group, signal.SIGKILL)
                 time.sleep(0.01)
         elif self.channel >= 0:
-            os.kill(self.pid, signal.SIGTERM)  # it is alive or a zombie, since nobody but `close` reaps it
+            self._send_child(signal.SIGTERM, signal.SIGCONT)
+            self._hear_stuck(tell)
         self.dead = True
         self.close()
 
@@ -163,13 +164,43 @@ class Guard:
             return
         os.close(self.channel)
         self.channel = -1
+        if self._stuck >= 0:
+            os.close(self._stuck)
         if self._reaped:
             return
         try:
-            os.kill(self.pid, signal.SIGCONT)  # it may be stopped, and is to end
+            self._send_child(signal.SIGCONT)  # it may be stopped, and is to end
             os.waitpid(self.pid, 0)
-        except (ProcessLookupError, ChildProcessError):  # this process ignores SIGCHLD: the kernel has reaped it
+        except ChildProcessError:  # as in `_send_child`
             pass
+
+    def _hear_stuck(self, tell: Callable[[int, str], None]) -> None:
+        """Until the program has ended. A fork of this process may hold the pipe, so its end of file need not come."""
+        poll = select.poll()
+        poll.register(self._stuck, select.POLLIN)
+        os.set_blocking(self._stuck, False)
+        unread, ended = b"", False
+        while not ended:
+            poll.poll(50)
+            ended = _descendants.has_ended(self.pid)
+            try:
+                data = os.read(self._stuck, 65536)
+            except BlockingIOError:
+                continue
+            *lines, unread = (unread + data).split(b"\n")
+            for line in lines:
+                pid, _, name = line.decode(errors="replace").partition(" ")
+                tell(int(pid), name)
+            ended = ended or not data
+
+    def _send_child(self, *signals: int) -> None:
+        """Send signals to the guardian or its program, unless somebody else has reaped it: then its number may be a stranger's.
+
+        The kernel does if this process ignores SIGCHLD; or a host that waits for any child.
+        """
+        for signum in signals:
+            if _descendants.is_child(self.pid):
+                os.kill(self.pid, signum)
 
     def _send(self, line: str) -> None:
         data = os.fsencode(line) + b"\n"
@@ -214,42 +245,56 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], *, output: int, directory
     import subprocess
 
     ours, theirs = _channel()
+    stuck, tell = os.pipe()
     home = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120 (pathlib imports slowly)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _PROGRAM, home, str(theirs), *argv],
+            [sys.executable, "-I", "-S", "-c", _PROGRAM, home, str(theirs), str(tell), *argv],
             env=env,
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            pass_fds=[theirs],
+            pass_fds=[theirs, tell],
             process_group=0,
         )
     except BaseException:
         os.close(ours)
+        os.close(stuck)
         raise
     finally:
         os.close(theirs)
+        os.close(tell)
     process.returncode = 0  # `Guard.close` waits for it
-    return Guard(ours, process.pid, None)
+    return Guard(ours, process.pid, None, stuck)
 
 
 _PROGRAM = "import sys; sys.path.append(sys.argv[1]); from holdfast import _guard; _guard.program(*sys.argv[2:])"
 
 
-def program(channel: str, *argv: str) -> NoReturn:
-    """Of the process that `spawn` starts: fork the guardian; when it has ended, end what it has left."""
+def program(channel: str, stuck: str, *argv: str) -> NoReturn:
+    """Of the process that `spawn` starts: fork the guardian; when it has ended, end what it has left.
+
+    A line ``PID NAME`` in ``stuck`` for each that lives on after KILL.
+    """
+
+    def tell(process: _descendants.Process) -> None:
+        try:
+            os.write(int(stuck), f"{process.pid} {process.name()}".replace("\n", "?").encode() + b"\n")
+        except OSError:  # nobody reads it
+            pass
+
     ignored = _ignored()
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     os.set_inheritable(int(channel), False)
+    os.set_blocking(int(stuck), False)
     orphans = _descendants.Orphans()
     guardian = os.fork()
     if guardian == 0:
         _serve(int(channel), argv, os.environ, ignored)
     try:
         _guardian.rename()
-        wake = _guardian.retreat()
+        wake = _guardian.retreat({int(stuck)})
         signal.signal(signal.SIGTERM, _guardian.noted)  # the word to take over
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _guardian.empty_hands(0, 1, 2)
@@ -259,7 +304,7 @@ def program(channel: str, *argv: str) -> NoReturn:
             if told or _descendants.ended_child() == guardian:
                 break
             select.select([wake], [], [])
-        orphans.end(guardian, lambda _: None)
+        orphans.end(guardian, tell)
     finally:
         os._exit(0)
 
@@ -336,6 +381,8 @@ class _Guardian:
 
     def _timeout(self) -> float:
         """Seconds until there is something to do, unless something happens before."""
+        if not self.group.pid:  # the parent may be late with the start, too
+            return 60.0
         now = _guardian.clock()
         due = min(self.kill_at, self.doom)
         if self.doom == math.inf:

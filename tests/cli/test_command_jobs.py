@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from cli.commands import FAMILY, STUBBORN, pids, running, wait_until
 from holdfast import _guardian
 from holdfast._guard import Guard
 from holdfast.errors import ConfigError, LeaseLost
+from holdfast.schedule import command
 from holdfast.schedule.command import Command, JobFailed
 from holdfast.schedule.run import Cancelled, Run
 
@@ -202,6 +204,78 @@ def test_without_its_guardian_all_descendants_of_a_command_end(number: int) -> N
     with pytest.raises(JobFailed, match=f"the guardian process {how}: the command was killed"):
         Command(shell(AWAY + "sleep 0.2; echo $PPID; sleep 60"), echo=echo)(run(Lease(2)))
     assert not running(int(heard[0]))
+
+
+def test_what_does_not_end_without_its_guardian_is_named() -> None:
+    """A process that is traced stays a zombie until its tracer lets go of it."""
+    heard: list[str] = []
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def echo(said: str) -> None:
+        heard.append(said)
+        if len(heard) == 1:
+            pid, guardian = map(int, said.split())
+            assert libc.ptrace(0x4206, pid, None, None) == 0, os.strerror(ctypes.get_errno())  # PTRACE_SEIZE
+            os.kill(guardian, signal.SIGKILL)
+        elif len(heard) == 2:
+            os.waitpid(int(heard[0].split()[0]), 0)
+
+    with pytest.raises(JobFailed, match="the guardian process has died: the command was killed"):
+        Command(shell("echo $$ $PPID; sleep 60; exit"), echo=echo)(run())
+    pid = heard[0].split()[0]
+    assert heard[1] == f"process {pid} (sh) cannot be ended: it is another user's, or hangs in the kernel"
+
+
+def test_a_process_that_reaps_its_children_by_itself_signals_no_strangers() -> None:
+    """The program around the guardian has ended, and its number is nobody's, or somebody else's."""
+    program = """
+import os, signal, time
+from pathlib import Path
+from holdfast.schedule.command import Command, JobFailed
+from holdfast.schedule.run import Run
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+def echo(said):
+    if said.isdecimal():
+        behind = int(Path(f"/proc/{said}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(behind, signal.SIGKILL)
+        while os.path.exists(f"/proc/{behind}"):
+            time.sleep(0.001)
+        os.kill(int(said), signal.SIGKILL)
+try:
+    Command(["/bin/sh", "-c", "echo $PPID; exec sleep 60"], echo=echo)(Run("x", 1, 1, 1))
+except JobFailed as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert "the guardian process has died: the command was killed" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_renewal_does_not_put_off_the_end_of_a_cancelled_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guardian that is stopped then is not waited for until the end of the lease."""
+    monkeypatch.setattr(command, "_SILENCE", 600.0)
+    lease, ended = Lease(600), run()
+    ended.lease = lease
+    guardian = renewals = 0
+
+    def remaining() -> float:
+        nonlocal renewals
+        renewals += ended.cancelled.is_set()
+        if renewals == 2:  # the first after the guardian was told to send TERM
+            os.kill(guardian, signal.SIGSTOP)
+        return 600.0
+
+    def echo(said: str) -> None:
+        nonlocal guardian
+        if said.isdecimal():
+            guardian = int(said)
+            ended.reason = "max_runtime is over"
+            ended.cancelled.set()
+
+    lease.remaining = remaining  # type: ignore[method-assign]
+    job = Command(shell("trap '' TERM; echo $PPID; while :; do sleep 0.1; done"), echo=echo, kill_after=0.3)
+    with pytest.raises(Cancelled, match="max_runtime is over"):
+        job(ended)
 
 
 def test_what_stands_behind_a_guardian_may_be_killed() -> None:

@@ -226,6 +226,26 @@ guard.close()
 """)
         assert lines == ["late 0"]
 
+    def test_a_deadline_that_has_passed_before_the_start_costs_nothing(self) -> None:
+        """It waits for a word: it has run when that comes, and neither before nor after."""
+        [line] = drive("""
+def switches():
+    with open(f"/proc/{guard.pid}/status") as file:
+        return sum(int(line.split()[1]) for line in file if "ctxt_switches" in line)
+
+guard = launch(["true"], os.environ)
+guard.deadline(clock() - 1, clock() - 1)
+guard.ask(0.0)
+while guard.asked < clock() + 9:
+    select.select([guard], [], [], 10)
+    guard.reports()
+before = switches()
+time.sleep(0.5)
+print(switches() - before)
+guard.close()
+""")
+        assert int(line) < 20
+
     def test_a_renewal_after_term_does_not_save_a_command_that_ignores_it(self) -> None:
         lines = drive(f"""
 guard = launch_reading(sys.executable, "-S", "-c", {STUBBORN!r})

@@ -106,7 +106,9 @@ class _Execution:
         self.over = self.ending = self.late = False
         self.confirmed = -math.inf
         self.kill_at = math.inf
-        """When the guardian has to have sent KILL."""
+        """When the guardian has to have sent KILL, for the lease."""
+        self.doom = math.inf
+        """The same for a run that is cancelled, whatever becomes of the lease."""
         self.lines: collections.deque[str] = collections.deque(maxlen=_LINES)
         self._unread = b""
 
@@ -129,7 +131,7 @@ class _Execution:
             self._look_at_lease()
             if self.run.cancelled.is_set() and not self.ending:
                 self.ending = True
-                self.kill_at = min(self.kill_at, _guardian.clock() + self.command.kill_after + 0.5)
+                self.doom = _guardian.clock() + self.command.kill_after + 0.5
                 self.guard.term(self.command.kill_after)
         while self._read():
             pass
@@ -168,14 +170,15 @@ class _Execution:
     def _look_at_guardian(self) -> None:
         """Nobody would end the command in time without it, nor if we were killed: so it is ended at once."""
         now = _guardian.clock()
-        silent = now >= min(self.kill_at, self.guard.asked + _SILENCE) and now >= self.guard.asked + _PATIENCE
+        due = min(self.kill_at, self.doom)
+        silent = now >= min(due, self.guard.asked + _SILENCE) and now >= self.guard.asked + _PATIENCE
         if self.guard.dead or silent:
             why = "has died" if self.guard.dead else "does not answer"
-            self.guard.take_over(lambda _pid, _name: None)
+            self.guard.take_over(lambda pid, name: self._heard("stuck", pid, name))
             self._said(f"the guardian process {why}: the command was killed".encode())
             self.over = True
         else:
-            self.guard.ask(0.0 if now >= self.kill_at else _ASK)
+            self.guard.ask(0.0 if now >= due else _ASK)
 
     def _remark(self, text: str) -> None:
         """A line that is not the command's, for whoever reads along."""
