@@ -34,7 +34,7 @@ VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
 
 def has_password(urls: str) -> bool:
     """Whether one of these seems to carry one; in doubt, yes."""
-    return any(":" in url.partition("://")[2].rpartition("@")[0] or "password=" in url for url in urls.split())
+    return any(":" in url.rpartition("@")[0].replace("://", "", 1) or "password=" in url for url in urls.split())
 
 
 def scrubbed(env: Mapping[str, str], pass_url: bool = False) -> dict[str, str]:

@@ -374,6 +374,14 @@ class TestSecrets:
         said = hf("--pass-url", "--url-file", str(file), name, "--", "env", env=variables)
         assert f"HOLDFAST_URL={self.URL}" in said.stdout
 
+    @pytest.mark.parametrize(
+        "url",
+        ["user:canary-7@192.0.2.1:6379", "redis://:canary-7@s", "u:a://canary-7@s"],
+        ids=["no scheme", "no user", "a scheme inside"],
+    )
+    def test_a_password_in_what_is_hardly_a_url_is_not_passed_on(self, hf: Holdfast, name: str, url: str) -> None:
+        assert "canary" not in hf(name, "--", "env", env={"REDIS_URL": url}).stdout
+
     def test_a_server_with_a_password(self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str) -> None:
         server = new_server(password="canary-7")
         hf = hf_on(server.url)
