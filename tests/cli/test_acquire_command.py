@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -11,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 
 import holdfast
 from cli.commands import PROGRAM, Holdfast, wait_until
 
 if TYPE_CHECKING:
-    import redis
+    from collections.abc import Callable
 
+    from conftest import NewServer
     from holdfast._servers.process import PrivateServer
 
 
@@ -111,6 +114,36 @@ def test_a_ticket_that_cannot_be_written_is_given_back(server: PrivateServer, hf
     _, err = process.communicate(timeout=30)
     assert (process.returncode, "cannot be written" in err) == (71, True)
     assert not holdfast.inspect(server.url).show(name).held
+
+
+def test_a_ticket_that_cannot_be_written_while_the_server_is_away(
+    new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str
+) -> None:
+    server = new_server()
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, b"x")
+    os.set_blocking(write, True)
+    process = hf_on(server.url).popen([*PROGRAM, "acquire", name, "--ttl", "1h"], stdout=write)
+    with redis.Redis.from_url(server.url) as client:
+        wait_until(lambda: client.pttl(f"hf:{{{name}}}") > 3_500_000)
+    server.kill()  # while the pipe is full
+    os.close(write)
+    os.close(read)
+    _, err = process.communicate(timeout=60)
+    server.restart()
+    assert (process.returncode, err.count("\n")) == (71, 2)
+    assert "acquire: the ticket cannot be written: Broken pipe\n" in err
+    assert "acquire: the lock could not be given back; it ends after --ttl: " in err
+
+
+@pytest.mark.parametrize("path", ["/dev/fd/99999999999999999999", "/proc/self/fd/2147483648"])
+def test_a_descriptor_that_cannot_be(hf: Holdfast, name: str, path: str) -> None:
+    code, out, err = call(hf, "acquire", name, "--ttl", "60", "--ticket-file", path)
+    assert (code, out, err.count("\n")) == (64, "", 1)
+    assert err.startswith(f"holdfast: acquire: {path}: ")
 
 
 def tickets_beside(file: Path) -> list[Path]:

@@ -91,9 +91,14 @@ def _hand_out(args: argparse.Namespace, url: str, ticket: Ticket, file: TicketFi
     except OSError as error:
         from holdfast.tickets import redeem
 
-        with redeem(url, ticket, prefix=args.prefix):  # nobody has it
-            output.say(f"acquire: the ticket cannot be written: {error.strerror}")
-        file.discard()
+        output.say(f"acquire: the ticket cannot be written: {error.strerror}")
+        try:
+            with redeem(url, ticket, prefix=args.prefix):  # nobody has it
+                pass
+        except HoldfastError as why:
+            output.say(f"acquire: the lock could not be given back; it ends after --ttl: {why}")
+        finally:
+            file.discard()
         return output.EX_OSERR
     _leave_word(args, url)
     return 0

@@ -13,7 +13,7 @@ import re
 import stat
 from contextlib import suppress
 
-_OWN = re.compile(r"/dev/std(out|err)|/dev/fd/([0-9]+)|/proc/self/fd/([0-9]+)")
+_OWN = re.compile(r"/dev/std(out|err)|/dev/fd/([0-9]{1,9})|/proc/self/fd/([0-9]{1,9})")
 """Names of what this process has open. They are links, and lead to what others may own."""
 
 
