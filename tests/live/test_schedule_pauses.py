@@ -16,6 +16,7 @@ import holdfast.aio
 from holdfast._servers.process import PrivateServer
 from holdfast.schedule import Command, Every
 from holdfast.schedule.jobs import BaseSchedule
+from holdfast.schedule.origin import origin_of
 from live.witness import until, until_in_loop
 
 if TYPE_CHECKING:
@@ -158,3 +159,9 @@ def test_commands_have_an_origin_without_a_path(own: PrivateServer) -> None:
         (job,) = schedule.status()
     name, digest = job.origin.split("#")
     assert (name, len(digest)) == ("command:backup.sh", 8)
+
+
+@pytest.mark.parametrize(("argv", "same"), [(["/opt/release-8/backup.sh", "--full"], True), (["/opt/backup.sh"], False)])
+def test_commands_are_told_apart_by_name_and_arguments(argv: list[str], same: bool) -> None:
+    earlier = Command(["/opt/release-7/backup.sh", "--full"])
+    assert (origin_of(Command(argv)) == origin_of(earlier)) is same

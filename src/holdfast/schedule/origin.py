@@ -1,7 +1,7 @@
 """Which code a job runs: by this, two programs that serve a job of one name under one schedule are told apart.
 
 A path would be another one on each host, and in each release that has a directory of its own; the name of the module and of the
-function is not.
+function is not. The arguments of a command count as they are, paths among them, too.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ LONGEST = 200
 
 
 def origin_of(function: Callable[..., Any]) -> str:
-    """``module:name`` of a function. Of a `Command`, the name of its program, and a digest of all that it is called with."""
+    """``module:name`` of a function. Of a `Command`, the name of its program, and a digest of that and of its arguments."""
     function = getattr(function, RUNS, function)
     if isinstance(function, Command):
-        words = "\0".join(function.argv).encode(errors="surrogateescape")
-        return f"command:{_plain(Path(function.argv[0]).name)}#{hashlib.sha256(words).hexdigest()[:8]}"
+        name = Path(function.argv[0]).name
+        words = "\0".join([name, *function.argv[1:]]).encode(errors="surrogateescape")
+        return f"command:{_plain(name)}#{hashlib.sha256(words).hexdigest()[:8]}"
     while isinstance(function, functools.partial):
         function = function.func
     named = function if hasattr(function, "__qualname__") else type(function)
