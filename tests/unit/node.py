@@ -52,6 +52,12 @@ class Node:
     def be_reachable(self, prefix: bytes) -> None:
         self.opened += 1
 
+    def somebody_waits(self) -> None:
+        pass
+
+    def label_changed(self, tenure: Tenure) -> None:
+        pass
+
     def asked_for(self, token: str) -> bool:
         return token in self.asked_early
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 
+import pytest
+
 from holdfast._core.crowd import Crowd, Failed, Member
 from holdfast._core.requests import NotSent
 from holdfast._core.site import Found, Record
@@ -45,6 +47,31 @@ def test_who_has_left_is_told_nothing() -> None:
     crowd.tell(before, NotSent("no server"))
     assert gone.found is None
     assert isinstance(other.found, NotSent)
+
+
+@pytest.mark.parametrize("how", ["told", "settled"])
+def test_all_are_told_though_some_leave_meanwhile(how: str) -> None:
+    """A finaliser may run in the middle of it, in the same thread."""
+    crowd = Crowd(nullcontext())
+    gone, late = Member(), Member()
+
+    class Waking(Member):
+        def wake(self) -> None:
+            super().wake()
+            crowd.leave(gone)
+            crowd.join(late)
+
+    members = [Member(), gone, Waking(), Member(), Member()]
+    for member in members:
+        crowd.join(member)
+    if how == "told":
+        crowd.tell(crowd.members, FOUND)
+    else:
+        held: list[Member] = []
+        crowd.hold(held)
+        crowd.settle(held, Failed(ValueError("x")))
+    assert all(member.found is not None and member.hints for member in members[2:])
+    assert crowd.members == (late,)
 
 
 def test_when_the_leader_leaves_the_next_one_leads() -> None:

@@ -11,6 +11,7 @@ import pytest
 from holdfast._core.attempt import Attempt, Grant, margin
 from holdfast._core.gate import LIMIT, LOOK, MORE, USEFUL, Failed, Lead
 from holdfast._core.mutex import BLOCK, Held
+from holdfast._core.renewing import Tenure
 from holdfast._core.requests import NotSent
 from unit.gates import OF_THE_SERVER, House, woken
 
@@ -562,6 +563,25 @@ def test_of_two_who_give_back_one_lease_one_is_too_late(house: House, where: str
     first = house.pass_on(holder, tenure)
     assert first is (where != "given back")
     assert house.pass_on(holder, tenure) is None
+
+
+def test_a_lease_is_given_back_once_though_a_handler_releases_lost_ones_meanwhile(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder, tenure = house.holder()
+    house.in_line()
+    other, gone = house.attempt(), Tenure(Grant(house.attempt(), 1, 0.0, 1.0))
+    gone.lose("its time ran out")
+    said: list[bool | None] = []
+
+    def interrupted(_prefix: bytes) -> bool:
+        monkeypatch.undo()
+        said.extend((house.pass_on(other, gone), house.pass_on(holder, tenure)))
+        return True
+
+    monkeypatch.setattr(house.node, "reachable", interrupted)
+    assert house.pass_on(holder, tenure)
+    assert said == [False, None]
 
 
 def test_a_late_release_does_not_take_the_lease_from_who_has_it_now(house: House) -> None:

@@ -568,6 +568,17 @@ def test_a_record_is_written_before_it_expires(stage: Stage) -> None:
     assert recorded(stage) == set(), "it lives long enough"
 
 
+def test_who_just_holds_a_lock_starts_no_look_for_waits(stage: Stage) -> None:
+    """The keeper says once a second that it must be reachable."""
+    taken_back: list[None] = []
+    stage.node.inbox.take_back = lambda: taken_back.append(None)  # type: ignore[method-assign]
+    for _ in range(3):
+        stage.node.be_reachable(b"hf:")
+    assert (len(taken_back), stage.node.wait_graph.at) == (1, float("inf"))
+    stage.node.somebody_waits()
+    assert stage.node.wait_graph.at < float("inf")
+
+
 def test_records_that_expired_are_forgotten(stage: Stage) -> None:
     holds(stage, "always:")
     for n in range(20):

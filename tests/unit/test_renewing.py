@@ -607,7 +607,8 @@ def test_an_answer_that_was_read_late_loses_what_it_has_brought() -> None:
     first, then = tenure(token="p.1"), tenure(token="p.2", fence=8)
     renewing = watched(then)
     assert renewing.outdated_by(first) is first
-    renewing.watch(first)
+    assert renewing.watch(first) == INFINITY
+    assert renewing.tenures() == [then], "what is lost is not looked after"
     assert not then.lost
     assert renewing.outdated_by(tenure(token="p.3", fence=9)) is then
 

@@ -56,6 +56,16 @@ class Board:
         for node in self.nodes:
             node.be_reachable(prefix)
 
+    def somebody_waits(self) -> None:
+        for node in self.nodes:
+            node.somebody_waits()
+
+    def label_changed(self, tenure: Tenure) -> None:
+        assert isinstance(tenure, Mandate)
+        for number, vote in tenure.votes.items():
+            vote.label = tenure.label
+            self.nodes[number].label_changed(vote)
+
     def asked_for(self, token: str) -> bool:
         return sum(node.asked_for(token) for node in self.nodes) > 0  # all of them are asked: each is to forget it
 

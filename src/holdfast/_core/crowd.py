@@ -62,16 +62,14 @@ class Crowd:
             leader = self._leader
             if leader is None or (leader.slot is not None and leader.slot.gone()):
                 self._leader, member.leads = member, True
-                if member in self._members:
-                    self._members.remove(member)
+                self._drop(member)
             elif not member.leads and member not in self._members:
                 self._members.append(member)
 
     def leave(self, member: Member) -> None:
         """Wait no more; another one leads."""
         with self._mutex:
-            if member in self._members:
-                self._members.remove(member)
+            self._drop(member)
             if self._leader is member:
                 self._leader = None
                 if self._members:
@@ -98,17 +96,23 @@ class Crowd:
                 member.held = False
                 if member.found is not None or member.leads or member.overdue:
                     member.wake()
-            self._members = [member for member in self._members if member.found is None]
+                if member.found is not None:
+                    self._drop(member)
 
     def tell(self, members: tuple[Member, ...], found: Any) -> None:
         """Tell these, as far as they wait still."""
         with self._mutex:
             told = {id(member) for member in members}
-            for member in self._members:
+            for member in [*self._members]:  # a signal handler or a finaliser may change it meanwhile
                 if id(member) in told:
                     member.found = found
                     member.wake()
-            self._members = [member for member in self._members if member.found is None]
+                    self._drop(member)
+
+    def _drop(self, member: Member) -> None:
+        """The mutex is held."""
+        if member in self._members:
+            self._members.remove(member)
 
 
 @dataclass(slots=True)

@@ -304,7 +304,7 @@ class Gate:
                 and (self._pass(tenure, now) or self._linger(attempt.spec, now))
             )
             tenure.over = not kept
-            self.passing = None
+            self.passing = earlier  # a signal handler may have released another one, in the middle of a release
         if self.untold:
             self.tell()
         return kept
@@ -457,6 +457,7 @@ class Gate:
         self.line.append(attempt)
         self._pass_over()
         self.node.be_reachable(self.prefix)
+        self.node.somebody_waits()
         if self.question_at == float("inf"):
             self.question_at = self._question_due(self.clock(), attempt.until)
             self.node.look_at(self, self.question_at)
@@ -565,7 +566,10 @@ class Gate:
         if self.fence < self.last and (left >= min(USEFUL, tenure.ttl / 2) or (renewed and left > 0)):
             fence = self.fence = self.fence + 1
             self.passes += 1
-        self.tenure, tenure.label = tenure, attempt.spec.label
+        self.tenure = tenure
+        if tenure.label != attempt.spec.label:
+            tenure.label = attempt.spec.label
+            self.node.label_changed(tenure)
         return Grant(attempt, fence, now, tenure.deadline, tenure=tenure)
 
     def _give_back(self, tenure: Tenure) -> None:

@@ -206,11 +206,16 @@ class Node:
         return self.inbox.stirs()
 
     def be_reachable(self, prefix: bytes) -> None:
-        self.wait_graph.somebody_waits(self.clock())
-        self.inbox.take_back()
         if prefix not in self._hear:
+            self.inbox.take_back()
             self._hear.add(prefix)
             self.keeper.wake_by(self.clock())
+
+    def somebody_waits(self) -> None:
+        self.wait_graph.somebody_waits(self.clock())
+
+    def label_changed(self, tenure: Tenure) -> None:
+        self.want_label(self.clock(), tenure.spec, tenure.label)
 
     def connect(self, key: bytes) -> None:
         """Open the connection for renewals, which is that of this key; called by the keeper, with its mutex held."""

@@ -277,6 +277,8 @@ class Renewing:
     def watch(self, tenure: Tenure) -> float:
         """Look after a lease, or look at it anew; answers when it wants attention (local seconds)."""
         token = tenure.token
+        if tenure.lost:
+            return INFINITY
         if self._hints and token in self._hints:
             tenure.hint, tenure.question_at = self._hints.pop(token), 0.0
         at = tenure.wants_at
@@ -296,7 +298,7 @@ class Renewing:
         slot = self._slots.setdefault(number, {})
         self._where[token] = number
         slot[token] = tenure
-        if tenure.fence and not tenure.lost:
+        if tenure.fence:
             self._holders[tenure.spec.keys[0]] = tenure
         return at
 

@@ -72,6 +72,12 @@ class Surroundings(Protocol):
     def be_reachable(self, prefix: bytes) -> None:
         """Open the inbox of this prefix; the mutex is held."""
 
+    def somebody_waits(self) -> None:
+        """Somebody of this process stands in line, and may be in a cycle; the mutex is held."""
+
+    def label_changed(self, tenure: Tenure) -> None:
+        """The lease was passed on to a lock with another label; the mutex is held."""
+
     def asked_for(self, token: str) -> bool:
         """Somebody outside has asked for what this token holds before anybody here knew of it. Said once; the mutex is held."""
 
