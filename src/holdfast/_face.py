@@ -288,8 +288,10 @@ class BaseLock(Generic[L]):
         return self._tally.now()
 
     def __repr__(self) -> str:
-        face = "aio." if self._face == "asyncio" else ""
-        return f"<holdfast.{face}{type(self).__name__} {self.name!r} on {self._where}>"
+        what = f"holdfast.{'aio.' if self._face == 'asyncio' else ''}{type(self).__name__}"
+        if not hasattr(self, "_spec"):  # its options were refused; a debugger or an error reporter asks all the same
+            return f"<{what}, not made>"
+        return f"<{what} {self.name!r} on {self._where}>"
 
     @property
     def _where(self) -> str:

@@ -130,4 +130,6 @@ class BaseRWLock(Generic[L]):
         return key
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_write"):  # its options were refused
+            return f"<holdfast {type(self).__name__}, not made>"
         return repr(self._write).replace(type(self._write).__name__, type(self).__name__, 1)

@@ -277,3 +277,13 @@ def test_the_guard_wants_a_synchronous_client() -> None:
 
     with pytest.raises(ConfigError, match="client"):
         guard.accept(redis.asyncio.Redis(), "k", 7)
+
+
+def test_a_lock_whose_options_were_refused_can_be_shown() -> None:
+    """Debuggers and error reporters show the half-made object of the frame in which it was refused."""
+    kinds = ["Lock", "FairLock", "RLock", "Redlock", "MultiLock", "Semaphore", "BoundedSemaphore", "RWLock"]
+    for face, prefix in ((holdfast, "holdfast."), (aio, "holdfast.aio.")):
+        for kind in kinds:
+            cls = getattr(face, kind)
+            shown = repr(object.__new__(cls))
+            assert shown in {f"<{prefix}{kind}, not made>", f"<holdfast {kind}, not made>"}
