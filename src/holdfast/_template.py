@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import string
 from collections.abc import Callable, Collection, Iterable
@@ -19,7 +20,21 @@ class Filled:
     """
 
     def __init__(self, function: Callable[..., Any], *templates: str, ignore: Collection[str] | None = None) -> None:
-        self._signature = inspect.signature(function)
+        try:
+            self._signature = inspect.signature(function)
+        except ValueError:  # a built-in, as max
+            raise ConfigError(
+                f"the arguments of {named(function)} have no names that a template could use; wrap it in a function with named "
+                "arguments",
+                parameter="function",
+            ) from None
+        if ignore is not None and (isinstance(function, functools.partial) or inspect.ismethod(function)):
+            raise ConfigError(
+                f"{named(function)} has arguments bound to it that no template can name: other values bound there would share "
+                'its key; decorate the function itself, where the class has it (ignore="self" leaves the instance out of the '
+                "key), or a function that takes all of these as arguments",
+                parameter="function",
+            )
         parameters = self._signature.parameters
         self._templates = templates
         fields = [fields_of(template, parameters) for template in templates]

@@ -392,3 +392,48 @@ def test_a_method_says_whether_its_object_decides() -> None:
 
 def test_a_lock_may_protect_more_than_one_call_is_about() -> None:
     locked(URL, "charge:{user}")(charge)
+
+
+# Bound arguments
+
+
+class Priced:
+    def price(self, sku: str) -> str:
+        return sku
+
+    async def aprice(self, sku: str) -> str:
+        return sku
+
+
+async def aprice(shop: int, sku: str) -> str:
+    return f"{shop} {sku}"
+
+
+def price(shop: int, sku: str) -> str:
+    return f"{shop} {sku}"
+
+
+WRAPPERS: dict[str, Callable[[], tuple[Any, Any, Any]]] = {
+    "memoize": lambda: (Cache(URL, "x").memoize("p:{sku}"), Priced().price, price),
+    "aio memoize": lambda: (aio.Cache(URL, "x").memoize("p:{sku}"), Priced().aprice, aprice),
+    "once": lambda: (once(URL, "p:{sku}", keep=60), Priced().price, price),
+    "aio once": lambda: (aio.once(URL, "p:{sku}", keep=60), Priced().aprice, aprice),
+}
+"""What keeps results under a key; a bound method and a function to wrap."""
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_bound_arguments_are_in_no_key(wrapper: str) -> None:
+    """Two objects, or two bound values, would get each other's results."""
+    wrap, method, function = WRAPPERS[wrapper]()
+    for bound in (method, functools.partial(function, 2), functools.partial(function, shop=2)):
+        with pytest.raises(ConfigError, match=r"has arguments bound to it that no template can name.*decorate") as failed:
+            wrap(bound)
+        assert failed.value.parameter == "function"
+    locked(URL, "p:{sku}")(Priced().price)  # a lock may well protect more than one call is about
+
+
+@pytest.mark.parametrize("wrap", [Cache(URL, "x").memoize("m"), once(URL, "m", keep=60), locked(URL, "m")])
+def test_a_function_without_named_arguments(wrap: Callable[[Any], Any]) -> None:
+    with pytest.raises(ConfigError, match=r"arguments of max have no names.*wrap it in a function"):
+        wrap(max)
