@@ -10,7 +10,7 @@ import redis
 import holdfast
 from holdfast import Lock, LockTimeout, aio
 from holdfast._servers.process import PrivateServer
-from live.witness import gate, in_thread, until, waiting_here
+from live.witness import in_thread, until
 
 
 def seen(server: PrivateServer, name: str) -> str | None:
@@ -48,20 +48,6 @@ def test_the_label_of_who_waits_is_shown(server: PrivateServer, look: redis.Redi
     assert waiting.result(20)
     until(lambda: seen(server, name) == "waiter")
     lock.release()
-
-
-@pytest.mark.parametrize("linger", [0.0, 10.0], ids=["passed on", "lingers"])
-def test_a_label_changes_with_the_lock_that_has_the_lease(server: PrivateServer, name: str, linger: float) -> None:
-    """Inside a process a lease goes on to the next one, and the server is not asked."""
-    first, second = (Lock(server.url, name, label=label, wait=20, linger=linger) for label in ("first", "second"))
-    with first:
-        until(lambda: seen(server, name) == "first")
-        until(lambda: gate(first).reachable)
-        waiting = None if linger else in_thread(second.acquire)
-        until(lambda: linger or waiting_here(first) == 1)
-    assert second.acquire() if waiting is None else waiting.result(20)
-    until(lambda: seen(server, name) == "second")
-    second.release()
 
 
 def test_in_asyncio(server: PrivateServer, name: str) -> None:

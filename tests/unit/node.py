@@ -31,6 +31,8 @@ class Node:
     given_back: list[Tenure] = field(default_factory=list)
     buried: list[Attempt] = field(default_factory=list)
     questioned: list[Tenure] = field(default_factory=list)
+    relabelled: list[str | None] = field(default_factory=list)
+    """The labels that are to be told."""
     servers: int = 1
     """How many are asked, a majority of which settles a question."""
 
@@ -56,7 +58,7 @@ class Node:
         pass
 
     def label_changed(self, tenure: Tenure) -> None:
-        pass
+        self.relabelled.append(tenure.label)
 
     def asked_for(self, token: str) -> bool:
         return token in self.asked_early

@@ -584,6 +584,14 @@ def test_a_lease_is_given_back_once_though_a_handler_releases_lost_ones_meanwhil
     assert said == [False, None]
 
 
+def test_a_label_is_told_when_the_lease_is_passed_on_to_it(house: House) -> None:
+    holder, tenure = house.holder(label="first")
+    others = house.in_line(label="first"), house.in_line(label="second"), house.in_line()
+    assert house.pass_on(holder, tenure)
+    house.served(*others)
+    assert house.node.relabelled == ["second", None]
+
+
 def test_a_late_release_does_not_take_the_lease_from_who_has_it_now(house: House) -> None:
     holder, tenure = house.holder()
     heir, other = house.in_line(), house.in_line()
