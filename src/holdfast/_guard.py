@@ -8,6 +8,7 @@ that there is no moment in which a started command is not guarded.
 
 from __future__ import annotations
 
+import collections
 import math
 import os
 import select
@@ -27,6 +28,9 @@ SETTLE = 0.5
 
 _POLL = 0.25  # seconds: timers of poll() stop while the machine is suspended, leases do not, so look again this often
 _STEP = 0.003  # seconds between two looks at what ends, at first
+
+NAMED = 10
+"""Processes of one name that are reported each; one more report stands for all others."""
 
 VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
 """Of the environment: where the server is, or the servers."""
@@ -58,6 +62,7 @@ class Guard:
     (not started: the deadline had passed; a new one and another ``start`` may follow), ``ending`` (the deadline passed: TERM or
     KILL was sent), ``left`` (what outlives the command was sent TERM), ``daemon PID NAME`` (the same for one), ``stuck PID
     NAME`` (it lives on after KILL), ``gone`` (all descendants), ``pong``. One per line; times are seconds of `_guardian.clock`.
+    PID is 0 for all further processes of a name, once `NAMED` of them were reported.
     """
 
     def __init__(self, channel: int, pid: int, orphans: _descendants.Orphans | None, stuck: int = -1) -> None:
@@ -357,6 +362,8 @@ class _Guardian:
         """It was sent a signal that means its end: what it leaves then is nothing to keep."""
         self.termed: set[tuple[int, int]] = set()
         self.told: set[int] = set()
+        self.named: dict[tuple[str, str], int] = collections.defaultdict(int)
+        """How many processes of a name the parent could have been told of."""
         self.company: tuple[set[int], int] | None = None
         self.step = _STEP
         self.over = False
@@ -573,9 +580,13 @@ class _Guardian:
             self._tell("left")
 
     def _tell_of(self, word: str, process: _descendants.Process) -> None:
+        """Name a process, unless many of its name were: each link of a chain that forks anew is a process of its own."""
         if process.pid not in self.told:
             self.told.add(process.pid)
-            self._tell(f"{word} {process.pid} {process.name()}".replace("\n", "?"))
+            name = process.name().replace("\n", "?")
+            self.named[word, name] += 1
+            if self.named[word, name] <= NAMED + 1:
+                self._tell(f"{word} {process.pid if self.named[word, name] <= NAMED else 0} {name}")
 
     def _tell(self, line: str) -> None:
         try:

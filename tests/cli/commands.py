@@ -61,6 +61,19 @@ def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
         time.sleep(0.002)
 
 
+CROWD = """
+import os
+wait, starting = os.pipe()
+for _ in range(25):
+    if not os.fork():
+        os.setsid()
+        os.execvp("sleep", ["sleep", "60"])
+os.close(starting)
+os.read(wait, 1)
+"""
+"""Python: leaves 25 daemons, and ends when each of them is another program, and so has closed the pipe."""
+
+
 class Holdfast:
     """Starts ``holdfast run`` for a server, and ends what a failing test has left."""
 

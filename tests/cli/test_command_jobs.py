@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import FAMILY, STUBBORN, pids, running, wait_until
+from cli.commands import CROWD, FAMILY, STUBBORN, pids, running, wait_until
 from holdfast import _guardian
 from holdfast._guard import Guard
 from holdfast.errors import ConfigError, LeaseLost
@@ -172,6 +172,16 @@ def test_a_daemon_of_a_job_is_ended_and_named() -> None:
     said = Command(shell(AWAY + "sleep 0.2"), echo=heard.append)(run())
     assert not running(int(said))
     assert heard[1:] == [f"the command left a daemon behind, process {said} (sleep); it was sent TERM"]
+
+
+def test_of_many_daemons_of_a_job_the_first_are_named() -> None:
+    heard: list[str] = []
+    Command([sys.executable, "-S", "-c", CROWD], echo=heard.append)(run())
+    named = [said for said in heard if "left a daemon behind, process" in said]
+    assert len(named) == 10
+    assert [said for said in heard if said not in named] == [
+        "the command left more daemons behind (sleep); they were sent TERM and are not listed"
+    ]
 
 
 def test_a_cancelled_run_ends_what_has_left_the_group() -> None:

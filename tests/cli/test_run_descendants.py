@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.commands import PROGRAM, children, error_line, line, running, state, wait_until
+from cli.commands import CROWD, PROGRAM, children, error_line, line, running, state, wait_until
 
 if TYPE_CHECKING:
     import redis
@@ -121,6 +121,15 @@ while True:
     assert "the command left processes behind" in done.stderr
     assert hf("-n", name, "--", "sleep", "0.1").returncode == 0
     assert alive.stat().st_mtime_ns == last
+
+
+def test_of_many_daemons_of_a_name_the_first_are_named(hf: Holdfast, name: str) -> None:
+    """A chain that forks anew, each link in a session of its own, would fill the log with a line for each."""
+    done = hf(name, "--", sys.executable, "-S", "-c", CROWD)
+    *first, last = done.stderr.splitlines()
+    assert len(first) == 10
+    assert all("left a daemon behind, process" in said and "(sleep)" in said for said in first)
+    assert last == f"holdfast: {name}: the command left more daemons behind (sleep); they were sent TERM and are not listed"
 
 
 @pytest.mark.fault(71)

@@ -300,9 +300,15 @@ class Supervisor:
         self.over = True
 
     def _told_of(self, word: str, pid: int, name: str) -> None:
-        """A line for one process."""
-        who = f"process {pid} ({name or 'of unknown name'})"
-        if word == "stuck":
+        """A line for one process, or for all further ones of a name."""
+        name = name or "of unknown name"
+        who = f"process {pid} ({name})"
+        if pid == 0:  # for all further ones
+            if word == "stuck":
+                self.error(f"more processes ({name}) cannot be ended; they are not listed")
+            elif not self.result.cause:
+                self.notice(f"the command left more daemons behind ({name}); they were sent TERM and are not listed")
+        elif word == "stuck":
             self.error(f"{who} cannot be ended: it is another user's, or hangs in the kernel; waiting for its end")
         elif not self.result.cause:
             self.notice(f"the command left a daemon behind, {who}; it was sent TERM (--keep-daemons leaves it alone)")

@@ -148,6 +148,10 @@ class _Execution:
             self.status = number
         elif word in {"late", "ending"}:
             self.late = True
+        elif number == 0 and word == "daemon":
+            self._remark(f"the command left more daemons behind ({name}); they were sent TERM and are not listed")
+        elif number == 0 and word == "stuck":
+            self._remark(f"more processes ({name}) cannot be ended; they are not listed")
         elif word == "daemon":
             self._remark(f"the command left a daemon behind, process {number} ({name}); it was sent TERM")
         elif word == "stuck":
