@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import warnings
-import weakref
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
@@ -30,8 +29,8 @@ class Watch(Protocol):
     def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
         """Send this until it is answered, or local time ``until``."""
 
-    def call(self, what: Callable[[], None]) -> None:
-        """Do something soon, in the keeper's thread."""
+    def refer(self, owner: Any, dropped: Callable[[], None]) -> Callable[[], Any]:
+        """A weak reference; when its object is gone before it, ``dropped`` is called soon, in the keeper's thread."""
 
 
 class Home(Protocol):
@@ -85,9 +84,9 @@ class BaseLease:
                 keeper.watch(where, part, hurry=not grant.claim)
             if attempt.gate is not None:
                 attempt.gate.had(attempt, tenure)
-        # Called if a lease is collected while the tenure refers to it: nobody has given it back then.
-        tenure.dropped = functools.partial(_dropped, tenure, attempt.gate, attempt.tally, process, self._parts)
-        tenure.owner = weakref.ref(self, tenure.dropped)
+        # If a lease is collected while the tenure refers to it, nobody has given it back.
+        dropped = functools.partial(_dropped, keeper, tenure, attempt.gate, attempt.tally, self._parts)
+        tenure.owner = keeper.refer(self, dropped)
         if attempt.tally is not None:
             attempt.tally.acquisitions += 1
         if tenure.lost:
@@ -348,36 +347,23 @@ class BaseLease:
 
 
 def _dropped(
-    tenure: Tenure,
-    gate: Gate | None,
-    tally: Tally | None,
-    process: Home,
-    parts: tuple[tuple[Endpoint, Tenure], ...],
-    _lease: object,
+    keeper: Watch, tenure: Tenure, gate: Gate | None, tally: Tally | None, parts: tuple[tuple[Endpoint, Tenure], ...]
 ) -> None:
     """A lease was collected that nobody has given back."""
-    if tenure.over or not process.here:
+    if tenure.over:
         return
-    lost, tenure.over = tenure.lost, True
-    if tally is not None and not lost:
+    tenure.end()
+    for where, part in parts:
+        keeper.forget(where, part)
+    if tally is not None and not tenure.lost:
         tally.ended += 1
-    keeper = process.running_keeper
-    if keeper is None:
-        return  # all was given back when the process ended, and a thread that was started now would never run
-
-    def forget() -> None:
-        for where, part in parts:
-            keeper.forget(where, part)
-        if gate is not None:
-            gate.dropped(tenure)
-
-    # Without the keeper's mutex: garbage may be collected anywhere, also while this very thread holds it.
-    keeper.call(forget)
-    if not lost:
+    if gate is not None:
+        gate.dropped(tenure)
+    if not tenure.lost:
         warnings.warn(
             f"lease of {tenure.spec.name!r} was dropped without release; it is renewed no more and ends by itself",
             ResourceWarning,
-            stacklevel=3,
+            stacklevel=1,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 import weakref
 from collections.abc import Callable
@@ -10,10 +11,12 @@ from types import FrameType
 from typing import Any
 
 import pytest
+import redis
 
 import holdfast
 import holdfast.aio
-from faults.faces import Aio
+from faults.faces import Aio, until
+from faults.handler_points import HOME, at_every_point
 from holdfast._core.interrupting import drop
 from holdfast._core.loose import SPARE, Loose
 from holdfast._core.mutex import release
@@ -24,6 +27,9 @@ from holdfast._wire.client import resolve
 from holdfast._wire.endpoint import Endpoint
 
 pytestmark = pytest.mark.fault(11)
+
+
+held_and_dropped = pytest.mark.filterwarnings("ignore:lease of .* was dropped without release:ResourceWarning")
 
 
 def run_by_python_alone(action: Callable[[], object]) -> set[str]:
@@ -69,6 +75,78 @@ def test_a_new_lock_for_each_use(server: PrivateServer, name: str, kind: str) ->
             use(KINDS[kind](server.url, name))
 
     assert run_by_python_alone(uses) == set()
+
+
+@held_and_dropped
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lock_that_is_dropped_while_held(server: PrivateServer, name: str, kind: str) -> None:
+    held = [KINDS[kind](server.url, name)]
+    held[0].acquire()
+    seen: list[str] = []
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith((HOME, weakref.__file__)):
+            seen.append(f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}")
+
+    gc.collect()
+    before = sys.getprofile()
+    sys.setprofile(look)
+    held.clear()
+    gc.collect()
+    sys.setprofile(before)
+    assert seen == []
+
+
+class Alarmed(Exception):
+    pass
+
+
+@held_and_dropped
+def test_a_handler_that_raises_while_held_locks_are_dropped(server: PrivateServer, name: str) -> None:
+    """It is never ignored, and nothing renews what was dropped, wherever the signal has hit."""
+    armed = False
+    fired = heard = 0
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        nonlocal armed, fired
+        if armed:
+            armed = False
+            fired += 1
+            raise Alarmed
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        for number in range(500):
+            lock = holdfast.Lock(server.url, f"{name}-{number}", ttl=2)
+            lock.acquire()
+            held: list[object] = [lock, lock.lease]
+            del lock
+            try:
+                armed = True
+                signal.setitimer(signal.ITIMER_REAL, 1e-6 + number % 60 * 1e-6)
+                held.clear()
+                while armed:
+                    pass
+            except Alarmed:
+                heard += 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert heard == fired == 500
+    with redis.Redis.from_url(server.url) as look:
+        until(lambda: not look.keys(f"hf:{{{name}-*}}"), 10)
+
+
+@held_and_dropped
+def test_interrupted_at_each_point_of_dropping(server: PrivateServer, name: str) -> None:
+    points: list[str] = []
+
+    def prepare() -> list[holdfast.Lock]:
+        lock = holdfast.Lock(server.url, f"{name}-{len(points)}", ttl=2)
+        lock.acquire()
+        return [lock]
+
+    points += at_every_point(list.clear, prepare)
+    assert points == [], "code of holdfast runs there"
 
 
 def test_a_new_asyncio_lock_for_each_use(server: PrivateServer, name: str) -> None:

@@ -14,7 +14,7 @@ import redis
 from holdfast import FairLock, LeaseLost, Lock, LockStatistics, LockTimeout, Redlock, RLock, aio, declare_new
 from holdfast._servers.process import PrivateServer
 from live.owners import Either, Tasks, Threads, done
-from live.witness import in_thread, until
+from live.witness import in_thread, until, warned_of_drop
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -87,14 +87,14 @@ def test_who_has_to_wait(cls: Any, server: PrivateServer, new_server: NewServer,
 
 
 def test_what_is_dropped_is_held_no_more(server: PrivateServer, name: str) -> None:
-    lock = Lock(server.url, name)
+    lock = Lock(server.url, name, ttl=2)
 
     def drop() -> None:
         lock.acquire()
         lock._current = None
         gc.collect()
 
-    with pytest.warns(ResourceWarning, match="was dropped without release"):
+    with warned_of_drop(name):
         drop()
     found = lock.statistics()
     assert (found.acquisitions, found.held, found.losses) == (1, 0, 0)

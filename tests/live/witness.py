@@ -7,14 +7,15 @@ import gc
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
+import pytest
 import redis
 
 from holdfast._core.gate import Gate
@@ -36,6 +37,14 @@ def until(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.002)
     return value
+
+
+@contextmanager
+def warned_of_drop(about: str) -> Iterator[None]:
+    """A lease is dropped in here. Left when its warning is there: the keeper says so at its next turn."""
+    with pytest.warns(ResourceWarning, match=f"{about}' was dropped without release") as said:  # noqa: PT031 - by a thread
+        yield
+        until(lambda: len(said))
 
 
 async def until_in_loop(condition: Callable[[], object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -59,6 +60,9 @@ class Keeper:
 
     def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
         self.renewing.forget(tenure.token)
+
+    def refer(self, owner: Any, dropped: Callable[[], None]) -> Callable[[], Any]:
+        return weakref.ref(owner, lambda _: dropped())
 
     def call(self, what: Callable[[], None]) -> None:
         what()

@@ -63,7 +63,6 @@ class Tenure:
         "asked_at",
         "deadline",
         "doubt",
-        "dropped",
         "ends_at",
         "fence",
         "gate",
@@ -116,8 +115,6 @@ class Tenure:
         self.lost = ""
         self.over = False
         """Given back, or not to be watched any more."""
-        self.dropped: Callable[[object], None] | None = None
-        """Called with the weak reference if its owner has vanished."""
         self.owner: Callable[[], Owner | None] = nobody
         """Weak reference to whom to tell of the loss: a lease that nobody holds on to is not kept alive by its renewal."""
 

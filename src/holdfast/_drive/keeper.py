@@ -10,6 +10,7 @@ import functools
 import selectors
 import socket
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,14 @@ CLAIM_LEFT = 0.7
 """Seconds before the end of a claim at which the keeper wakes to turn it into a lease, at the latest."""
 
 
+class _Reference(weakref.ref[Any]):
+    """To an owner, who may be dropped."""
+
+    __slots__ = ("dropped",)
+
+    dropped: Callable[[], None]
+
+
 class Keeper:
     """The thread, its selector, and the nodes it looks after. Other threads use the methods of the first block only."""
 
@@ -59,6 +68,8 @@ class Keeper:
         self._crowds: Loose[tuple[Endpoint, bytes, int], Crowd] = Loose()
         self._links: list[Link | ShardLine | ForeignLine] = []
         self._calls: deque[Callable[[], None]] = deque()
+        self._dropped: deque[_Reference] = deque()
+        """Owners that are gone, and whose end the thread has not seen to yet."""
         self._wake_at = 0.0
         self._later: list[tuple[float, Callable[[], None]]] = []
         """What to call, and when."""
@@ -83,6 +94,8 @@ class Keeper:
             outdated = node.renewing.outdated_by(tenure)
             at = node.renewing.watch(tenure)
             self._lasting.look_later()
+            if self._dropped:
+                self._poke()
             self.wake_by(at if hurry else max(at, tenure.deadline - CLAIM_LEFT))
         if outdated is not None:
             self.safely(self.report, outdated)
@@ -211,6 +224,14 @@ class Keeper:
         """Have the keeper thread call this soon."""
         self._calls.append(what)
         self._poke()
+
+    def refer(self, owner: Any, dropped: Callable[[], None]) -> Callable[[], Any]:
+        """A weak reference. When its object is gone before it, the thread calls ``dropped``: at its next turn, so before it
+        renews anything. CPython ignores what signal handlers raise while an object is dropped, and they run in whatever is
+        written in Python: so nothing is then, not even to wake the thread."""
+        reference = _Reference(owner, self._dropped.append)
+        reference.dropped = dropped
+        return reference
 
     def later(self, seconds: float, what: Callable[[], None]) -> None:
         """Have the keeper thread call this after so many seconds."""
@@ -350,8 +371,7 @@ class Keeper:
         self._poke_in.close()
 
     def _turn(self) -> None:
-        while self._calls:
-            self.safely(self._calls.popleft())
+        self._do_what_is_left_to_it()
         now = clock()
         for node in list(self._nodes.values()):
             inbox = self._inbox(node)
@@ -364,7 +384,7 @@ class Keeper:
             # A wake-up once planned stays, even if its lease was given back meanwhile: or the next lease had to poke again.
             planned = self._wake_at if self._wake_at > now else float("inf")
             wanted = [*(node.next_at() for node in self._nodes.values()), *(at for at, _ in self._later)]
-            self._wake_at = wake_at = now if self._calls else min([planned, *wanted])
+            self._wake_at = wake_at = now if self._calls or self._dropped else min([planned, *wanted])
         timeout = None if wake_at == float("inf") else max(0.0, wake_at - clock())
         for key, events in self.selector.select(timeout):
             if key.data is None:
@@ -378,6 +398,12 @@ class Keeper:
                 key.data.on_writable()
             if events & selectors.EVENT_READ:
                 key.data.on_readable()
+
+    def _do_what_is_left_to_it(self) -> None:
+        while self._dropped:
+            self.safely(self._dropped.popleft().dropped)
+        while self._calls:
+            self.safely(self._calls.popleft())
 
     def _do_what_is_due(self, now: float) -> None:
         for due in [due for due in list(self._later) if due[0] <= now]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ def tending(driver: sync.Driver | aio.Driver, endpoint: Endpoint, loop: int = 0)
 
     def tend(request: Tend) -> None:
         tenure, keeper = request.held.tenure, process.keeper
-        tenure.owner = weakref.ref(request.held, lambda _: _dropped(keeper, endpoint, tenure))
+        tenure.owner = keeper.refer(request.held, functools.partial(_dropped, keeper, endpoint, tenure))
         keeper.watch(endpoint, tenure)
 
     def leave(request: Leave) -> None:
@@ -43,10 +43,5 @@ def _dropped(keeper: Keeper, endpoint: Endpoint, tenure: Tenure) -> None:
     if tenure.over:
         return
     tenure.end()
-
-    def give_back() -> None:
-        keeper.forget(endpoint, tenure)
-        keeper.insist(endpoint, tenure.giving_back(bury=tenure.doubt, timeout=tenure.spec.timeout), tenure.deadline)
-
-    # Without the keeper's mutex: garbage may be collected anywhere, also while this very thread holds it.
-    keeper.call(give_back)
+    keeper.forget(endpoint, tenure)
+    keeper.insist(endpoint, tenure.giving_back(bury=tenure.doubt, timeout=tenure.spec.timeout), tenure.deadline)

@@ -235,6 +235,9 @@ class Process:
     def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
         self._node(endpoint).insist(call, until)
 
+    def refer(self, owner: Any, dropped: Callable[[], None]) -> Callable[[], Any]:
+        return weakref.ref(owner, lambda _: self.call(dropped))
+
     def call(self, what: Callable[[], None]) -> None:
         self.calls.append(what)
         if len(self.calls) == 1:

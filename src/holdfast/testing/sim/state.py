@@ -58,7 +58,7 @@ _NUMBER = re.compile(rb"\d{12,}")
 
 WAITER = tuple(name for name in Waiter.__slots__ if name != "asked_under")
 ATTEMPT = tuple(name for name in Attempt.__slots__ if name not in {"spec", "gate", "unclaimed"})
-TENURE = tuple(name for name in Tenure.__slots__ if name not in {"spec", "owner", "dropped"})
+TENURE = tuple(name for name in Tenure.__slots__ if name not in {"spec", "owner"})
 
 
 class Fingerprint:
