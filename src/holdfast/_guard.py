@@ -505,11 +505,16 @@ class _Guardian:
         """TERM to those who did not get it with the group, once.
 
         While its parent lives, that is the parent's to pass on, as timeout(1), su(1) and another holdfast do; a shell
-        leaves it to us. After half of the time nobody waits for parents any more.
+        leaves it to us. After half of the time nobody waits for parents any more. Another guardian and what is below it are
+        not sent TERM at all: that guardian's parent has it sent once, and gives its command a time of its own.
         """
-        for process in self._others():
-            name = process.pid, process.started
+        guarded: set[int] = set()
+        for process in self._others():  # parents come before their children
             orphan = process.parent == os.getpid()
+            if process.parent in guarded or (not orphan and process.pid == process.group and process.name() == _guardian.NAME):
+                guarded.add(process.pid)
+                continue
+            name = process.pid, process.started
             if process.group == self.group.pid or name in self.termed or not (orphan or now >= self.half):
                 continue
             self.termed.add(name)

@@ -37,6 +37,10 @@ MASKABLE = [s for s in signal.valid_signals() if s not in {signal.SIGKILL, signa
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+NAME = "hf-guardian"
+"""What ps calls a guardian."""
+
+
 def clock() -> float:
     """Seconds on a clock that all processes of this machine share, and that runs on while it is suspended."""
     return time.clock_gettime(_CLOCK)
@@ -257,12 +261,12 @@ def rename() -> None:
     """
     try:
         with open("/proc/self/comm", "w") as file:  # noqa: PTH123
-            file.write("hf-guardian")
+            file.write(NAME)
         with open("/proc/self/stat", "rb") as file:  # noqa: PTH123
             start, end = map(int, file.read().rpartition(b")")[2].split()[45:47])
         memory = os.open("/proc/self/mem", os.O_WRONLY)
         try:
-            os.pwrite(memory, b"hf-guardian"[: end - start - 1].ljust(end - start, b"\0"), start)
+            os.pwrite(memory, NAME.encode()[: end - start - 1].ljust(end - start, b"\0"), start)
         finally:
             os.close(memory)
     except (OSError, ValueError):  # no /proc; then nobody sees its arguments either

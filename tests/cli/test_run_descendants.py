@@ -369,6 +369,16 @@ def test_a_child_whose_parent_does_not_end_gets_term_at_half_of_the_time(hf: Hol
     assert (done.returncode, done.stdout) == (124, "up\nterm\n")
 
 
+def test_what_another_guardian_looks_after_gets_term_once(hf: Holdfast, name: str, tmp_path: Path) -> None:
+    """It passes the TERM on to its own command, which may take longer to end than half of the time."""
+    lingering = child(tmp_path, "stay")
+    inner = " ".join([*PROGRAM, "run", "--kill-after", "4", f"{name}-inner", "--", lingering])
+    options = ["--ttl", "8", "--kill-after", "2", "--max-runtime", "4"]
+    done = hf(*options, name, "--", "bash", "-c", f"trap : TERM; {inner}; sleep 60")
+    assert done.returncode == 124
+    assert terms(tmp_path) == 1
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_daemons_of_a_command_that_is_interrupted_are_not_kept(hf: Holdfast, name: str, signum: int) -> None:
     script = "trap 'exit 0' TERM HUP INT; (setsid sh -c 'echo $$; exec sleep 60' &); while :; do sleep 0.01; done"
