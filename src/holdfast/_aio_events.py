@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from holdfast import _events
 from holdfast._caller import AioCaller
 from holdfast._core import latch
+from holdfast._wire.hidden import hides_client
 
 T = TypeVar("T")
 
@@ -37,6 +38,7 @@ class Event(_Latch):
         ConfigError: an option is out of range; nothing was sent.
     """
 
+    @hides_client()
     def __init__(self, client: object, name: str | bytes, *, keep: float = _events.KEEP, prefix: str = "hf:") -> None:
         super().__init__(client, name, "event 1", count=1, keep=keep, prefix=prefix)
 
@@ -74,6 +76,7 @@ class CountDownLatch(_Latch):
         ConfigError: an option is out of range; nothing was sent.
     """
 
+    @hides_client()
     def __init__(
         self, client: object, name: str | bytes, count: int, *, keep: float = _events.KEEP, prefix: str = "hf:"
     ) -> None:

@@ -13,6 +13,7 @@ from holdfast._drive.aio import Driver, driver_for
 from holdfast._drive.process import current
 from holdfast._inspect import Broken, Holder, LockInfo, describe
 from holdfast._inspector import BaseInspector, parts_of
+from holdfast._wire.hidden import hides_client
 
 T = TypeVar("T")
 
@@ -26,6 +27,7 @@ class inspect(BaseInspector[AioCaller]):  # noqa: N801 (it reads as a function, 
         prefix: of the locks' keys.
     """
 
+    @hides_client()
     def __init__(self, client: object, *, prefix: str = "hf:") -> None:
         super().__init__(client, prefix, AioCaller)
 

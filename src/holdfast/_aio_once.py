@@ -19,6 +19,7 @@ from holdfast._drive.aio import Driver
 from holdfast._drive.clock import clock
 from holdfast._functions import is_async, named
 from holdfast._once import Job, Outcome, Running, lease_lost
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError
 
 P = ParamSpec("P")
@@ -81,6 +82,7 @@ class once(_once.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         ConfigError: an option is out of range; nothing was sent.
     """
 
+    @hides_client()
     def __init__(
         self,
         client: object,

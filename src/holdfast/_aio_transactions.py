@@ -11,6 +11,7 @@ from holdfast import _transaction_input, _transactions
 from holdfast._core.optimism import TRIES, Changed, GivenUp, Try, persist
 from holdfast._drive.aio_optimism import driver
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import TransactionConflict
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Transaction(_transactions.BaseTransaction):
 
     _face = "asyncio"
 
+    @hides_client()
     def __init__(self, client: object, *keys: str | bytes) -> None:
         super().__init__(client, *keys)
         self._turn = asyncio.Lock()

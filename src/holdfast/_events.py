@@ -15,6 +15,7 @@ from holdfast._core.latch import Disagreement, Forgotten, Latch
 from holdfast._core.names import encoded, start
 from holdfast._drive.process import describe
 from holdfast._wire.client import one_place
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError, HoldfastError, ServerError
 
 KEEP = 86400.0
@@ -57,6 +58,7 @@ class Named:
     _name: str
     _keys: tuple[bytes, ...]
 
+    @hides_client()
     def __init__(self, client: object, name: str | bytes, prefix: str, sides: tuple[bytes, ...]) -> None:
         self._caller = self._caller_type(one_place(client, type(self).__name__))
         self._name = name.decode(errors="backslashreplace") if isinstance(name, bytes) else str(name)
@@ -108,6 +110,7 @@ class Named:
 class BaseLatch(Named):
     """An event, or a latch."""
 
+    @hides_client()
     def __init__(self, client: object, name: str | bytes, kind: str, *, count: object, keep: float, prefix: str) -> None:
         super().__init__(client, name, prefix, (b"waiters", b"done"))
         keep_ms = milliseconds(_face.seconds(keep, "keep", 1.0))
@@ -121,6 +124,7 @@ class BaseBarrier(Named):
 
     _error: type[BrokenBarrier] = BrokenBarrier
 
+    @hides_client("Barrier.__init__")
     def __init__(
         self,
         client: object,
@@ -145,8 +149,6 @@ class BaseBarrier(Named):
         within = min(self._caller.timeout, ANSWER_WITHIN, answer_within(ttl))
         spec = Spec(self._name, keys, ttl, renew=True, max_hold=None, timeout=within)
         self._meeting = Meeting(self._keys[:-1], spec, number, milliseconds(_face.seconds(keep, "keep", 1.0)))
-
-    __init__.__qualname__ = "Barrier.__init__"
 
     @property
     def parties(self) -> int:

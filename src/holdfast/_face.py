@@ -24,6 +24,7 @@ from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
 from holdfast._statistics import LockStatistics, Tally
 from holdfast._wire.client import one_place, resolve
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTimeout, NotHeld, ServerError
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ class BaseLock(Generic[L]):
     _shared = True
     """What one gets of this process is passed on to others of it."""
 
+    @hides_client("Lock.__init__")
     def __init__(
         self,
         client: object,
@@ -244,8 +246,6 @@ class BaseLock(Generic[L]):
             progress_within=progress_within,
         )
         self._set_up(spec, wait, on_lost, label)
-
-    __init__.__qualname__ = "Lock.__init__"  # what users are told where Python itself finds a mistake; so in the other bases
 
     def _set_up(self, spec: Spec, wait: object, on_lost: Callable[..., object] | None, label: str | None) -> None:
         self._spec = spec

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal, Never
 
 from holdfast._face import BaseLock, L, refuse_mistaken
+from holdfast._wire.hidden import hides_client
 
 
 class BaseFairLock(BaseLock[L]):
@@ -13,6 +14,7 @@ class BaseFairLock(BaseLock[L]):
 
     _shared = False
 
+    @hides_client("FairLock.__init__")
     def __init__(
         self,
         client: object,
@@ -49,5 +51,3 @@ class BaseFairLock(BaseLock[L]):
             guard=guard,
             deadlock=deadlock,
         )
-
-    __init__.__qualname__ = "FairLock.__init__"

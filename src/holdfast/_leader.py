@@ -19,6 +19,7 @@ from holdfast._drive.process import Process, describe
 from holdfast._face import L
 from holdfast._statistics import LockStatistics
 from holdfast._wire.client import are_several, on_one_server
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError, LockTimeout, NoCandidate, NotHeld
 
 LONGEST_NAME, LONGEST_VALUE = 200, 65536
@@ -141,6 +142,7 @@ class BaseLeader(Generic[L]):
         """The lock over several servers, of this face."""
         raise NotImplementedError
 
+    @hides_client("Leader.__init__")
     def __init__(
         self,
         client: object | Sequence[object] | Mapping[str, object],
@@ -172,8 +174,6 @@ class BaseLeader(Generic[L]):
             _check_name(candidate, "candidate")
         self._candidate, self._value = candidate, checked_value(value)
         self._seat = seat
-
-    __init__.__qualname__ = "Leader.__init__"
 
     @property
     def name(self) -> str:

@@ -23,6 +23,7 @@ from holdfast._drive.process import current
 from holdfast._lease import BaseLease
 from holdfast._reentrant import Reentrant
 from holdfast._statistics import Tally
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError, HoldfastError, LeaseLost, LockTimeout, NotHeld
 
 M = TypeVar("M", bound="BaseMultiLease")
@@ -213,6 +214,7 @@ class BaseMultiLock(Generic[M]):
     _spec: Any
     _set_up: Callable[..., None]
 
+    @hides_client("MultiLock.__init__")
     def __init__(
         self,
         client: object,
@@ -232,8 +234,6 @@ class BaseMultiLock(Generic[M]):
         self._locks = found = find(client, locks, self._kind, options)
         self._endpoint = found[0]._endpoint
         self._set_up(replace(found[0]._spec, name=", ".join(lock.name for lock in found)), wait, on_lost, label)
-
-    __init__.__qualname__ = "MultiLock.__init__"
 
     @property
     def names(self) -> tuple[str, ...]:

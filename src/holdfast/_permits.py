@@ -18,6 +18,7 @@ from holdfast._core.requests import Conflict, WireError
 from holdfast._face import L
 from holdfast._lease import Entered
 from holdfast._wire.client import are_several, on_one_server
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError, HoldfastError, ReleasedTooOften
 
 NO_MAJORITIES = (
@@ -36,6 +37,7 @@ class PermitsLock(_face.BaseLock[L]):
     _held: list[Any]
     """The leases of this object, perhaps some that are given back among them."""
 
+    @hides_client()
     def __init__(self, client: object, name: str | bytes, wanted: Permits, **options: Any) -> None:
         if are_several(client):
             raise on_one_server(f"a {self._what}", NO_MAJORITIES, "Redlock works there")
@@ -172,6 +174,7 @@ class PermitsLock(_face.BaseLock[L]):
 class BaseSemaphore(PermitsLock[L]):
     """Options of a semaphore, for both faces."""
 
+    @hides_client("Semaphore.__init__")
     def __init__(
         self,
         client: object,
@@ -203,8 +206,6 @@ class BaseSemaphore(PermitsLock[L]):
             label=label,
             prefix=prefix,
         )
-
-    __init__.__qualname__ = "Semaphore.__init__"
 
 
 def checked(limit: object, weight: object) -> Permits:

@@ -23,6 +23,7 @@ from holdfast._drive.process import Process, current
 from holdfast._face import MIN_TTL, seconds
 from holdfast._wire.client import on_one_server, resolve
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError, HoldfastError, QuorumError
 
 MAX_SERVERS = 99
@@ -90,6 +91,7 @@ def _check_number(number: int) -> None:
 class BaseRedlock(_face.BaseLock[L]):
     """Options and state of a lock over several servers, for both faces."""
 
+    @hides_client("Redlock.__init__")
     def __init__(
         self,
         servers: Sequence[object] | Mapping[str, object],
@@ -133,8 +135,6 @@ class BaseRedlock(_face.BaseLock[L]):
         )
         lock, state, _ = spec.keys
         self._set_up(replace(spec, keys=(lock, state, side_key(lock, b"hopefuls"))), wait, on_lost, label)
-
-    __init__.__qualname__ = "Redlock.__init__"
 
     @property
     def _where(self) -> str:

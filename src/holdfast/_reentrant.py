@@ -14,6 +14,7 @@ from typing import Any, Generic, Never
 
 from holdfast._face import BaseLock, L, refuse_mistaken
 from holdfast._lease import BaseLease, Entered
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError, LeaseLost, NotHeld
 
 Mark = str
@@ -180,6 +181,7 @@ class Reentrant(BaseLock[L]):
 
     _several = False
 
+    @hides_client("RLock.__init__")
     def __init__(
         self,
         client: object,
@@ -210,8 +212,6 @@ class Reentrant(BaseLock[L]):
             "replicas": replicas, "max_ttl": max_ttl, "answer_within": answer_within, "progress_within": progress_within,
         }  # fmt: skip
         super().__init__(client, name, **self._fitting(options))
-
-    __init__.__qualname__ = "RLock.__init__"
 
     def _start(self) -> None:
         super()._start()

@@ -12,6 +12,7 @@ from holdfast._core.requests import WireError
 from holdfast._drive.process import Process
 from holdfast._face import L
 from holdfast._permits import PermitsLock
+from holdfast._wire.hidden import hides_client
 
 
 class Sides(Protocol):
@@ -85,6 +86,7 @@ class BaseRWLock(Generic[L]):
     _side_types: tuple[type[Side], type[Side]]
     """Of readers, and of writers."""
 
+    @hides_client("RWLock.__init__")
     def __init__(
         self,
         client: object,
@@ -114,8 +116,6 @@ class BaseRWLock(Generic[L]):
         read, write = self._side_types
         self._read: Any = read(self, client, name, writes=False, **options)
         self._write: Any = write(self, client, name, writes=True, **options)
-
-    __init__.__qualname__ = "RWLock.__init__"
 
     @property
     def name(self) -> str:

@@ -23,6 +23,7 @@ from holdfast._core.tickets import Void
 from holdfast._face import L
 from holdfast._lease import BaseLease
 from holdfast._wire.client import resolve
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError, HoldfastError, TicketRefused
 
 FORMAT = "hft1."
@@ -216,6 +217,7 @@ class BaseRedeem(_face.BaseLock[L]):
 
     _shared = False  # others of this process may wait for the lock: who has a ticket does not stand in line with them
 
+    @hides_client("redeem.__init__")
     def __init__(
         self,
         client: object,
@@ -251,8 +253,6 @@ class BaseRedeem(_face.BaseLock[L]):
             raise _bad("is damaged") from None
         home = b"" if key is None else start(prefix)
         self._set_up(replace(spec, name=told.name, keys=keys, replicas=told.replicas, home=home), None, on_lost, label)
-
-    __init__.__qualname__ = "redeem.__init__"
 
     async def _try(self, attempt: Attempt, _wait: float | None) -> Grant | Busy:
         found = await tickets.redeem(attempt, self._told.token, self._told.ends)

@@ -19,6 +19,7 @@ from holdfast._core.requests import Sleep
 from holdfast._transaction_input import address_of, checked_keys, raw, server_of
 from holdfast._wire.cluster import EVERY
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.hidden import hides_client
 from holdfast._wire.opened import opened
 from holdfast._wire.pipeline import (
     CUT,
@@ -55,6 +56,7 @@ class BaseTransaction:
     _turn: Any
     """A lock, of threads or of tasks: there is one connection."""
 
+    @hides_client()
     def __init__(self, client: object, *keys: str | bytes) -> None:
         self._client: Any = client
         self._home = server_of(client, self._face)

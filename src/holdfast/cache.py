@@ -15,6 +15,7 @@ from holdfast._core.requests import WireError
 from holdfast._core.site import MAX_SIZE
 from holdfast._memoized import BaseMemoized
 from holdfast._template import checked_ignore
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError
 
 __all__ = ["Cache", "Memoized", "Statistics"]
@@ -74,6 +75,7 @@ class Cache(BaseCache):
 
     _face = "sync"
 
+    @hides_client()
     def __init__(
         self,
         client: object,

@@ -13,6 +13,7 @@ from holdfast._core.optimism import TRIES, Changed, GivenUp, Try, persist
 from holdfast._drive.optimism import driver
 from holdfast._drive.process import current
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import TransactionConflict
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Transaction(_transactions.BaseTransaction):
 
     _face = "sync"
 
+    @hides_client()
     def __init__(self, client: object, *keys: str | bytes) -> None:
         super().__init__(client, *keys)
         self._turn = threading.RLock()

@@ -6,9 +6,10 @@ import asyncio
 import socket
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,5 +93,41 @@ def test_when_the_url_cannot_be_read(wrong: str) -> None:
     url = wrong.format(CANARY)
     with pytest.raises(holdfast.ConfigError) as failed:
         from_url(url)
+    for text in frames_shown(failed.value):
+        assert CANARY not in text
+
+
+WRONG = ["?foo=1", "/x", "?db=1&db=2"]
+MAKERS: dict[str, Callable[[Any, str], object]] = {
+    "Lock": lambda face, url: face.Lock(url, "x"),
+    "FairLock": lambda face, url: face.FairLock(url, "x"),
+    "RLock": lambda face, url: face.RLock(url, "x"),
+    "Redlock": lambda face, url: face.Redlock([url, f"{url}&x", f"{url}&y"], "x"),
+    "MultiLock": lambda face, url: face.MultiLock(url, ["x", "y"]),
+    "Semaphore": lambda face, url: face.Semaphore(url, "x", 2),
+    "RWLock": lambda face, url: face.RWLock(url, "x"),
+    "Leader": lambda face, url: face.Leader(url, "x"),
+    "Event": lambda face, url: face.Event(url, "x"),
+    "CountDownLatch": lambda face, url: face.CountDownLatch(url, "x", 2),
+    "Barrier": lambda face, url: face.Barrier(url, "x", 2),
+    "Cache": lambda face, url: face.Cache(url, "x"),
+    "once": lambda face, url: face.once(url, "x", keep=60),
+    "Schedule": lambda face, url: face.Schedule(url, "x"),
+}
+
+
+@pytest.mark.parametrize("face", [holdfast, aio], ids=["threads", "asyncio"])
+@pytest.mark.parametrize("what", MAKERS)
+def test_what_is_made_with_a_url_that_cannot_be_read(what: str, face: Any) -> None:
+    for wrong in WRONG:
+        with pytest.raises(holdfast.ConfigError) as failed:
+            MAKERS[what](face, f"redis://u:{CANARY}@127.0.0.1:1{wrong}")
+        for text in frames_shown(failed.value):
+            assert CANARY not in text
+
+
+def test_an_option_that_is_refused_beside_a_good_url() -> None:
+    with pytest.raises(holdfast.ConfigError) as failed:
+        holdfast.Semaphore(f"redis://u:{CANARY}@127.0.0.1:1", "x", 2, ttl=-1)
     for text in frames_shown(failed.value):
         assert CANARY not in text

@@ -23,6 +23,7 @@ from holdfast._drive.clock import clock as local_clock
 from holdfast._drive.process import current
 from holdfast._face import acquire_wait, refuse_mistaken
 from holdfast._later import later
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from holdfast.legacy import _migrating, _shared
 from holdfast.legacy._migrating import Both, at_once
@@ -130,6 +131,7 @@ class TimestampLock(Base[TimestampLease]):
 
     _warns = True
 
+    @hides_client()
     def __init__(
         self,
         client: object,
@@ -201,6 +203,7 @@ class Migrating(Base[MigratingLease]):
         ConfigError: an option is out of range, nothing was sent; or, later: what is in the key is no time in this unit.
     """
 
+    @hides_client()
     def __init__(
         self,
         client: object,
@@ -222,7 +225,8 @@ class Migrating(Base[MigratingLease]):
     @property
     def name(self) -> str:
         """Name of the new lock."""
-        return self._new.lock(0).name
+        name: str = self._new.lock(0).name
+        return name
 
     def locked(self) -> bool:
         """True while anybody holds one of the two. Asks the server; raises ServerError."""

@@ -14,6 +14,7 @@ from holdfast._core.seats import Going
 from holdfast._drive.flag import Flag
 from holdfast._drive.process import current
 from holdfast._functions import is_async
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError, ServerError
 from holdfast.schedule.engine import PATIENCE, Engine, log
 from holdfast.schedule.jobs import BaseSchedule, JobStatus, Overview, Record, Runner, overview
@@ -39,6 +40,7 @@ class Schedule(BaseSchedule):
         ConfigError: an option is out of range; nothing was sent.
     """
 
+    @hides_client()
     def __init__(
         self,
         client: object,
