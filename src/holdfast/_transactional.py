@@ -12,6 +12,7 @@ from holdfast._core.optimism import TRIES
 from holdfast._functions import is_async, named, refuse_generator
 from holdfast._template import Filled
 from holdfast._transactions import BaseTransaction
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError
 
 P = ParamSpec("P")
@@ -29,6 +30,7 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[Concatenate[S, Tx_contra, P], T], /) -> Callable[Concatenate[S, P], T]: ...
 
 
+@hides_client()
 def transactional(client: object, *templates: str, tries: int = TRIES, wait: float | None = None) -> Decorator:
     """Run a function, or a coroutine function, in a transaction, and again if somebody else was quicker.
 
@@ -56,6 +58,7 @@ def transactional(client: object, *templates: str, tries: int = TRIES, wait: flo
     """
     _transaction_input.limits(tries, wait)
 
+    @hides_client()
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         refuse_generator(function, "it would run after EXEC; use with inside it")
         signature, at = _without_tx(function)

@@ -6,10 +6,12 @@ from holdfast._caller import Caller
 from holdfast._core import deadlocks
 from holdfast._core.deadlocks import Cycle, Link, Waiter
 from holdfast._core.names import records, start
+from holdfast._wire.hidden import hides_client
 
 __all__ = ["Cycle", "Waiter", "find_deadlocks"]
 
 
+@hides_client()
 def find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cycle]:
     """Those who wait for each other's locks on a server, or in a Cluster, and will for ever; empty if there are none.
 

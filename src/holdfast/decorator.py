@@ -13,6 +13,7 @@ from holdfast._functions import is_async, refuse_generator
 from holdfast._reentrant import depth, unfinished
 from holdfast._template import Filled
 from holdfast._wire.client import are_several
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError, LockTimeout
 
 P = ParamSpec("P")
@@ -22,6 +23,7 @@ _held: ContextVar[frozenset[tuple[object, ...]]] = ContextVar("holdfast_held", d
 """What this very call stack holds through decorators: (thread or task, server, key)."""
 
 
+@hides_client()
 def locked(
     client: object,
     template: str,
@@ -62,6 +64,7 @@ def locked(
         "ttl": ttl, "wait": wait, "renew": renew, "max_hold": max_hold, "on_lost": on_lost, "label": label, "prefix": prefix,
     }  # fmt: skip
 
+    @hides_client()
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         refuse_generator(function, "it would run after the lock is given back; use with inside it")
         filled = Filled(function, template)

@@ -16,6 +16,7 @@ from holdfast._core.mutex import KEEP
 from holdfast._core.names import raw_key, side_key
 from holdfast._core.requests import Conflict, Run, in_the_way
 from holdfast._lua import Script
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError
 
 __all__ = ["KEEP_FENCE", "SQL", "accept", "guarded_set"]
@@ -63,6 +64,7 @@ def guarded_set(
     return _run(client, _call(key, fence, keep, value, expiry))
 
 
+@hides_client()
 def accept(client: object, key: str | bytes, fence: int, *, keep: float = KEEP_FENCE) -> bool:
     """Note that the holder with this fence is about to touch what ``key`` stands for; False if a higher one was here."""
     return _run(client, _call(key, fence, keep))

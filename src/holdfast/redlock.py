@@ -6,6 +6,7 @@ from holdfast import _face, _redlock, locks, reentrant
 from holdfast._drive.process import current
 from holdfast._drive.several import Driver
 from holdfast._redlock import BaseQuorumLease, BaseRedlock
+from holdfast._wire.hidden import hides_client
 
 
 class Lease(BaseQuorumLease, locks.Lease):
@@ -45,6 +46,7 @@ class RLock(reentrant.RLock, Redlock):
     _several = True
 
 
+@hides_client()
 def declare_new(
     servers: object,
     *,

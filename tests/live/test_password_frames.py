@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import aio
+from holdfast import aio, doctor
 from holdfast._servers.process import PrivateServer
 
 CANARY = "canary-7f3a"
@@ -113,6 +113,13 @@ MAKERS: dict[str, Callable[[Any, str], object]] = {
     "Cache": lambda face, url: face.Cache(url, "x"),
     "once": lambda face, url: face.once(url, "x", keep=60),
     "Schedule": lambda face, url: face.Schedule(url, "x"),
+    "locked": lambda _, url: holdfast.locked(url, "x")(print),
+    "transactional": lambda _, url: holdfast.transactional(url, "x")(lambda _: None),
+    "accept": lambda _, url: holdfast.guard.accept(url, "x", 1),
+    "find_deadlocks": lambda _, url: holdfast.find_deadlocks(url),
+    "declare_new": lambda _, url: holdfast.declare_new(url),
+    "examine": lambda _, url: doctor.examine(url),
+    "inspect": lambda face, url: face.inspect(url),
 }
 
 

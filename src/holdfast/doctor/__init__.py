@@ -18,6 +18,7 @@ from typing import Any
 from holdfast import _face
 from holdfast._wire.client import from_client
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.hidden import hides_client
 from holdfast._wire.url import from_url
 from holdfast.doctor.asking import gather
 from holdfast.doctor.facts import LEVELS, Facts, Finding, Level, Terms
@@ -47,6 +48,7 @@ class Report:
         return max((finding.level for finding in self.findings), key=LEVELS.index, default="ok")
 
 
+@hides_client()
 def examine(client: object, *, ttl: float = 30.0, replicas: int = 0, prefix: str = "hf:") -> Report:
     """Look whether a server is fit for locks, or several of them for one lock.
 
