@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from holdfast._core.interrupting import drop
 from holdfast._core.replicas import Replicate
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Outcome, Park, Run, Sleep, TimedOut, Wait
-from holdfast._drive.clock import READ, clock
+from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, TimedOut, Wait
+from holdfast._drive.clock import READ
 from holdfast._drive.hearing import in_tasks
 from holdfast._drive.process import Process, current
 from holdfast._drive.replicas import Replicas
@@ -30,10 +30,11 @@ _background: set[asyncio.Task[Any]] = set()  # a task that nobody refers to may 
 class AioSlot:
     """Where a task waits in line, or for its hand-over. Anybody may put something in: another task, a thread, the keeper."""
 
-    __slots__ = ("_loop", "_outcomes", "_thread", "_woken", "waits")
+    __slots__ = ("_clock", "_loop", "_outcomes", "_thread", "_woken", "waits")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
         self._loop = loop
+        self._clock = clock
         self._thread = threading.get_ident()
         self._outcomes: list[Outcome] | None = None
         self._woken: asyncio.Future[None] | None = None
@@ -65,16 +66,16 @@ class AioSlot:
     def park(self, until: float | None) -> Awaitable[None]:
         """Until it is woken, or local time ``until``. No coroutine: ten thousand may stand in line, and should cost little."""
         self._woken = woken = self._loop.create_future()
-        self.waits = self.waits or (id(asyncio.current_task()), clock())
+        self.waits = self.waits or (id(asyncio.current_task()), self._clock())
         if until is not None:
-            timer = self._loop.call_later(max(0.0, until - clock()), self._wake)
+            timer = self._loop.call_later(max(0.0, until - self._clock()), self._wake)
             woken.add_done_callback(lambda _: timer.cancel())
         return woken
 
     async def get(self, until: float | None) -> Outcome | None:
         """What was put in; None: woken, to look at something else. TimedOut at local time ``until`` (None: never)."""
         if not self._outcomes:
-            if until is not None and clock() >= until:
+            if until is not None and self._clock() >= until:
                 return TimedOut()
             await self.park(until)
         return self._outcomes.pop(0) if self._outcomes else None
@@ -87,9 +88,11 @@ class Driver:
         self.process = process
         self.endpoint: Any = endpoint
         self.loop = asyncio.get_running_loop()
-        self.stream = stream_to(endpoint)
+        self._clock = now = process.clock
+        self.stream = stream_to(endpoint, process.system)
         self._at_once: dict[type, Callable[[Any], Any]] = {
             **READ,
+            Now: lambda _: now(),
             Draw: lambda _: process.token(),
             Delist: self._delist,
             **tending(self, endpoint, id(self)),
@@ -107,7 +110,7 @@ class Driver:
 
     def slot(self) -> AioSlot:
         """Where an attempt waits."""
-        return AioSlot(self.loop)
+        return AioSlot(self.loop, self.process.clock)
 
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """Drive an operation to its end. When the task is cancelled, the rest of the operation, its clean-up, goes on in a
@@ -159,7 +162,7 @@ class Driver:
 
     async def call(self, call: Call) -> Answer[Any]:
         """Ask the server. Raises WireError."""
-        sent = clock()
+        sent = self._clock()
         packed = pack(call)
         future = self.stream.send(packed, call.timeout)
         if future is not None:
@@ -170,7 +173,7 @@ class Driver:
             if forgotten(reply):
                 reply, sent = await self.stream.exchange(pack(call, whole=True), call.timeout)
             check(reply, self.endpoint, self.stream.drop)
-        return Answer(parsed(call, reply), sent, clock())
+        return Answer(parsed(call, reply), sent, self._clock())
 
     async def ask(self, command: Command) -> Any:
         """The reply to a plain command, where it does not matter when. Raises WireError."""

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.hearing import Enroll, Hark, Hopeful, Withdraw
-from holdfast._drive.clock import clock
 from holdfast._wire.endpoint import Endpoint
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def in_threads(driver: sync.Driver, endpoints: tuple[Endpoint, ...]) -> dict[typ
 
     def enroll(request: Enroll) -> None:
         slot = slot_of(request.listener)
-        while not driver.process.listening(endpoints, request.listener) and clock() < request.until:
+        while not driver.process.listening(endpoints, request.listener) and driver.process.clock() < request.until:
             slot.take(request.until)
 
     return {
@@ -44,7 +43,7 @@ def in_tasks(driver: aio.Driver, endpoints: tuple[Endpoint, ...]) -> dict[type, 
 
     async def enroll(request: Enroll) -> None:
         slot = slot_of(request.listener)
-        while not driver.process.listening(endpoints, request.listener) and clock() < request.until:
+        while not driver.process.listening(endpoints, request.listener) and driver.process.clock() < request.until:
             await slot.get(request.until)
 
     async def withdraw(request: Withdraw) -> None:

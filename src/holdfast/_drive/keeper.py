@@ -27,11 +27,11 @@ from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, NotSent, Run
 from holdfast._core.surroundings import Line
 from holdfast._core.waiting import Waiter
-from holdfast._drive.clock import clock
 from holdfast._drive.lasting import Lasting
 from holdfast._drive.link import Link
 from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.system import SYSTEM, System
 
 if TYPE_CHECKING:
     from holdfast._core.wait_graph import Wait
@@ -55,14 +55,14 @@ class _Reference(weakref.ref[Any]):
 class Keeper:
     """The thread, its selector, and the nodes it looks after. Other threads use the methods of the first block only."""
 
-    clock = staticmethod(clock)
-
-    def __init__(self, process_id: str, facts: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, process_id: str, facts: Callable[[], dict[str, Any]], system: System = SYSTEM) -> None:
+        self.system = system
+        self.clock = system.clock
         self.process_id = process_id
         self.facts = facts
         self.mutex = threading.RLock()  # a signal handler may use locks, too
         self.in_change: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
-        self.selector = selectors.DefaultSelector()
+        self.selector = system.selector()
         self._nodes: dict[Endpoint, Node] = {}
         self._boards: dict[tuple[Endpoint, ...], Board] = {}
         self._crowds: Loose[tuple[Endpoint, bytes, int], Crowd] = Loose()
@@ -76,12 +76,11 @@ class Keeper:
         self._lasting = Lasting(self, self._nodes.values())
         self._stopping = False
         self.ended = False
-        self._poke_out, self._poke_in = socket.socketpair()
+        self._poke_out, self._poke_in = system.socketpair()
         self._poke_out.setblocking(False)
         self._poke_in.setblocking(False)
         self.selector.register(self._poke_out, selectors.EVENT_READ)
-        self.thread = threading.Thread(target=self._run, name="holdfast-keeper", daemon=True)
-        self.thread.start()
+        self.thread = system.keep(self)
 
     def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
         """Renew this lease until it is forgotten. Not ``hurry``: it was just handed over, and waking the keeper now would take
@@ -89,8 +88,8 @@ class Keeper:
         is lost by this one is lost first: its owner was told when this returns."""
         with self.mutex:
             node = self._node(endpoint)
-            node.want_record(clock(), tenure.spec.prefix)
-            node.want_label(clock(), tenure.spec, tenure.label)
+            node.want_record(self.clock(), tenure.spec.prefix)
+            node.want_label(self.clock(), tenure.spec, tenure.label)
             outdated = node.renewing.outdated_by(tenure)
             at = node.renewing.watch(tenure)
             self._lasting.look_later()
@@ -133,7 +132,7 @@ class Keeper:
 
     def enlist(self, endpoint: Endpoint, waiter: Waiter) -> bool:
         """Make a waiter known; True if the inbox listens, else its slot gets None when it does."""
-        now = clock()
+        now = self.clock()
         with self.mutex:
             node = self._node(endpoint)
             ready = node.enlist(waiter, now)
@@ -148,7 +147,7 @@ class Keeper:
         """The waiter is in the server's queue."""
         with self.mutex:
             waiting = self._node(endpoint).waiting
-            waiting.joined(waiter, answer, clock())
+            waiting.joined(waiter, answer, self.clock())
             self.wake_by(min(waiting.round_at, waiter.refresh_at))
 
     def delist(self, endpoint: Endpoint, waiter: Waiter) -> None:
@@ -181,17 +180,17 @@ class Keeper:
     def heard(self, endpoint: Endpoint, waiter: Waiter, fence: int) -> None:
         """The waiter has seen the message of its hand-over; the keeper will read it, too."""
         with self.mutex:
-            self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, clock())
+            self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, self.clock())
             self.wake_by(waiter.refresh_at)
 
     def hope(self, endpoint: Endpoint, listener: Hopeful) -> bool:
         """Wake a listener when this server tells it something. True if the inbox listens; else it is woken then."""
         with self.mutex:
             node = self._node(endpoint)
-            node.want_record(clock(), listener.prefix, meets=listener.meets)
+            node.want_record(self.clock(), listener.prefix, meets=listener.meets)
             if listener.hope not in node.hopes:
                 node.hopes[listener.hope] = listener
-                self.wake_by(clock())
+                self.wake_by(self.clock())
             return node.reachable(listener.prefix)
 
     def despair(self, endpoint: Endpoint, listener: Hopeful) -> None:
@@ -214,7 +213,7 @@ class Keeper:
 
     def facts_changed(self) -> None:
         """Write the process record again soon, where there is one."""
-        now = clock()
+        now = self.clock()
         with self.mutex:
             for node in [*self._nodes.values()]:
                 node.facts_changed(now)
@@ -236,7 +235,7 @@ class Keeper:
     def later(self, seconds: float, what: Callable[[], None]) -> None:
         """Have the keeper thread call this after so many seconds."""
         with self.mutex:
-            self._later.append((clock() + seconds, what))
+            self._later.append((self.clock() + seconds, what))
             self.wake_by(self._later[-1][0])
 
     def stop(self, timeout: float) -> None:
@@ -287,7 +286,7 @@ class Keeper:
 
             self._links.append(ShardLine(self, endpoint) if on_push is None else ShardInbox(self, endpoint, on_push, on_closed))
         elif endpoint.client is None:
-            self._links.append(Link(self, endpoint, on_push, on_closed))
+            self._links.append(Link(self, endpoint, on_push, on_closed, system=self.system))
         else:
             from holdfast._wire.foreign import ForeignLine
 
@@ -344,7 +343,8 @@ class Keeper:
             return False
         return True
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Take turns until `stop`; in the keeper's thread."""
         while not self._stopping:
             try:
                 self._turns()
@@ -371,8 +371,12 @@ class Keeper:
         self._poke_in.close()
 
     def _turn(self) -> None:
+        self.after_wait(self.selector.select(self.before_wait()))
+
+    def before_wait(self) -> float | None:
+        """Do what is due; return how many seconds to wait for the selector (None: until something happens)."""
         self._do_what_is_left_to_it()
-        now = clock()
+        now = self.clock()
         for node in list(self._nodes.values()):
             inbox = self._inbox(node)
             if inbox is not None and inbox.returned:
@@ -385,8 +389,11 @@ class Keeper:
             planned = self._wake_at if self._wake_at > now else float("inf")
             wanted = [*(node.next_at() for node in self._nodes.values()), *(at for at, _ in self._later)]
             self._wake_at = wake_at = now if self._calls or self._dropped else min([planned, *wanted])
-        timeout = None if wake_at == float("inf") else max(0.0, wake_at - clock())
-        for key, events in self.selector.select(timeout):
+        return None if wake_at == float("inf") else max(0.0, wake_at - self.clock())
+
+    def after_wait(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> None:
+        """Read and write where the selector says so."""
+        for key, events in ready:
             if key.data is None:
                 try:
                     while self._poke_out.recv(4096):

@@ -15,11 +15,11 @@ import hiredis
 from holdfast._core.requests import Call, Command, NotSent, Refused, Unknown, WireError
 from holdfast._core.surroundings import Then
 from holdfast._core.waiting import Waiter
-from holdfast._drive.clock import clock
 from holdfast._log import logger
 from holdfast._wire.blocking import CONNECT_TIMEOUT, open_socket
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import Reader, demoted, forgotten, pack, parsed
+from holdfast._wire.system import SYSTEM, System
 
 log = logger("holdfast.keeper")
 
@@ -75,8 +75,11 @@ class Link:
         on_closed: Callable[[], None] | None = None,
         *,
         whole_first: bool = False,
+        system: System = SYSTEM,
     ) -> None:
         self._keeper = keeper
+        self._system = system
+        self._clock = system.clock
         self._endpoint = endpoint
         self._on_push = on_push
         self._on_closed = on_closed
@@ -155,7 +158,7 @@ class Link:
         if self.sock is not None:
             self._write(request)
             return
-        request.sent = now = clock()
+        request.sent = now = self._clock()
         if self._closed or (not self._opening and now < self._retry_at):
             request.then(NotSent(f"no connection to {self._endpoint.address}", self._endpoint.address), now)
             return
@@ -166,7 +169,7 @@ class Link:
             self._opening = True
             self._tries += 1
             try:
-                threading.Thread(target=self._open, args=(self._tries,), name="holdfast-connect", daemon=True).start()
+                self._system.start(self._open, self._tries, name="holdfast-connect")
             except (RuntimeError, MemoryError) as error:  # no more threads
                 if threading.main_thread().is_alive():
                     self._opened(NotSent(str(error), self._endpoint.address), self._tries)
@@ -176,7 +179,7 @@ class Link:
     def _open(self, number: int) -> None:
         """In a thread of its own: a server that hangs must not hold up the renewals on others."""
         try:
-            result: socket.socket | WireError = open_socket(self._endpoint, CONNECT_TIMEOUT)
+            result: socket.socket | WireError = open_socket(self._endpoint, CONNECT_TIMEOUT, self._system)
         except WireError as error:
             result = error
         except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting commands must be answered
@@ -194,12 +197,12 @@ class Link:
         queued, self._queued = self._queued, []
         if isinstance(result, WireError) or self._closed:
             self._backoff = min(1.0, max(0.05, 2 * self._backoff))
-            self._retry_at = clock() + self._backoff
+            self._retry_at = self._clock() + self._backoff
             error = result if isinstance(result, WireError) else NotSent("closed", self._endpoint.address)
             if not isinstance(result, WireError):
                 result.close()
             for request in queued:
-                self._keeper.safely(request.then, error, clock())
+                self._keeper.safely(request.then, error, self._clock())
             return
         self._backoff = 0.0
         result.setblocking(False)
@@ -212,7 +215,7 @@ class Link:
             self._write(request)
 
     def _write(self, request: _Request) -> None:
-        request.sent = now = clock()
+        request.sent = now = self._clock()
         request.deadline = deadline = now + request.call.timeout
         self._sent.append(request)
         self._due = min(self._due, deadline)

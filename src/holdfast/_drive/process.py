@@ -13,10 +13,10 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.names import PROCESS
-from holdfast._drive.clock import clock
 from holdfast._drive.keeper import Keeper
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.shared import Pool
+from holdfast._wire.system import SYSTEM, System
 from holdfast.errors import HoldfastWarning
 
 if TYPE_CHECKING:
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 class Process:
     """The coordination side of this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, system: System = SYSTEM) -> None:
+        self.system = system
+        self.clock = system.clock
         self.pid = os.getpid()
-        self.id = os.urandom(6).hex()
+        self.id = system.urandom(6).hex()
         self.label: str | None = None
         self.started = time.time()
         self._tokens: list[str] = []
@@ -46,8 +48,6 @@ class Process:
         """The first is the keeper; a list, so that a signal handler and whom it interrupts never replace each other's."""
         self.drivers: dict[asyncio.AbstractEventLoop, dict[Endpoint, Driver]] = {}
         """Of the asyncio face, with their connections, by the loop they belong to."""
-
-    clock = staticmethod(clock)
 
     @property
     def here(self) -> bool:
@@ -63,7 +63,7 @@ class Process:
 
     def _many_tokens(self) -> str:
         """The first of many that are made at once: a system call each costs more than all else about a token."""
-        random = os.urandom(16 * 64).hex()
+        random = self.system.urandom(16 * 64).hex()
         tokens = [f"{self.id}.{random[at : at + 32]}" for at in range(0, len(random), 32)]
         self._tokens.extend(tokens[1:])
         return tokens[0]
@@ -84,7 +84,7 @@ class Process:
             pool = self._pools.get(endpoint)
             if pool is None:
                 if endpoint.client is None:
-                    pool = self._pools.setdefault(endpoint, Pool(endpoint))
+                    pool = self._pools.setdefault(endpoint, Pool(endpoint, self.system))
                 else:
                     from holdfast._wire.foreign import Calls
 
@@ -119,7 +119,7 @@ class Process:
             with self._mutex:
                 if self._keeper is None or self._keeper.ended:
                     _warn_where_threads_stall()
-                    keeper = Keeper(self.id, self.facts)
+                    keeper = Keeper(self.id, self.facts, self.system)
                     for ended in [one for one in self._keepers if one.ended]:
                         self._keepers.remove(ended)
                     self._keepers.append(keeper)

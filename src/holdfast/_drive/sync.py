@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast._core.interrupting import drop
 from holdfast._core.replicas import Replicate
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Outcome, Park, Run, Sleep, Wait
+from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, Wait
 from holdfast._drive import ear
-from holdfast._drive.clock import READ, clock
+from holdfast._drive.clock import READ
 from holdfast._drive.ear import Slot
 from holdfast._drive.hearing import in_threads
 from holdfast._drive.process import Process
@@ -29,13 +28,15 @@ class Driver:
         self.process = process
         self.endpoint: Any = endpoint
         self._pool = process.pool(endpoint)
+        self._clock = now = process.clock
         self._do: dict[type, Callable[[Any], Any]] = {
             **READ,
+            Now: lambda _: now(),
             Run: self.call,
             Command: self.call,
             Replicate: Replicas(process, endpoint).ask,
             Draw: lambda _: process.token(),
-            Sleep: lambda request: time.sleep(request.seconds),
+            Sleep: lambda request: process.system.sleep(request.seconds),
             Park: self._park,
             Enlist: self._enlist,
             Wait: self._wait,
@@ -75,13 +76,13 @@ class Driver:
 
     def call(self, call: Call) -> Answer[Any]:
         """Ask the server. Raises WireError."""
-        sent = clock()
+        sent = self._clock()
         reply = self._pool.exchange(pack(call), call.timeout)
         if type(reply) is ReplyError:
             if forgotten(reply):
                 reply = self._pool.exchange(pack(call, whole=True), call.timeout)
             check(reply, self.endpoint, self._pool.clear)
-        return Answer(parsed(call, reply), sent, clock())
+        return Answer(parsed(call, reply), sent, self._clock())
 
     def ask(self, command: Command) -> Any:
         """The reply to a plain command, where it does not matter when. Raises WireError."""

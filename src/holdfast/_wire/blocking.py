@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 import struct
 from typing import Any
@@ -13,6 +12,7 @@ import hiredis
 from holdfast._core.requests import NotSent, Refused, Unknown
 from holdfast._wire import resp
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.system import SYSTEM, System
 from holdfast.errors import ServerError
 
 CONNECT_TIMEOUT = 2.0
@@ -25,13 +25,13 @@ Nearly all replies come by then. It begins anew with each signal, so it is no ti
 that, the limit is kept only when one is late."""
 
 
-def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
+def open_socket(endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> socket.socket:
     """A connected socket, logged in. Raises NotSent or Refused."""
     timeout = min(timeout, endpoint.timeout)
     if endpoint.finder is not None:
         endpoint = endpoint.finder.find(timeout)
     try:
-        sock = _dial(endpoint, timeout)
+        sock = system.dial(endpoint, timeout)
     except (OSError, ServerError) as error:  # ServerError: this machine's own server did not start
         raise NotSent(f"no server at {endpoint.address}: {endpoint.why(error)}", endpoint.address) from error
     try:
@@ -59,42 +59,6 @@ def open_socket(endpoint: Endpoint, timeout: float) -> socket.socket:
     return sock
 
 
-def _dial(endpoint: Endpoint, timeout: float) -> socket.socket:
-    if endpoint.path is None:
-        context = endpoint.ssl_context()
-        # As bytes: a str goes through the IDNA codec, even if it is an address, and that loads tables of all characters.
-        host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host
-        sock = socket.create_connection((host, endpoint.port), timeout)  # type: ignore[arg-type]
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if context is not None:
-            try:
-                return context.wrap_socket(sock, server_hostname=endpoint.host)
-            except BaseException:
-                sock.close()
-                raise
-        return sock
-    if endpoint.local is None:
-        return _dial_unix(endpoint.path, timeout)
-    from holdfast._servers import local
-
-    try:
-        return _dial_unix(local.socket_path(endpoint.local), timeout)
-    except (FileNotFoundError, ConnectionRefusedError):
-        return _dial_unix(local.ensure(endpoint.local), timeout)
-
-
-def _dial_unix(path: str, timeout: float) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX)
-    try:
-        sock.settimeout(timeout)
-        sock.connect(path)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
-
-
 _silent_kinds: dict[str, type[socket.socket]] = {}
 
 
@@ -112,10 +76,11 @@ def _silent(kind: type[socket.socket]) -> type[socket.socket]:
 class Connection:
     """One connection, used by one thread at a time."""
 
-    __slots__ = ("_polls", "_reader", "_recv", "_send", "_timeout", "address", "sock")
+    __slots__ = ("_polls", "_reader", "_recv", "_send", "_system", "_timeout", "address", "sock")
 
-    def __init__(self, endpoint: Endpoint, timeout: float) -> None:
-        self.sock = open_socket(endpoint, max(timeout, 0.05))
+    def __init__(self, endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> None:
+        self._system = system
+        self.sock = open_socket(endpoint, max(timeout, 0.05), system)
         self.sock.__class__ = _silent(type(self.sock))
         self.address = endpoint.address
         self._polls = endpoint.tls is not None or os.name != "posix"
@@ -178,10 +143,8 @@ class Connection:
             raise self._unknown(error) from error
 
     def _later(self, size: int) -> bytes:
-        """What has not come at once: Python's own poll keeps to the time limit, whatever signals come."""
-        poll = select.poll()
-        poll.register(self.sock, select.POLLIN)
-        if not poll.poll(max(0.0, 1000 * (self._timeout - MOMENT))):
+        """What has not come at once."""
+        if not self._system.readable(self.sock, self._timeout - MOMENT):
             raise TimeoutError
         return self._recv(size)
 
@@ -212,8 +175,9 @@ FULL = object()
 class Stack:
     """Connections to one server, each with one user at a time: as many as are needed at once, up to a limit."""
 
-    def __init__(self, endpoint: Endpoint, limit: int | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, limit: int | None = None, system: System = SYSTEM) -> None:
         self.endpoint = endpoint
+        self._system = system
         self._limited = limit is not None
         self._idle: list[Connection | None] = [None] * (limit or 0)  # None: one that may be opened
 
@@ -227,7 +191,7 @@ class Stack:
             connection = None
         try:
             if connection is None:
-                connection = Connection(self.endpoint, timeout)
+                connection = Connection(self.endpoint, timeout, self._system)
             connection.set_timeout(timeout)
             reply = connection.exchange(packed)
         except BaseException:

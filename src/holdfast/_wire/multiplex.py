@@ -10,16 +10,15 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
 from typing import Any, cast
 
 import hiredis
 
 from holdfast._core.requests import NotSent, Refused, Unknown, WireError
-from holdfast._drive.clock import clock
 from holdfast._wire import resp
 from holdfast._wire.blocking import CONNECT_TIMEOUT
 from holdfast._wire.endpoint import Endpoint, Handshake
+from holdfast._wire.system import SYSTEM, System
 from holdfast.errors import ServerError
 
 MAX_IN_FLIGHT = 1000
@@ -32,7 +31,10 @@ READ_SIZE = 65536
 class _Protocol(asyncio.BufferedProtocol):
     """The open connection. In flight: a future and its deadline for each request not answered yet."""
 
-    def __init__(self, endpoint: Endpoint, on_room: Callable[[], None], on_lost: Callable[[_Protocol], None]) -> None:
+    def __init__(
+        self, endpoint: Endpoint, on_room: Callable[[], None], on_lost: Callable[[_Protocol], None], system: System
+    ) -> None:
+        self._monotonic = system.monotonic
         self.address = endpoint.address
         self.why: Callable[[BaseException], str] = endpoint.why
         """What the loss of the connection means."""
@@ -61,7 +63,7 @@ class _Protocol(asyncio.BufferedProtocol):
         assert self.transport is not None
         if future is None:
             future = self.loop.create_future()
-        now = monotonic()
+        now = self._monotonic()
         deadline = now + timeout
         if deadline < self._timer_at:
             self._set_timer(deadline)
@@ -79,7 +81,7 @@ class _Protocol(asyncio.BufferedProtocol):
     def greet(self, commands: Handshake, timeout: float) -> list[asyncio.Future[Any]]:
         """Send the commands that open the connection; the futures are their replies."""
         replies = [self.loop.create_future() for _ in range(len(commands))]
-        deadline = monotonic() + timeout
+        deadline = self._monotonic() + timeout
         if replies:
             assert self.transport is not None
             self._set_timer(deadline)
@@ -104,7 +106,7 @@ class _Protocol(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         reader = self._reader
         reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # it takes any buffer
-        self.quiet_since = monotonic()
+        self.quiet_since = self._monotonic()
         asked = len(self.in_flight)
         gets, next_one = reader.gets, self.in_flight.popleft
         try:
@@ -123,14 +125,14 @@ class _Protocol(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = at
-        self._timer = self.loop.call_later(at - monotonic(), self._on_timer)
+        self._timer = self.loop.call_later(at - self._monotonic(), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer, self._timer_at = None, float("inf")
         if not self.in_flight:
             return
         first = min(deadline for _, deadline in self.in_flight)
-        if first <= monotonic():
+        if first <= self._monotonic():
             # A server that owes one answer is not to be trusted with more requests; all of them are asked again.
             self.abort("no answer in time")
         else:
@@ -178,8 +180,11 @@ class _Waiting:
 class Multiplex:
     """The connection of one loop to one server, opened on first use and again after it was lost."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, system: System = SYSTEM) -> None:
         self.endpoint = endpoint
+        self._system = system
+        self._clock = system.clock
+        self._monotonic = system.monotonic
         self._protocol: _Protocol | None = None
         self._opening: asyncio.Task[_Protocol] | None = None
         self._opening_since = 0.0
@@ -199,9 +204,9 @@ class Multiplex:
     def silent_for(self) -> float:
         """Seconds for which the server has owed an answer, or a connection."""
         if self._opening is not None:
-            return monotonic() - self._opening_since
+            return self._monotonic() - self._opening_since
         protocol = self._protocol
-        return 0.0 if protocol is None or not protocol.in_flight else monotonic() - protocol.quiet_since
+        return 0.0 if protocol is None or not protocol.in_flight else self._monotonic() - protocol.quiet_since
 
     @property
     def begins(self) -> bool:
@@ -214,7 +219,7 @@ class Multiplex:
         Raises Unknown if there is no answer within ``timeout`` seconds after that (or after the call, where a connection was
         to be opened first), NotSent if it cannot be sent within them, Refused if the server does not let us in.
         """
-        sent = clock()
+        sent = self._clock()
         future = self.send(packed, timeout)
         if future is not None:
             return await future, sent
@@ -242,7 +247,7 @@ class Multiplex:
         waiting, protocol = self._waiting, self._protocol
         if not waiting or protocol is None:
             return
-        sent = clock()
+        sent = self._clock()
         while waiting and len(protocol.in_flight) < MAX_IN_FLIGHT:
             request = waiting.popleft()
             if not request.future.done():
@@ -262,7 +267,7 @@ class Multiplex:
     def _open(self) -> None:
         """Open the connection, once for all who want it. Nobody's cancellation ends it for the others."""
         if self._protocol is None and self._opening is None:
-            self._opening_since = monotonic()
+            self._opening_since = self._monotonic()
             self._opening = asyncio.create_task(self._connect(min(CONNECT_TIMEOUT, self.endpoint.timeout)))
             self._opening.add_done_callback(self._opened)
 
@@ -294,7 +299,7 @@ class Multiplex:
         endpoint = self.endpoint
         if endpoint.finder is not None:
             endpoint = await asyncio.get_running_loop().run_in_executor(None, endpoint.finder.find, timeout)
-        protocol = _Protocol(endpoint, self._drain, self._lost)
+        protocol = _Protocol(endpoint, self._drain, self._lost, self._system)
         try:
             async with asyncio.timeout(timeout):
                 await _dial(endpoint, protocol)
@@ -358,10 +363,10 @@ async def _dial(endpoint: Endpoint, protocol: _Protocol) -> None:
         await loop.create_unix_connection(lambda: protocol, path)
 
 
-def stream_to(endpoint: Endpoint) -> Multiplex:
+def stream_to(endpoint: Endpoint, system: System = SYSTEM) -> Multiplex:
     """For the running event loop. Where the client's own calls are to be used, these."""
     if endpoint.client is None:
-        return Multiplex(endpoint)
+        return Multiplex(endpoint, system)
     from holdfast._wire.foreign import AioCalls
 
     return AioCalls(endpoint)

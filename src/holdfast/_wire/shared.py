@@ -17,10 +17,10 @@ from threading import get_ident
 from typing import Any
 
 from holdfast._core.requests import NotSent, Refused, Unknown, WireError
-from holdfast._drive.clock import clock
 from holdfast._wire.blocking import CONNECT_TIMEOUT, FULL, Connection, Stack
 from holdfast._wire.dedicated import Dedicated
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.system import SYSTEM, System
 
 _AGAIN = object()
 """Instead of a reply: the connection was lost, and the request never sent."""
@@ -78,8 +78,10 @@ class _Lane:
     no reply ever meets the wrong request. Should a turn not be handed on, the others' own time limits end the lane.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, system: System) -> None:
         self.endpoint = endpoint
+        self._system = system
+        self._clock = system.clock
         self.connection: Connection | None = None
         self.over = False
         # Whoever has the turn may send, read, and take requests from these; anybody may add to the queue. Re-entrant, because
@@ -90,7 +92,7 @@ class _Lane:
         self._in_flight: deque[_Request] = deque()
         self._answered: deque[_Request] = deque()
         self._waiting: dict[int, _Request] = {}
-        self._made = clock()
+        self._made = self._clock()
 
     def exchange(self, packed: bytes, timeout: float) -> Any:
         """The reply, _AGAIN or _ELSEWHERE. Raises NotSent, Unknown or Refused."""
@@ -119,7 +121,7 @@ class _Lane:
     def _follow(self, mine: _Request) -> Any:
         """Wait until somebody else has read our reply, or the turn is ours."""
         ident = get_ident()
-        deadline = clock() + mine.timeout
+        deadline = self._clock() + mine.timeout
         try:
             self._waiting[ident] = mine
             self._queue.append(mine)
@@ -127,10 +129,10 @@ class _Lane:
                 if self._turn.acquire(False):
                     self.busy = True
                     self._lead(mine)
-                elif not mine.bell.acquire(True, max(0.0, deadline - clock())):
+                elif not mine.bell.acquire(True, max(0.0, deadline - self._clock())):
                     deadline = max(deadline, mine.sent + mine.timeout)
                     # Once more: where all were held up, what has come is no silence, and whoever reads is just getting to it.
-                    if clock() >= deadline and not mine.bell.acquire(True, READS_WITHIN) and not mine.answered:
+                    if self._clock() >= deadline and not mine.bell.acquire(True, READS_WITHIN) and not mine.answered:
                         raise self._too_late()
             mine.left = True
             self._wake_next()
@@ -151,7 +153,7 @@ class _Lane:
             return
         connection = self.connection
         if connection is None:
-            connection = self.connection = Connection(self.endpoint, mine.timeout)
+            connection = self.connection = Connection(self.endpoint, mine.timeout, self._system)
         while not mine.answered:
             self._send_and_receive(connection, mine)
         mine.left = True
@@ -171,7 +173,7 @@ class _Lane:
         in_flight = self._in_flight
         if self._queue:
             connection.send(self._batch())
-        connection.set_timeout(max(first.sent + first.timeout - clock(), 0.001))
+        connection.set_timeout(max(first.sent + first.timeout - self._clock(), 0.001))
         for reply in connection.receive():
             if not in_flight:
                 raise Unknown(f"{self.endpoint.address}: an answer to nothing", self.endpoint.address)
@@ -183,7 +185,7 @@ class _Lane:
 
     def _batch(self) -> bytes:
         """What is in the queue, which is in flight from now on."""
-        queue, now, batch = self._queue, clock(), []
+        queue, now, batch = self._queue, self._clock(), []
         while queue:
             request = queue[0]
             if not request.left:
@@ -261,7 +263,7 @@ class _Lane:
         if connection is not None:
             self.over = True
             connection.hang_up()  # whoever reads hears of it
-        elif clock() > self._made + CONNECT_TIMEOUT:  # while it is opened there is no hurry
+        elif self._clock() > self._made + CONNECT_TIMEOUT:  # while it is opened there is no hurry
             self.over = True
         return Unknown(f"{self.endpoint.address}: no answer in time", self.endpoint.address)
 
@@ -282,13 +284,14 @@ def _outcome(request: _Request) -> Any:
 class Pool:
     """The connections of a process to one server: of the main thread, of some others at a time, and the shared one."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, system: System = SYSTEM) -> None:
         self.endpoint = endpoint
+        self._system = system
         self._main = threading.main_thread().ident
         # Without limit: a signal handler may ask while the thread is asking, and so may a finaliser, in any thread.
-        self._of_main = Stack(endpoint)
-        self._of_few = Stack(endpoint, OWN)
-        self._lane = _Lane(endpoint)
+        self._of_main = Stack(endpoint, system=system)
+        self._of_few = Stack(endpoint, OWN, system)
+        self._lane = _Lane(endpoint, system)
         self._mutex = threading.RLock()  # a signal handler may use locks, too
         self.dedicated = Dedicated(endpoint)
 
@@ -319,7 +322,7 @@ class Pool:
     def _replace(self, lane: _Lane) -> None:
         with self._mutex:
             if self._lane is lane:
-                self._lane = _Lane(self.endpoint)
+                self._lane = _Lane(self.endpoint, self._system)
 
     def _close_idle(self) -> None:
         self._lane.close()

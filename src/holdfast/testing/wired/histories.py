@@ -1,0 +1,308 @@
+"""Histories of one process over scripted sockets: a seed draws the face, the faults and what its workers do.
+
+Three rules are checked:
+
+T1  A lease is never believed longer than the server keeps it: after each event, for each lease that a worker holds.
+T2  An answer belongs to its question: what ECHO answers is what was sent; the server is sent whole requests and known commands.
+T3  Where nothing goes wrong any more, each connection soon answers again; nobody waits for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from holdfast._core.acquire import acquire
+from holdfast._core.attempt import Attempt, Grant, Spec, answer_within
+from holdfast._core.mutex import Busy
+from holdfast._core.names import lock_keys
+from holdfast._core.requests import Command, WireError
+from holdfast._drive import aio, sync
+from holdfast._lease import BaseLease
+from holdfast._wire.endpoint import Endpoint
+from holdfast.errors import HoldfastError
+from holdfast.testing.wired.machine import Loop, Machine, Process
+from holdfast.testing.wired.server import Server
+from holdfast.testing.wired.sockets import Network, Socket
+from holdfast.testing.wired.world import Stuck, World
+
+T = TypeVar("T")
+
+FAULTS = ("slow", "late", "cut_request", "cut_reply", "silent", "split", "full", "refused")
+
+STEPS = 12
+"""What each worker does before all is healed."""
+
+TASKS = 3
+"""Workers in an event loop. Of threads there is one: with several, which runs when would not be ours to say."""
+
+CALM = 5
+"""Questions that are asked in the end, the first of them in vain perhaps: on connections that have died meanwhile."""
+
+DRIFT = 0.004
+"""How much faster or slower a clock runs, at most. What is taken off a lease allows for one percent between two."""
+
+
+class Lease(BaseLease):
+    """Production's lease. Nobody is told when it is lost: the judge asks it each time."""
+
+    def notice_loss(self) -> None:
+        self._first_to_tell()
+
+
+@dataclass(slots=True)
+class Story:
+    """What came of a seed."""
+
+    seed: int
+    face: Literal["sync", "asyncio"]
+    wrong: str = ""
+    """The rule that was violated first, and how; empty: none."""
+    ended_at: float = 0.0
+    """True time in seconds."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """What happened: faults, "taken", "renewed", "answered", "looked" (a belief was held against the server), ..."""
+
+
+class _Threads:
+    """The sync driver: a worker's coroutine never suspends, since each step blocks."""
+
+    def __init__(self, process: Process, endpoint: Endpoint) -> None:
+        self._process = process
+        self._driver = sync.Driver(process, endpoint)
+        self.slot = self._driver.slot
+
+    async def run(self, operation: Coroutine[Any, Any, T]) -> T:
+        return self._driver.run(operation)
+
+    async def ask(self, command: Command) -> Any:
+        return self._driver.ask(command)
+
+    async def sleep(self, seconds: float) -> None:
+        self._process.system.sleep(seconds)
+
+
+class _Tasks:
+    """The asyncio driver."""
+
+    def __init__(self, process: Process, endpoint: Endpoint) -> None:
+        self.driver = aio.Driver(process, endpoint)
+        self.slot, self.run, self.ask = self.driver.slot, self.driver.run, self.driver.ask
+        self.sleep = asyncio.sleep
+
+
+class History:
+    """One process, its server, and what is between them."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = random.Random(f"wired {seed}")
+        self.world = world = World()
+        self.story = Story(seed, "sync" if seed % 2 == 0 else "asyncio")
+        some = rng.sample(FAULTS, rng.randrange(len(FAULTS)))
+        faults = {fault: rng.choice((0.02, 0.1, 0.3)) for fault in some}
+        self.network = Network(rng, rng.choice((0.001, 0.01, 0.03)), **faults, counts=self.story.counts)
+        rates = rng.uniform(1 - DRIFT, 1 + DRIFT), rng.uniform(1 - DRIFT, 1 + DRIFT)
+        self.server = Server(world, rates[0], lambda what: self._violated(f"T2 {what}"))
+        self.machine = Machine(world, self.network, self.server, rng, rates[1])
+        self.process = Process(self.machine)
+        self.endpoint = Endpoint(host="scripted")
+        self._held: dict[Lease, None] = {}
+        self._impatient = rng.choice((0.0, 0.0, 0.1))
+        """How probable it is that a task gives up what it does."""
+        self._asked = 0
+        world.watchers.append(self._look)
+
+    def tell(self) -> Story:
+        """Let it happen."""
+        story = self.story
+        try:
+            if story.face == "sync":
+                _at_once(self._sync())
+            else:
+                with closing(Loop(self.machine)) as loop:
+                    loop.run_until_complete(self._asyncio())
+        except Stuck:
+            self._violated("T3 somebody waits for ever")
+        story.ended_at = self.world.now
+        story.counts.update({f"command {name}": count for name, count in self.server.asked.items()})
+        return story
+
+    async def _sync(self) -> None:
+        face = _Threads(self.process, self.endpoint)
+        await self._work(face, (0.0,))
+        self._heal()
+        await self._calm_down(face)
+
+    async def _asyncio(self) -> None:
+        face = _Tasks(self.process, self.endpoint)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(TASKS):
+                    group.create_task(self._work(face, (0.0, 0.5, 2.0)))
+            self._heal()
+            await self._calm_down(face)
+        finally:
+            await face.driver.stream.close()
+
+    # The workers
+
+    async def _work(self, face: _Threads | _Tasks, waits: tuple[float, ...]) -> None:
+        rng = self.rng
+        mine: dict[str, Lease] = {}
+        for _ in range(STEPS):
+            if self.story.wrong:
+                break
+            name = rng.choice("xy")
+            match rng.randrange(6):
+                case 0 | 1 if name not in mine:
+                    lease = await self._acquire(face, self._spec(name), rng.choice(waits))
+                    if lease is not None:
+                        mine[name] = lease
+                case 0 | 1:
+                    await self._try("renewed", face.run(mine[name]._renew(rng.choice((None, 1.0, 4.0)))))  # noqa: SLF001
+                case 2 if name in mine:
+                    await self._release(face, mine.pop(name))
+                case 3:
+                    await self._question(face.ask)
+                case 4:
+                    self._question_to_the_keeper()
+                case _:
+                    await face.sleep(rng.choice((0.01, 0.3, 1.0, 4.0)) * rng.random())
+        for lease in mine.values():
+            await self._release(face, lease)
+
+    def _spec(self, name: str) -> Spec:
+        ttl = self.rng.choice((0.5, 2.0, 10.0))
+        keys, renew = lock_keys(name, "hf:", None), self.rng.random() < 0.7
+        return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=None, timeout=answer_within(ttl))
+
+    async def _acquire(self, face: _Threads | _Tasks, spec: Spec, wait: float) -> Lease | None:
+        attempt = Attempt(spec, slot=face.slot())
+        grant: Grant | Busy | None = await self._try("asked", face.run(acquire(attempt, wait)))
+        if not isinstance(grant, Grant):
+            return None
+        lease = Lease(self.process, self.endpoint, grant, None)
+        attempt.unclaimed = None
+        self._held[lease] = None
+        self.story.counts["taken"] += 1
+        self._look()
+        return lease
+
+    async def _release(self, face: _Threads | _Tasks, lease: Lease) -> None:
+        del self._held[lease]
+        await self._try("released", face.run(lease._release()))  # noqa: SLF001
+
+    async def _try(self, what: str, doing: Awaitable[T]) -> T | None:
+        """Count it, if it does not fail as such things may fail. A task is sometimes cancelled in the middle of it."""
+        if self.story.face == "asyncio" and self.rng.random() < self._impatient:
+            doing = asyncio.wait_for(doing, self.rng.uniform(0, 0.3))
+        try:
+            result = await doing
+        except TimeoutError:
+            self.story.counts["cancelled"] += 1
+            return None
+        except (WireError, HoldfastError):
+            self.story.counts["failed"] += 1
+            return None
+        self.story.counts[what] += 1
+        return result
+
+    # Questions
+
+    def _text(self) -> str:
+        self._asked += 1
+        return f"question {self._asked}" + "." * self.rng.choice((0, 50))
+
+    def _command(self, text: str) -> Command:
+        return Command(("ECHO", text), self.rng.choice((0.2, 1.0)))
+
+    async def _question(self, ask: Callable[[Command], Awaitable[Any]]) -> bool:
+        """True if it was answered."""
+        text = self._text()
+        answer = await self._try("answered", ask(self._command(text)))
+        return answer is not None and self._belongs(answer, text)
+
+    def _question_to_the_keeper(self, then: Callable[[bool], None] = lambda _: None) -> None:
+        """Ask over the keeper's link; ``then`` is told if there was an answer."""
+        text = self._text()
+        keeper = self.process.keeper
+
+        def answered(answer: Any, _sent: float) -> None:
+            if not isinstance(answer, WireError):
+                self.story.counts["answered by link"] += 1
+                self._belongs(answer, text)
+            then(not isinstance(answer, WireError))
+
+        keeper.call(lambda: keeper.line_to(self.endpoint).call(self._command(text), answered))
+
+    def _belongs(self, answer: Any, text: str) -> bool:
+        """Hold an answer against its question (T2)."""
+        if answer != text.encode():
+            self._violated(f"T2 asked for {text!r}, and was answered {answer!r}")
+        return True
+
+    # The judge
+
+    def _look(self) -> None:
+        """T1: hold each belief against the server."""
+        now = self.world.now
+        for lease in self._held:
+            remaining = lease.remaining()
+            if remaining > 0:
+                self.story.counts["looked"] += 1
+                believed = now + self.machine.true(remaining)
+                kept = self.server.keeps(lease._tenure.spec.keys[0], lease._tenure.token)  # noqa: SLF001
+                if believed > kept:
+                    self._violated(
+                        f"T1 {lease.name!r} is believed until {believed:.3f} s, the server keeps it until {kept:.3f} s"
+                    )
+
+    def _violated(self, what: str) -> None:
+        """Write it down. The workers stop then; nothing is raised, which the code under test might catch."""
+        self.story.wrong = self.story.wrong or what
+
+    # The end
+
+    def _heal(self) -> None:
+        """From now on nothing goes wrong, and what has fallen silent is closed."""
+        self._impatient = 0.0
+        self.network.heal()
+        for sock in self.machine.sockets.values():
+            if isinstance(sock, Socket):
+                sock.reset()
+
+    async def _calm_down(self, face: _Threads | _Tasks) -> None:
+        """T3: ask over each connection until the first are over that were lost with the connections before."""
+        answered = by_link = False
+
+        def then(was: bool) -> None:
+            nonlocal by_link
+            by_link = was
+
+        for _ in range(CALM):
+            answered = await self._question(face.ask)
+            self._question_to_the_keeper(then)
+            await face.sleep(2.0)
+        if not answered:
+            self._violated("T3 the driver's connection does not answer, though nothing goes wrong any more")
+        if not by_link:
+            self._violated("T3 the keeper's link does not answer, though nothing goes wrong any more")
+
+
+def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("it has waited for something")
+
+
+def simulate(seed: int) -> Story:
+    """Make a history of a seed."""
+    return History(seed).tell()

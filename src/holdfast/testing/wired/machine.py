@@ -1,0 +1,165 @@
+"""The machine that the drivers run on, in the place of `holdfast._wire.system.SYSTEM`; its keeper and its event loop.
+
+No thread is ever started. Who blocks (the sync driver in a read, an event loop in its selector) lets the world go on until it
+may continue; the keeper takes one turn whenever its selector has something, or its time has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast._drive.process import Process as RealProcess
+from holdfast._wire.system import Looper, System
+from holdfast.testing.wired.sockets import Network, Poke, Scripted, Selector, Socket, pipe
+
+if TYPE_CHECKING:
+    from holdfast._wire.endpoint import Endpoint
+    from holdfast.testing.wired.server import Server
+    from holdfast.testing.wired.world import World
+
+
+class Machine(System):
+    """One machine with a clock of its own, which runs at ``rate``, and a network to one server."""
+
+    def __init__(self, world: World, network: Network, server: Server, rng: random.Random, rate: float) -> None:
+        self.world = world
+        self.network = network
+        self.rate = rate
+        self.sockets: dict[int, Scripted] = {}
+        """All that are there, by number."""
+        self._server = server
+        self._rng = rng
+        self._base = rng.uniform(1000, 1_000_000)
+        self._in_background = False
+        """What happens now is a thread's of its own: it has taken its time already."""
+        self.clock = self.monotonic = lambda: self._base + world.now * rate
+        self.sleep = lambda seconds: world.wait(lambda: False, seconds / rate)  # type: ignore[assignment]
+        self.urandom = rng.randbytes
+        self.selector = lambda: Selector(self.sockets)
+        self.socketpair = self._pipe
+
+    def true(self, seconds: float) -> float:
+        """So many seconds of its clock in true ones."""
+        return seconds / self.rate
+
+    def latency(self) -> float:
+        """Seconds until a thread goes on that could."""
+        return self._rng.expovariate(1 / 0.0005)
+
+    def connect(self) -> Socket:
+        """Return a connected socket at once. Raises ConnectionRefusedError."""
+        if self.network.happens("refused"):
+            raise ConnectionRefusedError("connection refused")
+        sock = Socket(self.world, self.network, self._server)
+        self.sockets[sock.fileno()] = sock
+        return sock
+
+    def dial(self, endpoint: Endpoint, timeout: float) -> socket.socket:  # noqa: ARG002 - there is one server
+        if not self._in_background:
+            self.sleep(min(timeout, 2 * self.network.way()))
+        return self.connect()
+
+    def readable(self, sock: socket.socket, seconds: float) -> bool:
+        assert isinstance(sock, Scripted)
+        return self.world.wait(lambda: sock.readable, self.true(max(0.0, seconds)))
+
+    def start(self, what: Callable[..., object], *args: Any, **_: str) -> None:
+        def run() -> None:
+            self._in_background = True
+            try:
+                what(*args)
+            finally:
+                self._in_background = False
+
+        self.world.after(2 * self.network.way(), run)
+
+    def keep(self, keeper: Looper) -> threading.Thread:
+        Turns(self, keeper)
+        return threading.Thread(target=keeper.run)  # which nobody starts
+
+    def _pipe(self) -> tuple[socket.socket, socket.socket]:
+        ends = pipe()
+        self.sockets.update({end.fileno(): end for end in ends if isinstance(end, Poke)})
+        return ends
+
+
+class Turns:
+    """A keeper, one turn at a time."""
+
+    def __init__(self, machine: Machine, keeper: Looper) -> None:
+        self._machine = machine
+        self._keeper = keeper
+        self._wake_at = machine.world.now
+        self._begun = False
+        self._coming = False
+        """Its thread is about to run."""
+        machine.world.watchers.append(self._look)
+        machine.world.at(machine.world.now)
+
+    def _look(self) -> None:
+        selector = self._keeper.selector
+        assert isinstance(selector, Selector)
+        if not self._coming and (self._machine.world.now >= self._wake_at or selector.ready()):
+            self._coming = True
+            self._machine.world.after(self._machine.latency(), self._turn)
+
+    def _turn(self) -> None:
+        selector = self._keeper.selector
+        assert isinstance(selector, Selector)
+        self._coming = False
+        if self._begun:
+            self._keeper.after_wait(selector.ready())
+        self._begun = True
+        seconds = self._keeper.before_wait()
+        world = self._machine.world
+        self._wake_at = float("inf") if seconds is None else world.now + max(1e-6, self._machine.true(seconds))
+        if seconds is not None:
+            world.at(self._wake_at)
+
+
+class Process(RealProcess):
+    """Production's process, on that machine."""
+
+    here = True  # production asks if it was forked
+
+    def facts(self) -> dict[str, Any]:
+        """The same on each machine: how long they are decides where a connection is cut."""
+        return {"host": "scripted", "pid": 1, "label": None, "start": 0.0}
+
+
+class _LoopSelector(Selector):
+    """Lets the world go on while the loop waits."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine.sockets)
+        self._machine = machine
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = self.ready()
+        if not ready and (timeout is None or timeout > 0):
+            world = self._machine.world
+            # One event only: it may have called something back in the loop, which is to be run before the next.
+            world.step(float("inf") if timeout is None else world.now + max(1e-6, self._machine.true(timeout)))
+            ready = self.ready()
+        return ready
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """asyncio's own loop and transports, over scripted sockets and virtual time."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        super().__init__(_LoopSelector(machine))
+
+    def time(self) -> float:
+        return self._machine.monotonic()
+
+    async def create_connection(self, protocol_factory: Any, *_: Any, **__: Any) -> Any:
+        await asyncio.sleep(2 * self._machine.network.way())
+        return await super().create_connection(protocol_factory, sock=self._machine.connect())

@@ -1,0 +1,111 @@
+"""The server behind scripted sockets: the keyspace with the real Lua scripts, reached by the bytes of the protocol."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+
+from holdfast.testing.inmemory.front import Push, Session, encode
+from holdfast.testing.keyspace import Keyspace, ReplyError
+
+if TYPE_CHECKING:
+    from holdfast.testing.wired.world import World
+
+START = 1_700_000_000.0
+"""What its clock shows at the beginning."""
+
+
+class Peer:
+    """The server's end of a connection."""
+
+    def __init__(self, server: Server, send: Callable[[bytes], None], hang_up: Callable[[], None]) -> None:
+        self._server = server
+        self._send = send
+        self._hang_up = hang_up
+        self.session = Session(server)
+        self._left = False
+
+    def receive(self, data: bytes) -> None:
+        """Carry out the requests in what has come, and answer each."""
+        try:
+            for request in self.session.requests(data):
+                if self._left:
+                    return
+                self._server.asked[request[0].decode("ascii", "replace")] += 1
+                for reply in self.session.handle(request):
+                    if isinstance(reply, ReplyError) and str(reply).startswith("ERR unknown command"):
+                        self._server.complain(f"the server was sent the unknown command {request[0]!r}")
+                    self.send(reply)
+        except hiredis.ProtocolError as error:
+            self._server.complain(f"the server was sent what is no request: {error}")
+            self.leave()
+            self._hang_up()
+
+    def send(self, reply: Any) -> None:
+        """Send a reply, or a message."""
+        if not self._left:
+            self._send(encode(reply, self.session.protocol))
+
+    def leave(self) -> None:
+        """The connection is gone."""
+        if not self._left:
+            self._left = True
+            self.session.close()
+
+
+class Server:
+    """One server. Its clock runs at ``rate``."""
+
+    def __init__(self, world: World, rate: float, complain: Callable[[str], None]) -> None:
+        self._world = world
+        self.rate = rate
+        self.complain = complain
+        """Told of what no client may do."""
+        self.keyspace = Keyspace()
+        self.asked: Counter[str] = Counter()
+        """How often each command has come."""
+        self._peers: dict[Session, Peer] = {}
+        self._listeners: dict[bytes, list[Session]] = {}
+
+    def accept(self, send: Callable[[bytes], None], hang_up: Callable[[], None]) -> Peer:
+        """Begin a connection."""
+        peer = Peer(self, send, hang_up)
+        self._peers[peer.session] = peer
+        return peer
+
+    def keeps(self, key: bytes, token: str) -> float:
+        """True time in seconds until which this token has the lock, if nothing happens; minus infinity: it has not."""
+        self._tick()
+        value, expires = self.keyspace.peek(key)
+        if value != token.encode():
+            return float("-inf")
+        return float("inf") if expires is None else (expires / 1000 - START) / self.rate
+
+    # What its connections ask for: `front.Backend`
+
+    def execute(self, args: list[bytes]) -> Any:
+        """Run a command, and pass on what it publishes."""
+        self._tick()
+        reply = self.keyspace.execute(*args)
+        published, self.keyspace.published[:] = list(self.keyspace.published), []
+        for channel, message in published:
+            for session in self._listeners.get(channel, []):
+                self._peers[session].send(Push([b"message", channel, message]))
+        return reply
+
+    def version(self, key: bytes) -> int:
+        """Another number after each change of the key."""
+        self._tick()
+        return self.keyspace.version(key)
+
+    def listen(self, session: Session, channel: bytes, by: int) -> None:
+        """Note that a connection subscribes (1) or unsubscribes (-1)."""
+        sessions = self._listeners.setdefault(channel, [])
+        sessions.append(session) if by > 0 else sessions.remove(session)
+        self.keyspace.subscribe(channel, by)
+
+    def _tick(self) -> None:
+        self.keyspace.now = int((START + self._world.now * self.rate) * 1e6)

@@ -1,0 +1,334 @@
+"""Scripted sockets: what the drivers take for the kernel's, with everything that a network may do to a stream of bytes.
+
+A stream keeps its order and never changes a byte, as TCP; but it is late, arrives in pieces, takes only a part of what is
+written, and ends anywhere, within a request or within a reply.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import selectors
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.testing.wired.server import Server
+    from holdfast.testing.wired.world import World
+
+
+@dataclass(slots=True)
+class Network:
+    """What may happen to bytes: how probable each fault is, for each piece that is sent. Counts what has happened."""
+
+    rng: random.Random
+    delay: float
+    """Mean seconds of each way."""
+    slow: float = 0.0
+    """It takes up to half a second longer."""
+    late: float = 0.0
+    """It takes up to three seconds longer: more than anybody waits for an answer."""
+    cut_request: float = 0.0
+    """A part of it arrives, then the connection is gone."""
+    cut_reply: float = 0.0
+    silent: float = 0.0
+    """It never arrives, nor does anything behind it, and nobody is told."""
+    split: float = 0.0
+    """It arrives in pieces, one after the other."""
+    full: float = 0.0
+    """The kernel takes a part of what is written, and no more for up to two seconds."""
+    refused: float = 0.0
+    """A connection is refused."""
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def happens(self, fault: str) -> bool:
+        """Draw whether a fault happens to what is sent now."""
+        probability: float = getattr(self, fault)
+        happens = probability > 0 and self.rng.random() < probability
+        self.counts[fault] += happens
+        return happens
+
+    def heal(self) -> None:
+        """From now on nothing goes wrong, and nothing takes long."""
+        self.delay = 0.001
+        self.slow = self.late = self.cut_request = self.cut_reply = self.silent = self.split = self.full = self.refused = 0.0
+
+    def way(self) -> float:
+        """Seconds that something takes."""
+        seconds = self.rng.expovariate(1 / self.delay)
+        if self.happens("slow"):
+            seconds += self.rng.uniform(0, 0.5)
+        if self.happens("late"):
+            seconds += self.rng.uniform(0.3, 3)
+        return seconds
+
+
+class Way:
+    """One direction of a connection."""
+
+    def __init__(self, world: World, network: Network, cut: str, arrive: Callable[[bytes], None], ended: Callable[[], None]):
+        self._world, self._network, self._cut = world, network, cut
+        self._arrive, self._ended = arrive, ended
+        self._free_at = 0.0
+        """When what was sent before has arrived: nothing overtakes it."""
+        self.over = False
+        """What is sent from now on arrives nowhere."""
+
+    def send(self, data: bytes) -> None:
+        """Have bytes arrive some time, as far as they do."""
+        network = self._network
+        if self.over or not data:
+            return
+        if network.happens("silent"):
+            self.over = True
+            return
+        cut = network.happens(self._cut)
+        if cut:
+            data = data[: network.rng.randrange(len(data))]
+        parts = [data]
+        if len(data) > 1 and network.happens("split"):
+            at = network.rng.randrange(1, len(data))
+            parts = [data[:at], data[at:]]
+        for part in parts:
+            self._deliver(lambda part=part: self._arrive(part))  # type: ignore[misc]
+        if cut:
+            self.end()
+
+    def end(self) -> None:
+        """The other side hears that the connection has ended, behind all that was sent before."""
+        if not self.over:
+            self.over = True
+            self._deliver(self._ended)
+
+    def _deliver(self, what: Callable[[], None]) -> None:
+        self._free_at = max(self._free_at, self._world.now + self._network.way())
+        self._world.at(self._free_at, what)
+
+
+_numbers = itertools.count(1_000_000)
+"""File numbers, far above those of real ones."""
+
+
+class Scripted(socket.socket):
+    """A socket by its type alone: nothing of the real one is ever used."""
+
+    type = socket.SOCK_STREAM
+    family = socket.AF_UNIX
+
+    def __init__(self) -> None:  # not the one of socket.socket, which would open a real one
+        self._number = next(_numbers)
+        self.arrived = bytearray()
+        self.ended = False
+        """What has arrived is the last."""
+
+    def fileno(self) -> int:
+        return self._number
+
+    @property
+    def readable(self) -> bool:
+        """There is something to read, or nothing more will come."""
+        return bool(self.arrived) or self.ended
+
+    @property
+    def writable(self) -> bool:
+        """It takes bytes."""
+        return True
+
+    def _read(self, size: int, flags: int = 0) -> bytes:
+        data = bytes(self.arrived[:size])
+        if not flags & socket.MSG_PEEK:
+            del self.arrived[:size]
+        return data
+
+    def setblocking(self, flag: bool) -> None:
+        pass
+
+
+class Poke(Scripted):
+    """One end of a pipe by which a thread wakes another at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = self
+
+    def send(self, data: Any, *_: Any) -> int:
+        self.other.arrived += data
+        return len(data)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        if not self.readable:
+            raise BlockingIOError
+        return self._read(size, flags)
+
+    def close(self) -> None:
+        self.other.ended = True
+
+
+def pipe() -> tuple[socket.socket, socket.socket]:
+    """As ``socket.socketpair()``."""
+    one, other = Poke(), Poke()
+    one.other, other.other = other, one
+    return one, other
+
+
+class Socket(Scripted):
+    """The client's end of a connection."""
+
+    def __init__(self, world: World, network: Network, server: Server) -> None:
+        super().__init__()
+        self._world, self._network = world, network
+        self._patience: float | None = None
+        """Seconds for which reading blocks; None: for ever."""
+        self._full_until = 0.0
+        self._down = Way(world, network, "cut_reply", self._come, self._end)
+        peer = server.accept(self._down.send, self._hang_up)
+        self._up = Way(world, network, "cut_request", peer.receive, self._broken)
+        self._peer = peer
+
+    # What the kernel does
+
+    def _come(self, data: bytes) -> None:
+        if self._number >= 0:
+            self.arrived += data
+
+    def _end(self) -> None:
+        self.ended = True
+        self._up.over = True
+
+    def _hang_up(self) -> None:
+        """The server has closed it."""
+        self._down.end()
+
+    def _broken(self) -> None:
+        """It is cut: both sides hear of it."""
+        self._peer.leave()
+        self._down.end()
+
+    def reset(self) -> None:
+        """Something in between has forgotten it: the end of all silence."""
+        self._peer.leave()
+        self._end()
+
+    # What the client does
+
+    @property
+    def writable(self) -> bool:
+        return self._world.now >= self._full_until
+
+    def setblocking(self, flag: bool) -> None:
+        self._patience = None if flag else 0.0
+
+    def settimeout(self, value: float | None) -> None:
+        self._patience = value
+
+    def setsockopt(self, *args: Any) -> None:
+        _, option, value = args
+        if option == socket.SO_RCVTIMEO:
+            whole, parts = struct.unpack("ll", value)
+            self._patience = whole + parts / 1e6
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        patience = float("inf") if self._patience is None else self._patience
+        if not self._world.wait(lambda: self.readable, patience):
+            raise BlockingIOError
+        return self._read(size, flags)
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        data = self.recv(nbytes or len(buffer), flags)
+        memoryview(buffer)[: len(data)] = data
+        return len(data)
+
+    def sendall(self, data: Any, *_: Any) -> None:
+        self._up.send(bytes(data))
+
+    def send(self, data: Any, *_: Any) -> int:
+        if self.ended:
+            raise BrokenPipeError("Broken pipe")
+        if not self.writable:
+            raise BlockingIOError
+        data = bytes(data)
+        if data and self._network.happens("full"):
+            data = data[: self._network.rng.randrange(len(data))]
+            self._full_until = self._world.now + self._network.rng.uniform(0, 2)
+            self._world.at(self._full_until)
+        self._up.send(data)
+        return len(data)
+
+    def sendmsg(self, buffers: Any, *_: Any) -> int:
+        return self.send(b"".join(buffers))
+
+    def shutdown(self, *_: Any) -> None:
+        self._end()
+
+    def getpeername(self) -> str:
+        return "scripted"
+
+    def getsockname(self) -> str:
+        return "scripted"
+
+    def close(self) -> None:
+        if self._number >= 0:
+            self._number = -1
+            self._up.end()
+
+
+class _Watched(Mapping[Any, selectors.SelectorKey]):
+    """As ``get_map()``: looked up by the socket or by its number."""
+
+    def __init__(self, keys: dict[int, selectors.SelectorKey]) -> None:
+        self._keys = keys
+
+    def __getitem__(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys[fileobj if isinstance(fileobj, int) else fileobj.fileno()]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class Selector(selectors.BaseSelector):
+    """Watches scripted sockets. Of real ones (asyncio's own pipe), nothing is ever ready."""
+
+    def __init__(self, sockets: Mapping[int, Scripted]) -> None:
+        self._sockets = sockets
+        self._keys: dict[int, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        number = fileobj if isinstance(fileobj, int) else fileobj.fileno()
+        if number in self._keys:
+            raise KeyError(fileobj)
+        key = self._keys[number] = selectors.SelectorKey(fileobj, number, events, data)
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(self.get_map()[fileobj].fd)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        self.unregister(fileobj)
+        return self.register(fileobj, events, data)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return _Watched(self._keys)
+
+    def ready(self) -> list[tuple[selectors.SelectorKey, int]]:
+        """Whatever is ready now."""
+        found = []
+        for key in self._keys.values():
+            sock = self._sockets.get(key.fd)
+            if sock is not None:
+                events = selectors.EVENT_READ * sock.readable | selectors.EVENT_WRITE * sock.writable
+                if events & key.events:
+                    found.append((key, events & key.events))
+        return found
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        raise NotImplementedError("a keeper is stepped, and waits for nothing")
+
+    def close(self) -> None:
+        self._keys.clear()
