@@ -6,37 +6,19 @@ import gc
 import json
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from holdfast.testing.wired.histories import FAULTS, simulate
+from holdfast.testing.campaign import batch, enough
+from holdfast.testing.wired.histories import simulate
 from sim.wired_defects import WIRED
-
-ENOUGH = {
-    **dict.fromkeys(FAULTS, 500),
-    "looked": 50_000,
-    "taken": 1000,
-    "renewed": 500,
-    "released": 500,
-    "answered": 2000,
-    "answered by link": 2000,
-    "cancelled": 50,
-    "command EVAL": 1000,
-    "command EVALSHA": 5000,
-    "command SUBSCRIBE": 500,
-}
-"""What has to happen in 1,000 histories at least, or they have proved nothing."""
 
 
 def run(first: int, count: int) -> None:
-    counts: Counter[str] = Counter()
-    for seed in range(first, first + count):
-        story = simulate(seed)
-        assert story.wrong == "", f"seed {seed}, {story.face}"
-        counts += story.counts
-    assert {what: counts[what] for what, least in ENOUGH.items() if counts[what] < least * count / 1000} == {}
+    tally = batch(first, count, "wired")
+    assert tally.failed == []
+    assert tally.missing(enough("wired")) == []
 
 
 @pytest.mark.parametrize("first", [0, 500, 1000])
@@ -54,11 +36,13 @@ def test_a_seed_decides_everything(seed: int) -> None:
     """Also where the garbage collector runs at other moments."""
     gc.disable()
     try:
-        before = simulate(seed)
+        before = simulate(seed, trace=True)
     finally:
         gc.enable()
     gc.collect()
-    assert simulate(seed) == before
+    after = simulate(seed, trace=True)
+    assert after.history == before.history
+    assert (after.profile, after.counts) == (before.profile, before.counts)
 
 
 def test_each_planted_defect_is_caught() -> None:

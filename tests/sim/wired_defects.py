@@ -104,8 +104,8 @@ def search(copy: Copy, defect: Mutation) -> tuple[int, str] | None:
     with copy.mutated(defect):
         simulate = copy.part("wired.histories").simulate
         for seed in range(SEEDS):
-            if wrong := simulate(seed).wrong:
-                return seed, wrong
+            for violation in simulate(seed).violations:
+                return seed, str(violation)
     return None
 
 

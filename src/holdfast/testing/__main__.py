@@ -27,6 +27,7 @@ KINDS = {
     "meetings": "barriers, latches and events",
     "flight": "single flight, as of a cache",
     "schedule": "jobs that run once per tick",
+    "wired": "the real drivers, over scripted sockets",
 }
 """What there are swarms of, besides a lock on one server."""
 

@@ -27,6 +27,7 @@ from holdfast.testing import (
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
+from holdfast.testing.wired import histories as wired
 
 BATCH = 100
 """Seeds that one process does before it reports."""
@@ -153,6 +154,22 @@ ENOUGH_OF_SEVERAL_LOCKS = {
 """The same, for several locks at once."""
 
 
+ENOUGH_OF_DRIVERS = {
+    **{f"wired {fault}": 500 for fault in wired.FAULTS},
+    "wired looked": 50_000,
+    "wired taken": 1000,
+    "wired renewed": 500,
+    "wired released": 500,
+    "wired answered": 2000,
+    "wired answered by link": 2000,
+    "wired cancelled": 50,
+    "script EVAL": 1000,
+    "script EVALSHA": 5000,
+    "script SUBSCRIBE": 500,
+}
+"""The same, for the real drivers over scripted sockets; of the commands, how often they have come."""
+
+
 class Swarm(NamedTuple):
     """A kind of histories."""
 
@@ -173,6 +190,7 @@ SWARMS = {
     "permits": Swarm(permits.simulate, ENOUGH_OF_PERMITS),
     "ticket": Swarm(handovers.simulate, ENOUGH_OF_TICKETS),
     "break": Swarm(breakages.simulate, ENOUGH_OF_BREAKING),
+    "wired": Swarm(wired.simulate, ENOUGH_OF_DRIVERS),
 }
 """By name."""
 

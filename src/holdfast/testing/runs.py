@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from holdfast.testing.history import Event
 from holdfast.testing.judge.rules import Violation
-from holdfast.testing.sim.world import World
 
 P = TypeVar("P")
+
+
+class Server(Protocol):
+    """A server of a history, for statistics."""
+
+    calls: int
+    """Commands that it has run."""
+
+    @property
+    def asked_for(self) -> Mapping[str, int]:
+        """How often it has run each script."""
+
+
+class World(Protocol):
+    """What a history happens in."""
+
+    history: list[Event]
+    steps: int
+
+    @property
+    def servers(self) -> Sequence[Server]:
+        """Its servers."""
 
 
 @dataclass(slots=True)

@@ -14,7 +14,8 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from holdfast._core.acquire import acquire
@@ -26,6 +27,8 @@ from holdfast._drive import aio, sync
 from holdfast._lease import BaseLease
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError
+from holdfast.testing.judge.rules import Violation
+from holdfast.testing.runs import Run
 from holdfast.testing.wired.machine import Loop, Machine, Process
 from holdfast.testing.wired.server import Server
 from holdfast.testing.wired.sockets import Network, Socket
@@ -48,6 +51,10 @@ DRIFT = 0.004
 """How much faster or slower a clock runs, at most. What is taken off a lease allows for one percent between two."""
 
 
+WORKERS = "workers"
+"""Whose lane it is in the drawing of a history."""
+
+
 class Lease(BaseLease):
     """Production's lease. Nobody is told when it is lost: the judge asks it each time."""
 
@@ -56,17 +63,18 @@ class Lease(BaseLease):
 
 
 @dataclass(slots=True)
-class Story:
-    """What came of a seed."""
+class Profile:
+    """What a seed has drawn."""
 
-    seed: int
     face: Literal["sync", "asyncio"]
-    wrong: str = ""
-    """The rule that was violated first, and how; empty: none."""
-    ended_at: float = 0.0
-    """True time in seconds."""
-    counts: Counter[str] = field(default_factory=Counter)
-    """What happened: faults, "taken", "renewed", "answered", "looked" (a belief was held against the server), ..."""
+    delay: float
+    """Mean seconds of each way between client and server."""
+    faults: dict[str, float]
+    """How probable each fault is: see `Network`."""
+    rates: tuple[float, float]
+    """How fast the clocks of server and client run."""
+    impatient: float
+    """How probable it is that a task gives up what it does."""
 
 
 class _Threads:
@@ -99,38 +107,41 @@ class _Tasks:
 class History:
     """One process, its server, and what is between them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, trace: bool) -> None:
         self.rng = rng = random.Random(f"wired {seed}")
-        self.world = world = World()
-        self.story = Story(seed, "sync" if seed % 2 == 0 else "asyncio")
+        self.world = world = World(trace=trace)
         some = rng.sample(FAULTS, rng.randrange(len(FAULTS)))
         faults = {fault: rng.choice((0.02, 0.1, 0.3)) for fault in some}
-        self.network = Network(rng, rng.choice((0.001, 0.01, 0.03)), **faults, counts=self.story.counts)
-        rates = rng.uniform(1 - DRIFT, 1 + DRIFT), rng.uniform(1 - DRIFT, 1 + DRIFT)
-        self.server = Server(world, rates[0], lambda what: self._violated(f"T2 {what}"))
-        self.machine = Machine(world, self.network, self.server, rng, rates[1])
+        self.counts: Counter[str] = Counter()
+        self.profile = profile = Profile(
+            "sync" if seed % 2 == 0 else "asyncio",
+            rng.choice((0.001, 0.01, 0.03)),
+            faults,
+            (rng.uniform(1 - DRIFT, 1 + DRIFT), rng.uniform(1 - DRIFT, 1 + DRIFT)),
+            rng.choice((0.0, 0.0, 0.1)),
+        )
+        self.network = Network(world, rng, profile.delay, **faults, counts=self.counts)
+        self.impatient = profile.impatient
+        self.run = Run(seed, profile, world, [], self.counts)
+        self.server = Server(world, profile.rates[0], partial(self._violated, "T2"))
+        self.machine = Machine(world, self.network, self.server, rng, profile.rates[1])
         self.process = Process(self.machine)
         self.endpoint = Endpoint(host="scripted")
-        self._held: dict[Lease, None] = {}
-        self._impatient = rng.choice((0.0, 0.0, 0.1))
-        """How probable it is that a task gives up what it does."""
+        self._held: dict[Lease, float] = {}
+        """Those that are held, and until when each is believed."""
         self._asked = 0
         world.watchers.append(self._look)
 
-    def tell(self) -> Story:
+    def tell(self) -> None:
         """Let it happen."""
-        story = self.story
         try:
-            if story.face == "sync":
+            if self.profile.face == "sync":
                 _at_once(self._sync())
             else:
                 with closing(Loop(self.machine)) as loop:
                     loop.run_until_complete(self._asyncio())
         except Stuck:
-            self._violated("T3 somebody waits for ever")
-        story.ended_at = self.world.now
-        story.counts.update({f"command {name}": count for name, count in self.server.asked.items()})
-        return story
+            self._violated("T3", "somebody waits for ever")
 
     async def _sync(self) -> None:
         face = _Threads(self.process, self.endpoint)
@@ -155,7 +166,7 @@ class History:
         rng = self.rng
         mine: dict[str, Lease] = {}
         for _ in range(STEPS):
-            if self.story.wrong:
+            if self.run.violations:
                 break
             name = rng.choice("xy")
             match rng.randrange(6):
@@ -188,28 +199,29 @@ class History:
             return None
         lease = Lease(self.process, self.endpoint, grant, None)
         attempt.unclaimed = None
-        self._held[lease] = None
-        self.story.counts["taken"] += 1
+        self._held[lease] = 0.0
+        self.counts["wired taken"] += 1
         self._look()
         return lease
 
     async def _release(self, face: _Threads | _Tasks, lease: Lease) -> None:
         del self._held[lease]
+        self.world.note("release", WORKERS, lease.key)
         await self._try("released", face.run(lease._release()))  # noqa: SLF001
 
     async def _try(self, what: str, doing: Awaitable[T]) -> T | None:
         """Count it, if it does not fail as such things may fail. A task is sometimes cancelled in the middle of it."""
-        if self.story.face == "asyncio" and self.rng.random() < self._impatient:
+        if self.profile.face == "asyncio" and self.rng.random() < self.impatient:
             doing = asyncio.wait_for(doing, self.rng.uniform(0, 0.3))
         try:
             result = await doing
         except TimeoutError:
-            self.story.counts["cancelled"] += 1
+            self.counts["wired cancelled"] += 1
             return None
         except (WireError, HoldfastError):
-            self.story.counts["failed"] += 1
+            self.counts["wired failed"] += 1
             return None
-        self.story.counts[what] += 1
+        self.counts[f"wired {what}"] += 1
         return result
 
     # Questions
@@ -234,7 +246,7 @@ class History:
 
         def answered(answer: Any, _sent: float) -> None:
             if not isinstance(answer, WireError):
-                self.story.counts["answered by link"] += 1
+                self.counts["wired answered by link"] += 1
                 self._belongs(answer, text)
             then(not isinstance(answer, WireError))
 
@@ -243,7 +255,7 @@ class History:
     def _belongs(self, answer: Any, text: str) -> bool:
         """Hold an answer against its question (T2)."""
         if answer != text.encode():
-            self._violated(f"T2 asked for {text!r}, and was answered {answer!r}")
+            self._violated("T2", f"asked for {text!r}, and was answered {answer!r}")
         return True
 
     # The judge
@@ -251,26 +263,31 @@ class History:
     def _look(self) -> None:
         """T1: hold each belief against the server."""
         now = self.world.now
-        for lease in self._held:
+        for lease, noted in self._held.items():
             remaining = lease.remaining()
             if remaining > 0:
-                self.story.counts["looked"] += 1
+                self.counts["wired looked"] += 1
                 believed = now + self.machine.true(remaining)
+                if abs(believed - noted) > 1e-6:
+                    self._held[lease] = believed
+                    self.world.note("renewed" if noted else "taken", WORKERS, lease.key, until=believed)
                 kept = self.server.keeps(lease._tenure.spec.keys[0], lease._tenure.token)  # noqa: SLF001
                 if believed > kept:
                     self._violated(
-                        f"T1 {lease.name!r} is believed until {believed:.3f} s, the server keeps it until {kept:.3f} s"
+                        "T1", f"{lease.key} is believed until {1000 * believed:.1f} ms, and kept until {1000 * kept:.1f}"
                     )
 
-    def _violated(self, what: str) -> None:
-        """Write it down. The workers stop then; nothing is raised, which the code under test might catch."""
-        self.story.wrong = self.story.wrong or what
+    def _violated(self, rule: str, what: str) -> None:
+        """Write down what is wrong first. The workers stop then; nothing is raised, which the code under test might catch."""
+        if not self.run.violations:
+            self.run.violations.append(Violation(rule, what))
+            self.world.note("left", WORKERS, note=f"{rule} {what}")
 
     # The end
 
     def _heal(self) -> None:
         """From now on nothing goes wrong, and what has fallen silent is closed."""
-        self._impatient = 0.0
+        self.impatient = 0.0
         self.network.heal()
         for sock in self.machine.sockets.values():
             if isinstance(sock, Socket):
@@ -289,9 +306,9 @@ class History:
             self._question_to_the_keeper(then)
             await face.sleep(2.0)
         if not answered:
-            self._violated("T3 the driver's connection does not answer, though nothing goes wrong any more")
+            self._violated("T3", "the driver's connection does not answer, though nothing goes wrong any more")
         if not by_link:
-            self._violated("T3 the keeper's link does not answer, though nothing goes wrong any more")
+            self._violated("T3", "the keeper's link does not answer, though nothing goes wrong any more")
 
 
 def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -303,6 +320,8 @@ def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:
     raise AssertionError("it has waited for something")
 
 
-def simulate(seed: int) -> Story:
-    """Make a history of a seed."""
-    return History(seed).tell()
+def simulate(seed: int, *, coverage: object = None, trace: bool = False) -> Run[Profile]:  # noqa: ARG001 - counts say it all
+    """Make the history of a seed. ``trace``: with the bytes that are sent and received."""
+    history = History(seed, trace=trace)
+    history.tell()
+    return history.run

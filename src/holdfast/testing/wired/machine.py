@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._drive.process import Process as RealProcess
 from holdfast._wire.system import Looper, System
-from holdfast.testing.wired.sockets import Network, Poke, Scripted, Selector, Socket, pipe
+from holdfast.testing.wired.sockets import FIRST, Network, Scripted, Selector, Socket, pipe
 
 if TYPE_CHECKING:
     from holdfast._wire.endpoint import Endpoint
@@ -56,8 +56,8 @@ class Machine(System):
         """Return a connected socket at once. Raises ConnectionRefusedError."""
         if self.network.happens("refused"):
             raise ConnectionRefusedError("connection refused")
-        sock = Socket(self.world, self.network, self._server)
-        self.sockets[sock.fileno()] = sock
+        number = FIRST + len(self.sockets)
+        sock = self.sockets[number] = Socket(number, self.world, self.network, self._server)
         return sock
 
     def dial(self, endpoint: Endpoint, timeout: float) -> socket.socket:  # noqa: ARG002 - there is one server
@@ -84,8 +84,8 @@ class Machine(System):
         return threading.Thread(target=keeper.run)  # which nobody starts
 
     def _pipe(self) -> tuple[socket.socket, socket.socket]:
-        ends = pipe()
-        self.sockets.update({end.fileno(): end for end in ends if isinstance(end, Poke)})
+        ends = pipe(FIRST + len(self.sockets))
+        self.sockets.update({end.fileno(): end for end in ends})
         return ends
 
 

@@ -34,7 +34,8 @@ class Peer:
             for request in self.session.requests(data):
                 if self._left:
                     return
-                self._server.asked[request[0].decode("ascii", "replace")] += 1
+                self._server.calls += 1
+                self._server.asked_for[request[0].decode("ascii", "replace")] += 1
                 for reply in self.session.handle(request):
                     if isinstance(reply, ReplyError) and str(reply).startswith("ERR unknown command"):
                         self._server.complain(f"the server was sent the unknown command {request[0]!r}")
@@ -65,10 +66,13 @@ class Server:
         self.complain = complain
         """Told of what no client may do."""
         self.keyspace = Keyspace()
-        self.asked: Counter[str] = Counter()
-        """How often each command has come."""
+        self.calls = 0
+        """Commands that have come."""
+        self.asked_for: Counter[str] = Counter()
+        """How often each has come."""
         self._peers: dict[Session, Peer] = {}
         self._listeners: dict[bytes, list[Session]] = {}
+        world.servers.append(self)
 
     def accept(self, send: Callable[[bytes], None], hang_up: Callable[[], None]) -> Peer:
         """Begin a connection."""

@@ -6,7 +6,6 @@ written, and ends anywhere, within a request or within a reply.
 
 from __future__ import annotations
 
-import itertools
 import random
 import selectors
 import socket
@@ -21,11 +20,16 @@ if TYPE_CHECKING:
     from holdfast.testing.wired.world import World
 
 
+NETWORK = "network"
+"""Whose lane it is in the drawing of a history."""
+
+
 @dataclass(slots=True)
 class Network:
     """What may happen to bytes: how probable each fault is, for each piece that is sent. Counts what has happened."""
 
-    rng: random.Random
+    world: World = field(repr=False)
+    rng: random.Random = field(repr=False)
     delay: float
     """Mean seconds of each way."""
     slow: float = 0.0
@@ -43,13 +47,15 @@ class Network:
     """The kernel takes a part of what is written, and no more for up to two seconds."""
     refused: float = 0.0
     """A connection is refused."""
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter, repr=False)
 
     def happens(self, fault: str) -> bool:
         """Draw whether a fault happens to what is sent now."""
         probability: float = getattr(self, fault)
         happens = probability > 0 and self.rng.random() < probability
-        self.counts[fault] += happens
+        if happens:
+            self.counts[f"wired {fault}"] += 1
+            self.world.note("fault", NETWORK, note=fault)
         return happens
 
     def heal(self) -> None:
@@ -109,8 +115,11 @@ class Way:
         self._world.at(self._free_at, what)
 
 
-_numbers = itertools.count(1_000_000)
-"""File numbers, far above those of real ones."""
+FIRST = 1_000_000
+"""Number of the first socket of a history: far above those of real files."""
+
+SHOWN = 100
+"""Bytes of a request or reply that a trace shows, at most."""
 
 
 class Scripted(socket.socket):
@@ -119,8 +128,8 @@ class Scripted(socket.socket):
     type = socket.SOCK_STREAM
     family = socket.AF_UNIX
 
-    def __init__(self) -> None:  # not the one of socket.socket, which would open a real one
-        self._number = next(_numbers)
+    def __init__(self, number: int) -> None:  # not the one of socket.socket, which would open a real one
+        self._number = number
         self.arrived = bytearray()
         self.ended = False
         """What has arrived is the last."""
@@ -151,8 +160,8 @@ class Scripted(socket.socket):
 class Poke(Scripted):
     """One end of a pipe by which a thread wakes another at once."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
         self.other = self
 
     def send(self, data: Any, *_: Any) -> int:
@@ -168,9 +177,9 @@ class Poke(Scripted):
         self.other.ended = True
 
 
-def pipe() -> tuple[socket.socket, socket.socket]:
-    """As ``socket.socketpair()``."""
-    one, other = Poke(), Poke()
+def pipe(number: int) -> tuple[Poke, Poke]:
+    """As ``socket.socketpair()``; its ends have this number and the next."""
+    one, other = Poke(number), Poke(number + 1)
     one.other, other.other = other, one
     return one, other
 
@@ -178,9 +187,10 @@ def pipe() -> tuple[socket.socket, socket.socket]:
 class Socket(Scripted):
     """The client's end of a connection."""
 
-    def __init__(self, world: World, network: Network, server: Server) -> None:
-        super().__init__()
+    def __init__(self, number: int, world: World, network: Network, server: Server) -> None:
+        super().__init__(number)
         self._world, self._network = world, network
+        self._name = f"#{self._number - FIRST}"
         self._patience: float | None = None
         """Seconds for which reading blocks; None: for ever."""
         self._full_until = 0.0
@@ -193,6 +203,7 @@ class Socket(Scripted):
 
     def _come(self, data: bytes) -> None:
         if self._number >= 0:
+            self._trace("answered", data)
             self.arrived += data
 
     def _end(self) -> None:
@@ -212,6 +223,11 @@ class Socket(Scripted):
         """Something in between has forgotten it: the end of all silence."""
         self._peer.leave()
         self._end()
+
+    def _trace(self, kind: str, data: bytes) -> None:
+        if self._world.trace and data:
+            said = data if len(data) < SHOWN else data[: SHOWN // 2] + b"..." + data[-SHOWN // 2 :]
+            self._world.note(kind, NETWORK, note=f"{self._name} {said!r}")
 
     # What the client does
 
@@ -243,6 +259,7 @@ class Socket(Scripted):
         return len(data)
 
     def sendall(self, data: Any, *_: Any) -> None:
+        self._trace("sent", data)
         self._up.send(bytes(data))
 
     def send(self, data: Any, *_: Any) -> int:
@@ -255,6 +272,7 @@ class Socket(Scripted):
             data = data[: self._network.rng.randrange(len(data))]
             self._full_until = self._world.now + self._network.rng.uniform(0, 2)
             self._world.at(self._full_until)
+        self._trace("sent", data)
         self._up.send(data)
         return len(data)
 

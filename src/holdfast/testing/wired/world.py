@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.testing.history import Event
+
+if TYPE_CHECKING:
+    from holdfast.testing.wired.server import Server
 
 
 class Stuck(Exception):
@@ -13,8 +19,13 @@ class Stuck(Exception):
 class World:
     """The order of events. ``now`` is true time in seconds; clocks of machines and servers are derived from it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, trace: bool) -> None:
         self.now = 0.0
+        self.steps = 0
+        self.trace = trace
+        """Write the bytes that are sent and received into the history, too."""
+        self.history: list[Event] = []
+        self.servers: list[Server] = []
         self.watchers: list[Callable[[], None]] = []
         """Called after each event: the judge, and keepers that may have something to do."""
         self._due: list[tuple[float, int, Callable[[], object]]] = []
@@ -29,8 +40,13 @@ class World:
         """Call ``what`` in so many seconds."""
         self.at(self.now + seconds, what)
 
+    def note(self, kind: str, who: str, lock: str = "", *, until: float = 0.0, note: str = "") -> None:
+        """Write down what happens now, for people."""
+        self.history.append(Event(self.now, kind, who, lock, until=until, note=note))
+
     def step(self, until: float = float("inf")) -> None:
         """Let the next event happen; if there is none by then, let time pass until ``until``. Raises Stuck."""
+        self.steps += 1
         if self._due and self._due[0][0] <= until:
             at, _, what = heapq.heappop(self._due)
             self.now = max(self.now, at)
