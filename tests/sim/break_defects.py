@@ -35,7 +35,7 @@ BREAKING = (
     _defect(
         "break-not-reported",
         "_core/renewing.py",
-        """            return not tenure.lose(f"it was broken by {tenure.hint}" if tenure.hint else "it was taken away")\n""",
+        """            return not tenure.lose(broken_by(tenure.hint) if tenure.hint else "it was taken away")\n""",
         """            tenure.lose("it was taken away")\n            return True\n""",
         "the owner of the lease is not told what his process knows",
     ),
