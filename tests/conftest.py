@@ -128,8 +128,9 @@ def nothing_left(server: PrivateServer) -> Iterator[None]:
     """After each module: no thread and no connection of ours, and no exception that this thread would carry on. (The common
     server is up before the first count.)"""
     assert server.pid
-    before = open_sockets()
+    before, handler = open_sockets(), signal.getsignal(signal.SIGINT)
     yield
+    assert signal.getsignal(signal.SIGINT) is handler, "later tests interrupt themselves"
     holdfast.close()
     deadline = time.monotonic() + 10
     while True:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,6 @@ import redis
 import holdfast
 from holdfast import aio
 from holdfast._servers.process import PrivateServer
-from holdfast.cli import main
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -180,10 +181,13 @@ def test_a_name_that_never_expires(server: PrivateServer, name: str) -> None:
         client.delete(f"hf:{{{name}}}")
 
 
-def test_on_the_command_line(server: PrivateServer, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_on_the_command_line(server: PrivateServer, name: str) -> None:
+    """In a process of its own: the command sets signal handlers."""
+    command = [sys.executable, "-m", "holdfast", "acquire", name, "--ttl", "5", "-n", "--url", server.url]
     with holdfast.Semaphore(server.url, name, limit=2):
-        assert main(["acquire", name, "--ttl", "5", "-n", "--url", server.url]) == 64
-    assert "is the name of a semaphore that is held" in capfd.readouterr().err
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 64
+    assert "is the name of a semaphore that is held" in done.stderr
 
 
 def test_data_of_somebody_elses(server: PrivateServer, name: str) -> None:
