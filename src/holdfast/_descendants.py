@@ -235,16 +235,15 @@ def _numbers(pid: int | str) -> list[int]:
 
 def _probed() -> list[int] | None:
     """Children, by asking the kernel about each number that a process may have; None if there are too many of them."""
-    newest = _newest_number()
-    if not os.getpid() <= newest <= PROBED:
-        return None
     try:
         with open("/proc/sys/kernel/pid_max", "rb") as file:  # noqa: PTH123
-            most = int(file.read())
+            newest = int(file.read())
     except (OSError, ValueError):
-        most = PROBED + 1
-    if most <= PROBED:  # few enough to ask about all: numbers are given anew when the last one has been used
-        newest = most
+        newest = PROBED + 1
+    if newest > PROBED:  # else they are few enough to ask about all: numbers are given anew when the last one has been used
+        newest = _newest_number()
+        if not os.getpid() <= newest <= PROBED:
+            return None
     return [pid for pid in range(1, newest + 1) if is_child(pid)]
 
 

@@ -213,8 +213,8 @@ class Fingerprint:
 
     def _promised(self, then: Any) -> None:
         """What is to be done with an answer, as far as that may differ between requests that look the same."""
-        if isinstance(then, partial) and isinstance(then.func.__self__, Round):  # type: ignore[attr-defined]
-            self.add(then.func.__self__)  # type: ignore[attr-defined]
+        if isinstance(then, partial) and isinstance(owner := getattr(then.func, "__self__", None), Round):
+            self.add(owner)
         for cell in getattr(then, "__closure__", None) or ():
             if callable(cell.cell_contents):
                 self._promised(cell.cell_contents)
