@@ -187,6 +187,31 @@ def test_a_tick_that_waits_gives_way_to_a_later_one(schedule: Schedule) -> None:
     assert b" missed %d 3 %d " % (one, four - 1) in schedule.look()[5][0], "in their order"
 
 
+def test_nothing_that_waits_begins_when_a_later_tick_is_due(schedule: Schedule) -> None:
+    """One that was claimed when nobody had room. The one after it falls due while the request for it is on its way."""
+    one, two, three = (schedule.start + n for n in (1, 2, 3))
+    later = schedule.now() + 10**7
+    assert schedule.serve(base=schedule.start, ticks=(one,), beyond=later)[3] == 1
+    for base, ticks, beyond, why in (
+        (one, (), two, "it came too late to know the latest"),
+        (schedule.start, (one, two), later, "it knows less than the server"),
+    ):
+        assert not granted(schedule.serve(base=base, ticks=ticks, beyond=beyond, want=T1)), why
+        queued = schedule.serve(QUEUE, base=base, ticks=ticks, beyond=beyond)[3]
+        assert queued == 1, "and it is not lost, either"
+    known = schedule.serve(base=one, ticks=(two, three, later), beyond=later + 1, want=T1)
+    assert known[8] == three
+    assert schedule.why() == ["missed 2: a later tick was due, too"]
+
+
+def test_what_waits_begins_where_no_later_tick_is_due(schedule: Schedule) -> None:
+    one, two = schedule.start + 1, schedule.start + 2
+    later = schedule.now() + 10**7
+    assert schedule.serve(base=schedule.start, missed=f"{one} {one} 1", ticks=(two, later), beyond=later + 1)[3] == 1
+    stale = schedule.serve(base=schedule.start, ticks=(one,), beyond=two, want=T1)
+    assert stale[8] == two, "it was claimed by others meanwhile, and is the latest"
+
+
 def test_what_is_later_than_its_grace_is_not_run(schedule: Schedule) -> None:
     strict = Options(misfire="skip", grace=0)
     one, two = schedule.start + 1, schedule.start + 2

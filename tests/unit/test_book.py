@@ -54,3 +54,14 @@ def test_a_hint_that_comes_while_they_are_read_is_not_lost(book: Book) -> None:
     with pytest.raises(StopIteration):
         schedule._wait(book).send(None)
     assert book.beat_at == 0.0, "asks the server what it was about"
+
+
+def test_each_request_names_what_may_fall_due_on_its_way(book: Book) -> None:
+    """Something that waits is not to be begun in the place of a later tick, so the server has to know which ticks there are."""
+    asked = schedule.ask(book, 0.5)
+    asked.send(None)  # draws a token
+    call = asked.send("token")
+    seat = book.seats["job"]
+    assert [item.due.ticks for item in book.gather(0.5) or () if item.due] == [[1_000_000]]
+    assert call.args[-5:] == (seat.last, "", "1000000", 2_000_000, "token")
+    asked.close()

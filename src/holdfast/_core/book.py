@@ -169,10 +169,9 @@ class Book:
             return None
         if self._unanswered is None:
             self._unanswered = self._gathered(now)
-        else:  # asked again: with what is due by now, or something that waits would be run in the place of a later tick
-            for item in self._unanswered:
-                if item.due is None and not self.stopping:
-                    self._claim(item, self.time(now))
+        if not self.stopping:  # each names what is due, or something that waits would be run in the place of a later tick
+            for item in self._unanswered or ():
+                self._claim(item, self.time(now))
         return self._unanswered
 
     def _gathered(self, now: float) -> list[Item] | None:
@@ -231,13 +230,13 @@ class Book:
             tick, name = heapq.heappop(self._ticks)
             seat = self.seats.get(name)
             if seat is not None and seat.next == tick:
-                self._claim(items.setdefault(name, Item(seat)), time)
+                items.setdefault(name, Item(seat))
 
     def _claim(self, item: Item, time: int) -> None:
         seat = item.seat
         if seat.next is not None and seat.next <= time:
             seat.next = None
-            item.due = due(seat.when, seat.last, time, seat.options, int(self.timeout * 1e6) + AHEAD)
+        item.due = due(seat.when, seat.last, time, seat.options, int(self.timeout * 1e6) + AHEAD)
 
     def time(self, now: float) -> int:
         """What the server's clock shows at local time ``now`` (us), at least."""
@@ -288,9 +287,8 @@ class Book:
         if self.stopping and not self.runs and now >= self._failing_since + HOPELESS:
             self._hopeless = True
         for item in self._unanswered or ():
-            if item.due is not None:
-                item.due = None
-                self._plan(item.seat)
+            item.due = None
+            self._plan(item.seat)
         self._pause = min(1.0, max(0.02, 2 * self._pause))
         self.retry_at = now + self._pause
         if not self._away and self._pause > 0.1:

@@ -25,12 +25,6 @@ class Due(NamedTuple):
     beyond: int | None
     """The tick after all these; None: there is none."""
 
-    def __bool__(self) -> bool:
-        return bool(self.ticks)
-
-
-NOTHING = Due(None, [], None)
-
 
 def following(when: When, tick: int) -> int | None:
     """The tick after ``tick``; None: there is none."""
@@ -42,15 +36,15 @@ def following(when: When, tick: int) -> int | None:
 
 def due(when: When, last: int, now: int, options: Options, ahead: int = 0) -> Due:
     """What is due at ``now``, when all up to ``last`` has been dealt with. ``ahead``: for how long the claim is to be good."""
-    first = following(when, last)
-    if first is None or first > now:
-        return NOTHING
-    ticks = _latest(when, last, now, QUEUE if options.misfire == "all" else 1)
+    beyond = following(when, last)
+    ticks: list[int] = []
     missed = None
-    if ticks[0] > first:
-        given_up = _latest(when, last, ticks[0] - 1, 1)[0]
-        missed = (first, given_up, len(_between(when, last, given_up, COUNTED)))
-    beyond = following(when, ticks[-1])
+    if beyond is not None and beyond <= now:
+        first, ticks = beyond, _latest(when, last, now, QUEUE if options.misfire == "all" else 1)
+        if ticks[0] > first:
+            given_up = _latest(when, last, ticks[0] - 1, 1)[0]
+            missed = (first, given_up, len(_between(when, last, given_up, COUNTED)))
+        beyond = following(when, ticks[-1])
     while beyond is not None and beyond <= now + ahead:
         ticks.append(beyond)
         beyond = following(when, beyond)

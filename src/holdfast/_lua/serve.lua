@@ -7,7 +7,7 @@
 --          slot of a run that has ended, or ''; its token; '<status>', 'again': it was cut short, and is to begin again elsewhere |
 --          'back': it never began; text for the log;
 --          last tick known, or '': nothing is claimed; then, in order of time: '<first> <last> <count>' of ticks that are not to be
---          run, because later ones are due, or ''; '<us> <us> ...': those that may run, with some that are not due yet, so that
+--          run, because later ones are due, or ''; '<us> <us> ...': those that may run, and those that are not due yet, so that
 --          the script knows which tick is the latest even if the request was long on its way; the tick after them, or '': there
 --          is none; token for a run, or '' if it can run nothing now
 -- RETURNS  {1, now (us), changes, answer, ...} | {0, now}: a late copy of a request, nothing was done. An answer is
@@ -91,18 +91,10 @@ local function slots_of(at, count, job)
 end
 
 -- What a process claims of a job: at most one tick of those that are due, the latest, but for misfire 'all'. So after any pause
--- one run starts late, and not a run for each tick. `policy`: that of the job; `queue`: what waits; `room`: runs of the job that
--- may begin now; `skip`: writes down what is not run. Returns the last tick that was dealt with, or nil.
-local function claim(ticks, before, after, policy, queue, room, asleep, skip)
-  local due = {}
-  for tick in string.gmatch(ticks, '%d+') do
-    if tonumber(tick) > now then break end
-    due[#due + 1] = tick
-  end
-  -- The server's clock has gone back; or the request comes so late that a tick is due which it does not know of.
-  if #due == 0 or (after ~= '' and tonumber(after) <= now) then return nil end
+-- one run starts late, and not a run for each tick. `due`: the ticks that are due, at least one; `each`: each of them is wanted;
+-- `queue`: what waits; `room`: runs of the job that may begin now; `skip`: writes down what is not run.
+local function claim(due, before, policy, each, queue, room, asleep, skip)
   local latest, all = due[#due], policy.misfire == 'all'
-  local each = all or policy.overlap == 'queue'
   local why = OVERTAKEN
   local late = policy.misfire == 'skip' and now - latest > policy.grace
   if late then why = TOO_LATE end
@@ -135,7 +127,16 @@ local function claim(ticks, before, after, policy, queue, room, asleep, skip)
       queue[#queue + 1] = {scheduled = tick, attempt = 1, kind = 't'}
     end
   end
-  return latest
+end
+
+-- The ticks after `last` that are due; and whether a tick may be due that the request does not know of.
+local function due_after(last, ticks, after)
+  local due = {}
+  for tick in string.gmatch(ticks, '%d+') do
+    if tonumber(tick) > now then break end
+    if tonumber(tick) > tonumber(last) then due[#due + 1] = tick end
+  end
+  return due, after ~= '' and tonumber(after) <= now and tonumber(after) > tonumber(last)
 end
 
 local function serve(at, a, count)
@@ -228,9 +229,14 @@ local function serve(at, a, count)
   local function asleep(tick)
     return paused or tonumber(tick) <= resumed
   end
-  if ARGV[a + 7] == last then
+  local each = policy.misfire == 'all' or policy.overlap == 'queue'
+  local due, behind = due_after(last, ARGV[a + 9], ARGV[a + 10])
+  if #due > 0 and ARGV[a + 7] == last and not behind then
     local room = free and (policy.overlap == 'allow' and count - held or 1) or 0
-    last = claim(ARGV[a + 9], ARGV[a + 8], ARGV[a + 10], policy, queue, room, asleep, skip) or last
+    claim(due, ARGV[a + 8], policy, each, queue, room, asleep, skip)
+    last = due[#due]
+  elseif #due > 0 then
+    behind = true
   end
 
   -- What is to run, if there is room. The same token asks for the same run.
@@ -249,6 +255,8 @@ local function serve(at, a, count)
     head = queue[1]
   end
   local ready = free and head and (head.kind == 'h' or not paused)
+  -- A later tick is due, too, and nobody has claimed it: whoever claims it, drops this one.
+  if ready and behind and not each and first_of_tick(head) then ready = false end
   if granted == -1 and ready and wanted ~= '' then
     local slot = slots[free]
     local fence, upto = take(slot.run, slot.state, wanted, ttl, now, whole(fields[5]))
