@@ -131,12 +131,18 @@ def test_forgotten_while_others_stand_in_line(face: Face, server: PrivateServer,
     face.call(other.release)
 
 
-def test_a_redlock_that_a_majority_has_forgotten(face: Face, new_server: NewServer, name: str) -> None:
+def three_servers(face: Face, new_server: NewServer, name: str) -> tuple[list[PrivateServer], Any, Any]:
+    """Them, a Redlock that is held there, and another one of the same name."""
     servers = [new_server() for _ in range(3)]
     urls = [one.url for one in servers]
     holdfast.declare_new(urls)
     holder, other = (face.Redlock(urls, name) for _ in range(2))
     assert face.call(holder.acquire)
+    return servers, holder, other
+
+
+def test_a_redlock_that_a_majority_has_forgotten(face: Face, new_server: NewServer, name: str) -> None:
+    servers, holder, other = three_servers(face, new_server, name)
     event = holder.lease.lost
     assert not face.start(other.acquire, False).result(5), "it is held"
     for one in servers[:2]:
@@ -148,11 +154,7 @@ def test_a_redlock_that_a_majority_has_forgotten(face: Face, new_server: NewServ
 
 
 def test_a_redlock_that_a_majority_says_is_free(face: Face, new_server: NewServer, name: str) -> None:
-    servers = [new_server() for _ in range(3)]
-    urls = [one.url for one in servers]
-    holdfast.declare_new(urls)
-    holder, other = (face.Redlock(urls, name) for _ in range(2))
-    assert face.call(holder.acquire)
+    servers, holder, other = three_servers(face, new_server, name)
     event = holder.lease.lost
     assert face.start(other.locked).result(5)
     for one in servers:

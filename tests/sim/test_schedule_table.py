@@ -90,8 +90,9 @@ def ran(found: list[Was], first: int, last: int) -> list[int]:
     return [was.tick for was in found if was.status not in {"missed", "skipped"} and first <= was.tick <= last]
 
 
-def test_after_a_pause_one_run_starts_late_and_the_others_are_told_of() -> None:
-    stage = Stage(takes=0.3)
+def after_a_pause(takes: float) -> Stage:
+    """Thirty seconds of jobs each second, and no server for some of them."""
+    stage = Stage(takes)
     stage.serve()
     begin, end = AWAY
     stage.until(begin)
@@ -99,6 +100,11 @@ def test_after_a_pause_one_run_starts_late_and_the_others_are_told_of() -> None:
     stage.until(end)
     stage.server.wake()
     stage.until(30.0)
+    return stage
+
+
+def test_after_a_pause_one_run_starts_late_and_the_others_are_told_of() -> None:
+    stage = after_a_pause(takes=0.3)
     for how in ALL:
         found = told(stage, how)
         ticks = [was.tick for was in found]
@@ -119,14 +125,7 @@ def test_after_a_pause_one_run_starts_late_and_the_others_are_told_of() -> None:
 
 def test_a_job_that_takes_longer_than_its_interval() -> None:
     """What was seen from outside: 8 s without a server, and a run of 2.4 s each second."""
-    stage = Stage(takes=2.4)
-    stage.serve()
-    begin, end = AWAY
-    stage.until(begin)
-    stage.server.hang()
-    stage.until(end)
-    stage.server.wake()
-    stage.until(30.0)
+    stage = after_a_pause(takes=2.4)
     for how in ALL:
         if how["misfire"] == "all" or how["overlap"] == "queue":
             continue  # they want each

@@ -531,13 +531,17 @@ def recorded(stage: Stage) -> set[str]:
     return {bytes(args[1]).partition(b"proc:")[0].decode() for args in sent if isinstance(args[1], bytes)}
 
 
-def test_a_record_that_expired_is_written_as_soon_as_its_prefix_is_used_again(stage: Stage) -> None:
-    """It was written with the others of the process, up to 20 s later."""
+def one_prefix_of_two_falls_idle(stage: Stage) -> None:
     holds(stage, "a:")
     b = holds(stage, "b:")
     stage.now += RECORD_AFTER
     assert recorded(stage) == {"a:", "b:"}
     stage.node.renewing.forget(b.token)
+
+
+def test_a_record_that_expired_is_written_as_soon_as_its_prefix_is_used_again(stage: Stage) -> None:
+    """It was written with the others of the process, up to 20 s later."""
+    one_prefix_of_two_falls_idle(stage)
     for _ in range(3):
         stage.now += RECORD_EVERY
         assert recorded(stage) == {"a:"}
@@ -550,11 +554,7 @@ def test_a_record_that_expired_is_written_as_soon_as_its_prefix_is_used_again(st
 
 def test_a_record_is_written_before_it_expires(stage: Stage) -> None:
     """There is one still, but not until the others are written."""
-    holds(stage, "a:")
-    b = holds(stage, "b:")
-    stage.now += RECORD_AFTER
-    assert recorded(stage) == {"a:", "b:"}
-    stage.node.renewing.forget(b.token)
+    one_prefix_of_two_falls_idle(stage)
     for _ in range(2):
         stage.now += RECORD_EVERY
         assert recorded(stage) == {"a:"}
