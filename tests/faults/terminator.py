@@ -11,10 +11,11 @@ from typing import Self
 
 
 class Terminator:
-    """Listens on ``port`` of 127.0.0.1 with the certificate of ``context``; passes on to the unix socket ``path``."""
+    """Listens on ``port`` of 127.0.0.1 with the certificate of ``context``; passes on to ``target``, a unix socket or an
+    address."""
 
-    def __init__(self, context: ssl.SSLContext, path: str) -> None:
-        self._context, self._path = context, path
+    def __init__(self, context: ssl.SSLContext, target: str | tuple[str, int]) -> None:
+        self._context, self._target = context, target
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept)]
@@ -44,11 +45,11 @@ class Terminator:
                 thread.start()
 
     def _serve(self, sock: socket.socket) -> None:
-        server = socket.socket(socket.AF_UNIX)
+        server = socket.socket(socket.AF_UNIX if isinstance(self._target, str) else socket.AF_INET)
         with server, sock, contextlib.suppress(OSError):
             sock.settimeout(5)
             with self._context.wrap_socket(sock, server_side=True) as client:
-                server.connect(self._path)
+                server.connect(self._target)
                 self._open += client, server
                 source: socket.socket
                 target: socket.socket
