@@ -57,7 +57,8 @@ def test_the_same_under_load(begin: Begin) -> None:
         burner.start()
     try:
         cells = [cell for _ in range(ROUNDS) for end in ENDS for cell in begin(end)]
-        assert [wrong for cell in cells if (wrong := cell.result())] == []
+        wrong = [found for cell in cells if (found := cell.result())]
+        assert not wrong, "\n".join(wrong)
     finally:
         stop.set()
         for burner in burners:
