@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import redis
 
 from conformance.box import KEYS, LOCK, QUEUE, STATE, Box
 from conformance.box import token as plain
@@ -267,6 +268,30 @@ def test_who_does_not_listen_is_passed_over_and_keeps_his_place(box: Box) -> Non
     box.listen("b")
     release(box, token("c"))
     assert len(box.heard("b")) == 1
+
+
+@pytest.mark.fault(49)
+def test_a_waiter_that_may_not_be_told_is_granted_in_turn_all_the_same(box: Box) -> None:
+    """If its process listens: it looks within a second. Passed over, it could be overtaken by everybody who comes later."""
+    box.listen("b")
+    box.redis.acl_setuser("mute", enabled=True, nopass=True, keys=["*"], commands=["+@all"], reset_channels=True)
+    mute: Any = redis.Redis(unix_socket_path=box.server.socket, username="mute", password="x")
+    try:
+        acquire(box, token("a"), 1)
+        acquire(box, token("b"), 1, join=True)
+        mute.eval(RELEASE.body, 3, *KEYS, token("a"), "release")
+        assert (box.line(), box.heard("b")) == ([], [])
+        assert acquire(box, token("c"), 1, join=True)[0] == 0, "it came later"
+        fence(refresh(box, token("b"))[0])
+        box.deafen("b")
+        acquire(box, token("b", 1, 1), 1, join=True)
+        release(box, token("c"), "leave")
+        mute.eval(RELEASE.body, 3, *KEYS, token("b"), "release")
+        fence(acquire(box, token("c", 1, 1), 1))
+        assert box.line() == [token("b", 1, 1)], "a waiter whose process does not listen is passed over"
+    finally:
+        mute.close()
+        box.redis.acl_deluser("mute")
 
 
 def test_who_gives_up_or_is_buried_leaves_nothing(box: Box) -> None:

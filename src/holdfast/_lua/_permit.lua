@@ -172,7 +172,8 @@ local function serve(p, me, ttl)
       else
         admit(p, token, CLAIM)
         local heard = publish(inbox, '1 ' .. token .. ' ' .. integer(p.fence))
-        if type(heard) == 'number' and heard > 0 then
+        -- Refused by access control: it listens, and looks within a second. Passed over, it could wait for ever.
+        if type(heard) == 'table' or heard > 0 then
           leaving[#leaving + 1] = token
           done = done + 1
         else
