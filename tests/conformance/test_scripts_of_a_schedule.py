@@ -10,7 +10,7 @@ import pytest
 
 from conformance.box import Box, token
 from holdfast._core.jobs import JOBS, ORDER, REGISTER, SERVE, Keys, Options
-from holdfast._core.mutex import RENEW
+from holdfast._core.mutex import BLOCK, RENEW
 from holdfast._lua import Script
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
@@ -223,6 +223,20 @@ def test_what_is_later_than_its_grace_is_not_run(schedule: Schedule) -> None:
     assert schedule.why() == ["missed 3: it was later than its grace"]
 
 
+@pytest.mark.parametrize("waits", [False, True], ids=["is claimed", "waits"])
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_tick_at_the_very_end_of_its_grace_is_run(late: int, waits: bool) -> None:
+    """In memory, where the clock stands still."""
+    schedule, lenient = Schedule(None), Options(misfire="skip", grace=5)
+    schedule.register()
+    tick = schedule.start + 1
+    if waits:
+        assert schedule.serve(lenient, base=schedule.start, ticks=(tick,))[3] == 1, "who claims it has no room for it"
+    schedule.memory.now = tick + 5_000_000 + late - 1000  # each run takes so long
+    answer = schedule.serve(lenient, base="" if waits else schedule.start, ticks=(tick,), want=T1)
+    assert granted(answer) == (not late)
+
+
 def test_a_run_whose_lease_has_ended_crashed(schedule: Schedule) -> None:
     assert granted(schedule.serve(AGAIN, base=schedule.start, ticks=(schedule.start + 1,), want=T1))
     for attempt, want in ((2, T2), (3, T3)):
@@ -256,6 +270,26 @@ def test_keep_and_overlap(schedule: Schedule) -> None:
     assert answers[0][7] < answers[1][7]
 
 
+def test_a_slot_is_kept_for_the_rest_of_that_time_after_a_run(schedule: Schedule) -> None:
+    kept = Options(keep=600)
+    assert granted(schedule.serve(kept, base=schedule.start, ticks=(schedule.start + 1,), want=T1))
+    words = schedule.command("HGET", JOB.job, "run:0").split(b" ")
+    words[3] = b"%d" % (int(words[3]) - 100_000_000)  # as if it had begun earlier
+    schedule.command("HSET", JOB.job, "run:0", b" ".join(words))
+    assert 490_000 < schedule.serve(kept, end=(T1, "ok"))[2] <= 500_000
+
+
+def test_fences_of_runs_rise_whatever_the_clock_says(schedule: Schedule) -> None:
+    ahead = schedule.now() + 60_000_000
+    schedule.command("HSET", JOB.job, "fence", ahead)
+    fences = []
+    for number, want in enumerate((T1, T2)):
+        fences.append(schedule.serve(base=schedule.start + number, ticks=(schedule.start + number + 1,), want=want)[7])
+        schedule.serve(end=(want, "ok"))
+        schedule.command("DEL", *JOB.run(0))  # the job itself remembers the last fence
+    assert fences == [ahead + 1, ahead + 1 + BLOCK]
+
+
 def test_a_late_copy_does_nothing(schedule: Schedule) -> None:
     tick = schedule.start + 1
     assert granted(schedule.serve(base=schedule.start, ticks=(tick,), want=T1))
@@ -266,24 +300,36 @@ def test_a_late_copy_does_nothing(schedule: Schedule) -> None:
     assert [part for part in schedule.look() if not isinstance(part, list)] == [p for p in before if not isinstance(p, list)]
 
 
-def test_orders(schedule: Schedule) -> None:
-    def order(what: str, id_: str = "id") -> Any:
-        return schedule.run(ORDER, (*ALL, KEYS.jobs, JOB.job, JOB.log), what, id_, "job")
+def order(schedule: Schedule, what: str, id_: str = "id") -> Any:
+    return schedule.run(ORDER, (*ALL, KEYS.jobs, JOB.job, JOB.log), what, id_, "job")
 
-    assert order("pause") == [1, 0]
+
+def test_a_tick_from_a_pause_is_not_run_after_the_resume(schedule: Schedule) -> None:
+    assert order(schedule, "pause") == [1, 0]
+    due = schedule.start + 1
+    assert order(schedule, "resume") == [1, 0], "before any process has asked"
+    assert not granted(schedule.serve(base=schedule.start, ticks=(due,), want=T1))
+    assert schedule.why() == ["skipped 1: paused"]
+    after = schedule.now()
+    assert granted(schedule.serve(base=due, ticks=(after,), want=T1))
+
+
+def test_orders(schedule: Schedule) -> None:
+    say = partial(order, schedule)
+    assert say("pause") == [1, 0]
     assert not granted(schedule.serve(base=schedule.start, ticks=(schedule.start + 1,), want=T1))
-    assert order("run") == order("run") == [1, 0]
+    assert say("run") == say("run") == [1, 0]
     by_hand = schedule.serve(want=T1)
     assert (granted(by_hand), by_hand[10], by_hand[3]) == (True, 1, 0), "once, though it was asked for twice, and it is paused"
-    assert order("cancel") == [1, 1]
+    assert say("cancel") == [1, 1]
     assert schedule.serve()[4] == b"%d " % by_hand[7]
     assert schedule.serve(end=(T1, "cancelled"))[4] == b""
-    assert order("resume") == [1, 0]
+    assert say("resume") == [1, 0]
     assert granted(schedule.serve(base=schedule.start + 1, ticks=(schedule.now() + 1,), want=T2))
     assert schedule.log() == ["cancelled 1", "skipped 0"]
-    assert [order("run", f"id{n}")[0] for n in range(101)] == [1] * 100 + [2]
-    assert order("remove") == [1, 0]
-    assert (order("run"), schedule.look(), schedule.serve()) == ([0], [], [-1])
+    assert [say("run", f"id{n}")[0] for n in range(101)] == [1] * 100 + [2]
+    assert say("remove") == [1, 0]
+    assert (say("run"), schedule.look(), schedule.serve()) == ([0], [], [-1])
 
 
 def test_the_newest_word_counts(schedule: Schedule) -> None:
@@ -297,6 +343,16 @@ def test_the_newest_word_counts(schedule: Schedule) -> None:
     assert schedule.serve(base=start, want=T1)[1:] != [new, b"third"], "other code is news, too"
     schedule.rev = rev
     assert schedule.serve(base=start, want=T1)[4] == b"app:other"
+
+
+def test_each_revision_is_higher_than_the_one_before(schedule: Schedule) -> None:
+    """Also after the clock was set back. Otherwise a process that knows the old definition takes the new one for it."""
+    ahead = schedule.now() + 60_000_000
+    schedule.command("HSET", JOB.job, "rev", ahead)
+    schedule.register("other")
+    assert schedule.rev == ahead + 1
+    schedule.register("third")
+    assert schedule.rev == ahead + 2
 
 
 def test_other_code_under_the_same_name(schedule: Schedule) -> None:

@@ -111,6 +111,24 @@ def test_who_does_not_listen_or_has_shown_no_sign_of_life_is_no_candidate(box: B
     assert box.redis.get(LOCK) == A.encode()
 
 
+def test_a_transfer_that_did_not_reach_the_candidate_changes_nothing(box: Box) -> None:
+    """Access control hides from the leader that the candidate does not listen."""
+    box.redis.execute_command("ACL SETUSER", "blind", "on", ">secret", "~*", "&*", "+@all", "-pubsub")
+    blind: Any = redis.Redis(unix_socket_path=box.server.socket, username="blind", password="secret", protocol=2)
+    try:
+        box.listen("b")
+        box.acquire(A, 5000)
+        line_up(box, (B, "b"))
+        box.deafen("b")
+        assert blind.eval(TRANSFER.body, len(KEYS), *KEYS, A, "b") == [2]
+        assert box.redis.get(LOCK) == A.encode()
+        assert 4000 < box.redis.pttl(LOCK) <= 5000
+        assert box.line() == [B]
+    finally:
+        blind.close()
+        box.redis.acl_deluser("blind")
+
+
 def test_a_name_stays_as_long_as_its_place(box: Box) -> None:
     assert introduce(box, B, "b") == 0, "without a place"
     assert not box.redis.exists(STATE)

@@ -167,6 +167,18 @@ def test_an_invalidation_makes_void_what_was_begun_before(box: Box, tag: str) ->
     assert look(box, "", lease=0) == [4]
 
 
+@pytest.mark.parametrize("tag", ["t", "u", ""])
+def test_a_value_with_the_fence_of_the_invalidation_is_void(box: Box, tag: str) -> None:
+    """Its load began before the invalidation. Both have one number within a microsecond, or after the clock was set back."""
+    fence = granted(look(box, A))
+    assert land(box, A, fence) == [1, fence]
+    invalidate(box, "other")
+    box.redis.zadd(FLOORS, {tag: fence - 1})
+    assert look(box, "", lease=0)[0] == 1
+    box.redis.zadd(FLOORS, {tag: fence})
+    assert look(box, "", lease=0) == [4]
+
+
 @pytest.mark.parametrize("lost", [(FLOOR,), (FLOORS,), (STATE,), (FLOOR, FLOORS), (FLOOR, STATE), (FLOOR, FLOORS, STATE)])
 @pytest.mark.parametrize("then", ["nothing", "another load", "another tag"])
 def test_what_is_void_stays_void_whatever_is_thrown_away(box: Box, lost: tuple[str, ...], then: str) -> None:

@@ -136,6 +136,17 @@ def test_who_acts_goes_on_when_that_is_done(box: Box) -> None:
     assert not box.redis.exists(ACTION, WAITERS)
 
 
+def test_a_sign_of_life_extends_the_lease_of_the_action(box: Box) -> None:
+    """Otherwise an action that takes longer than its lease breaks the barrier."""
+    come(box, A)
+    come(box, B, 1)
+    box.redis.pexpire(ACTION, 1000)
+    assert barrier(box, A, "wait", 0)[0] == 0
+    assert box.redis.pttl(ACTION) <= 1000, "only the process that runs the action extends it"
+    assert barrier(box, B, "wait", 0) == [2]
+    assert box.redis.pttl(ACTION) > TTL - 1000
+
+
 def test_who_leaves_while_an_action_is_run_has_been_there(box: Box) -> None:
     come(box, A)
     come(box, B, 1)

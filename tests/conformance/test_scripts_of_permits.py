@@ -294,6 +294,18 @@ def test_a_waiter_that_may_not_be_told_is_granted_in_turn_all_the_same(box: Box)
         box.redis.acl_deluser("mute")
 
 
+def test_a_waiter_without_a_sign_of_life_is_passed_over_and_keeps_its_place(box: Box) -> None:
+    """Its process listens, but may hang. Each of its places would cost a claim."""
+    box.listen("b", "c")
+    fence(acquire(box, token("a"), 1))
+    acquire(box, token("b"), 1, join=True)
+    acquire(box, token("c"), 1, join=True)
+    box.redis.hset(STATE, f"at:{token('b')}", box.now_us() // 1000 + 900)
+    release(box, token("a"))
+    assert [len(box.heard(process)) for process in "bc"] == [0, 1]
+    assert box.line() == [token("b")]
+
+
 def test_who_gives_up_or_is_buried_leaves_nothing(box: Box) -> None:
     box.listen("b")
     fence(acquire(box, token("a"), 1))

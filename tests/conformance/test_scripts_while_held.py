@@ -116,6 +116,17 @@ def test_refresh_extends_places(box: Box) -> None:
     assert box.line() == [B]
 
 
+def test_refresh_keeps_state_and_queue_alive(box: Box) -> None:
+    """Otherwise a waiter loses its place when it waits for longer than they last."""
+    box.acquire(A)
+    box.acquire(B, join=True)
+    box.redis.hdel(STATE, "keep")
+    for key in (STATE, QUEUE):
+        box.redis.pexpire(key, 1_000)
+    assert box.refresh(B)[1][0] == 0
+    assert min(box.redis.pttl(STATE), box.redis.pttl(QUEUE)) >= 600_000
+
+
 def test_refresh_never_inserts(box: Box) -> None:
     box.acquire(A)
     before = box.dump()
