@@ -30,7 +30,6 @@ def load() -> ModuleType:
 
 
 check = load()
-every_model = pytest.mark.parametrize("name", NAMES)
 
 
 def text_of(name: str) -> str:
@@ -55,43 +54,48 @@ def test_the_table_knows_all_models() -> None:
     assert {variant.model for variant in check.VARIANTS} == set(NAMES)
 
 
-@every_model
-def test_a_model_says_what_it_speaks_of(name: str) -> None:
-    assert speaks_of(name)
-    for file in speaks_of(name):
-        assert (SOURCE / file).is_file(), f"{name}.pml: {file}"
+def test_a_model_says_what_it_speaks_of() -> None:
+    assert [name for name in NAMES if not speaks_of(name)] == []
+    assert [(name, file) for name in NAMES for file in speaks_of(name) if not (SOURCE / file).is_file()] == []
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_a_script_names_a_model_that_speaks_of_it(path: Path) -> None:
-    match = re.search(r"^-- MODEL +models/(\w+)\.pml$", path.read_text(encoding="ascii"), re.MULTILINE)
-    assert match
-    assert f"_lua/{path.name}" in speaks_of(match[1])
+def model_of(script: Path) -> str:
+    """The model that a script names."""
+    match = re.search(r"^-- MODEL +models/(\w+)\.pml$", script.read_text(encoding="ascii"), re.MULTILINE)
+    return match[1] if match else ""
 
 
-@every_model
-def test_each_model_has_one_that_holds_and_three_that_must_not(name: str) -> None:
-    variants = [variant for variant in check.VARIANTS if variant.model == name]
-    assert len({variant.defines for variant in variants}) == len(variants)
-    assert any(not variant.wrong for variant in variants)
-    assert sum(variant.wrong for variant in variants) >= 3
+def test_a_script_names_a_model_that_speaks_of_it() -> None:
+    named = {path.name: model_of(path) for path in SCRIPTS}
+    assert [name for name, model in named.items() if model not in NAMES or f"_lua/{name}" not in speaks_of(model)] == []
 
 
-@every_model
-def test_variants_are_what_the_model_has(name: str) -> None:
-    """Nothing is switched that the model does not know, and it has no switch that nobody uses."""
-    used = {define.split("=")[0] for v in check.VARIANTS if v.model == name for define in v.defines.split()}
+def variants_of(name: str) -> list[str]:
+    return [variant.defines for variant in check.VARIANTS if variant.model == name]
+
+
+def test_each_model_has_one_that_holds_and_three_that_must_not() -> None:
+    assert [name for name in NAMES if len(set(variants_of(name))) != len(variants_of(name))] == []
+    wrong = {name: [bool(variant.wrong) for variant in check.VARIANTS if variant.model == name] for name in NAMES}
+    assert [name for name, each in wrong.items() if all(each) or sum(each) < 3] == []
+
+
+def switches(name: str) -> set[str]:
+    """What a model asks for, where it is put together."""
     text = text_of(name)
+    lines = re.findall(r"^#(?:el)?if (.+)$", text, re.MULTILINE)
     known = set(re.findall(r"^#(?:ifdef|ifndef) (\w+)", text, re.MULTILINE))
-    known |= {
-        word for line in re.findall(r"^#(?:el)?if (.+)$", text, re.MULTILINE) for word in re.findall(r"defined\((\w+)", line)
-    }
-    assert used == known
+    return known | {word for line in lines for word in re.findall(r"defined\((\w+)", line)}
 
 
-@every_model
-def test_the_page_lists_all_variants(name: str) -> None:
-    assert table(name) == [variant.defines for variant in check.VARIANTS if variant.model == name]
+def test_variants_are_what_the_model_has() -> None:
+    """Nothing is switched that the model does not know, and it has no switch that nobody uses."""
+    used = {name: {word.split("=")[0] for defines in variants_of(name) for word in defines.split()} for name in NAMES}
+    assert used == {name: switches(name) for name in NAMES}
+
+
+def test_the_page_lists_all_variants() -> None:
+    assert {name: table(name) for name in NAMES} == {name: variants_of(name) for name in NAMES}
 
 
 def test_the_page_has_no_other_models() -> None:
