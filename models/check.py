@@ -104,16 +104,19 @@ VARIANTS = [
         "",
         "no look at the counter will do if no request is ever carried out twice",
     ),
-    Variant("quorum_fence", "CLIENTS=3 NAIVE", "assert", "the highest is written back to any majority, whoever has the key"),
+    Variant("quorum_fence", "CLIENTS=3 NAIVE", "all_used", "the highest is written back to any majority, whoever has the key"),
     Variant(
-        "quorum_fence", "TO_VOTERS NO_COMPARE VANISH COPIES", "assert", "no look at the counter: an old answer and a new grant"
+        "quorum_fence",
+        "TO_VOTERS NO_COMPARE VANISH COPIES",
+        "all_used",
+        "no look at the counter: an old answer and a new grant",
     ),
     Variant(
-        "quorum_fence", "NO_COMPARE VANISH", "assert", "the same, asked of all servers: one that grants late confirms, too"
+        "quorum_fence", "NO_COMPARE VANISH", "all_used", "the same, asked of all servers: one that grants late confirms, too"
     ),
-    Variant("quorum_fence", "COPIES COUNT_COPIES", "assert", "a second answer of one server counts as a second vote"),
-    Variant("quorum_fence", "ONE_CONFIRM VANISH", "assert", "one confirmation is taken for enough"),
-    Variant("quorum_fence", "FORGETS", "assert", "a server forgets its counter, and nothing lifts it again"),
+    Variant("quorum_fence", "COPIES COUNT_COPIES", "below", "a second answer of one server counts as a second vote"),
+    Variant("quorum_fence", "ONE_CONFIRM VANISH", "all_used", "one confirmation is taken for enough"),
+    Variant("quorum_fence", "FORGETS", "below", "a server forgets its counter, and nothing lifts it again"),
     Variant("amnesia", "", "", "the guard: servers forget twice, in three ways"),
     Variant("amnesia", "NO_GUARD", "left", "who has forgotten votes at once"),
     Variant("amnesia", "SHORT_QUARANTINE", "left", "it is shut for less than the longest lease"),

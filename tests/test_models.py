@@ -80,6 +80,11 @@ def test_each_model_has_one_that_holds_and_three_that_must_not() -> None:
     assert [name for name, each in wrong.items() if all(each) or sum(each) < 3] == []
 
 
+def test_a_wrong_variant_names_the_assertion_that_it_breaks() -> None:
+    """By more of it than what any assertion begins with."""
+    assert [(v.model, v.defines) for v in check.VARIANTS if v.wrong and v.breaks in "assert("] == []
+
+
 def switches(name: str) -> set[str]:
     """What a model asks for, where it is put together."""
     text = text_of(name)
