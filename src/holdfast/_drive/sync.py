@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from holdfast._core.interrupting import drop
 from holdfast._core.replicas import Replicate
-from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, Wait
+from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, TimedOut, Wait
 from holdfast._drive import ear
 from holdfast._drive.clock import READ
 from holdfast._drive.ear import Slot
@@ -100,7 +100,10 @@ class Driver:
         self.may_wait()
         slot = request.attempt.slot
         assert isinstance(slot, Slot)
-        slot.take(request.attempt.until)
+        outcome = slot.take(request.attempt.until)
+        if not (outcome is None or isinstance(outcome, TimedOut)):
+            # It has inherited a place in the queue, and the keeper was quicker than whoever left that place: `_wait` reads it.
+            slot.put(outcome)
 
     def may_wait(self) -> None:
         """Refuse what could never end."""

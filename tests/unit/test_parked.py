@@ -1,0 +1,59 @@
+"""Standing in the line of a process, with the real drivers: what is told there about the server's queue is not lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast._core.attempt import Attempt
+from holdfast._core.gate import Lead
+from holdfast._core.mutex import Busy
+from holdfast._core.requests import Granted, Now, Outcome, Park, Wait
+from holdfast._core.waiting import Waiter
+from holdfast._drive import aio, sync
+from holdfast._drive.process import Process
+from holdfast._wire.endpoint import Endpoint
+from unit.driver import spec
+
+HANDED_OVER = Granted(7, 1e9, claim=True)
+ENOUGH = 0.5
+"""Seconds until the wait ends, if the hand-over is lost."""
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    process = Process()
+    yield process
+    process.close()
+
+
+def inheriting(attempt: Attempt) -> Waiter:
+    """The attempt is given a place in the queue, and the keeper tells of the hand-over before the attempt is woken for that."""
+    place = Waiter(attempt, Busy(5.0, 6, "b", lingers=False))
+    attempt.given = Lead(place)
+    assert attempt.slot is not None
+    attempt.slot.put(HANDED_OVER)
+    attempt.slot.put(None)
+    return place
+
+
+async def inherits(attempt: Attempt) -> Outcome:
+    attempt.until = await Now() + ENOUGH
+    place = inheriting(attempt)
+    await Park(attempt)
+    return await Wait(place, None, attempt.until)
+
+
+def test_a_thread_is_told_of_the_hand_over_for_a_place_it_is_just_given(process: Process) -> None:
+    driver = sync.Driver(process, Endpoint())
+    assert driver.run(inherits(Attempt(spec(), slot=driver.slot()))) == HANDED_OVER
+
+
+def test_a_task_is_told_of_the_hand_over_for_a_place_it_is_just_given(process: Process) -> None:
+    async def told() -> Outcome:
+        driver = aio.Driver(process, Endpoint())
+        return await driver.run(inherits(Attempt(spec(), slot=driver.slot())))
+
+    assert asyncio.run(told()) == HANDED_OVER
