@@ -228,6 +228,22 @@ def crowded(process: Process, how: str = "queued") -> Process:
     return process
 
 
+def test_a_holder_whose_join_got_no_answer_knows_that_others_may_stand_behind_it(elsewhere: Process) -> None:
+    """They told the holder before. Without that knowledge the lock was passed on here for a second, whatever its bounds are."""
+    leader, heir = elsewhere.comes(answers=False), elsewhere.comes()
+    leader.goes(leader.arrives())
+    leader.arrives()  # it stands in the queue, and the answer gets lost
+    elsewhere.server.join("cccccccccccc.1")
+    elsewhere.other_releases()
+    leader.goes(None, Unknown("cut"))
+    leader.goes(leader.arrives())
+    assert leader.grant.queued
+    elsewhere.server.now += leader.attempt.spec.max_pass_time
+    assert not leader.is_done()
+    assert elsewhere.server.current() == "cccccccccccc.1"
+    assert heir.result is None
+
+
 @pytest.mark.parametrize("how", ["queued", "asked"])
 def test_where_others_wanted_it_the_first_request_joins_the_queue(process: Process, how: str) -> None:
     crowded(process, how).server.take(OTHER, 20.0)

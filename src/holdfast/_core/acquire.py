@@ -79,7 +79,8 @@ async def take(attempt: Attempt, at_once: bool, now: float, place: Waiter | None
         if type(held) is Held:  # nearly always, and a pattern costs as much as all the rest of this
             deadline = result.sent + attempt.spec.first_ttl - margin(attempt.spec.first_ttl)
             if result.came < deadline:
-                queued = place is not None and place.told is not None
+                # Or it may have: a join that got no answer. Those behind us told the holder before, and shall not be forgotten.
+                queued = place is not None and (place.told is not None or attempt.doubt)
                 return Grant(attempt, held.fence, result.came, deadline, queued=queued, last=held.last)
             await give_up(attempt)  # the answer took so long that the lease is over
         match result.value:
