@@ -9,11 +9,13 @@ import sys
 
 import pytest
 
+from holdfast._core.acquire import RECALL
 from holdfast._core.waiting import Waiting
 from holdfast.testing import swarm
 from holdfast.testing.explore import explore
 from holdfast.testing.scenarios import SCENARIOS, Program, Scenario, once
 from holdfast.testing.sim import stepwise
+from holdfast.testing.sim.lock import Lock, spec
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.state import Fingerprint
@@ -64,6 +66,19 @@ def test_a_world_in_which_somebody_waits_and_nothing_can_happen_is_stuck() -> No
     with pytest.raises(Stuck):
         world.work(EPOCH + 1, 100)
     assert worker in world.working
+
+
+def test_a_worker_in_the_line_of_its_process_looks_whenever_it_is_woken() -> None:
+    """As threads and tasks do. One that does not wait is told so as soon as the server has confirmed the lease."""
+    world = World(random.Random(1))
+    process = Process(world, Server(world), "c1")
+    for name, program in (("1", once(hold=1.0)), ("2", once(wait=0.0))):
+        worker = Worker(process, name)
+        worker.start(program(worker, Lock(worker, spec())))
+        world.work(world.now + 0.1, 1000)
+    asked, lined, told = (event for event in world.history if event.who == "c1/2")
+    assert (asked.kind, lined.kind, told.kind) == ("ask", "lined", "busy")
+    assert told.at - asked.at < RECALL / 10
 
 
 # The exhaustive search

@@ -260,7 +260,7 @@ class Worker:
         if self.lined != self.acquisition:
             self.lined = self.acquisition
             self.process.world.note("lined", self.name, attempt.spec.key, self.acquisition)
-        return self._get(attempt.slot, attempt.until, lambda _outcome: attempt.given is not None, None)
+        return self._get(attempt.slot, attempt.until, lambda _outcome: True, None)
 
     def _enlist(self, request: Enlist) -> Any:
         waiter = request.waiter
