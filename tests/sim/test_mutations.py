@@ -6,10 +6,15 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from holdfast.testing.judge.rules import Violation
 from sim import mutate
 from sim.mutations import MUTATIONS
 
@@ -60,6 +65,34 @@ def test_each_is_another_defect() -> None:
 
 def test_the_page_shows_what_is_recorded() -> None:
     assert mutate.table(mutate.recorded()) in mutate.PAGE.read_text(encoding="utf-8"), AGAIN
+
+
+class Anew:
+    """In the place of a copy of the package: its seed 3 violates a rule with and without a defect, its seed 5 only with one."""
+
+    def __init__(self) -> None:
+        self.defect: Mutation | None = None
+
+    @contextmanager
+    def mutated(self, mutation: Mutation | None) -> Iterator[None]:
+        self.defect = mutation
+        yield
+
+    def part(self, name: str) -> Any:
+        assert name == "campaign"
+
+        def simulate(seed: int) -> Any:
+            return SimpleNamespace(violations=[Violation("R8", "")] * (seed == 3 or (seed == 5 and self.defect is not None)))
+
+        return SimpleNamespace(SWARMS={"ticket": SimpleNamespace(simulate=simulate)})
+
+
+def test_a_history_that_violates_a_rule_without_the_defect_proves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    mutation = next(mutation for mutation in MUTATIONS if mutation.of == "ticket")
+    caught = mutate.search(Anew(), mutation)  # type: ignore[arg-type]
+    assert caught is not None
+    assert (caught.seed, caught.rule, caught.histories) == (5, "R8", 6)
+    assert capsys.readouterr().err == "ticket: seed 3 violates R8 without any of these defects\n"
 
 
 @pytest.mark.soak
