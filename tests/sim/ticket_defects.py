@@ -82,4 +82,10 @@ TICKETS = (
         "pass",
         "those of the giver's process who wait are not told that the lock has left it",
     ),
+    _face(
+        "ticket-lock-held-twice",
+        "            self._begun = tenure.over = True\n",
+        "            self._begun = True\n",
+        "who has handed his lock over can still give it back, or use it",
+    ),
 )

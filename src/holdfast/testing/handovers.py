@@ -77,6 +77,8 @@ class Post:
             lock.write(lease)
             mine = None
             if left and self.rng.random() < SHARE:
+                if twice:
+                    self._meddle(lock, lease)
                 slip = await issue(lock, lease, self.expires())
                 if slip is not None:
                     self.deliver(slip, lock, left - 1)
@@ -87,6 +89,12 @@ class Post:
         except Cancelled:
             if mine is not None:
                 await lock.release(lease)
+
+    def _meddle(self, lock: Lock, lease: Lease) -> None:
+        """Another thread or task gives the lease back while a ticket is made of it: that is refused."""
+        process = lock.worker.process
+        meddler = Worker(process, f"{len(process.workers) + 1}m")
+        meddler.start(Lock(meddler, lock.spec, fair=lock.gate is None).release_again(lease))
 
     async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
         """What a worker does: as `swarm.work`, and tickets besides."""
