@@ -8,7 +8,7 @@ from holdfast.testing import handovers
 from holdfast.testing.campaign import ENOUGH_OF_TICKETS, Tally, campaign
 from holdfast.testing.relays import RELAYS
 
-HISTORIES, SECONDS = 500, 15.0
+HISTORIES = 500
 MANY = 50_000
 LONG = {"relay-slow", "relay-pause", "relay-duplicate"}
 
@@ -24,8 +24,9 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(histories=HISTORIES, seconds=SECONDS, of="ticket")
-    assert tally.histories >= 200
+    """So many on any machine: of those that a busy one does in some seconds, nobody might die while it holds a lock."""
+    tally = campaign(histories=HISTORIES, of="ticket")
+    assert tally.histories == HISTORIES
     judge(tally, capsys)
 
 
