@@ -17,6 +17,7 @@ import pytest
 from holdfast.testing.judge.rules import Violation
 from sim import mutate
 from sim.mutations import MUTATIONS
+from sim.script_defects import Mutation
 
 HERE = Path(__file__).parent
 SHARES = 2
