@@ -259,6 +259,20 @@ guard.close()
 """)
         assert lines[1:] == ["ending 0", "exited 9", "gone 0"]
 
+    def test_a_command_that_ignores_term_is_killed_long_before_the_end_of_the_lease(self) -> None:
+        """After the grace of the first TERM, by the guardian itself: a second one does not put that off."""
+        lines = drive(f"""
+guard = launch_reading(sys.executable, "-S", "-c", {STUBBORN!r})
+guard.deadline(start + 600, start + 600)
+guard.start("A=B", grace=60)
+os.read(said, 100)
+guard.term(0.2)
+guard.term(60)
+hear(guard)
+guard.close()
+""")
+        assert lines[1:] == ["exited 9", "gone 0"]
+
     def test_a_stopped_command_hears_term(self) -> None:
         lines = drive("""
 guard = launch(["sh", "-c", "trap 'exit 7' TERM; kill -STOP $$; sleep 60"], os.environ)

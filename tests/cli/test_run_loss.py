@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
+import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
@@ -25,6 +27,7 @@ from cli.commands import (
     wait_until,
 )
 from holdfast import _guardian
+from holdfast.cli.supervise import Supervisor, Terms
 
 if TYPE_CHECKING:
     import subprocess
@@ -83,6 +86,50 @@ def said(process: subprocess.Popen[str]) -> tuple[list[float], list[float]]:
     out, _ = process.communicate()
     words = [text.split() for text in out.splitlines()]
     return [float(at) for word, at in words if word == "term"], [float(at) for word, at in words if word == "alive"]
+
+
+class Paused:
+    """A lease whose owner is stopped for a moment as soon as it has been told how long that lasts."""
+
+    fence = 1
+
+    def __init__(self, seconds: float) -> None:
+        self.end, self.lost = _guardian.clock() + seconds, threading.Event()
+
+    def remaining(self) -> float:
+        left = self.end - _guardian.clock()
+        time.sleep(0.05)
+        return left
+
+    def check(self) -> None:
+        """It is held."""
+
+    def renew(self) -> None:
+        """It is."""
+
+
+class Told:
+    """A guardian that notes what it is told."""
+
+    asked = math.inf
+
+    def __init__(self) -> None:
+        self.deadlines: list[tuple[float, float]] = []
+
+    def deadline(self, term_at: float, kill_at: float) -> None:
+        self.deadlines.append((term_at, kill_at))
+
+
+def test_a_pause_while_the_lease_is_looked_at_makes_the_deadline_early_and_never_late() -> None:
+    guard: Any = Told()
+    unused: Any = None
+    lease, terms = Paused(10.0), Terms(ttl=10.0, kill_after=1.0, on_lost="term", max_runtime=math.inf)
+    Supervisor(
+        guard=guard, signals=unused, terminal=unused, lease=lease, terms=terms, error=unused, notice=unused
+    )._look_at_lease()
+    [(term_at, kill_at)] = guard.deadlines
+    assert term_at <= lease.end - terms.kill_after
+    assert kill_at <= lease.end - terms.margin
 
 
 class TestServerGone:

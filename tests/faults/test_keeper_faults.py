@@ -308,6 +308,18 @@ def test_row_6_14_a_lock_that_is_dropped_while_held(face: Face, server: PrivateS
     admin.nothing_left()
 
 
+def test_a_lock_of_several_that_could_not_be_given_back_is_given_back_by_the_keeper(
+    server: PrivateServer, proxy: Proxy, admin: Admin, name: str
+) -> None:
+    """The second lock is busy, and the server is away just when the first one is to be given back."""
+    first = f"{name}-0"
+    refused = proxy.on("release", action="refuse", times=3)
+    with holdfast.Lock(server.url, name):
+        assert not holdfast.MultiLock(proxy.url, [first, name], ttl=30, wait=0.1).acquire()
+    assert len(refused.requests) == 3
+    until(lambda: not admin.redis.exists(f"hf:{{{first}}}"))
+
+
 @pytest.mark.fault(15)
 def test_row_15_released_by_another_thread_or_task(face: Face, server: PrivateServer, admin: Admin, name: str) -> None:
     """Row 15: as with threading.Lock, any may; the second time is NotHeld, a RuntimeError."""

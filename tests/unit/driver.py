@@ -38,11 +38,15 @@ OTHER = "bbbbbbbbbbbb.0"
 
 
 def spec(
-    *, ttl: float = 30.0, renew: bool = True, max_hold: float | None = None, keys: tuple[bytes, bytes, bytes] = KEYS
+    *,
+    ttl: float = 30.0,
+    renew: bool = True,
+    max_hold: float | None = None,
+    keys: tuple[bytes, bytes, bytes] = KEYS,
+    replicas: int = 0,
 ) -> Spec:
-    return Spec(
-        name="x", keys=keys, ttl=ttl, renew=renew, max_hold=max_hold, timeout=min(5.0, max(ttl / 10, min(ttl / 3, 0.2)))
-    )
+    timeout = min(5.0, max(ttl / 10, min(ttl / 3, 0.2)))
+    return Spec(name="x", keys=keys, ttl=ttl, renew=renew, max_hold=max_hold, timeout=timeout, replicas=replicas)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.crowd import Crowd, Failed, Meet, Member
 from holdfast._core.flight import Load, Loading, Wish
 from holdfast._core.hearing import Hark
-from holdfast._core.requests import Answer, Draw, NotSent, Now, Request, Run
+from holdfast._core.requests import Answer, Draw, NotSent, Now, Request, Run, Unknown
 from holdfast._core.site import ABORT, LOOK, Granted
 from holdfast._core.tending import Leave, Send, Tend
 
@@ -94,6 +94,17 @@ def test_who_was_granted_the_load_has_it_whatever_another_one_was_told() -> None
 
     keeper = Keeper(crowd, loading, granted_while_the_leader_fails)
     assert isinstance(keeper.run(flight.look(SITE, Wish(wait=10, glance=False))), Load)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_look_that_ends_is_buried_if_a_copy_of_it_may_still_come(lost: bool) -> None:
+    """The late copy would be granted a load that nobody carries out."""
+    keeper = Keeper(crowd_of(), loading)
+    if lost:
+        keeper.fails[Run] = Unknown("no answer")
+    assert isinstance(keeper.run(flight.look(SITE, Wish(wait=0, glance=False))), Loading)
+    sent = [request.call for request in keeper.trace if isinstance(request, Send)]
+    assert [(call.script, call.args[1]) for call in sent] == [(ABORT, "bury")] * lost
 
 
 def test_a_load_that_is_not_taken_up_is_tended_no_more() -> None:

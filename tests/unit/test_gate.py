@@ -250,6 +250,21 @@ def test_those_outside_wait_for_a_bounded_number_of_passes(house: House, bound: 
     assert house.idle
 
 
+def test_each_grant_may_be_passed_on_as_often_as_the_first(house: House) -> None:
+    for _ in range(3):
+        this, tenure = house.holder(max_passes=2)
+        house.gate.on_asked()
+        passes = []
+        for heir in [house.in_line(max_passes=2) for _ in range(3)]:
+            passes.append(house.is_done(this, tenure))
+            this = heir
+            given = house.gate.received(this)
+        assert passes == [True, True, False]
+        assert isinstance(given, Lead)
+        house.gate.withdraw(this)
+        assert house.idle
+
+
 @pytest.mark.parametrize("how", ["queued", "asked early", "asked while the lease was made"])
 def test_those_outside_are_known_however_the_message_came(house: House, how: str) -> None:
     this = house.leader(max_passes=0)

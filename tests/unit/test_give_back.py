@@ -244,6 +244,15 @@ def test_give_up_in_doubt_declares_the_token_dead() -> None:
     assert isinstance(driver.server.acquire(TOKEN, join=True), Dead)
 
 
+def test_give_up_without_an_answer_declares_the_token_dead() -> None:
+    """The connection may be gone on which the lock was asked for, and with it the order of the two."""
+    for fault in LOST:
+        driver = queued()
+        driver.failing = first(fault, "release")
+        driver.run(give_up(attempt()))
+        assert isinstance(driver.server.acquire(TOKEN, join=True), Dead)
+
+
 def test_give_up_never_raises_and_ends_in_less_than_a_second() -> None:
     for fault in [*LOST, IN_A_MOMENT, FOR_GOOD]:
         driver = holding()

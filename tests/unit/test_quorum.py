@@ -109,6 +109,19 @@ def test_late_votes_count_from_their_first_renewal() -> None:
     assert mandate.remaining(servers.now) == 0.0
 
 
+def test_the_answer_to_an_earlier_renewal_makes_no_late_vote_believed() -> None:
+    """A renewal for less was made after it, and may be carried out last."""
+    servers = Servers(3, fates=of(Slow(), 2, kinds="vote"))
+    mandate = servers.taken()
+    vote = mandate.votes[2]
+    earlier = mandate.asks(servers.now, TTL)
+    later = mandate.asks(servers.now, 5.0)
+    vote.renewed(earlier, servers.now, TTL)
+    assert not vote.believed
+    vote.renewed(later, servers.now, 5.0)
+    assert vote.believed
+
+
 def test_a_vote_that_never_came_is_no_vote() -> None:
     servers = Servers(3, fates=of(Lost(), 2, kinds="vote"))
     mandate = servers.taken()
@@ -137,6 +150,18 @@ def test_one_fence_at_once_when_the_clocks_agree_or_are_known() -> None:
     assert isinstance(grant, Grant)
     assert len(polled(servers, "confirm")) == 1, "all were asked for the same fence"
     assert [servers.fence(n) for n in range(3)] == [grant.last] * 3
+
+
+def test_what_was_seen_of_fences_is_asked_for_next_time() -> None:
+    """Also where it is ahead of all clocks: then the servers answer with one number in the next round."""
+    servers = Servers(3)
+    servers.node(1).execute("HSET", STATE, "fence", ahead := 1_001_500_000)
+    for number in (0, 1):
+        servers.take(number, seconds=0.5)
+    grant = servers.acquire(5.0)
+    assert isinstance(grant, Grant)
+    assert grant.fence > ahead
+    assert polled(servers, "confirm") == []
 
 
 def test_fences_rise_whoever_votes() -> None:
@@ -169,6 +194,18 @@ def test_a_fence_that_no_majority_confirms_is_none() -> None:
     assert servers.holders()[0] == OTHER
 
 
+@pytest.mark.parametrize("confirm", [2, 3])
+def test_a_majority_of_all_servers_confirms_the_fence(confirm: int) -> None:
+    """Two of the three that have granted it are no majority of five."""
+    servers = Servers(5, ahead={1: 700})
+
+    def fates(kind: str, _nth: int, server: int) -> Fate:
+        return Lost() if server > 2 or (kind == "confirm" and server >= confirm) else None
+
+    servers.fates = fates
+    assert isinstance(servers.acquire(), Grant if confirm == 3 else Busy)
+
+
 @pytest.mark.parametrize("kind", ["vote", "confirm"])
 def test_what_comes_too_late_is_given_back(kind: str) -> None:
     """The whole process was stopped meanwhile, for longer than the lease."""
@@ -190,6 +227,21 @@ def test_the_lease_ends_with_the_last_vote_of_a_majority() -> None:
     assert mandate.deadline == pytest.approx(1000.0 + LENGTH), "3 and 4 were quicker; of them all, three last so long"
     servers = Servers(3, resent={0: 0.1, 1: 0.05})
     assert servers.taken().deadline == pytest.approx(1000.05 + LENGTH)
+
+
+@pytest.mark.parametrize(("late", "granted"), [(0.3, True), (0.7, False)])
+def test_a_lease_that_is_over_before_its_fence_is_confirmed_is_no_lock(late: float, granted: bool) -> None:
+    """One server was sent its request later than the others. What it grants for longer makes no majority."""
+    servers = Servers(3, ahead={1: 700}, resent={0: 0.5})
+    candidate = servers.candidate(renew=False)
+
+    def fates(kind: str, _nth: int, server: int) -> Fate:
+        if (kind, server) == ("confirm", 1):
+            servers.now = 1000.0 + LENGTH - 0.5 + late
+        return None
+
+    servers.fates = fates
+    assert isinstance(servers.acquire(0.0, candidate), Grant) is granted
 
 
 def test_max_hold_bounds_the_lease() -> None:

@@ -1,14 +1,20 @@
-"""The two faces of the timestamp lock are one, and its values are read as they are meant."""
+"""The timestamp lock: its two faces are one, its values are read as they are meant, and its lease is not believed too long."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
 from holdfast import legacy
-from holdfast._core.timestamp import Stamp, Strange, read
+from holdfast._core import timestamp
+from holdfast._core.attempt import margin
+from holdfast._core.requests import Answer, Command, NotSent, Now, Request, Run, Sleep, Wall
+from holdfast._core.timestamp import Hold, Stamp, Strange, read
 from holdfast.legacy import aio
+from holdfast.testing.keyspace import Keyspace
 from test_architecture import as_sync, described, signatures
 
 NAMES = ("TimestampLock", "TimestampLease", "Migrating", "MigratingLease", "Base")
@@ -73,3 +79,81 @@ def test_what_is_not_read(raw: bytes) -> None:
     for stamp in (SECONDS, MILLISECONDS):
         with pytest.raises(Strange):
             read(stamp, raw)
+
+
+class Machine:
+    """A client and its server, whose keys are real, and whose clocks agree. ``away``: nothing can be sent."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+        self.server = Keyspace()
+        self.away = False
+
+    def run(self, operation: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            request = operation.send(None)
+            while True:
+                if self.away and isinstance(request, Run | Command):
+                    request = operation.throw(NotSent("no connection"))
+                else:
+                    request = operation.send(self._do(request))
+        except StopIteration as stop:
+            return stop.value
+
+    def _do(self, request: Request[Any]) -> Any:
+        self.server.now = round(self.now * 1e6)
+        match request:
+            case Now() | Wall():
+                return self.now
+            case Sleep(seconds):
+                self.now += seconds
+            case Command():
+                return Answer(self.server.execute(*request.args), self.now, self.now)
+            case Run():
+                raw = self.server.run(request.script, request.keys, request.args)
+                return Answer(request.script.parse(raw), self.now, self.now)
+        return None
+
+    def taken(self, stamp: Stamp) -> Hold:
+        hold = Hold()
+        assert self.run(timestamp.attempt(stamp, hold)) is None
+        return hold
+
+    def remaining(self, hold: Hold) -> float:
+        return float(self.run(timestamp.remaining(hold)))
+
+
+BY_THE_SERVER = Stamp(b"x", 5.0, 1000, True, 1.0)
+
+
+@pytest.mark.parametrize("stamp", [SECONDS, MILLISECONDS, BY_THE_SERVER])
+def test_what_is_believed_is_less_than_what_is_written(stamp: Stamp) -> None:
+    """The clocks may run at different speed: the allowance is that of every lease."""
+    machine = Machine()
+    hold = machine.taken(stamp)
+    assert machine.remaining(hold) == pytest.approx(5.0 - margin(5.0), abs=1e-6)
+    assert machine.run(timestamp.renew(stamp, hold, 3.0)) is True
+    assert machine.remaining(hold) == pytest.approx(3.0 - margin(3.0), abs=1e-6)
+
+
+@pytest.mark.parametrize("ttl", [2.0, 60.0])
+def test_a_renewal_without_an_answer_makes_it_shorter_and_never_longer(ttl: float) -> None:
+    machine = Machine()
+    hold = machine.taken(MILLISECONDS)
+    machine.away = True
+    with pytest.raises(NotSent):
+        machine.run(timestamp.renew(MILLISECONDS, hold, ttl))
+    shorter = min(ttl, 5.0)
+    assert machine.remaining(hold) <= shorter - margin(shorter) + 1e-6
+    machine.away = False
+    assert machine.run(timestamp.release(MILLISECONDS, hold)) is True
+    assert machine.server.execute("EXISTS", "x") == 0
+
+
+def test_a_release_deletes_no_value_of_somebody_else() -> None:
+    machine = Machine()
+    hold = machine.taken(MILLISECONDS)
+    theirs = b"1700000009999"
+    machine.server.execute("SET", "x", theirs)
+    assert machine.run(timestamp.release(MILLISECONDS, hold)) is False
+    assert machine.server.execute("GET", "x") == theirs

@@ -1,0 +1,54 @@
+"""An election, one request after the other: a candidate leads when the server says so, and an observer never goes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast._core.attempt import Grant
+from holdfast._core.leading import Candidacy, Elected, Other, Watch, campaign, proclaim
+from holdfast._core.mutex import Busy
+from holdfast._core.requests import NotSent, Unknown
+from unit.driver import OTHER, Driver, Fault, some, spec
+from unit.server import LOCK, Server
+
+ONE, TWO = (Elected(f"candidate {term}", term, "") for term in (1, 2))
+
+
+def candidacy() -> Candidacy:
+    return Candidacy(spec(), name="me", observers=LOCK + b":observers")
+
+
+def test_a_candidate_whose_proclamation_came_too_late_does_not_lead() -> None:
+    """The server has given the lock to another client between the two requests."""
+    driver, candidate = Driver(Server()), candidacy()
+
+    def taken_meanwhile(kind: str, nth: int) -> None:
+        if (kind, nth) == ("proclaim", 0):
+            driver.server.take(OTHER, 30.0)
+
+    driver.before = taken_meanwhile
+    assert isinstance(driver.run(campaign(candidate, 0.0)), Busy)
+    assert driver.server.current() == OTHER
+    assert driver.nothing_left()
+
+
+@pytest.mark.parametrize("fault", [NotSent("no connection"), Unknown("no answer")], ids=repr)
+def test_a_proclamation_is_repeated_twice(fault: Exception) -> None:
+    driver, candidate = Driver(Server()), candidacy()
+    grant = driver.run(campaign(candidate, 0.0))
+    assert isinstance(grant, Grant)
+    driver.failing = some(Fault(fault), range(1, 3), "proclaim")
+    assert driver.run(proclaim(candidate, grant.fence)) is True
+    driver.failing = some(Fault(fault), range(4, 7), "proclaim")
+    with pytest.raises(type(fault)):
+        driver.run(proclaim(candidate, grant.fence))
+
+
+def test_an_observer_does_not_go_back_to_an_earlier_term() -> None:
+    """A server that is behind, such as a promoted replica, may still show an earlier leader."""
+    watch = Watch()
+    for found, news in ((ONE, True), (ONE, False), (TWO, True), (ONE, False), (Other(taken=False), True), (ONE, False)):
+        assert watch.is_news(found) is news
+        if news:
+            watch.see(found)
+    assert watch.is_news(TWO), "the last leader again, after nobody was seen"

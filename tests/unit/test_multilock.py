@@ -1,0 +1,58 @@
+"""Several locks given back at once: what is said of each, when answers get lost and when its time was over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast._core.attempt import Attempt, Spec
+from holdfast._core.multilock import scatter
+from holdfast._core.names import lock_keys
+from holdfast._core.requests import Unknown, WireError
+from unit.driver import ME, OTHER, Driver, Fault, first
+from unit.server import KEYS, Server
+
+MINE = tuple(f"{ME}.{n:032x}" for n in range(2))
+BOTH = (KEYS, lock_keys("y", "hf:", None))
+
+
+class Part:
+    """One of the locks; ``in_time``: its lease was not over when the release began."""
+
+    def __init__(self, number: int, in_time: bool) -> None:
+        self.attempt = Attempt(Spec("xy"[number], BOTH[number], 30.0, True, None, 1.0), MINE[number])
+        self.in_time = in_time
+
+    def giving(self) -> tuple[str, bool, bool]:
+        return self.attempt.token, False, self.in_time
+
+
+def given_back(driver: Driver, *in_time: bool) -> list[bool | WireError]:
+    parts: list[Any] = [Part(number, one) for number, one in enumerate(in_time)]
+    return driver.run(scatter(parts))
+
+
+def holding() -> Driver:
+    driver = Driver(Server())
+    for token, keys in zip(MINE, BOTH, strict=True):
+        driver.server.keyspace.execute("SET", keys[0], token, "PX", 30_000)
+    return driver
+
+
+def test_a_lock_that_somebody_else_has_was_not_ours() -> None:
+    driver = holding()
+    driver.server.take(OTHER, 30.0)
+    assert given_back(driver, True, True) == [False, True], "whatever the local clock says"
+    assert driver.server.current() == OTHER
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_after_a_lost_answer_the_local_time_counts(applied: bool) -> None:
+    """The first copy may have given back what is another holder's by now. Where the lease was over, it may have been lost."""
+    for in_time in (False, True):
+        driver = holding()
+        driver.failing = first(Fault(Unknown("no answer"), applied), "scatter")
+        if not applied:
+            driver.server.take(OTHER, 30.0)
+        assert given_back(driver, in_time, True) == [in_time, True]
