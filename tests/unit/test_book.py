@@ -8,8 +8,8 @@ import pytest
 
 from holdfast._core import schedule
 from holdfast._core.book import HERE, LOOK_AGAIN, Book
-from holdfast._core.jobs import Keys, Options, Registered
-from holdfast._core.seats import Seat
+from holdfast._core.jobs import REGISTER, Keys, Options, Registered
+from holdfast._core.seats import Say, Seat
 from holdfast.schedule import Every
 
 KEYS = Keys.of("s")
@@ -29,6 +29,18 @@ def test_once_a_day_all_jobs_are_registered_again(book: Book) -> None:
     assert not book.unregistered()
     book.look_around(LOOK_AGAIN)
     assert [seat.name for seat in book.unregistered()] == ["job"], "or the server forgets the list of them in a hundred days"
+
+
+def test_a_schedule_that_cannot_be_served_is_told_for_each_of_its_jobs() -> None:
+    """The server answers once for all of them, where what stands for the schedule itself is of another release."""
+    seats = [Seat(name, KEYS.job(name), Every(1), Options(), b"d", b"w") for name in "ab"]
+    book = Book(KEYS, list(seats), host="here", timeout=1.0, limit=1)
+    _, refused = REGISTER.parse([0, [-3, b"2"]])
+    book.registered(seats, refused)
+    assert book.seats == {}
+    said = [todo.what for todo in book.todo if isinstance(todo, Say)]
+    assert [text.split(":")[0] for text in said] == ["job 'a' cannot be served", "job 'b' cannot be served"]
+    assert all("format '2', this release knows format 1" in text for text in said)
 
 
 class Hints(set[Any]):

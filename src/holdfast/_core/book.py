@@ -392,6 +392,8 @@ class Book:
             del self.seats[seat.name]
             self.todo.append(Say(f"{self.told_of(seat, answers)}; it is served here no more, because of strict=True"))
             return
+        if len(answers) < len(seats):  # one for all: the schedule itself is not ours, or of another release
+            answers = len(seats) * answers
         for seat, said in zip(seats, answers, strict=True):
             if isinstance(said, Unusable):
                 del self.seats[seat.name]
