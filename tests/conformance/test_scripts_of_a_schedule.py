@@ -11,6 +11,7 @@ import pytest
 from conformance.box import Box, token
 from holdfast._core.jobs import JOBS, ORDER, REGISTER, SERVE, Keys, Options
 from holdfast._core.mutex import BLOCK, RENEW
+from holdfast._core.orders import overview
 from holdfast._lua import Script
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
@@ -391,6 +392,10 @@ def test_who_serves_it_and_since_when(schedule: Schedule) -> None:
     assert exists == 1
     assert first.split(b" ", 1)[1] == f"host {HOPE[:4]}".encode(), "the name under which it has registered"
     assert int(first.split(b" ")[0]) <= schedule.now()
+    schedule.command("HDEL", KEYS.base, f"who:{HOPE}")  # as when somebody has deleted the key, and another process made it anew
+    known = overview([], [*who()]).runners
+    assert [runner.host for runner in known] == [f"process {HOPE.partition('.')[0]}"]
+    assert abs(known[0].since - schedule.now()) < 10**6
     schedule.command("ZADD", KEYS.serving, 1, HOPE)
     assert who()[1:] == [1, []]
     schedule.command("FLUSHALL")

@@ -48,7 +48,12 @@ end
 local who, exists = {}, redis.call('TYPE', base).ok == 'hash'
 local line = redis.pcall('ZRANGE', serving, 0, -1, 'WITHSCORES')
 for i = 1, exists and not line.err and #line or 0, 2 do
-  if tonumber(line[i + 1]) > now_ms then who[#who + 1] = short(redis.call('HGET', base, 'who:' .. line[i])) end
+  if tonumber(line[i + 1]) > now_ms then
+    local known = redis.call('HGET', base, 'who:' .. line[i])
+    -- What is known of it may have been deleted, or lost: it says so again with its next request.
+    known = known and string.match(known, '^%d+ ') and short(known)
+    who[#who + 1] = known or integer(now) .. ' process ' .. string.match(line[i], '^[^.]*')
+  end
 end
 local answers = {now, exists and 1 or 0, who}
 for at = 3, #KEYS, slots + 2 do
