@@ -16,8 +16,8 @@ def _core(name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
 CLAIMING = (
     _serve(
         "tick-claimed-twice",
-        "  if ARGV[a + 7] == last then\n",
-        "  if ARGV[a + 7] ~= '' then\n",
+        "    last = due[#due]\n",
+        "",
         "a tick that somebody has dealt with is claimed again",
     ),
     _serve(
@@ -49,8 +49,8 @@ CLAIMING = (
 LATE = (
     _serve(
         "claim-of-a-past-moment",
-        "  if #due == 0 or (after ~= '' and tonumber(after) <= now) then return nil end\n",
-        "  if #due == 0 then return nil end\n",
+        "  return due, after ~= '' and tonumber(after) <= now and tonumber(after) > tonumber(last)\n",
+        "  return due, false\n",
         "a claim that was long on its way runs a tick though a later one is due",
     ),
     _serve(
@@ -105,8 +105,8 @@ SERVING = (
     _core(
         "claim-forgotten",
         "book",
-        "        for item in self._unanswered or ():\n            if item.due",
-        "        items, self._unanswered = self._unanswered, None\n        for item in items or ():\n            if item.due",
+        "        for item in self._unanswered or ():\n            item.due =",
+        "        items, self._unanswered = self._unanswered, None\n        for item in items or ():\n            item.due =",
         "a claim without an answer is not asked about again",
     ),
     _core(
