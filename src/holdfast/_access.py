@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdfast import _lua
 from holdfast.errors import ConfigError
@@ -13,8 +13,7 @@ OLDEST, SHARDED_SINCE = (6, 2), (7, 0)
 """The first server versions with patterns for channels, and with sharded pub/sub."""
 
 
-@dataclass(frozen=True)
-class Feature:
+class Feature(NamedTuple):
     """Something that can be done with a server, and what that needs."""
 
     scripts: tuple[str, ...]

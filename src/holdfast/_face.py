@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeVa
 from holdfast._core import acquire, control, names, sharing
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import PAUSED, Attempt, Grant, Spec, answer_within
-from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.gate import Gate
 from holdfast._core.insist import insist
 from holdfast._core.mutex import CLAIM, Busy
 from holdfast._core.names import PROCESS, lock_keys
-from holdfast._core.requests import Command, WireError
+from holdfast._core.requests import Command, Disagreement, TooFew, WireError
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
 from holdfast._statistics import LockStatistics, Tally

@@ -14,9 +14,8 @@ from holdfast import _face
 from holdfast._core import multilock
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant
-from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
-from holdfast._core.requests import WireError
+from holdfast._core.requests import Disagreement, TooFew, WireError
 from holdfast._core.waiting import Astray
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current

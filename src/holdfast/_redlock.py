@@ -11,12 +11,12 @@ from typing import Any, Literal, Never, TypeVar
 from holdfast import _face, _lease
 from holdfast._core import control, quorum, sharing
 from holdfast._core.attempt import Attempt, Grant, milliseconds
-from holdfast._core.ballot import DECLARE, Candidate, Count, Disagreement, Heard, Panel, TooFew
+from holdfast._core.ballot import DECLARE, Candidate, Count, Heard, Panel
 from holdfast._core.mutex import Busy
 from holdfast._core.names import PROCESS, guard_key, home, marker_key, record_key, side_key, start
 from holdfast._core.polling import Poll
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, Command, Run, WireError, in_the_way
+from holdfast._core.requests import Answer, Command, Disagreement, Run, TooFew, WireError, in_the_way
 from holdfast._core.votes import Mandate
 from holdfast._drive.clock import clock
 from holdfast._drive.process import Process, current

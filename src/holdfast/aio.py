@@ -12,9 +12,8 @@ from holdfast import _face, _lease
 from holdfast._aio_lease import Lease
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt
-from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
-from holdfast._core.requests import WireError
+from holdfast._core.requests import Disagreement, TooFew, WireError
 from holdfast._core.waiting import Astray
 from holdfast._drive.aio import Driver, close, driver_for
 from holdfast._drive.clock import clock

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast import _face, _lease
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt
-from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
-from holdfast._core.requests import WireError
+from holdfast._core.requests import Disagreement, TooFew, WireError
 from holdfast._core.waiting import Astray
 from holdfast._drive.clock import clock
 from holdfast._drive.process import current

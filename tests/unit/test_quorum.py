@@ -9,11 +9,11 @@ import pytest
 from holdfast._core import quorum
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Grant, margin
-from holdfast._core.ballot import Candidate, Disagreement, TooFew
+from holdfast._core.ballot import Candidate
 from holdfast._core.hearing import Hark
 from holdfast._core.mutex import Busy
 from holdfast._core.polling import Poll
-from holdfast._core.requests import Answer, NotSent, Refused, Run, Unknown
+from holdfast._core.requests import Answer, Disagreement, NotSent, Refused, Run, TooFew, Unknown
 from holdfast._core.votes import Mandate
 from unit.several import LOCK, LONGEST, ME, OTHER, STATE, Fate, Lost, Servers, Slow
 

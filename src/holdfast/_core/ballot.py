@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from holdfast._core.attempt import UNKNOWN, Attempt
 from holdfast._core.mutex import Busy, read_reply
 from holdfast._core.names import PREFIX, marker_key
-from holdfast._core.requests import Answer, Conflict, Refused, WireError
+from holdfast._core.requests import Answer, Conflict, Disagreement, Refused, WireError
 from holdfast._lua import Script, whole_number
 
 AGREE = (
@@ -88,22 +88,6 @@ class Candidate(Attempt):
         """Have it look at its hints."""
         assert self.slot is not None
         self.slot.put(None)
-
-
-class TooFew(Exception):
-    """Too few servers can vote. ``nodes``: what each of them said."""
-
-    def __init__(self, nodes: dict[str, str]) -> None:
-        super().__init__("; ".join(f"{name}: {said}" for name, said in nodes.items()))
-        self.nodes = nodes
-
-
-class Disagreement(Exception):
-    """The servers are used in two ways that do not go together."""
-
-    def __init__(self, message: str, parameter: str) -> None:
-        super().__init__(message)
-        self.parameter = parameter
 
 
 class Yes(NamedTuple):

@@ -26,7 +26,6 @@ from holdfast._core.ballot import (
     Panel,
     Renewals,
     Taken,
-    TooFew,
     Waits,
     Yes,
     verdict,
@@ -36,7 +35,7 @@ from holdfast._core.kinds import explained
 from holdfast._core.mutex import Busy, Held
 from holdfast._core.polling import GiveBack, Poll
 from holdfast._core.renewing import Tenure, renewal
-from holdfast._core.requests import Answer, Call, Command, Draw, NotSent, Now, Run, Unknown, WireError
+from holdfast._core.requests import Answer, Call, Command, Draw, NotSent, Now, Run, TooFew, Unknown, WireError
 from holdfast._core.sharing import Ways
 from holdfast._core.votes import Mandate, Vote
 from holdfast._core.waiting import Waiter

@@ -90,6 +90,22 @@ class Gone(NamedTuple):
     """The waiter has no place in the queue any more."""
 
 
+class TooFew(Exception):
+    """Too few servers can vote. ``nodes``: what each of them said."""
+
+    def __init__(self, nodes: dict[str, str]) -> None:
+        super().__init__("; ".join(f"{name}: {said}" for name, said in nodes.items()))
+        self.nodes = nodes
+
+
+class Disagreement(Exception):
+    """The servers are used in two ways that do not go together."""
+
+    def __init__(self, message: str, parameter: str) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
 class Conflict(NamedTuple):
     """Data of somebody else's, or of another release, is where the lock should be."""
 

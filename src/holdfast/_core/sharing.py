@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 from holdfast._core.acquire import RECALL, ask, take
 from holdfast._core.attempt import Attempt, Grant
-from holdfast._core.ballot import TooFew
 from holdfast._core.gate import Failed, Gate, Given, Lead
 from holdfast._core.mutex import Busy, Held, give_up
 from holdfast._core.renewing import Tenure
 from holdfast._core.replicas import acknowledged
-from holdfast._core.requests import Answer, Delist, Draw, Now, Park, WireError
+from holdfast._core.requests import Answer, Delist, Draw, Now, Park, TooFew, WireError
 from holdfast._core.waiting import Waiter
 
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast._core import permits
 from holdfast._core.acquire import KeyConflict, acquire
 from holdfast._core.attempt import Attempt, Grant, Spec, answer_within, milliseconds
-from holdfast._core.ballot import Disagreement, TooFew
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
 from holdfast._core.renewing import INFINITY, Tenure
-from holdfast._core.requests import WireError
+from holdfast._core.requests import Disagreement, TooFew, WireError
 from holdfast._core.sharing import ON_ONE_SERVER, abandon
 from holdfast._core.sharing import acquire as acquire_shared
 from holdfast._lease import BaseLease, disown
