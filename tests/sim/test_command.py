@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ def test_it_is_a_command() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("1000 histories (")
     assert "0 with violations" in done.stdout
+    assert re.search(r"^judged \(excused\): R1 [1-9]\d+ \(\d+\), R2 ", done.stdout, re.MULTILINE)
 
 
 def test_too_little_is_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ import pytest
 from holdfast.testing import history
 from holdfast.testing.checkers import RULES, Coverage, Limits, capacity, check, main
 from holdfast.testing.history import Event
+from holdfast.testing.judge.docket import Docket
 
 LIMITS = Limits(notice=1.0, handover=4.0, lag=1.0, linger=1.0, passes=2, pass_time=0.5, recall=True)
 
@@ -644,6 +645,35 @@ def test_coverage() -> None:
     assert total.missing({"refused": 3, "fault cut while held": 1}) == ["refused: 2 of 3", "fault cut while held: 0 of 1"]
 
 
+def counted(events: Iterable[Event]) -> tuple[dict[str, int], dict[str, int]]:
+    """What the rules had to judge, and what was excused."""
+    coverage = Coverage()
+    check(events, limits=LIMITS, coverage=coverage)
+    return dict(coverage.docket.judged), dict(coverage.docket.excused)
+
+
+def test_each_rule_counts_what_it_judges_and_what_it_excuses() -> None:
+    judged, excused = counted(story(served(A, 1, 2, 5), served(B, 2.5, 3, 6), e(9, "end")))
+    assert (judged["R1"], judged["R5"], judged["R9"], judged["R12"]) == (1, 2, 1, 2)
+    assert excused == {}
+    judged, excused = counted(story(OVERLAP_SERVED, fault(1.5, "amnesia: flushed")))
+    assert "R1" not in judged
+    assert excused["R1"] == 1
+    judged, excused = counted(story(OVERLAP))
+    assert judged["R1"] == 1, "a violation is a verdict, too"
+    assert "R5" not in judged | excused, "what the server knows is not told"
+
+
+def test_parts_of_a_rule_are_counted_apart_and_told_in_order() -> None:
+    one, other = Docket(), Docket()
+    for rule in ("R10", "R8 line", "R8", "R8", "E1"):
+        assert one.decide(rule) is False
+    assert other.decide("R8", True) is True
+    other += one
+    assert str(other) == "E1 1 (0), R8 2 (1), R8 line 1 (0), R10 1 (0)"
+    assert other.judged_by("R8") == 3
+
+
 def test_many_events_take_time_in_proportion() -> None:
     """A recorded run has a hundred thousand acquisitions, and as many who waited in vain."""
     rng = random.Random(1)
@@ -669,7 +699,9 @@ def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         history.write([e(2.8, "write", A, fence=5, note="refused")], file)
         file.write('{"at":3,"ki')  # killed here
     assert main(map(str, paths)) == 0
-    assert capsys.readouterr().out.count(" ok\n") == len(RULES)
+    verdicts = {line.split()[0]: line[44:] for line in capsys.readouterr().out.splitlines()[: len(RULES)]}
+    assert {rule for rule, verdict in verdicts.items() if verdict == "ok"} == {"R1", "R2", "R3", "R4", "R7", "R12"}
+    assert {verdict for rule, verdict in verdicts.items()} == {"ok", "nothing to judge"}
     with paths[0].open("w") as file:
         history.write(held(A, 1, 2.9, 5), file)
     assert main(map(str, paths)) == 1

@@ -103,6 +103,7 @@ def _swarm(args: argparse.Namespace) -> int:
     print(rate(tally))
     print(f"seeds from {args.first}; each core {tally.histories / max(1e-9, tally.seconds):.0f} histories a second")
     print(tally.coverage if args.of in {"lock", "quorum"} else dict(tally.counts))
+    print(f"judged (excused): {tally.coverage.docket}")
     prefix = "" if args.of == "lock" else f"{args.of}:"
     for seed, what in tally.failed[:20]:
         print(f"seed {seed}: {what}\n  python -m holdfast.testing replay {prefix}{seed}")

@@ -106,7 +106,10 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
     """One history, judged. What happened in it is added to ``coverage``."""
     world, profile, operator = build(seed, trace=trace)
     run = swarm.judged(seed, world, profile, coverage)
-    run.violations += judge(operator.attacks, world.history, Evidence(world.history))
+    case = Evidence(world.history)
+    run.violations += judge(operator.attacks, world.history, case)
+    if coverage is not None:
+        coverage.docket += case.docket
     run.counts += counts(operator.attacks)
     return run
 
@@ -117,8 +120,10 @@ def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterat
     excused is every fault of his, or of the server, but for breaking itself."""
     seen = {attack.lease for attack in attacks}
     for event in history:
-        broken = event.kind == "lost" and event.note.startswith("it was broken")
-        if broken and (event.lease or event.attempt) not in seen:
+        if event.kind != "lost" or not event.note.startswith("it was broken"):
+            continue
+        case.docket.decide("K1")
+        if (event.lease or event.attempt) not in seen:
             yield Violation("K1", f"{event.who} lost {event.lock!r}, and somebody else was to lose it", (event,))
     done: set[int] = set()
     for attack in attacks:
@@ -132,7 +137,7 @@ def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterat
 
 
 def _fences(case: Evidence, attack: Attack, fence: int, hold: Hold) -> Iterator[Violation]:
-    if case.disturbed(case.start, case.last, attack.lock, ("amnesia", "clock")):
+    if case.docket.decide("K2", case.disturbed(case.start, case.last, attack.lock, ("amnesia", "clock"))):
         return
     if hold.lease == attack.lease and hold.fence >= fence and _was_meant(case, attack, hold):
         yield Violation("K2", f"{hold.who} has fence {hold.fence}, and was to be kept out by {fence}", (hold.taken,))
@@ -149,8 +154,9 @@ def _was_meant(case: Evidence, attack: Attack, hold: Hold) -> bool:
 
 def _told(case: Evidence, attack: Attack, hold: Hold) -> Iterator[Violation]:
     felt = [fault for fault in case.touching(hold.process) if not fault.event.note.startswith("foreign break")]
-    late = min(hold.end, case.last) > max(attack.came, hold.since) + TOLD_WITHIN
-    if late and not felt and _was_meant(case, attack, hold):
+    if not _was_meant(case, attack, hold) or case.docket.decide("K3", bool(felt)):
+        return
+    if min(hold.end, case.last) > max(attack.came, hold.since) + TOLD_WITHIN:
         text = f"{hold.who} was told at {case.ms(attack.came)} that {hold.lock!r} was taken away, and believed in it"
         yield Violation("K3", text, (hold.taken,))
 

@@ -156,7 +156,6 @@ ENOUGH_OF_SEVERAL_LOCKS = {
 
 ENOUGH_OF_DRIVERS = {
     **{f"wired {fault}": 500 for fault in wired.FAULTS},
-    "wired looked": 50_000,
     "wired taken": 1000,
     "wired renewed": 500,
     "wired released": 500,

@@ -38,6 +38,8 @@ def check(
     for name, (_, rule) in RULES.items():
         if name in only:
             found += rule(case, limits)
+    if coverage is not None:
+        coverage.docket += case.docket
     return found
 
 
@@ -92,7 +94,8 @@ def main(paths: Iterable[str]) -> int:
     found = check(events, coverage=coverage)
     for name, (title, _) in RULES.items():
         broken = [violation for violation in found if violation.rule == name]
-        print(f"{name:<4}{title:<40}{f'VIOLATED {len(broken)} times' if broken else 'ok'}")
+        fine = "ok" if coverage.docket.judged_by(name) else "nothing to judge"
+        print(f"{name:<4}{title:<40}{f'VIOLATED {len(broken)} times' if broken else fine}")
         for violation in broken[:5]:
             print(f"      {violation.text}")
     print(coverage)

@@ -10,6 +10,7 @@ from holdfast._core.leading import SPAN
 from holdfast._core.requests import Sleep
 from holdfast.testing.flights import LEASE, Flight
 from holdfast.testing.history import Event
+from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.rules import Violation
 from holdfast.testing.reigns import judge, judge_gifts, judge_seen
 from holdfast.testing.sim.candidate import Candidate, Election, Observer
@@ -80,13 +81,14 @@ class Contest(Flight):
         return world
 
     def judge(self, history: list[Event]) -> list[Violation]:
-        found = judge(history)
+        docket = Docket()
+        found = judge(history, docket)
         if not any(event.kind == "end" for event in history):
             return found  # the search has been here before
         calm = not any(event.kind == "fault" for event in history)
         if self.watched:
-            found += judge_seen(history, {"c2/1"}, 0.1 if calm else SPAN + LEASE, LEASE, "n1")
-        return found + (judge_gifts(history) if calm else [])
+            found += judge_seen(history, {"c2/1"}, 0.1 if calm else SPAN + LEASE, LEASE, "n1", docket=docket)
+        return found + (judge_gifts(history, docket) if calm else [])
 
 
 FAULTS = ("cancel", "lost-request", "lost-reply", "slow", "duplicate", "crash", "pause")

@@ -121,7 +121,10 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
     """One history, judged. What happened in it is added to ``coverage``."""
     world, profile, post = build(seed, trace=trace)
     run = swarm.judged(seed, world, profile, coverage, bounds=limits(profile), before_end=_let_run_out)
-    run.violations += judge(post.slips, Evidence(world.history))
+    case = Evidence(world.history)
+    run.violations += judge(post.slips, case)
+    if coverage is not None:
+        coverage.docket += case.docket
     run.counts += counts(post)
     return run
 
@@ -148,14 +151,15 @@ def judge(slips: list[Slip], case: Evidence) -> Iterator[Violation]:
     for slip in slips:
         taken = slip.taken
         giver = slip.giver
-        if len(taken) > 1 and not case.disturbed(case.start, case.last, slip.lock):
+        forgot = case.disturbed(case.start, case.last, slip.lock)
+        if not case.docket.decide("T1", forgot) and len(taken) > 1:
             yield Violation("T1", f"the ticket of {giver.lease or giver._acquisition} was redeemed {len(taken)} times")  # noqa: SLF001
         for lease in taken:
-            if lease.fence <= giver.fence and not case.disturbed(case.start, case.last, slip.lock):
+            if not case.docket.decide("T2", forgot) and lease.fence <= giver.fence:
                 yield Violation("T2", f"fence {lease.fence} was redeemed from a ticket for {giver.fence}")
-        if any(fault.kind not in MADE_GOOD for fault in case.faults):
-            continue
         for at, why in slip.refused:
+            if case.docket.decide("T3", any(fault.kind not in MADE_GOOD for fault in case.faults)):
+                continue
             others = [asked for asked in slip.asked if asked <= at]
             if (why == "used" and len(others) < 2) or (why == "expired" and at < slip.ends) or why in {"gone", "late"}:
                 yield Violation("T3", f"a ticket that {len(others)} had tried to redeem was refused: {why}")

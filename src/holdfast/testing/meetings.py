@@ -11,6 +11,7 @@ from holdfast._core.requests import Run as Call
 from holdfast._core.requests import Sleep
 from holdfast.testing.judge import meetings as judge
 from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.meetings import Meetings
 from holdfast.testing.judge.rules import Violation
 from holdfast.testing.runs import Run
@@ -87,6 +88,7 @@ class Play:
     def __init__(self, seed: int, *, trace: bool) -> None:
         rng = self.rng = random.Random(f"meetings {seed}")
         self.profile = profile = draw(rng)
+        self.docket = Docket()
         self.world = world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
         if profile.mishaps:
             world.mishap = mishaps(world, profile.mishaps)
@@ -172,16 +174,18 @@ class Play:
         except Stuck:
             ended = False
         found = []
+        self.docket.decide("B0")
         if not ended:
             who = ", ".join(sorted(worker.name for worker in world.working))
             found.append(Violation("B0", f"for ever at it: {who}"))
         else:
             world.mishap = None
             world.pass_time(60.0)
+            self.docket.decide("B9")
             found += [Violation("B9", f"left behind: {what}") for what in leftovers(world)]
         kinds = {kind for _, kind, _ in profile.faults}
         only = set() if profile.mishaps or profile.slow_share else kinds
-        case = Meetings(world.history, profile.count, profile.ttl, profile.acts, profile.calm, only)
+        case = Meetings(world.history, profile.count, profile.ttl, profile.acts, profile.calm, only, self.docket)
         rules = {"barrier": judge.barrier, "latch": judge.latch, "event": judge.event}
         return found + list(rules[profile.what](case))
 
@@ -199,5 +203,6 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
     counts.update(f"meeting {event.note}" for event in world.history if event.kind == "parted")
     if coverage is not None:
         coverage.histories += 1
+        coverage.docket += play.docket
         coverage.events += len(world.history)
     return Run(seed, play.profile, world, found, counts)

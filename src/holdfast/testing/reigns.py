@@ -16,6 +16,7 @@ from holdfast._core.leading import SPAN, Elected
 from holdfast._core.requests import Sleep
 from holdfast.testing.history import Event
 from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.rules import Violation
 from holdfast.testing.runs import Run
 from holdfast.testing.sim.candidate import Candidate, Election, Observer
@@ -208,7 +209,7 @@ class Play:
 # What must hold
 
 
-def judge(history: list[Event]) -> list[Violation]:
+def judge(history: list[Event], docket: Docket) -> list[Violation]:
     """In every history, however much goes wrong."""
     found: list[Violation] = []
     forgets = any(event.kind == "fault" and event.note.startswith(FORGETFUL) for event in history)
@@ -216,12 +217,14 @@ def judge(history: list[Event]) -> list[Violation]:
     seen: dict[str, int] = {}
     for event in history:
         if event.kind == "leads":
+            docket.decide("E2")
             if event.fence <= highest:
                 found.append(Violation("E2", f"{event.who} leads in term {event.fence}, after {highest}", (event,)))
             highest, names[event.fence] = max(highest, event.fence), event.attempt
-        if event.kind in {"leads", "keeps"} and event.note and not forgets:
+        if event.kind in {"leads", "keeps"} and not docket.decide("E1", forgets) and event.note:
             found.append(Violation("E1", f"{event.who} leads, and so believes {event.note}", (event,)))
         if event.kind == "saw" and event.fence:
+            docket.decide("E3")
             if event.fence < seen.get(event.who, 0):
                 found.append(Violation("E3", f"{event.who} saw term {event.fence} after a higher one", (event,)))
             if names.get(event.fence, event.attempt) != event.attempt:
@@ -232,13 +235,16 @@ def judge(history: list[Event]) -> list[Violation]:
     return found
 
 
-def judge_seen(history: list[Event], observers: set[str], within: float, lease: float, last: str) -> list[Violation]:
+def judge_seen(
+    history: list[Event], observers: set[str], within: float, lease: float, last: str, *, docket: Docket
+) -> list[Violation]:
     """Nothing went wrong from then on: all observers have seen the last leader in time, and its end."""
     found = []
     led = next((event for event in reversed(history) if event.kind == "leads" and event.attempt == last), None)
     if led is None:
         return [Violation("E4", "the last candidate was not elected")]
     over = next((event for event in history if event.kind == "over" and event.fence == led.fence), None)
+    docket.judged.update(E4=len(observers), E5=len(observers) if over is not None else 0)
     for who in sorted(observers):
         mine = [event for event in history if event.kind == "saw" and event.who == who]
         if not any(event.fence == led.fence and event.at <= led.at + within for event in mine):
@@ -249,11 +255,12 @@ def judge_seen(history: list[Event], observers: set[str], within: float, lease: 
     return found
 
 
-def judge_gifts(history: list[Event]) -> list[Violation]:
+def judge_gifts(history: list[Event], docket: Docket) -> list[Violation]:
     """Where nothing goes wrong: what is handed over comes to whom it was handed."""
     found = []
     for number, event in enumerate(history):
         if event.kind == "over" and event.note.startswith("to "):
+            docket.decide("E7")
             to = event.note[3:]
             after = next((later for later in history[number:] if later.kind == "leads" and later.fence > event.fence), None)
             # It may have been elected before its giver had the answer.
@@ -279,25 +286,27 @@ def nameless(world: World) -> list[str]:
 def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
     """One history, judged."""
     play = Play(seed, trace=trace)
-    world, profile, found = play.world, play.profile, list[Violation]()
+    world, profile, found, docket = play.world, play.profile, list[Violation](), Docket()
     try:
         play.go()
         there = {worker.name for worker in play.observers if worker.process.here}
-        found += judge_seen(world.history, there, profile.told_within, profile.ttl, LAST)
+        found += judge_seen(world.history, there, profile.told_within, profile.ttl, LAST, docket=docket)
         found += [
             Violation("E6", f"still at it: {worker.name}: {worker.asked}") for worker in world.working if worker.name in there
         ]
         if profile.calm:
-            found += judge_gifts(world.history)
+            found += judge_gifts(world.history, docket)
         world.pass_time(20.0 + 2 * profile.ttl)
+        docket.decide("E6")
         found += [Violation("E6", f"left behind: {what}") for what in (*leftovers(world), *nameless(world))]
     except Stuck:
         found.append(Violation("E6", f"still waiting: {[(worker.name, worker.asked) for worker in world.working]}"))
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
         found.append(Violation("E0", f"it raises {error!r}"))
     world.close()
-    found = judge(world.history) + found
+    found = judge(world.history, docket) + found
     if coverage is not None:
         coverage.histories += 1
+        coverage.docket += docket
         coverage.events += len(world.history)
     return Run(seed, profile, world, found, play.counts)

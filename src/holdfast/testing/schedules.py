@@ -256,6 +256,9 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
             prompt=0.1 + 20 * play.profile.latency if play.profile.limit > 1 else float("inf"),
         )
         found += judge(served)
+        served.docket.decide("S8")
+        if coverage is not None:
+            coverage.docket += served.docket
         counts.update(f"tick {entry.status}" for known in served.facts for entry in known.entries for _ in range(entry.ticks))
         counts.update(["tick attempts" for known in served.facts for entry in known.entries if entry.attempt > 1])
         found += [Violation("S8", f"left behind: {what}") for what in play.end()]

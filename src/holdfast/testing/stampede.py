@@ -20,6 +20,7 @@ from holdfast._core.flight import Wish, site
 from holdfast._core.requests import Sleep
 from holdfast.testing.history import Event, process_of
 from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.evidence import Evidence
 from holdfast.testing.judge.rules import Violation
 from holdfast.testing.runs import Run
@@ -170,6 +171,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
     case = Case(world.history, profile)
     found += [violation for rule in RULES for violation in rule(case)]
     if coverage is not None:
+        coverage.docket += case.docket
         coverage.add(Evidence(event for event in world.history if event.kind in {"fault", "healed"}))
     return Run(seed, profile, world, found, case.counts())
 
@@ -213,6 +215,7 @@ class Case:
     def __init__(self, history: list[Event], profile: Profile) -> None:
         self.history = history
         self.profile = profile
+        self.docket = Docket()
         self.lookups: dict[str, Lookup] = {}
         self.lands: dict[int, Event] = {}
         """By fence: when the value was sent to the server."""
@@ -301,11 +304,12 @@ def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
     """By whoever looked when the invalidation was done."""
     for lookup, found in case.ends("found"):
         floor = max((v for v, void in case.voids.items() if void.done < lookup.want.at), default=0)
+        case.docket.decide("S1")
         if found.last < floor:
             said = f"{found.who} finds version {found.last}, long after version {floor} was written and the key invalidated"
             yield Violation("S1", said, (lookup.want, found))
         landed = case.landed.get(found.fence)
-        if landed is None or "clock" in case.profile.kinds:
+        if landed is None or case.docket.decide("S1 old", "clock" in case.profile.kinds):
             continue
         old = lookup.want.at - landed.at - case.profile.ttl * (1 + RATE) - 0.002
         if old > lookup.want.until or (old > 0 and found.note != "stale"):
@@ -315,9 +319,11 @@ def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
 def s2_one_loads(case: Case) -> Iterator[Violation]:
     """At a time, unless it was invalidated meanwhile."""
     for _, load in case.ends("load"):
-        for name in load.note.split():
-            other = case.lookups[name]
-            if not case.invalidated(other.want.at, load.at):
+        others = [case.lookups[name] for name in load.note.split()]
+        if not others:
+            case.docket.decide("S2")
+        for other in others:
+            if not case.docket.decide("S2", case.invalidated(other.want.at, load.at)):
                 said = f"{load.who} is to load, and {other.want.who} believes to load it"
                 yield Violation("S2", said, (other.want, load))
 
@@ -328,10 +334,12 @@ def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
         for landed in case.landed.values():
             sent = case.lands[landed.fence].at
             fresh = landed.until - RATE * case.profile.ttl - 0.002
-            if landed.at < lookup.want.at and load.at < fresh and not lookup.want.fence and not case.invalidated(sent, load.at):
+            if not landed.at < lookup.want.at or lookup.want.fence:
+                continue
+            if not case.docket.decide("S3", case.invalidated(sent, load.at)) and load.at < fresh:
                 yield Violation("S3", f"{load.who} is to load what {landed.who} has just stored", (landed, load))
-    if case.calm:
-        for lookup, load in case.ends("load"):
+    for lookup, load in case.ends("load"):
+        if not case.docket.decide("S3 lost", not case.calm):
             refused = any(event.attempt == load.attempt and event.note == "refused" for event in case.history)
             if refused and not case.invalidated(lookup.want.at, lookup.over):
                 yield Violation("S3", f"{load.who} has lost its lease, and nothing was wrong", (load,))
@@ -341,7 +349,9 @@ def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
     """Soon, if nothing went wrong but cancellations; after a crash, or a message that got lost, when the lease has ended."""
     profile = case.profile
     if profile.kinds - QUIET:
+        case.docket.excused["S4"] += len(case.lookups)
         return
+    case.docket.judged["S4"] += len(case.lookups)
     bound = 0.1 + 40 * profile.latency if case.calm else 1.1 * profile.lease + 8.0
     for lookup in case.lookups.values():
         since = lookup.want.at
@@ -363,11 +373,13 @@ def s5_all_is_in_order(case: Case) -> Iterator[Violation]:
     """Fences, values, and what is left."""
     loads = sorted(case.ends("load"), key=lambda each: each[1].at)
     for lookup, load in loads:
+        case.docket.decide("S5")
         if any(other.at < lookup.want.at and other.fence >= load.fence for _, other in loads):
             yield Violation("S5", f"the fence of {load.who} is not above all before", (load,))
     stored = {version for version, void in case.voids.items() if void.begin.note == "store"}
     finds = list(case.ends("found"))
     for lookup, found in finds:
+        case.docket.decide("S5")
         land = case.lands.get(found.fence)
         if found.last not in stored and (land is None or land.last != found.last):
             yield Violation("S5", f"{found.who} finds what nobody has stored", (found,))

@@ -37,6 +37,8 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
         coverage,
     )
     run.violations += [Violation("M1", what) for lock in made for what in lock.half]
+    if coverage is not None:
+        coverage.docket.judged["M1"] += sum(lock.taken + lock.missed for lock in made)
     run.counts["several taken"] = sum(lock.taken for lock in made)
     run.counts["several not taken"] = sum(lock.missed for lock in made)
     return run

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Self
 
 from holdfast.testing.judge.deadlines import unused
+from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.evidence import Evidence
 
 
@@ -44,6 +45,8 @@ class Coverage:
     died_asking: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     faults_while_held: Counter[str] = field(default_factory=Counter)
+    docket: Docket = field(default_factory=Docket)
+    """What the rules had to judge."""
 
     def add(self, case: Evidence) -> None:
         """Count what happened in one more history."""
@@ -77,8 +80,9 @@ class Coverage:
 
     def __iadd__(self, other: Coverage) -> Self:
         for each in fields(self):
-            mine, more = getattr(self, each.name), getattr(other, each.name)
-            setattr(self, each.name, mine + more)
+            mine = getattr(self, each.name)
+            mine += getattr(other, each.name)
+            setattr(self, each.name, mine)
         return self
 
     def of(self, what: str) -> int:
@@ -93,6 +97,6 @@ class Coverage:
         return [f"{what}: {self.of(what)} of {least}" for what, least in minimum.items() if self.of(what) < least]
 
     def __str__(self) -> str:
-        counts = [f"{each.name.replace('_', ' ')} {getattr(self, each.name)}" for each in fields(self)[:-2]]
+        counts = [f"{each.name.replace('_', ' ')} {getattr(self, each.name)}" for each in fields(self) if each.type == "int"]
         kinds = [f"{kind} {count} ({self.faults_while_held[kind]})" for kind, count in sorted(self.faults.items())]
         return " · ".join(counts) + (f"\nfaults (while held): {', '.join(kinds)}" if kinds else "")

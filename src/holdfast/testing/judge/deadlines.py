@@ -11,8 +11,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from holdfast.testing.history import Event, process_of
-from holdfast.testing.judge.evidence import INFINITY, Ask, Evidence, Hold, Scene
-from holdfast.testing.judge.rules import ROUNDING, Limits, Violation
+from holdfast.testing.judge.evidence import INFINITY, ROUNDING, Ask, Evidence, Hold, Scene
+from holdfast.testing.judge.rules import Limits, Violation
 
 
 def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
@@ -24,20 +24,19 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
         if not scene.server:
             continue
         for hold in scene.holds:
-            freed = _freed(case, hold, limits.quorum)
-            if freed is not None:
-                due = case.due(freed.at, limits.notice, case.touching(hold.process))
-                if hold.end > due + ROUNDING:
-                    text = f"{hold.who} lost {hold.lock!r} at {case.ms(freed.at)}, and believed until {case.ms(hold.end)}"
-                    yield Violation("R6", text, (hold.taken, freed))
-            if hold.how == "lost" and hold.ended < hold.until - ROUNDING and freed is None and not case.faults:
+            freed = _freed(case, hold, limits.quorum) if limits.notice < INFINITY else None
+            felt = case.touching(hold.process)
+            if freed is not None and case.late("R6", hold.end, freed.at, limits.notice, felt):
+                text = f"{hold.who} lost {hold.lock!r} at {case.ms(freed.at)}, and believed until {case.ms(hold.end)}"
+                yield Violation("R6", text, (hold.taken, freed))
+            early = hold.how == "lost" and hold.ended < hold.until - ROUNDING and _freed(case, hold, limits.quorum) is None
+            if early and not case.docket.decide("R6 told", bool(case.faults)):
                 text = f"{hold.who} was told at {case.ms(hold.ended)} that {hold.lock!r} was lost, and had it"
                 yield Violation("R6", text, (hold.taken,))
-            if hold.until < min(hold.ended, case.last) - limits.lag:
-                due = case.due(hold.until, limits.lag, case.touching(hold.process))
-                if min(hold.ended, case.last) > due + ROUNDING:
-                    text = f"{hold.who} was not told that its lease of {hold.lock!r} had ended at {case.ms(hold.until)}"
-                    yield Violation("R6", text, (hold.taken,))
+            told = min(hold.ended, case.last)
+            if told > hold.until and case.late("R6 end", told, hold.until, limits.lag, felt):
+                text = f"{hold.who} was not told that its lease of {hold.lock!r} had ended at {case.ms(hold.until)}"
+                yield Violation("R6", text, (hold.taken,))
 
 
 def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
@@ -69,6 +68,8 @@ def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
     for ask in case.asks:
         if ask.ended > ask.event.until + limits.lag or ask.ended == INFINITY:
             yield from _overdue(case, ask, limits.lag)
+        else:
+            case.docket.decide("R7 end")
 
 
 def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
@@ -82,7 +83,7 @@ def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Itera
             process = process_of(event.who)
             if any(hold.process == process and hold.since < ends and hold.end > waits for hold in scene.holds):
                 continue  # one of his own process believes to have it: see R6
-            if ends > case.due(waits, limits.handover, case.touching(process)) + ROUNDING:
+            if ends > waits and case.late("R7", ends, waits, limits.handover, case.touching(process)):
                 text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
                 yield Violation("R7", text, (event,))
                 break
@@ -95,8 +96,9 @@ def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[V
     for upto, kept in [(hold.since, hold.end if hold.how == "release" else hold.until) for hold in holds] + [(case.last, 0.0)]:
         for ask in case.asks:
             waits, ends = max(since, ask.event.at), min(upto, ask.ended, ask.event.until)
-            due = case.due(waits, limits.handover, case.touching(process_of(ask.event.who)))
-            if ask.event.lock == lock and ends > due + ROUNDING:
+            if ask.event.lock != lock or ends <= waits:
+                continue
+            if case.late("R7", ends, waits, limits.handover, case.touching(process_of(ask.event.who))):
                 text = f"nobody had {lock!r} from {case.ms(since)}, and {ask.event.who} asked for it until {case.ms(ends)}"
                 yield Violation("R7", text, (ask.event,))
                 break
@@ -127,6 +129,7 @@ def _overdue(case: Evidence, ask: Ask, lag: float) -> Iterator[Violation]:
     late = min(ask.ended, case.last) > case.due(event.until, lag, faults)
     if ask.ended == INFINITY and (process in case.finished or "" in case.finished):
         late = not any(fault.end == INFINITY for fault in faults)
+    case.docket.decide("R7 end", not late)
     if late:
         wait = "for ever" if event.until == INFINITY else f"until {case.ms(event.until)}"
         how = "never ended" if ask.ended == INFINITY else f"ended at {case.ms(ask.ended)}"
@@ -144,16 +147,23 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """
     for scene in case.scenes.values():
         if scene.queued and scene.holds:
+            for place in scene.queued.values():
+                case.docket.decide("R8", _may_be_overtaken(case, place.event, min(place.ended, case.last)))
             for lease, waiter, by in (*_overtaken(scene), *_passed_over(scene)):
                 said = case.leases.get(lease, ())
                 had_its_turn = any(event.kind == "granted" and waiter.at <= event.at <= by.since for event in said)
-                if not had_its_turn and not any(fault.at <= by.since for fault in case.touching(process_of(waiter.who))):
+                if not had_its_turn and not _may_be_overtaken(case, waiter, by.since):
                     text = f"{waiter.who} stood in line at {case.ms(waiter.at)}; {by.who} came later, and was served before"
                     yield Violation("R8", text, (waiter, by.taken))
         yield from _out_of_line(case, scene)
         yield from _left_to_nobody(case, scene)
         for lease in scene.passed:
             yield from _too_often(case, limits, scene, lease)
+
+
+def _may_be_overtaken(case: Evidence, waiter: Event, until: float) -> bool:
+    """A fault may have cost somebody its place by then."""
+    return any(fault.at <= until for fault in case.touching(process_of(waiter.who)))
 
 
 def _came(scene: Scene, hold: Hold) -> float:
@@ -199,6 +209,7 @@ def _out_of_line(case: Evidence, scene: Scene) -> Iterator[Violation]:
     for event, ask in scene.lined:
         if ask is None or ask.outcome not in {"taken", "busy"}:
             continue
+        case.docket.decide("R8 line")
         until = min(ask.ended, ask.event.until)
         process = process_of(event.who)
         for hold in scene.holds:
@@ -219,7 +230,7 @@ def _left_to_nobody(case: Evidence, scene: Scene) -> Iterator[Violation]:
             continue
         process = process_of(owner.event.who)
         left = min([owner.ended, owner.event.until, *(f.at for f in case.faults if f.event.who == owner.event.who)])
-        if any(fault.kind != "cancel" for fault in case.touching(process)):
+        if case.docket.decide("R8 place", any(fault.kind != "cancel" for fault in case.touching(process))):
             continue
         said = case.leases.get(lease, ())
         for event, ask in scene.lined:
@@ -244,6 +255,7 @@ def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iter
         return
     attempts: set[str] = set()
     for event in scene.passed[lease]:
+        case.docket.decide("R8 pass")
         attempts.add(event.attempt)
         process = process_of(event.who)
         taken_for = event.at - since - ROUNDING
@@ -275,8 +287,10 @@ def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]
                 until = min(kept.until, case.crashed.get(process, INFINITY))
                 faults = case.touching(process)
                 due = case.due(kept.since, limits.handover + limits.linger, faults)
+                at_once = kept.since + limits.handover + limits.linger
                 for at in kept.wanted:
-                    due = min(due, case.due(at, limits.handover, faults))
+                    due, at_once = min(due, case.due(at, limits.handover, faults)), min(at_once, at + limits.handover)
+                case.docket.decide("R16", at_once + ROUNDING < until <= due + ROUNDING)
                 if until > due + ROUNDING:
                     text = f"{process} kept {lease} from {case.ms(kept.since)} until {case.ms(until)}, and nobody used it"
                     yield Violation("R16", text, tuple(e for e in case.leases[lease] if e.at == kept.since)[:1])
@@ -330,11 +344,12 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
 
 def _refused_for_nothing(case: Evidence, scene: Scene) -> Iterator[Violation]:
     """Who was told that a lock is busy, when it was only kept all the time. Any fault is an excuse."""
-    asks = [ask for ask in case.asks if ask.outcome == "busy" and case.scenes[ask.event.lock] is scene and not case.faults]
+    asks = [ask for ask in case.asks if ask.outcome == "busy" and case.scenes[ask.event.lock] is scene]
     for lease in dict.fromkeys(hold.lease for hold in scene.holds) if asks else ():
         for kept in unused(case, scene, lease):
             for ask in asks:
                 event = ask.event
-                if kept.since < event.at and ask.ended < kept.until and not kept.passed:
+                while_kept = kept.since < event.at and ask.ended < kept.until and not kept.passed
+                if while_kept and not case.docket.decide("R16 refused", bool(case.faults)):
                     text = f"{event.who} was told at {case.ms(ask.ended)} that {event.lock!r} is busy, and nobody used it"
                     yield Violation("R16", text, (event,))

@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 
 from holdfast.testing.history import Event, process_of
+from holdfast.testing.judge.docket import Docket
 
 INFINITY = float("inf")
+
+ROUNDING = 1e-6
+"""Seconds by which two reckonings of the same time may differ."""
 
 LASTING = frozenset(("silence", "slow", "restart", "refused", "pause"))
 """Faults that last until they are healed. All others are over at once, if they do not say until when they last."""
@@ -131,6 +135,7 @@ class Evidence:
     """The whole of it."""
 
     def __init__(self, events: Iterable[Event]) -> None:
+        self.docket = Docket()
         self.scenes: dict[str, Scene] = {}
         self.asks: list[Ask] = []
         self.leases: dict[str, list[Event]] = {}
@@ -208,6 +213,13 @@ class Evidence:
 
     # What excuses what
 
+    def late(self, rule: str, end: float, since: float, seconds: float, faults: Iterable[Fault]) -> bool:
+        """Count a case of a rule about something that has to happen within so many seconds, and tell if it came too late."""
+        if end <= since + seconds + ROUNDING:
+            self.docket.decide(rule)
+            return False
+        return not self.docket.decide(rule, end <= self.due(since, seconds, faults) + ROUNDING)
+
     def granted(self, hold: Hold) -> float | None:
         """When the server gave this hold its lock, where that is known; and is one moment: several servers have several."""
         grants = [event for event in self.leases[hold.lease] if event.kind == "granted" and event.at <= hold.since]
@@ -226,6 +238,10 @@ class Evidence:
             since = self._asked.get(earlier.lease, float("-inf"))
         until = self.granted(later)
         return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
+
+    def apart(self, one: Hold, other: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
+        """The same, whichever of the two came before."""
+        return self.unsettled(one, other, kinds) or self.unsettled(other, one, kinds)
 
     def disturbed(self, since: float, until: float, lock: str, kinds: Collection[str] = UNSETTLING) -> bool:
         """A fault of these kinds hit the server of this lock, or was still on, in this time."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast.testing.history import Event
+from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.rules import Violation
 
 LATE = 2.0
@@ -33,6 +34,7 @@ class Meetings:
     """Nothing goes wrong."""
     only: set[str] = field(default_factory=set)
     """The kinds of faults, if there are any."""
+    docket: Docket = field(default_factory=Docket)
 
     def of(self, *kinds: str) -> list[Event]:
         """The events of these kinds."""
@@ -48,9 +50,12 @@ def barrier(case: Meetings) -> Iterator[Violation]:
     for group in groups.values():
         numbers = sorted(event.fence for event in group)
         who = " ".join(event.attempt for event in group)
+        case.docket.decide("B1")
         if numbers != list(range(case.count)) or any(event.attempt not in came for event in group):
             yield Violation("B1", f"{who} go on with the numbers {numbers}, of {case.count}")
         acted = [event for event in case.of("acted") if event.attempt in {one.attempt for one in group}]
+        if case.acts:
+            case.docket.decide("B3")
         if case.acts and len([event for event in acted if event.at <= group[0].at]) != 1:
             yield Violation("B3", f"{who} go on after {len(acted)} actions")
     yield from _outcomes(case)
@@ -60,13 +65,14 @@ def barrier(case: Meetings) -> Iterator[Violation]:
 def _outcomes(case: Meetings) -> Iterator[Violation]:
     met = {event.attempt: event for event in case.of("together")}
     for event in case.of("through"):
+        case.docket.decide("B2")
         if event.attempt not in met or met[event.attempt].fence != event.fence:
             yield Violation("B1", f"{event.attempt} goes on as {event.fence}, and is not among those who do")
     for event in case.of("parted"):
         excused = event.note in {"cancelled", "away"} or (event.note == "timeout" and not case.calm)
-        if event.attempt in met and not excused:
+        if event.attempt in met and not case.docket.decide("B2", excused):
             yield Violation("B2", f"{event.attempt} is told that it is broken ({event.note}), and the others go on")
-        if event.note in {"died", "lost"} and case.calm:
+        if not case.docket.decide("B4 told", not case.calm) and event.note in {"died", "lost"}:
             yield Violation("B4", f"{event.attempt} is told {event.note}, and all are well")
 
     yield from _the_gone(case, met)
@@ -74,15 +80,18 @@ def _outcomes(case: Meetings) -> Iterator[Violation]:
 
 def _the_gone(case: Meetings, met: dict[str, Event]) -> Iterator[Violation]:
     faults = [event.note for event in case.of("fault")]
-    if case.acts or not set(faults) <= {"cancel", "duplicate", "slow"} or ("slow" in faults and len(faults) > 2):
-        return  # perhaps it could not say that it leaves
+    # Perhaps it could not say that it leaves.
+    excused = case.acts or not set(faults) <= {"cancel", "duplicate", "slow"} or ("slow" in faults and len(faults) > 2)
     for event in case.of("parted"):
-        if event.note == "cancelled" and event.attempt in met and met[event.attempt].at > event.at + LATE / 2:
+        if event.note != "cancelled" or case.docket.decide("B1 left", excused):
+            continue
+        if event.attempt in met and met[event.attempt].at > event.at + LATE / 2:
             yield Violation("B1", f"{event.attempt} has left long since, and others go on with it")
 
 
 def _the_dead(case: Meetings, came: dict[str, Event]) -> Iterator[Violation]:
     if case.only != {"crash"}:
+        case.docket.excused["B4"] += len(case.of("crashed"))
         return
     over = {event.attempt: event.at for event in case.of("through", "parted")}
     met = {event.attempt for event in case.of("together")}
@@ -90,6 +99,8 @@ def _the_dead(case: Meetings, came: dict[str, Event]) -> Iterator[Violation]:
         waited = [a for a, event in came.items() if event.at < crash.at < over.get(a, float("inf")) and a not in met]
         acting = {event.attempt for event in case.of("acting")}  # perhaps in vain
         dead = [a for a in waited if a.startswith(f"{crash.who}/") and came[a].at < crash.at - LATE and a not in acting]
+        if dead:
+            case.docket.decide("B4")
         late = [a for a in waited if over.get(a, 0.0) > crash.at + case.ttl + LATE]
         if dead and late:
             yield Violation("B4", f"{late[0]} waits for the dead {dead[0]} until {over[late[0]] - crash.at:.1f} s later")
@@ -105,11 +116,13 @@ def latch(case: Meetings) -> Iterator[Violation]:
         return max(0, case.count - _sum(event for a, event in begun.items() if when.get((kind, a), then + 1) <= then))
 
     for event in case.of("counted"):
+        case.docket.decide("L1")
         least = missing("count", when["counted", event.attempt])
         most = missing("counted", when["count", event.attempt])
         if not least <= event.fence <= most:
             yield Violation("L1", f"{event.attempt} finds {event.fence} missing, not from {least} to {most}")
     for event in case.of("released"):
+        case.docket.decide("L2")
         left = missing("count", when["released", event.attempt])
         if left > 0:
             yield Violation("L2", f"{event.attempt} is released, and {left} are missing")
@@ -126,8 +139,12 @@ def event(case: Meetings) -> Iterator[Violation]:
     opened, closed = ([one.at for one in case.of(kind)] for kind in ("opened", "closed"))
     spans = [(at, next((end for end in closed if end > at), float("inf"))) for at in opened]
     for wait, end in _waits(case):
-        if end.kind == "released" and not any(since <= end.at and until >= wait.at for since, until in spans):
+        if end.kind != "released":
+            continue
+        case.docket.decide("L2")
+        if not any(since <= end.at and until >= wait.at for since, until in spans):
             yield Violation("L2", f"{end.attempt} is released, and it was not open meanwhile")
+    case.docket.judged["L4"] += len(opened)
     if len(opened) > len(case.of("count")):
         yield Violation("L4", f"it is set {len(opened)} times, by {len(case.of('count'))} calls")
     yield from _asleep(case)
@@ -141,10 +158,10 @@ def _waits(case: Meetings) -> Iterator[tuple[Event, Event]]:
 
 
 def _asleep(case: Meetings) -> Iterator[Violation]:
-    if not case.calm:
-        return
     opened = [one.at for one in case.of("opened")]
     for wait, end in _waits(case):
+        if case.docket.decide("L3", not case.calm):
+            continue
         missed = [at for at in opened if wait.at + LATE < at < end.at - LATE]
         if missed and end.kind != "ended":
             yield Violation("L3", f"{end.attempt} sleeps for {end.at - missed[0]:.1f} s after what it waits for")

@@ -7,11 +7,12 @@ one. Rules as in `rules` and `deadlines`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from holdfast._core.permits import ALL
 from holdfast.testing.history import Event, process_of
-from holdfast.testing.judge.evidence import INFINITY, Evidence, Fault, Hold, Place, Scene
-from holdfast.testing.judge.rules import ROUNDING, Limits, Violation
+from holdfast.testing.judge.evidence import INFINITY, ROUNDING, Evidence, Fault, Hold, Place, Scene
+from holdfast.testing.judge.rules import Limits, Violation
 
 
 def _wants(ask: Event | None) -> int:
@@ -39,14 +40,12 @@ def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:
     them, and nobody gets any before there are enough. Excused: as in R1."""
     for scene in case.scenes.values():
         believers: list[Hold] = []
+        for earlier, later in pairwise(scene.holds):
+            case.docket.decide("R17", case.apart(earlier, later, limits.excuses))
         for hold in scene.holds:
             believers = [other for other in believers if other.end > hold.since]
             if hold.end > hold.since:
-                others = [
-                    b
-                    for b in believers
-                    if not (case.unsettled(b, hold, limits.excuses) or case.unsettled(hold, b, limits.excuses))
-                ]
+                others = [b for b in believers if not case.apart(b, hold, limits.excuses)]
                 used = sum(_weight(case, other, hold.since) for other in others)
                 most, mine = _most(case, scene, hold), _weight(case, hold, hold.since)
                 if others and used + mine > most:
@@ -70,7 +69,10 @@ def r18_next(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 first = ()
             elif tuple(heads) != first:
                 first, since = tuple(heads), at
-            elif all(at > case.due(since, limits.handover, _felt(case, place)) + ROUNDING for place in heads.values()):
+                case.docket.decide("R18")
+            elif at > since + limits.handover + ROUNDING and not case.docket.decide(
+                "R18", not all(at > case.due(since, limits.handover, _felt(case, place)) + ROUNDING for place in heads.values())
+            ):
                 names = " or ".join(place.event.who for place in heads.values())
                 text = f"{names} is next for {lock!r}, and enough is free from {case.ms(since)} to {case.ms(at)}"
                 yield Violation("R18", text, tuple(place.event for place in heads.values()))

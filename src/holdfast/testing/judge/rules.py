@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.testing.history import Event, process_of
-from holdfast.testing.judge.evidence import SERVER, UNSETTLING, Evidence, Hold, Scene
-
-ROUNDING = 1e-6
-"""Seconds by which two reckonings of the same time may differ."""
+from holdfast.testing.judge.evidence import ROUNDING, SERVER, UNSETTLING, Evidence, Hold, Scene
 
 
 class Violation(NamedTuple):
@@ -67,6 +65,8 @@ def r1_exclusion(case: Evidence, limits: Limits) -> Iterator[Violation]:
     (``limits.excuses``) and the later one after it (or both while it lasted).
     """
     for scene in case.scenes.values():
+        for earlier, later in pairwise(scene.holds):
+            case.docket.decide("R1", case.apart(earlier, later, limits.excuses))
         yield from crowd("R1", case, scene, 1, limits.excuses)
 
 
@@ -77,7 +77,7 @@ def crowd(rule: str, case: Evidence, scene: Scene, permits: int, excuses: Collec
         if believers:
             believers = [other for other in believers if other.end > since]
         if len(believers) >= permits and hold.end > since:
-            others = [b for b in believers if not (case.unsettled(b, hold, excuses) or case.unsettled(hold, b, excuses))]
+            others = [b for b in believers if not case.apart(b, hold, excuses)]
             if len(others) >= permits:
                 told = " and ".join(f"{b.who} (fence {b.fence}) believes to hold it until {case.ms(b.end)}" for b in others)
                 text = f"{hold.lock!r} is taken by {hold.who} (fence {hold.fence}) at {case.ms(since)}, while {told}"
@@ -99,6 +99,8 @@ def r2_unique_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
         for hold in scene.holds:
             if not hold.fence:
                 continue
+            forgot = _forgot(case, next(iter(seen.values()), hold), hold, limits)
+            case.docket.decide("R2", forgot)
             other = seen.setdefault(hold.fence, hold)
             if other is not hold and other.attempt != hold.attempt and not _forgot(case, other, hold, limits):
                 yield Violation("R2", f"{other.who} and {hold.who} have the same fence {hold.fence}", (other.taken, hold.taken))
@@ -112,18 +114,18 @@ def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
     fault as in R1."""
     for scene in case.scenes.values():
         for number, hold in enumerate(scene.holds):
-            top = hold.ask.top if hold.ask else None
-            asked_after = top is not None and top.fence >= hold.fence
-            if not hold.fence or not (asked_after or limits.quorum > 1):
+            if hold.ask is None or not hold.fence:
                 continue
-            assert hold.ask is not None
-            asked = hold.ask.event.at
-            for place, other in enumerate(scene.holds):  # the highest may be excused, and another not
+            asked, top = hold.ask.event.at, hold.ask.top
+            asked_after = top is not None and top.fence >= hold.fence
+            if top is not None:
+                case.docket.decide("R3", _may_fall(case, top, hold, limits))
+            for place, other in enumerate(scene.holds) if asked_after or limits.quorum > 1 else ():
                 had_before = limits.quorum > 1 and place < number and other.end <= hold.since
                 after = had_before or (asked_after and other.since <= asked)
-                if not after or other is hold or other.fence < hold.fence or _forgot(case, other, hold, limits):
+                if not after or other is hold or other.fence < hold.fence:
                     continue
-                if not ((hold.received or not asked_after) and case.unsettled(hold, other)):
+                if not _may_fall(case, other, hold, limits, asked_after=asked_after):  # the highest may be, and another not
                     text = (
                         f"{hold.who} asked at {case.ms(asked)}, after {other.who} had fence {other.fence}, and got {hold.fence}"
                     )
@@ -131,11 +133,19 @@ def r3_order_of_fences(case: Evidence, limits: Limits) -> Iterator[Violation]:
                     break
 
 
+def _may_fall(case: Evidence, earlier: Hold, later: Hold, limits: Limits, *, asked_after: bool = True) -> bool:
+    if _forgot(case, earlier, later, limits):
+        return True
+    return (later.received or not asked_after) and case.unsettled(later, earlier)
+
+
 def r4_register(case: Evidence, _: Limits) -> Iterator[Violation]:
     """What the lock protects accepts no write with a lower fence than one it has accepted."""
     for scene in case.scenes.values():
         top: Event | None = None
         for write in scene.writes:
+            if top is not None and write.fence < top.fence:
+                case.docket.decide("R4")
             if write.note != "accepted":
                 continue
             if top is not None and write.fence < top.fence:
@@ -159,8 +169,15 @@ def r5_within_the_lease(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 text = f"{hold.who} took {hold.lock!r} at {case.ms(hold.since)}, when the lease was over"
                 yield Violation("R5", text, (hold.taken,))
             broken = _beyond(case, hold, limits.quorum)
+            case.docket.decide("R5", broken is None and case.disturbed(_first(case, hold, limits.quorum), hold.end, hold.lock))
             if broken is not None:
                 yield broken
+
+
+def _first(case: Evidence, hold: Hold, quorum: int) -> float:
+    """When a server gave a hold its lock first."""
+    first = next((said.at for said in case.leases[hold.lease] if said.kind == "granted"), hold.since)
+    return first if quorum > 1 else case.granted(hold) or hold.since
 
 
 def _beyond(case: Evidence, hold: Hold, quorum: int) -> Violation | None:
@@ -176,9 +193,7 @@ def _beyond(case: Evidence, hold: Hold, quorum: int) -> Violation | None:
         elif kind in {"taken", "renewed"}:
             believed = event.until
         if believed > kept + ROUNDING and event.at < min(believed, hold.ended):
-            first = next((said.at for said in case.leases[hold.lease] if said.kind == "granted"), hold.since)
-            since = first if quorum > 1 else case.granted(hold) or hold.since
-            if case.disturbed(since, event.at, hold.lock):
+            if case.disturbed(_first(case, hold, quorum), event.at, hold.lock):
                 return None
             until = "nothing" if kept == float("-inf") else f"it until {case.ms(kept)}"
             text = f"{hold.who} believes to hold {hold.lock!r} until {case.ms(believed)}, but the server keeps {until} for him"
@@ -188,6 +203,8 @@ def _beyond(case: Evidence, hold: Hold, quorum: int) -> Violation | None:
 
 def r9_nothing_left(case: Evidence, _: Limits) -> Iterator[Violation]:
     """When all is over, nothing is left behind."""
+    if "" in case.finished:
+        case.docket.decide("R9")
     for event in case.left:
         yield Violation("R9", f"left behind: {event.note}", (event,))
 
@@ -207,6 +224,7 @@ def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 "R12", f"{hold.who} took {hold.lock!r}, which was known to be lost: {hold.taken.note}", (hold.taken,)
             )
         if hold.how not in {"", "crashed"}:
+            case.docket.decide("R12", _may_revive(case, hold, "lost" if hold.how == "lost" else "released", hold.ended))
             # Where there are several servers, the vote of a slow one may come when all is over, with what takes it back behind.
             yield from _revived(case, hold, [e for e in case.said(hold) if limits.quorum == 1 or e.kind not in SERVER])
 
@@ -222,14 +240,18 @@ def _revived(case: Evidence, hold: Hold, said: list[Event]) -> Iterator[Violatio
         elif (kind == "granted" and over in {"released", "lost"}) or (kind == "extended" and over == "released"):
             if case.disturbed(hold.since, event.at, hold.lock):
                 continue
-            felt = case.touching(hold.process)
-            if kind == "granted" and any(
-                fault.at <= event.at and (over == "lost" or fault.kind == "duplicate") for fault in felt
-            ):
+            if kind == "granted" and _may_revive(case, hold, over, event.at):
                 over = "over"  # and what follows from that grant is excused with it
                 continue
             text = f"the server {kind} {hold.lock!r} to {hold.who} at {case.ms(event.at)}, when it was {over}"
             yield Violation("R12", text, (hold.taken, event))
+
+
+def _may_revive(case: Evidence, hold: Hold, over: str, at: float) -> bool:
+    """What is over may be granted again at that time."""
+    if case.disturbed(hold.since, at, hold.lock):
+        return True
+    return any(fault.at <= at and (over == "lost" or fault.kind == "duplicate") for fault in case.touching(hold.process))
 
 
 def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
@@ -250,6 +272,7 @@ def _one_answer(case: Evidence, lease: str, said: list[Event]) -> Iterator[Viola
         fence, text = event.fence, ""
         if not fence or event.kind not in {"granted", "extended", "passed", "taken"}:
             continue
+        excused = bool(last) and case.docket.decide("R13", case.disturbed(case.start, event.at, event.lock))
         if event.kind == "granted":
             first, last = fence, event.last or fence
         elif event.kind == "extended":
@@ -264,7 +287,7 @@ def _one_answer(case: Evidence, lease: str, said: list[Event]) -> Iterator[Viola
             elif fence < top or (fence == top and event.attempt != whose):
                 text = f"{event.who} got {fence} at {case.ms(event.at)}, after {top} in the same process"
             top, whose = fence, event.attempt
-        if text and not case.disturbed(case.start, event.at, event.lock):
+        if text and not excused:
             yield Violation("R13", text, (event,))
 
 
@@ -275,7 +298,7 @@ def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
         event = ask.event
         if ask.outcome not in {"busy", "failed", "cancelled"} or event.attempt not in case.leases:
             continue
-        if any(fault.kind != "cancel" for fault in case.touching(process_of(event.who))):
+        if case.docket.decide("R14", any(fault.kind != "cancel" for fault in case.touching(process_of(event.who)))):
             continue
         place = case.scenes[event.lock].queued.get(event.attempt)
         ended = max([ask.ended, *(heir.ended for heir in place.owners if heir is not None)] if place else [ask.ended])
@@ -306,7 +329,7 @@ def r15_released(case: Evidence, _: Limits) -> Iterator[Violation]:
                 )
             if not scene.server or hold.how != "release":
                 continue
-            if not any(fault.kind != "cancel" for fault in case.touching(hold.process)):
+            if not case.docket.decide("R15", any(fault.kind != "cancel" for fault in case.touching(hold.process))):
                 yield from _untrue(case, hold)
 
 
@@ -318,6 +341,7 @@ def r19_taken_again(case: Evidence, _: Limits) -> Iterator[Violation]:
         for event in case.said(hold):
             text = ""
             if event.kind == "again":
+                case.docket.decide("R19")
                 inside += 1
                 text = _other(case, hold, event)
             elif event.kind == "inner":

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from holdfast._core.jobs import Options
 from holdfast._core.orders import Entry, JobFacts
 from holdfast.testing.history import Event
+from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.rules import Violation
 
 ROUNDING = 0.002
@@ -66,6 +67,7 @@ class Served:
     prompt: float
     """Seconds within which a tick is begun then."""
     stretches: dict[str, list[Stretch]] = field(default_factory=dict)
+    docket: Docket = field(default_factory=Docket)
 
 
 def judge(case: Served) -> list[Violation]:
@@ -116,6 +118,7 @@ def s1_once(case: Served) -> Iterator[Violation]:
         for stretch in stretches:
             attempt = stretch.began.attempt
             scheduled, number = _tick(attempt)
+            case.docket.decide("S1")
             if attempt in seen:
                 yield _wrong("S1", f"{job} {attempt} is begun twice", seen[attempt], stretch)
             seen[attempt] = stretch
@@ -140,6 +143,7 @@ def s2_exclusion(case: Served) -> Iterator[Violation]:
         going: list[Stretch] = []
         for stretch in stretches:
             going = [other for other in going if other.end > stretch.began.at + ROUNDING]
+            case.docket.decide("S2")
             if len(going) >= slots:
                 yield _wrong("S2", f"{job}: {len(going) + 1} runs at the same time", *going, stretch)
             going.append(stretch)
@@ -153,6 +157,7 @@ def s3_fences(case: Served) -> Iterator[Violation]:
             yield Violation("S3", f"{job}: a fence is given twice")
         if case.jobs[job][1].slots == 1:
             for before, after in pairwise(stretches):
+                case.docket.decide("S3")
                 if before.began.fence >= after.began.fence:
                     yield _wrong("S3", f"{job}: a fence that does not rise", before, after)
 
@@ -164,6 +169,7 @@ def s4_none_forgotten(case: Served) -> Iterator[Violation]:
         ranges = [(entry.scheduled, entry.until) for entry in facts.entries]
         known = {entry.scheduled for entry in facts.entries} | {run.scheduled for run in facts.running}
         now = int(case.shown(case.now) * 1e6)
+        case.docket.decide("S4")
         if case.roomy and facts.last < now - SLACK - int(2e6 * options.ttl) - int(1e6 * (period + 1.0)):
             yield Violation("S4", f"{facts.name}: nothing is claimed since {(now - facts.last) / 1e6:.1f} s")
         waiting = facts.queued
@@ -197,6 +203,7 @@ def s9_one_late_run(case: Served) -> Iterator[Violation]:
             if entry.fence and entry.attempt == 1 and entry.scheduled % round(period * 1e6) == 0
         )
         for (tick, started), (later, _) in pairwise(runs):
+            case.docket.decide("S9")
             if later <= started - case.slack * 1e6:
                 late = (started - tick) / 1e6
                 yield Violation(
@@ -213,7 +220,10 @@ def s5_written(case: Served) -> Iterator[Violation]:
             yield Violation("S5", f"{facts.name}: the end of a run is written down twice")
         for stretch in case.stretches.get(facts.name, ()):
             known = (*_tick(stretch.began.attempt), stretch.began.fence)
-            if stretch.how != "goes on" and stretch.end < case.now - JUST_NOW and known not in log:
+            if stretch.how == "goes on" or stretch.end >= case.now - JUST_NOW:
+                continue
+            case.docket.decide("S5")
+            if known not in log:
                 yield _wrong("S5", f"{facts.name} {stretch.began.attempt} is not in the log", stretch)
         if any(entry.status == "crashed" and entry.attempt > ATTEMPTS for entry in entries):
             yield Violation("S5", f"{facts.name}: begun again too often")
@@ -225,12 +235,13 @@ def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
         begun = {stretch.began.fence: stretch for stretch in case.stretches.get(facts.name, ())}
         for entry in facts.entries:
             run = begun.get(entry.fence)
-            delayed = entry.status == "crashed" and _delayed(case, entry)
-            if entry.status == "crashed" and not delayed and run is None:
-                yield Violation("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: given to nobody")
-            if entry.status == "crashed" and not delayed and run is not None and run.how in {"ok", "cancelled"}:
-                yield _wrong("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: its end got lost", run)
-            if entry.status in {"crashed", "missed"} and case.calm and case.roomy:
+            if entry.status == "crashed" and not case.docket.decide("S7", _delayed(case, entry)):
+                if run is None:
+                    yield Violation("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: given to nobody")
+                elif run.how in {"ok", "cancelled"}:
+                    yield _wrong("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: its end got lost", run)
+            peace = not case.docket.decide("S7 peace", not (case.calm and case.roomy))
+            if peace and entry.status in {"crashed", "missed"}:
                 yield Violation("S7", f"{facts.name}: {entry.status}, and nothing has gone wrong")
 
 
@@ -252,10 +263,13 @@ def s6_prompt(case: Served) -> Iterator[Violation]:
         for stretch in stretches:
             scheduled, number = _tick(stretch.began.attempt)
             shown = case.shown(stretch.began.at)
+            case.docket.decide("S6")
             if shown < scheduled / 1e6:
                 yield _wrong("S6", f"{job} {stretch.began.attempt} begins too early", stretch)
             free = case.jobs[job][1].overlap != "queue" and number == 1 and not stretch.began.attempt.endswith("h")
-            if case.calm and free and shown - scheduled / 1e6 > case.prompt + 0.1:
+            if not free or case.docket.decide("S6 prompt", not (case.calm and case.prompt < float("inf"))):
+                continue
+            if shown - scheduled / 1e6 > case.prompt + 0.1:
                 yield _wrong("S6", f"{job} {stretch.began.attempt} begins {shown - scheduled / 1e6:.2f} s late", stretch)
 
 

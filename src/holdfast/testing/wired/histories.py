@@ -27,6 +27,8 @@ from holdfast._drive import aio, sync
 from holdfast._lease import BaseLease
 from holdfast._wire.endpoint import Endpoint
 from holdfast.errors import HoldfastError
+from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.rules import Violation
 from holdfast.testing.runs import Run
 from holdfast.testing.wired.machine import Loop, Machine, Process
@@ -113,6 +115,7 @@ class History:
         some = rng.sample(FAULTS, rng.randrange(len(FAULTS)))
         faults = {fault: rng.choice((0.02, 0.1, 0.3)) for fault in some}
         self.counts: Counter[str] = Counter()
+        self.docket = Docket()
         self.profile = profile = Profile(
             "sync" if seed % 2 == 0 else "asyncio",
             rng.choice((0.001, 0.01, 0.03)),
@@ -254,6 +257,7 @@ class History:
 
     def _belongs(self, answer: Any, text: str) -> bool:
         """Hold an answer against its question (T2)."""
+        self.docket.decide("T2")
         if answer != text.encode():
             self._violated("T2", f"asked for {text!r}, and was answered {answer!r}")
         return True
@@ -266,7 +270,7 @@ class History:
         for lease, noted in self._held.items():
             remaining = lease.remaining()
             if remaining > 0:
-                self.counts["wired looked"] += 1
+                self.docket.decide("T1")
                 believed = now + self.machine.true(remaining)
                 if abs(believed - noted) > 1e-6:
                     self._held[lease] = believed
@@ -305,6 +309,7 @@ class History:
             answered = await self._question(face.ask)
             self._question_to_the_keeper(then)
             await face.sleep(2.0)
+        self.docket.decide("T3")
         if not answered:
             self._violated("T3", "the driver's connection does not answer, though nothing goes wrong any more")
         if not by_link:
@@ -320,8 +325,11 @@ def _at_once(coroutine: Coroutine[Any, Any, None]) -> None:
     raise AssertionError("it has waited for something")
 
 
-def simulate(seed: int, *, coverage: object = None, trace: bool = False) -> Run[Profile]:  # noqa: ARG001 - counts say it all
+def simulate(seed: int, *, coverage: Coverage | None = None, trace: bool = False) -> Run[Profile]:
     """Make the history of a seed. ``trace``: with the bytes that are sent and received."""
     history = History(seed, trace=trace)
     history.tell()
+    if coverage is not None:
+        coverage.histories += 1
+        coverage.docket += history.docket
     return history.run
