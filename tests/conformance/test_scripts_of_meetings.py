@@ -232,6 +232,20 @@ def test_what_the_server_has_lost_breaks_it(box: Box) -> None:
     assert barrier(box, B, "wait", at, parties=3) == [3, b"lost", b""]
 
 
+def test_whoever_ran_an_action_that_the_server_has_lost_is_told_so(box: Box) -> None:
+    come(box, A, 1)
+    assert come(box, B, 1) == [2]
+    box.redis.delete(PLACES)
+    assert come(box, C, 1)[0] == 5, "an action is run, as far as is known"
+    box.redis.hdel(STATE, "actor")
+    assert come(box, C, 1)[0] == 0
+    assert come(box, D, 1) == [2]
+    assert barrier(box, B, "pass") == [3, b"lost", b""]
+    assert box.redis.zscore(PLACES, B) is None
+    assert barrier(box, D, "pass") == [1, 1]
+    assert barrier(box, C, "wait", 0) == [1, 0]
+
+
 def test_another_number_of_parties_is_told_and_changes_nothing(box: Box) -> None:
     come(box, A)
     before = box.dump()

@@ -120,6 +120,9 @@ local function go_on()
     remember(token, 'left ')
   elseif what == 'pass' and token == actor then
     settle('passed')
+  elseif what == 'pass' then  -- the server has lost that it ran the action, and others may have met since
+    redis.call('ZREM', places, token)
+    remember(token, 'lost ')
   elseif token == actor then
     extend(action, ttl)
   else
