@@ -260,7 +260,15 @@ class Worker:
         if self.lined != self.acquisition:
             self.lined = self.acquisition
             self.process.world.note("lined", self.name, attempt.spec.key, self.acquisition)
-        return self._get(attempt.slot, attempt.until, lambda _outcome: True, None)
+        slot = attempt.slot
+        assert isinstance(slot, Slot)
+
+        def look(outcome: Outcome | None) -> bool:
+            if outcome is not None:  # it has inherited a place in the queue, and was told at once: `_wait` reads it
+                slot.outcomes.insert(0, outcome)
+            return True
+
+        return LATER if self._get(slot, attempt.until, look, None) is LATER else None
 
     def _enlist(self, request: Enlist) -> Any:
         waiter = request.waiter
@@ -340,7 +348,7 @@ class Worker:
             if slot.enough(outcome):
                 self._asked = self._slot = None
                 self._drop_timer()
-                self.go(outcome)
+                self.go(None if isinstance(self.asked, Park) else outcome)
 
 
 class Ticket:
