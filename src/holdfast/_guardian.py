@@ -184,8 +184,11 @@ class Group:
     def _reap_all(self) -> None:
         """Reap orphans that have ended, and the leader as the last of all."""
         while (pid := _descendants.ended_child()) > 0:
-            if pid == self.pid and self._others_live():
-                return
+            if pid == self.pid:
+                if self.status is None:  # it has ended since the look at it, and once reaped could not say how
+                    self._look_at_leader()
+                if self._others_live():
+                    return
             self.ends += _descendants.reap(pid)
             self._reaped = self._reaped or pid == self.pid
         self.gone = pid < 0

@@ -487,6 +487,25 @@ guard.take_over(print)
 """)
         assert lines[1:] == ["SIGKILL"]
 
+    def test_a_command_that_ends_right_after_the_look_at_it_says_how(self) -> None:
+        """Among the children that have ended it is then the leader, whose status is not known yet."""
+        lines = drive("""
+from holdfast import _guardian
+class EndsAfterTheLook(_guardian.Group):
+    def _look_at_leader(self):
+        stops = super()._look_at_leader()
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        return stops
+group = EndsAfterTheLook()
+group.start(["sleep", "60"], os.environ)
+while not group.gone:
+    group.reap()
+print(group.status)
+""")
+        assert lines == [str(int(signal.SIGKILL))]
+
     def test_a_group_without_members_in_a_list_is_not_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The list is of another PID namespace, or was read while somebody forked."""
         with subprocess.Popen(["sleep", "60"], process_group=0) as process:
