@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Where Python may write no bytecode, each process that runs tests compiles hundreds of modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test uvloop lint types bench soak cron pythons dist models docs clean
 

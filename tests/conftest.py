@@ -52,6 +52,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=place)
 
 
+def pytest_collection_finish() -> None:
+    """Whatever is imported by now stays: leave it out of the many collections to come, each of which would look it through."""
+    gc.collect()
+    gc.freeze()
+
+
 use_the_chosen()
 
 # What the commands of the tests print is waited for line by line.
