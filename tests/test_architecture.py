@@ -48,9 +48,9 @@ def imports(path: Path) -> list[str]:
     return list(_imports(path))
 
 
-def _imports(path: Path) -> Iterator[str]:
+def _imports(path: Path, *, types: bool = False) -> Iterator[str]:
     tree = parse(path)
-    skipped = for_types_only(tree)
+    skipped = set() if types else for_types_only(tree)
     for node in ast.walk(tree):
         if node in skipped:
             continue
@@ -145,6 +145,20 @@ def test_lower_floors_do_not_know_the_upper_ones() -> None:
         for module in imports(path)
         if module.startswith(f"holdfast.{forbidden}") and module != "holdfast._drive.clock"
     ]
+    assert offenders == []
+
+
+def test_the_judge_imports_nothing_of_what_it_judges() -> None:
+    """A number that it took from there would be wrong wherever the code is."""
+    judge = [*sorted((ROOT / "testing" / "judge").glob("*.py")), ROOT / "testing" / "checkers.py"]
+    known = ("holdfast.testing.judge", "holdfast.testing.checkers", "holdfast.testing.history")
+    offenders = [
+        f"{relative(path)} imports {module}"
+        for path in judge
+        for module in _imports(path, types=True)
+        if module.split(".")[0] == "holdfast" and not module.startswith(known)
+    ]
+    assert len(judge) > 8
     assert offenders == []
 
 

@@ -243,9 +243,10 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
     world, found, counts = play.world, [], Counter[str]()
     try:
         play.go()
+        jobs = play.facts()
         served = Served(
             world.history,
-            play.facts(),
+            jobs,
             {name: (when.seconds, options) for name, (when, options) in play.profile.jobs.items()},
             now=world.now,
             shown=lambda at: play.server.wall() - (world.now - at) * play.server.rate,
@@ -259,8 +260,8 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
         served.docket.decide("S8")
         if coverage is not None:
             coverage.docket += served.docket
-        counts.update(f"tick {entry.status}" for known in served.facts for entry in known.entries for _ in range(entry.ticks))
-        counts.update(["tick attempts" for known in served.facts for entry in known.entries if entry.attempt > 1])
+        counts.update(f"tick {entry.status}" for known in jobs for entry in known.entries for _ in range(entry.ticks))
+        counts.update(["tick attempts" for known in jobs for entry in known.entries if entry.attempt > 1])
         found += [Violation("S8", f"left behind: {what}") for what in play.end()]
     except Stuck:
         found.append(Violation("S6", f"{play.server.calls} requests: somebody asks again and again"))

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from holdfast._core.permits import ALL
 from holdfast.testing.history import Event, process_of
 from holdfast.testing.judge.evidence import INFINITY, ROUNDING, Evidence, Fault, Hold, Place, Scene
 from holdfast.testing.judge.rules import Limits, Violation
+
+READERS = 1_000_000
+"""As many may read at the same time: a writer has that many permits."""
 
 
 def _wants(ask: Event | None) -> int:
@@ -32,7 +34,7 @@ def _most(case: Evidence, scene: Scene, hold: Hold) -> int:
     since = hold.since if given is None else given
     known = [event for event in scene.limits if event.at <= hold.since]
     before = [event for event in known if event.at < since]
-    return max(event.last for event in [*before[-1:], *known[len(before) :]]) if known else ALL
+    return max(event.last for event in [*before[-1:], *known[len(before) :]]) if known else READERS
 
 
 def r17_permits(case: Evidence, limits: Limits) -> Iterator[Violation]:

@@ -8,13 +8,11 @@ attempt: ``1700000000000000/1``, and an h behind it if somebody has asked for it
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from holdfast._core.jobs import Options
-from holdfast._core.orders import Entry, JobFacts
 from holdfast.testing.history import Event
 from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.rules import Violation
@@ -31,8 +29,69 @@ AROUND = 4.0
 ATTEMPTS = 3
 """Times that a tick may be run."""
 
+BESIDE = 10
+"""Runs of a job that may go on at the same time, where it allows more than one."""
+
 SLACK = 2_000_000
 """Ticks of the last two seconds may be on their way (us)."""
+
+
+class Terms(Protocol):
+    """How the runs of a job go: what the job was declared with, as far as a rule reads it."""
+
+    @property
+    def ttl(self) -> float: ...
+    @property
+    def keep(self) -> float: ...
+    @property
+    def overlap(self) -> str: ...
+    @property
+    def misfire(self) -> str: ...
+    @property
+    def on_crash(self) -> str: ...
+
+
+class Entry(Protocol):
+    """An entry of the log, times in us."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def scheduled(self) -> int: ...
+    @property
+    def until(self) -> int: ...
+    @property
+    def started(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def fence(self) -> int: ...
+    @property
+    def host(self) -> str: ...
+
+
+class Going(Protocol):
+    """A run that goes on."""
+
+    @property
+    def scheduled(self) -> int: ...
+
+
+class Facts(Protocol):
+    """What the server knows of a job."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def last(self) -> int: ...
+    @property
+    def paused(self) -> bool: ...
+    @property
+    def queued(self) -> int: ...
+    @property
+    def running(self) -> Sequence[Going]: ...
+    @property
+    def entries(self) -> Sequence[Entry]: ...
 
 
 class Stretch(NamedTuple):
@@ -49,8 +108,8 @@ class Served:
     """What is judged."""
 
     history: list[Event]
-    facts: list[JobFacts]
-    jobs: Mapping[str, tuple[float, Options]]
+    facts: Sequence[Facts]
+    jobs: Mapping[str, tuple[float, Terms]]
     """Seconds between two ticks, which are the multiples of that; and how the runs go."""
     now: float
     """True time of the end."""
@@ -139,7 +198,7 @@ def s1_once(case: Served) -> Iterator[Violation]:
 def s2_exclusion(case: Served) -> Iterator[Violation]:
     """Never more runs of a job at the same time than it has slots."""
     for job, stretches in case.stretches.items():
-        slots = case.jobs[job][1].slots
+        slots = _slots(case.jobs[job][1])
         going: list[Stretch] = []
         for stretch in stretches:
             going = [other for other in going if other.end > stretch.began.at + ROUNDING]
@@ -149,13 +208,17 @@ def s2_exclusion(case: Served) -> Iterator[Violation]:
             going.append(stretch)
 
 
+def _slots(options: Terms) -> int:
+    return BESIDE if options.overlap == "allow" else 1
+
+
 def s3_fences(case: Served) -> Iterator[Violation]:
     """Each run has a fence of its own; who begins when another one has ended has a greater one."""
     for job, stretches in case.stretches.items():
         fences = Counter(stretch.began.fence for stretch in stretches)
         if fences and max(fences.values()) > 1:
             yield Violation("S3", f"{job}: a fence is given twice")
-        if case.jobs[job][1].slots == 1:
+        if _slots(case.jobs[job][1]) == 1:
             for before, after in pairwise(stretches):
                 case.docket.decide("S3")
                 if before.began.fence >= after.began.fence:
