@@ -34,6 +34,11 @@ def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
         assert together.simulate(seed).history == unseen
 
 
+def test_a_place_in_the_queue_outlives_a_wait_that_is_ended() -> None:
+    """One of the locks is lost while the next one is waited for, and another thread of the process wants that one, too."""
+    assert together.simulate(24_577).violations == []
+
+
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in CROSSINGS])
 def test_every_schedule(name: str) -> None:
     report = CROSSINGS[name].explore()

@@ -12,6 +12,8 @@ import pytest
 from holdfast._core.acquire import RECALL
 from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.gate import MORE, USEFUL, Gate
+from holdfast._core.interrupting import end_wait
+from holdfast._core.multilock import PartLost
 from holdfast._core.mutex import ACQUIRE, BLOCK, RELEASE, Busy
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import Answer, Gone, NotSent, Park, Request, Run, TimedOut, Unknown, Wait
@@ -352,13 +354,19 @@ def test_who_would_have_to_wait_for_the_inbox_asks_first_however_crowded_it_is(p
 # What is left to the next one
 
 
-@pytest.mark.parametrize("how", ["times out", "cancelled"])
+@pytest.mark.parametrize("how", ["times out", "cancelled", "wait is ended"])
 def test_the_place_is_inherited(elsewhere: Process, how: str) -> None:
     elsewhere.server.join("cccccccccccc.1")
     leader, heir = elsewhere.comes(1.0), elsewhere.comes()
     elsewhere.server.join("dddddddddddd.1")
     places = elsewhere.server.queue
-    leader.times_out() if how == "times out" else leader.is_cancelled()
+    if how == "times out":
+        leader.times_out()
+    elif how == "cancelled":
+        leader.is_cancelled()
+    else:  # as that of a lock of several, when another one of these was lost
+        assert end_wait(elsewhere.waiting, leader.attempt, PartLost())
+        assert isinstance(leader.looks().result, PartLost)
     assert elsewhere.server.queue == places, "it is where it was"
     assert "release" not in leader.commands
     heir.looks()

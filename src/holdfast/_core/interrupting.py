@@ -21,7 +21,7 @@ def end_wait(waiting: Waiting | None, attempt: Attempt, error: Exception) -> boo
     waiter = None if waiting is None else waiting.get(attempt.token)
     if waiting is None or waiter is None or waiter.attempt is not attempt:
         return False
-    waiting.close(error, [waiter])
+    waiting.end(waiter, error)
     return True
 
 

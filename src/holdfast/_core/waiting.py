@@ -313,6 +313,12 @@ class Waiting:
         for waiter in list(self._waiters.values()) if waiters is None else waiters:
             self._settle(waiter, Down(error))
 
+    def end(self, waiter: Waiter, error: Exception) -> None:
+        """Tell a waiter why its wait ends now. As when its time is up, the place stays until the driver has seen it: another
+        attempt of this process may inherit the place."""
+        waiter.late = True
+        waiter.put(Down(error))
+
     def _settle(self, waiter: Waiter, outcome: Outcome) -> None:
         self.delist(waiter)
         waiter.put(outcome)
