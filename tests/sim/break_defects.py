@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-from sim.script_defects import Mutation
+from functools import partial
 
+from mutants.defects import Mutation
+from mutants.operators import Instead, Nth
 
-def _defect(name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
-    return Mutation(name, file, old, new, breaks, of="break")
-
-
-def _lua(name: str, old: str, new: str, breaks: str) -> Mutation:
-    return _defect(name, "_lua/break.lua", old, new, breaks)
-
+_defect = partial(Mutation, of="break")
 
 BREAKING = (
-    _lua(
+    _defect(
         "break-without-fence",
-        "fence = math.max((fields[1] or 0) + 1, now)\n",
-        "fence = (fields[1] or now) - BLOCK + 1\n",
+        "_lua/break.lua",
+        "",
+        Instead("math.max((fields[1] or 0) + 1, now)", "(fields[1] or now) - BLOCK + 1"),
         "who lost the lock is not kept out by the fence that is answered",
     ),
-    _lua(
+    _defect(
         "break-without-comparing",
-        "if string.sub(redis.sha1hex(holder), 1, 16) ~= ARGV[1] then return {-1} end\n",
+        "_lua/break.lua",
         "",
+        Nth("never", 6),
         "the lock is taken away from whoever has it, not from who was seen to",
     ),
-    _lua(
+    _defect(
         "break-without-telling",
-        "publish(inbox_of(lock, holder), '4 ' .. holder .. ' ' .. ARGV[2])",
-        "1",
+        "_lua/break.lua",
+        "",
+        Instead("publish(inbox_of(lock, holder), '4 ' .. holder .. ' ' .. ARGV[2])", "1"),
         "who had the lock is not told, and is said to have been",
     ),
     _defect(
         "break-not-reported",
         "_core/renewing.py",
-        """            return not tenure.lose(broken_by(tenure.hint) if tenure.hint else "it was taken away")\n""",
-        """            tenure.lose("it was taken away")\n            return True\n""",
+        "Renewing.on_answer",
+        Instead(
+            "return not tenure.lose(broken_by(tenure.hint) if tenure.hint else 'it was taken away')",
+            "tenure.lose('it was taken away')\nreturn True",
+        ),
         "the owner of the lease is not told what his process knows",
     ),
 )

@@ -4,63 +4,55 @@ from __future__ import annotations
 
 from functools import partial
 
-from sim.script_defects import Mutation
+from mutants.defects import Mutation
+from mutants.operators import Instead, Nth
 
-
-def _defect(where: str, name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
-    return Mutation(name, where.format(file), old, new, breaks, of="election")
-
-
-_lua = partial(_defect, "_lua/{}.lua")
-_core = partial(_defect, "_core/{}.py")
-_face = partial(_defect, "{}.py")
+_defect = partial(Mutation, of="election")
 
 ELECTION = (
-    _lua("proclaim-tells-nobody", "proclaim", "tell(observers)\nreturn {1}", "return {1}", "observers are not told who leads"),
-    _lua("observer-not-listed", "observe", "if hope ~= '' then", "if false then", "observers are not among those who are told"),
-    _lua(
+    _defect("proclaim-tells-nobody", "_lua/proclaim.lua", "", Nth("dropped", 9), "observers are not told who leads"),
+    _defect("observer-not-listed", "_lua/observe.lua", "", Nth("never", 5), "observers are not among those who are told"),
+    _defect(
         "observer-sees-the-one-before",
-        "observe",
-        "if fields[2] ~= holder then return {2, remaining} end\n",
+        "_lua/observe.lua",
         "",
+        Nth("never", 10),
         "while the next one has not said who he is, observers see the one before",
     ),
-    _lua(
-        "transfer-to-anyone", "transfer", "    if name == wanted then\n", "    if true then\n", "the first in line is given it"
-    ),
-    _lua(
+    _defect("transfer-to-anyone", "_lua/transfer.lua", "", Nth("always", 8), "the first in line is given it"),
+    _defect(
         "names-stay-in-line",
-        "_line",
-        "'at:' .. token, 'as:' .. token)",
-        "'at:' .. token)",
+        "_lua/_line.lua",
+        "leave",
+        Instead("'at:' .. token, 'as:' .. token", "'at:' .. token"),
         "who leaves the line leaves his name behind",
     ),
-    _face(
+    _defect(
         "resigns-in-silence",
-        "_leader",
-        "        await leading.vacate(self._attempt.office)\n",
-        "",
+        "_leader.py",
+        "BaseTerm._release",
+        Nth("dropped", 2),
         "observers are not told that the leader has resigned",
     ),
-    _face(
+    _defect(
         "believes-while-handing-over",
-        "_leader",
-        "        tenure.over = True  # while",
-        "        pass  # while",
+        "_leader.py",
+        "BaseTerm._hand_over",
+        Nth("dropped", 2),
         "who hands over believes to lead until he is answered",
     ),
-    _core(
+    _defect(
         "elected-counted-from-answer",
-        "leading",
-        "deadline = answer.sent + ttl",
-        "deadline = answer.came + ttl",
+        "_core/leading.py",
+        "_take_up",
+        Nth("time swapped"),
         "the lease of a leader counts from when the answer came",
     ),
-    _core(
+    _defect(
         "observer-sleeps-on",
-        "leading",
-        "contact + min(view.remaining + AGAIN, SPAN)",
-        "contact + SPAN",
+        "_core/leading.py",
+        "change",
+        Instead("min(view.remaining + AGAIN, SPAN)", "SPAN"),
         "observers do not look when the lease of the leader ends",
     ),
 )

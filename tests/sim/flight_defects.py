@@ -8,155 +8,131 @@ from __future__ import annotations
 
 from functools import partial
 
-from sim.script_defects import Mutation
+from mutants.defects import Mutation
+from mutants.operators import Instead, Nth
 
-_lua_file, _core_file = "_lua/{}.lua", "_core/{}.py"
-
-
-def _defect(where: str, name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
-    return Mutation(name, where.format(file), old, new, breaks, of="flight")
-
-
-_lua = partial(_defect, _lua_file)
-_core = partial(_defect, _core_file)
+_defect = partial(Mutation, of="flight")
 
 LANDING = (
-    _lua(
+    _defect(
         "drop-leaves-the-load",
-        "drop",
-        "redis.call('DEL', value, fresh, load)\nredis.pcall('HDEL', state, 'of:' .. load)\n",
-        "redis.call('DEL', value, fresh)\n",
+        "_lua/drop.lua",
+        "",
+        Instead(
+            "redis.call('DEL', value, fresh, load)\nredis.pcall('HDEL', state, 'of:' .. load)",
+            "redis.call('DEL', value, fresh)",
+        ),
         "what was being loaded when the key was deleted is stored",
     ),
-    _lua(
+    _defect(
         "land-without-lease",
-        "land",
-        "if loaded and (holder ~= token or whole(redis.call('HGET', state, 'of:' .. load)) ~= fence) then",
-        "if false then",
+        "_lua/land.lua",
+        "",
+        Nth("never", 4),
         "who has lost his lease stores what he has loaded, and ends the load of another",
     ),
-    _lua(
+    _defect(
         "land-though-void",
-        "land",
-        "local stored = not loaded or not void(floors, floor, fence, tags)",
-        "local stored = true",
+        "_lua/land.lua",
+        "",
+        Instead("not loaded or not void(floors, floor, fence, tags)", "true"),
         "what was being loaded when its tag was invalidated is stored",
     ),
-    _core(
+    _defect(
         "load-counted-from-answer",
-        "flight",
-        "deadline = answer.sent + attempt",
-        "deadline = answer.came + attempt",
+        "_core/flight.py",
+        "_made_of",
+        Nth("time swapped"),
         "the lease of a load counts from when the answer came",
     ),
-    _core(
-        "load-not-renewed",
-        "flight",
-        "            await Tend(load)\n",
-        "",
-        "a load that takes longer than its lease loses it",
+    _defect(
+        "load-not-renewed", "_core/flight.py", "_made_of", Nth("dropped"), "a load that takes longer than its lease loses it"
     ),
-    _core(
-        "load-looked-after-for-ever",
-        "flight",
-        "    tenure.end()\n    await Leave(tenure)\n",
-        "    tenure.end()\n",
-        "a load that is over is still looked after",
+    _defect(
+        "load-looked-after-for-ever", "_core/flight.py", "_over", Nth("dropped", 2), "a load that is over is still looked after"
     ),
 )
 
 LOOKING = (
-    _lua(
+    _defect(
         "look-finds-the-void",
-        "look",
-        " or not void(floors, floor, fence, tags) then",
-        " or true then",
+        "_lua/look.lua",
+        "",
+        Instead("not void(floors, floor, fence, tags)", "true"),
         "a value is found whose tag was invalidated",
     ),
-    _lua(
+    _defect(
         "look-at-first-tag",
-        "_flight",
-        "  for tag in string.gmatch(tags, '%S+') do\n",
-        "  for tag in string.gmatch(tags, '^%S+') do\n",
+        "_lua/_flight.lua",
+        "void",
+        Instead("'%S+'", "'^%S+'"),
         "of the tags of a value none counts but that of all",
     ),
-    _core(
+    _defect(
         "glance-finds-the-void",
-        "site",
-        " or _whole(floor) >= number",
-        "",
+        "_core/site.py",
+        "fresh",
+        Nth("operand dropped", 5),
         "the plain command finds a value whose tag was invalidated",
     ),
-    _core(
+    _defect(
         "glance-finds-the-stale",
-        "site",
-        '(mark is None and kept != b"0") or ',
-        "",
+        "_core/site.py",
+        "fresh",
+        Nth("operand dropped", 4),
         "the plain command finds a stale value, and calls it fresh",
     ),
-    _lua(
+    _defect(
         "stale-for-everybody",
-        "look",
-        "usable = left + stale > 0",
-        "usable = true",
+        "_lua/look.lua",
+        "",
+        Instead("left + stale > 0", "true"),
         "a stale value is found by who wants none",
     ),
-    _lua(
+    _defect(
         "stale-for-nobody",
-        "look",
-        "if usable then return {left > 0 and 1 or 2, found, left} end",
-        "if usable and lease == 0 then return {left > 0 and 1 or 2, found, left} end",
+        "_lua/look.lua",
+        "",
+        Instead("if usable", "if usable and lease == 0"),
         "who would take a stale value waits for the new one",
     ),
-    _lua(
-        "always-early",
-        "look",
-        "if left > 0 and not hurry then",
-        "if left > 0 and hurry == nil then",
-        "a fresh value is loaded again",
-    ),
-    _lua(
-        "two-load",
-        "look",
-        "if holder and holder ~= token then\n",
-        "if false then\n",
-        "who finds that somebody loads, loads, too",
-    ),
+    _defect("always-early", "_lua/look.lua", "", Instead("not hurry", "hurry == nil"), "a fresh value is loaded again"),
+    _defect("two-load", "_lua/look.lua", "", Nth("never", 16), "who finds that somebody loads, loads, too"),
 )
 
 TELLING = (
-    _lua("abort-tells-nobody", "abort", "  tell(waiters)\n", "", "when a load fails, who waits does not learn of it"),
-    _lua(
-        "land-tells-nobody", "land", "tell(waiters)\nreturn", "return", "when a value is stored, who waits does not learn of it"
+    _defect("abort-tells-nobody", "_lua/abort.lua", "", Nth("dropped", 3), "when a load fails, who waits does not learn of it"),
+    _defect(
+        "land-tells-nobody", "_lua/land.lua", "", Nth("dropped", 24), "when a value is stored, who waits does not learn of it"
     ),
-    _lua("drop-tells-nobody", "drop", "tell(waiters)\n", "", "who waits goes on waiting for a load that has lost its lease"),
-    _lua("told-one", "_tell", "ZRANGE', waiters, 0, -1", "ZRANGE', waiters, 0, 0", "of all who wait, one is told"),
-    _lua(
-        "waits-unlisted",
-        "look",
-        "  if hope ~= '' then\n",
-        "  if false then\n",
-        "who waits is not listed among those to be told",
+    _defect(
+        "drop-tells-nobody",
+        "_lua/drop.lua",
+        "",
+        Nth("dropped", 3),
+        "who waits goes on waiting for a load that has lost its lease",
     ),
-    _core(
+    _defect("told-one", "_lua/_tell.lua", "tell", Instead("0, -1", "0, 0"), "of all who wait, one is told"),
+    _defect("waits-unlisted", "_lua/look.lua", "", Nth("never", 17), "who waits is not listed among those to be told"),
+    _defect(
         "waits-beyond-the-lease",
-        "flight",
-        "await hear(me, min(until, now + left))",
-        "await hear(me, until)",
+        "_core/flight.py",
+        "_wait_with",
+        Instead("min(until, now + left)", "until"),
         "who waits does not look when the loader's lease has ended",
     ),
-    _core(
+    _defect(
         "crowd-without-leader",
-        "crowd",
-        "                if self._members:\n",
-        "                if False:\n",
+        "_core/crowd.py",
+        "Crowd.leave",
+        Nth("never", 2),
         "when who looks for all has what he wanted, nobody looks for the others",
     ),
-    _core(
+    _defect(
         "look-leaves-the-load",
-        "flight",
-        "    if attempt.pending:\n",
-        "    if False:\n",
+        "_core/flight.py",
+        "abandon",
+        Nth("never"),
         "who is cancelled while he looks leaves a lease behind",
     ),
 )

@@ -2,166 +2,172 @@
 
 from __future__ import annotations
 
-from sim.script_defects import Mutation
-
-
-def _gate(name: str, old: str, new: str, breaks: str, file: str = "_core/gate.py") -> Mutation:
-    return Mutation(name, file, old, new, breaks)
-
-
-def _sharing(name: str, old: str, new: str, breaks: str) -> Mutation:
-    return Mutation(name, "_core/sharing.py", old, new, breaks)
-
+from mutants.defects import Mutation
+from mutants.operators import Instead, Nth
 
 PASSING = (
-    _sharing(
+    Mutation(
         "passed-after-loss",
-        "            if tenure.lost:\n                given = gate_of(attempt).lost()\n            elif given",
-        "            if given",
+        "_core/sharing.py",
+        "acquire",
+        Nth("never", 6),
         "who is passed a lease that is lost takes it for a lock",
     ),
-    _sharing(
+    Mutation(
         "passed-and-woken-too-late",
-        "elif given.fence and now < tenure.deadline:",
-        "elif given.fence:",
+        "_core/sharing.py",
+        "acquire",
+        Nth("operand dropped", 6),
         "who wakes up when the lease that he was passed is over takes it for a lock",
     ),
-    _gate(
+    Mutation(
         "passed-beyond-the-block",
-        "if self.fence < self.last and (left",
-        "if (left",
+        "_core/gate.py",
+        "Gate._grant",
+        Nth("operand dropped"),
         "a lock is passed on under fences that the server has not issued",
     ),
-    _gate(
+    Mutation(
         "passed-under-one-fence",
-        "fence = self.fence = self.fence + 1",
-        "fence = self.fence + 1",
+        "_core/gate.py",
+        "Gate._grant",
+        Instead("fence = self.fence = self.fence + 1", "fence = self.fence + 1"),
         "two who are passed a lock have the same fence",
     ),
-    _gate(
+    Mutation(
         "passed-for-ever",
-        "return not self.asked or (self.passes < spec.max_passes and now < self.taken + spec.max_pass_time)",
-        "return True",
+        "_core/gate.py",
+        "Gate._may_keep",
+        Instead("not self.asked or (self.passes < spec.max_passes and now < self.taken + spec.max_pass_time)", "True"),
         "a lock is passed on although another process is known to wait",
     ),
-    _gate(
+    Mutation(
         "passed-too-often",
-        "(self.passes < spec.max_passes and now",
-        "(now",
+        "_core/gate.py",
+        "Gate._may_keep",
+        Nth("operand dropped", 7),
         "the number of passes has no bound when another process waits",
     ),
-    _gate(
+    Mutation(
         "passed-for-too-long",
-        " and now < self.taken + spec.max_pass_time)",
-        ")",
+        "_core/gate.py",
+        "Gate._may_keep",
+        Nth("operand dropped", 8),
         "the time for which a lock is passed on has no bound when another process waits",
     ),
-    _gate(
+    Mutation(
         "passed-without-limit",
-        "now >= min(self.taken + LIMIT, tenure.deadline)",
-        "now >= tenure.deadline",
+        "_core/gate.py",
+        "Gate._may_keep",
+        Instead("min(self.taken + LIMIT, tenure.deadline)", "tenure.deadline"),
         "a lock is passed on for ever when nobody is known to wait",
     ),
-    _gate(
-        "asked-forgotten",
-        "        self.asked = True\n        if self.who",
-        "        if self.who",
-        "a process forgets that it was asked for the lock",
+    Mutation(
+        "asked-forgotten", "_core/gate.py", "Gate.on_asked", Nth("dropped"), "a process forgets that it was asked for the lock"
     ),
-    _gate(
+    Mutation(
         "asked-when-deaf",
-        "            gate.on_asked()  # somebody",
-        "            pass  # somebody",
+        "_core/node.py",
+        "Node._on_subscribed",
+        Nth("dropped", 2),
         "who takes a lock before his inbox listens believes that nobody waits",
-        file="_core/node.py",
     ),
-    _gate(
+    Mutation(
         "asked-while-asking",
-        "self.asked |= self.crowded",
-        "self.asked = self.crowded",
+        "_core/gate.py",
+        "Gate.took",
+        Instead("self.asked |= self.crowded", "self.asked = self.crowded"),
         "what was heard while the lock was being asked for is forgotten when it is given",
     ),
-    _gate(
+    Mutation(
         "last-in-line-first",
-        "        self.line.append(attempt)\n",
-        "        self.line.appendleft(attempt)\n",
+        "_core/gate.py",
+        "Gate._enter",
+        Instead("self.line.append", "self.line.appendleft"),
         "who comes last to the line of a process is served first",
     ),
-    _gate(
+    Mutation(
         "freshened-from-answer",
-        "max(tenure.deadline, sent + tenure.ttl - margin(tenure.ttl))",
-        "max(tenure.deadline, self.clock() + tenure.ttl - margin(tenure.ttl))",
+        "_core/gate.py",
+        "Gate.freshened",
+        Instead("sent + tenure.ttl", "self.clock() + tenure.ttl"),
         "a lease that is made longer before it is passed on counts from when the answer came",
     ),
-    _gate(
+    Mutation(
         "freshened-fences-overlap",
-        "self.fence, self.last = held.fence - 1, held.last",
-        "self.fence, self.last = held.fence - 2, held.last",
+        "_core/gate.py",
+        "Gate.freshened",
+        Nth("one more"),
         "after more fences were asked for, the last of the old ones is given once more",
     ),
 )
 
 LEAVING = (
-    _gate(
+    Mutation(
         "withdrawn-pass-dropped",
-        "or not self._pass(tenure, now):\n            self._give_back(tenure)\n",
-        "or not self._pass(tenure, now):\n            pass\n",
+        "_core/gate.py",
+        "Gate._hand_on",
+        Nth("dropped"),
         "who is cancelled when he was passed the lock keeps it for ever",
     ),
-    _gate(
+    Mutation(
         "withdrawn-leader-stays",
-        "delist(given.place)\n                self.tenure = None\n                self._lead(None)\n",
-        "delist(given.place)\n                self.tenure = None\n",
+        "_core/gate.py",
+        "Gate.withdraw",
+        Nth("dropped", 8),
         "who asked for all and is cancelled leaves the others waiting",
     ),
-    _gate(
+    Mutation(
         "place-not-bequeathed",
-        "if attempt.gate is None or not attempt.gate.bequeath(attempt, waiter):",
-        "if True:",
+        "_core/acquire.py",
+        "_stand_in_line",
+        Nth("always", 3),
         "who gives up takes the place of his process with him",
-        file="_core/acquire.py",
     ),
-    _gate(
+    Mutation(
         "loss-not-told-to-the-line",
-        "            self._attempt.gate.left(self._attempt)\n",
-        "            pass\n",
+        "_lease.py",
+        "BaseLease._make_way",
+        Nth("dropped"),
         "when a lease is lost, the others of the process wait until the holder has noticed",
-        file="_lease.py",
     ),
-    _gate(
+    Mutation(
         "failure-leaves-the-line",
-        "                    self._fail(other, error)\n                self._lead(None)\n",
-        "                    self._fail(other, error)\n                self.who = None\n",
+        "_core/gate.py",
+        "Gate.failed",
+        Instead("self._lead(None)", "self.who = None"),
         "when who asks for all has failed, nobody else asks",
     ),
 )
 
 KEEPING = (
-    _gate(
+    Mutation(
         "kept-when-asked",
-        "        if self.who is None and self.tenure is not None:\n            self._give_back(self.tenure)\n",
-        "",
+        "_core/gate.py",
+        "Gate.on_asked",
+        Nth("never"),
         "a lease that is only kept does not go to who asks for it",
     ),
-    _gate(
+    Mutation(
         "kept-for-ever",
-        "and now >= self.linger_until:",
-        "and now >= self.linger_until + 5.0:",
+        "_core/gate.py",
+        "Gate.on_time",
+        Instead("now >= self.linger_until", "now >= self.linger_until + 5.0"),
         "a lease is kept for longer than its lock says",
     ),
-    _gate(
+    Mutation(
         "kept-given-back-once",
-        "if isinstance(answer, WireError) and now < due.until:",
-        "if isinstance(answer, WireError) and now < 0:",
+        "_core/node.py",
+        "Node._give_back.then",
+        Instead("due.until", "0"),
         "a lease that nobody uses is not given back if the server is away at that moment",
-        file="_core/node.py",
     ),
-    _gate(
+    Mutation(
         "given-back-and-not-told",
-        "                due.gate.left()",
-        "                pass",
+        "_core/node.py",
+        "Node._give_back.then",
+        Nth("dropped", 3),
         "when the keeper has given a lock back, nobody asks for it any more",
-        file="_core/node.py",
     ),
 )
 

@@ -4,107 +4,102 @@ from __future__ import annotations
 
 from functools import partial
 
-from sim.script_defects import Mutation
+from mutants.defects import Mutation
+from mutants.operators import Instead, Nth
 
-
-def _defect(where: str, name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
-    return Mutation(name, where.format(file), old, new, breaks, of="meetings")
-
-
-_lua = partial(_defect, "_lua/{}.lua")
-_core = partial(_defect, "_core/{}.py")
+_defect = partial(Mutation, of="meetings")
 
 MEETINGS = (
-    _lua(
+    _defect(
         "barrier-one-too-few",
-        "barrier",
-        "if redis.call('ZCARD', places) < parties then return end",
-        "if redis.call('ZCARD', places) < parties - 1 then return end",
+        "_lua/barrier.lua",
+        "come",
+        Instead("redis.call('ZCARD', places) < parties", "redis.call('ZCARD', places) < parties - 1"),
         "the last but one goes on, with all who wait",
     ),
-    _lua(
+    _defect(
         "barrier-forgets-who-passed",
-        "barrier",
-        "  if who == token then mine = outcome end\n",
-        "  if who ~= token then redis.call('HDEL', state, who) end\n  if who == token then mine = outcome end\n",
+        "_lua/barrier.lua",
+        "remember",
+        Instead(
+            "if who == token then mine = outcome end",
+            "if who ~= token then redis.call('HDEL', state, who) end\nif who == token then mine = outcome end",
+        ),
         "what became of a token is not remembered: who looks does not learn it",
     ),
-    _lua(
+    _defect(
         "barrier-leaver-comes-late",
-        "barrier",
-        "    remember(token, 'left ')  -- and",
-        "    mine = 'left '  -- and",
+        "_lua/barrier.lua",
+        "begin",
+        Instead("remember(token, 'left ')", "mine = 'left '"),
         "who has given up comes by a late copy of his request, and nobody is behind it",
     ),
-    _lua(
+    _defect(
         "barrier-broken-comes-late",
-        "barrier",
-        "      remember(token, broken)  -- or",
-        "      mine = broken  -- or",
+        "_lua/barrier.lua",
+        "begin",
+        Instead("remember(token, broken)", "mine = broken"),
         "who was told that it is broken comes by a late copy of his request, when it is reset",
     ),
-    _lua(
+    _defect(
         "barrier-dead-wait",
-        "barrier",
-        "  elseif who and ends <= now_ms then\n",
-        "  elseif who and ends < 0 then\n",
+        "_lua/barrier.lua",
+        "look_for_the_dead",
+        Instead("ends <= now_ms", "ends < 0"),
         "who is dead is waited for",
     ),
-    _lua(
+    _defect(
         "barrier-place-not-renewed",
-        "barrier",
-        "  else\n    redis.call('ZADD', places, now_ms + ttl, token)\n  end\nend",
-        "  end\nend",
+        "_lua/barrier.lua",
+        "go_on",
+        Instead("else\nredis.call('ZADD', places, now_ms + ttl, token)", ""),
         "who waits for longer than a place lasts counts as dead",
     ),
-    _lua(
+    _defect(
         "barrier-acts-for-ever",
-        "barrier",
-        "  if actor and redis.call('EXISTS', action) == 0 then\n",
-        "  if false then\n",
+        "_lua/barrier.lua",
+        "look_for_the_dead",
+        Nth("never"),
         "whoever was to run the action, and died, is waited for",
     ),
-    _lua(
+    _defect(
         "barrier-passes-before-the-action",
-        "barrier",
-        "  if more == '0' then return settle('passed') end\n",
-        "  if more == '0' or true then return settle('passed') end\n",
+        "_lua/barrier.lua",
+        "come",
+        Instead("more == '0'", "more == '0' or true"),
         "all go on, and nobody runs the action",
     ),
-    _core(
-        "barrier-looks-no-more",
-        "barrier",
-        "            at = min(at, now + meeting.spec.ttl / 3)\n",
-        "",
-        "who waits gives no sign of life",
-    ),
-    _lua(
+    _defect("barrier-looks-no-more", "_core/barrier.py", "_meet", Nth("dropped", 8), "who waits gives no sign of life"),
+    _defect(
         "latch-counts-twice",
-        "latch",
-        "  local before = redis.call('ZADD', done, now_ms + MEMORY, id) == 0\n",
-        "  local before = false\n",
+        "_lua/latch.lua",
+        "repeated",
+        Instead("redis.call('ZADD', done, now_ms + MEMORY, id) == 0", "false"),
         "a call whose answer got lost, and that is sent again, counts twice",
     ),
-    _lua(
+    _defect(
         "latch-names-twice",
-        "latch",
-        "redis.call('ZADD', done, EVER, name) == 0)",
-        "redis.call('ZADD', done, EVER, name) == 2)",
+        "_lua/latch.lua",
+        "repeated",
+        Instead("redis.call('ZADD', done, EVER, name) == 0", "redis.call('ZADD', done, EVER, name) == 2"),
         "what has a name counts as often as it is said",
     ),
-    _lua("latch-tells-nobody", "latch", "      tell(waiters)\n", "", "who waits is not told that it is open"),
-    _core(
+    _defect("latch-tells-nobody", "_lua/latch.lua", "", Nth("dropped", 12), "who waits is not told that it is open"),
+    _defect(
         "latch-misses-the-past",
-        "latch",
-        "return seen.missing == 0 or seen.opened > self.seen.opened",
-        "return seen.missing == 0",
+        "_core/latch.py",
+        "Waiting.released_by",
+        Nth("operand dropped", 2),
         "who waits does not learn that it was open, if it was set back at once",
     ),
-    _core(
+    _defect(
         "latch-joins-late",
-        "latch",
-        "            me.crowd.join(me)\n            released, came = await _look_for_all(latch, me, until)\n",
-        "            released, came = await _look_for_all(latch, me, until)\n            me.crowd.join(me)\n",
+        "_core/latch.py",
+        "wait",
+        Instead(
+            "me.crowd.join(me)\nreleased, came = await _look_for_all(latch, me, until)",
+            "released, came = await _look_for_all(latch, me, until)\nme.crowd.join(me)",
+        ),
         "who waits is listed nowhere before he has looked: what opens in between, he sleeps through",
     ),
 )

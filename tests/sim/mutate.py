@@ -3,6 +3,7 @@
     python tests/sim/mutate.py                search, and tell what catches each
     python tests/sim/mutate.py NAME ...       the same for some
     python tests/sim/mutate.py --record       search, and write down what was found, here and in the docs; with names: of those
+    python tests/sim/mutate.py --show NAME .. tell what each changes, as a diff
     python tests/sim/mutate.py --replay K/N   do each Nth recorded case again, for the tests: JSON lines
 
 A defect is put into a copy of the package, and that copy is imported anew each time. So this runs in a process of its own,
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import difflib
 import importlib.util
 import json
 import py_compile
@@ -27,8 +29,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from mutants.defects import Mutation
 from sim.mutations import MUTATIONS
-from sim.script_defects import Mutation
 
 TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent / "src" / "holdfast"
@@ -90,11 +92,14 @@ class Caught:
 
 def patched(mutation: Mutation) -> str:
     """The file of a mutation, with the defect in it."""
-    text = (PACKAGE / mutation.file).read_text(encoding="utf-8")
-    count = text.count(mutation.old)
-    if count != 1:
-        raise ValueError(f"{mutation.name}: the text that is replaced stands {count} times in {mutation.file}")
-    return text.replace(mutation.old, mutation.new)
+    return mutation.planted((PACKAGE / mutation.file).read_text(encoding="utf-8"))
+
+
+def shown(mutation: Mutation) -> str:
+    """What a defect changes, for people."""
+    before = (PACKAGE / mutation.file).read_text(encoding="utf-8")
+    old, new = before.splitlines(keepends=True), mutation.planted(before).splitlines(keepends=True)
+    return "".join(difflib.unified_diff(old, new, mutation.file, mutation.name, n=1))
 
 
 class Copy:
@@ -257,8 +262,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The mutation check.")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--record", action="store_true", help="write down what was found, here and in the docs")
+    parser.add_argument("--show", action="store_true", help="tell what each changes, as a diff")
     parser.add_argument("--replay", metavar="K/N", help="do each Nth recorded case again")
     args = parser.parse_args()
+    if args.show:
+        print("".join(shown(mutation) for mutation in MUTATIONS if mutation.name in args.names), end="")
+        return 0
     if args.replay:
         for answer in replay(args.replay):
             print(json.dumps(answer), flush=True)

@@ -8,244 +8,200 @@ from __future__ import annotations
 
 from functools import partial
 
-from sim.script_defects import Mutation
+from mutants.defects import Mutation
+from mutants.operators import Instead, Nth
 
-_lua_file, _core_file = "_lua/{}.lua", "_core/{}.py"
-
-
-def _defect(where: str, name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
-    return Mutation(name, where.format(file), old, new, breaks, of="quorum")
-
-
-_lua = partial(_defect, _lua_file)
-_core = partial(_defect, _core_file)
+_defect = partial(Mutation, of="quorum")
 
 FENCES = (
-    _lua(
+    _defect(
         "vote-same-fence",
-        "vote",
-        "math.max(last + 1, ",
-        "math.max(last - count + 1, ",
+        "_lua/vote.lua",
+        "issue",
+        Instead("last + 1", "last - count + 1"),
         "two holders get the same fences from a server",
     ),
-    _lua(
-        "vote-fence-not-written",
-        "vote",
-        "  redis.call('HSET', state, 'fence', first + count - 1)\n",
-        "",
-        "a server forgets which fence it has issued",
-    ),
-    _lua(
+    _defect("vote-fence-not-written", "_lua/vote.lua", "issue", Nth("dropped"), "a server forgets which fence it has issued"),
+    _defect(
         "vote-fence-without-clock",
-        "vote",
-        "  local first = math.max(last + 1, math.min(hint == 0 and now or hint, now + AHEAD))\n",
-        "  local first = last + 1\n",
+        "_lua/vote.lua",
+        "issue",
+        Instead("math.max(last + 1, math.min(hint == 0 and now or hint, now + AHEAD))", "last + 1"),
         "the fence is a counter alone: a server that has forgotten starts again from one",
     ),
-    _core(
+    _defect(
         "fence-unconfirmed",
-        "quorum",
-        "    if sum(vote.fence == best.fence for vote in votes) < panel.majority:\n",
-        "    if not votes:\n",
+        "_core/quorum.py",
+        "_agree",
+        Instead("sum((vote.fence == best.fence for vote in votes)) < panel.majority", "not votes"),
         "the highest answer is the fence, and no majority confirms it",
     ),
-    _core(
+    _defect(
         "fence-confirmed-by-one",
-        "quorum",
-        "Count(len(granted), panel.majority)",
-        "Count(len(granted), 1)",
+        "_core/quorum.py",
+        "_agree",
+        Instead("Count(len(granted), panel.majority)", "Count(len(granted), 1)"),
         "one server's confirmation is enough",
     ),
-    _core(
-        "fence-is-the-lowest",
-        "quorum",
-        "best = max(votes, key=",
-        "best = min(votes, key=",
-        "the lowest answer is the fence",
-    ),
-    _core(
+    _defect("fence-is-the-lowest", "_core/quorum.py", "_agree", Nth("constant changed"), "the lowest answer is the fence"),
+    _defect(
         "fences-of-another",
-        "quorum",
-        "return Held(max(vote.first for vote in votes), best.fence)",
-        "return Held(min(vote.first for vote in votes), best.fence)",
+        "_core/quorum.py",
+        "_agree",
+        Nth("constant changed", 4),
         "what is passed on in a process has fences that others may have, too",
     ),
 )
 
 MAJORITY = (
-    _core("half-is-enough", "ballot", "return len(self.names) // 2 + 1", "return len(self.names) // 2", "less than half win"),
-    _core(
+    _defect("half-is-enough", "_core/ballot.py", "Panel.majority", Nth("term dropped"), "less than half win"),
+    _defect(
         "quorum-without-drift",
-        "quorum",
-        "length = spec.first_ttl - margin(spec.first_ttl)",
-        "length = spec.first_ttl",
+        "_core/quorum.py",
+        "_settle",
+        Nth("term dropped"),
         "nothing is taken off the lease for the drift of clocks",
     ),
-    _core(
-        "quorum-from-answer",
-        "quorum",
-        "deadline = sorted((answer.sent for",
-        "deadline = sorted((answer.came for",
-        "the lease counts from when the answers came",
+    _defect(
+        "quorum-from-answer", "_core/quorum.py", "_settle", Nth("time swapped"), "the lease counts from when the answers came"
     ),
-    _core(
-        "votes-from-answer",
-        "quorum",
-        "end = granted[number].sent + length if",
-        "end = granted[number].came + length if",
-        "each vote counts from when its answer came",
+    _defect(
+        "votes-from-answer", "_core/quorum.py", "_settle", Nth("time swapped", 2), "each vote counts from when its answer came"
     ),
-    _core(
+    _defect(
         "until-the-last-vote-ends",
-        "votes",
-        "return ends[self.majority - 1] if",
-        "return ends[0] if",
+        "_core/votes.py",
+        "Mandate.deadline",
+        Instead("self.majority - 1", "0"),
         "the lease lasts as long as the last of its votes, whatever the majority does",
     ),
-    _core(
+    _defect(
         "unanswered-counts",
-        "votes",
-        "return self.believed and not self.lost",
-        "return not self.lost",
+        "_core/votes.py",
+        "Vote.counts",
+        Nth("operand dropped"),
         "a server that has not answered counts as one that has granted",
     ),
-    _core(
+    _defect(
         "a-vote-too-few",
-        "votes",
-        "for vote in self.votes.values()) >= self.majority:",
-        "for vote in self.votes.values()) >= self.majority - 1:",
+        "_core/votes.py",
+        "Mandate.falls",
+        Instead("self.majority", "self.majority - 1"),
         "the lease is held on to when only a minority has it",
     ),
-    _core(
+    _defect(
         "more-time-than-was-asked-for",
-        "quorum",
-        "            if vote.answered_at >= vote.asked_at:\n",
-        "            if vote:\n",
+        "_core/quorum.py",
+        "again",
+        Instead("vote.answered_at >= vote.asked_at", "vote"),
         "a lease that is made longer counts, though a renewal for less is under way and may come last",
     ),
-    _core(
+    _defect(
         "too-late-to-be-believed",
-        "quorum",
-        "if fences is None or now >= deadline:",
-        "if fences is None:",
+        "_core/quorum.py",
+        "_settle",
+        Nth("operand dropped", 2),
         "a majority that came when the lease was over counts",
     ),
-    _core(
+    _defect(
         "shorter-votes-not-believed",
-        "votes",
-        "            vote.deadline = min(vote.deadline, now + ttl - margin(ttl))\n",
-        "",
+        "_core/votes.py",
+        "Mandate.asks",
+        Nth("dropped", 2),
         "who asks for a shorter lease goes on believing in the longer one until it is answered",
     ),
-    _lua(
+    _defect(
         "vote-whoever-has-it",
+        "_lua/vote.lua",
         "vote",
-        "if (holder and holder ~= token) or kept then",
-        "if (holder and holder ~= token and redis.call('PTTL', lock) > ttl) or kept then",
+        Instead("holder ~= token", "holder ~= token and redis.call('PTTL', lock) > ttl"),
         "a server gives a lock away that somebody has",
     ),
-    _lua(
+    _defect(
         "renewal-writes-the-lock",
+        "_lua/renew.lua",
         "renew",
-        "  if holder ~= token then return missed(state, token, holder) end\n",
-        "  if holder and holder ~= token then return -1 end\n  redis.call('SET', lock, token)\n",
+        Instead(
+            "if holder ~= token then return missed(state, token, holder) end",
+            "if holder and holder ~= token then return -1 end\nredis.call('SET', lock, token)",
+        ),
         "a renewal writes the lock where it is gone",
     ),
 )
 
 UNDOING = (
-    _core(
+    _defect(
         "undo-only-what-answered",
-        "quorum",
-        'candidate.voted = ["bury"] * len(panel.names)',
-        'candidate.voted = [""] * len(panel.names)',
+        "_core/quorum.py",
+        "_vote",
+        Instead("'bury'", "''"),
         "who has not answered is not told that the round is over",
     ),
-    _core(
+    _defect(
         "undo-before-its-do",
-        "quorum",
-        'candidate.voted = ["bury"] * len(panel.names)',
-        'candidate.voted = ["leave"] * len(panel.names)',
+        "_core/quorum.py",
+        "_vote",
+        Instead("'bury'", "'leave'"),
         "an undo on another connection does not refuse what it has overtaken",
     ),
-    _core(
+    _defect(
         "undo-that-failed-later",
-        "quorum",
-        ", otherwise=lambda number: GiveBack(bury, number, until))",
-        ")",
+        "_core/quorum.py",
+        "_undo",
+        Instead(
+            "Poll(calls, heard, timeout if heard.awaited else 0.0, otherwise=lambda number: GiveBack(bury, number, until))",
+            "Poll(calls, heard, timeout if heard.awaited else 0.0)",
+        ),
         "who has not heard that the round is over, as the connection broke, is not told again",
     ),
-    _core(
+    _defect(
         "release-that-failed-later",
-        "quorum",
-        ", otherwise=lambda number: GiveBack(*mandate.giving_back_to(number)))",
-        ")",
+        "_core/quorum.py",
+        "release",
+        Instead(
+            "Poll(calls, count, candidate.spec.timeout, otherwise=lambda number: GiveBack(*mandate.giving_back_to(number)))",
+            "Poll(calls, count, candidate.spec.timeout)",
+        ),
         "who has not heard that the lock was given back, as the connection broke, is not told again",
     ),
-    _lua(
+    _defect(
         "yield-whoever-has-it",
-        "yield",
-        "if holder == token then\n  redis.call('DEL', lock)\n",
-        "if holder then\n  redis.call('DEL', lock)\n",
+        "_lua/yield.lua",
+        "",
+        Instead("holder == token", "holder"),
         "who gives back frees whatever lock is there",
     ),
-    _lua(
-        "vote-for-the-dead",
-        "vote",
-        "  if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end\n",
-        "",
-        "a copy of a request that was given up takes the lock",
+    _defect(
+        "vote-for-the-dead", "_lua/vote.lua", "vote", Nth("never", 4), "a copy of a request that was given up takes the lock"
     ),
-    _lua(
+    _defect(
         "vote-without-expiry",
+        "_lua/vote.lua",
         "vote",
-        "else redis.call('SET', lock, token, 'PX', ttl) end",
-        "else redis.call('SET', lock, token) end",
+        Instead("redis.call('SET', lock, token, 'PX', ttl)", "redis.call('SET', lock, token)"),
         "a vote never ends",
     ),
-    _lua(
-        "hope-stays",
-        "yield",
-        "  redis.call('ZREM', hopefuls, hope)\n  gone",
-        "  gone",
-        "who has given up is still told when the lock is free",
+    _defect("hope-stays", "_lua/yield.lua", "", Nth("dropped", 7), "who has given up is still told when the lock is free"),
+    _defect(
+        "hope-not-withdrawn", "_core/quorum.py", "_settle", Nth("dropped", 4), "a process listens for a lock that it has got"
     ),
-    _core(
-        "hope-not-withdrawn",
-        "quorum",
-        "    await Withdraw(candidate)\n    return grant\n",
-        "    return grant\n",
-        "a process listens for a lock that it has got",
-    ),
-    _lua(
-        "nobody-is-told",
-        "yield",
-        "if (mode ~= 'leave' and answer == 1) or",
-        "if",
-        "a release tells nobody that the lock is free",
-    ),
+    _defect("nobody-is-told", "_lua/yield.lua", "", Nth("operand dropped", 13), "a release tells nobody that the lock is free"),
 )
 
 FORGETTING = (
-    _lua(
-        "marker-ignored",
-        "vote",
-        "local answer = refusal or vote()",
-        "local answer = vote()",
-        "a server that has forgotten votes at once",
-    ),
-    _lua(
+    _defect("marker-ignored", "_lua/vote.lua", "", Nth("operand dropped", 17), "a server that has forgotten votes at once"),
+    _defect(
         "run-id-ignored",
-        "_marker",
-        "  if fields[1] ~= run or not since or since > now_ms then",
-        "  if not since or since > now_ms then",
+        "_lua/_marker.lua",
+        "quarantine",
+        Nth("operand dropped", 5),
         "a server that was restarted without the end of its log votes at once",
     ),
-    _lua(
+    _defect(
         "quarantine-too-short",
-        "_marker",
-        "math.ceil(longest * 1.01)",
-        "math.ceil(longest / 20)",
+        "_lua/_marker.lua",
+        "quarantine",
+        Instead("longest * 1.01", "longest / 20"),
         "a server that has forgotten votes before the longest lease is over",
     ),
 )

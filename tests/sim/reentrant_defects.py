@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from sim.script_defects import Mutation
-
-
-def _book(name: str, old: str, new: str, breaks: str) -> Mutation:
-    return Mutation(name, "_reentrant.py", old, new, breaks)
-
+from mutants.defects import Mutation
+from mutants.operators import Instead, Nth
 
 REENTRANT = (
-    _book(
+    Mutation(
         "again-draws-a-fence",
-        "            self.count = before + 1\n",
-        "            self.count = before + 1\n            self.lease.fence += 1\n",
+        "_reentrant.py",
+        "Holding.again",
+        Instead("return self.lease", "self.lease.fence += 1\nreturn self.lease"),
         "who takes a lock again gets the next fence",
     ),
-    _book(
+    Mutation(
         "inner-gives-back",
-        "        if holding.count == 1:\n            return holding\n",
-        "        if holding.count:\n            return holding\n",
+        "_reentrant.py",
+        "Holdings.leave",
+        Instead("holding.count == 1", "holding.count"),
         "the end of the inner of two uses gives the lock back",
     ),
-    _book(
+    Mutation(
         "taken-again-after-loss",
-        "            return None\n        holding.lease.check()\n        return holding\n",
-        "            return None\n        return holding\n",
+        "_reentrant.py",
+        "Holdings.mine",
+        Nth("dropped", 2),
         "who has lost a lock takes it again as if he had it",
     ),
-    _book(
+    Mutation(
         "never-given-back",
-        "        holding.count -= 1\n",
-        "",
+        "_reentrant.py",
+        "Holdings.leave",
+        Nth("dropped", 3),
         "the last of several uses does not give the lock back",
     ),
 )

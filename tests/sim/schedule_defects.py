@@ -2,139 +2,145 @@
 
 from __future__ import annotations
 
-from sim.script_defects import Mutation
+from functools import partial
 
+from mutants.defects import Mutation
+from mutants.operators import Instead, Nth
 
-def _serve(name: str, old: str, new: str, breaks: str) -> Mutation:
-    return Mutation(name, "_lua/serve.lua", old, new, breaks, of="schedule")
-
-
-def _core(name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
-    return Mutation(name, f"_core/{file}.py", old, new, breaks, of="schedule")
-
+_defect = partial(Mutation, of="schedule")
 
 CLAIMING = (
-    _serve(
+    _defect(
         "tick-claimed-twice",
-        "    last = due[#due]\n",
-        "",
+        "_lua/serve.lua",
+        "serve",
+        Nth("dropped", 26),
         "a tick that somebody has dealt with is claimed again",
     ),
-    _serve(
-        "tick-too-early",
-        "    if tonumber(tick) > now then break end\n",
-        "",
-        "a tick is given before its time",
-    ),
-    _serve(
+    _defect("tick-too-early", "_lua/serve.lua", "due_after", Nth("never"), "a tick is given before its time"),
+    _defect(
         "claim-not-idempotent",
-        "    if slots[i].token and slots[i].token == wanted then\n",
-        "    if false then\n",
+        "_lua/serve.lua",
+        "serve",
+        Nth("never", 19),
         "a claim that is sent again does not find what it was given",
     ),
-    _serve(
+    _defect(
         "late-claim-obeyed",
-        " or number <= before then",
-        " then",
+        "_lua/serve.lua",
+        "",
+        Nth("operand dropped", 6),
         "a late copy of a request is carried out, and what it is given nobody knows of",
     ),
-    _serve(
+    _defect(
         "run-beside-a-run",
-        "  local ready = free and head and",
-        "  free = free or 0\n  local ready = head and",
+        "_lua/serve.lua",
+        "serve",
+        Instead("local ready = free and head", "free = free or 0\nlocal ready = head"),
         "a run is given although another one goes on",
     ),
 )
 
 LATE = (
-    _serve(
+    _defect(
         "claim-of-a-past-moment",
-        "  return due, after ~= '' and tonumber(after) <= now and tonumber(after) > tonumber(last)\n",
-        "  return due, false\n",
+        "_lua/serve.lua",
+        "due_after",
+        Instead("after ~= '' and tonumber(after) <= now and tonumber(after) > tonumber(last)", "false"),
         "a claim that was long on its way runs a tick though a later one is due",
     ),
-    _serve(
+    _defect(
         "late-ticks-all-run",
-        "    elseif late or (i < #due and not all) then\n",
-        "    elseif late then\n",
+        "_lua/serve.lua",
+        "claim",
+        Nth("operand dropped", 12),
         "of ticks that are due at the same moment, each is run",
     ),
-    _serve(
+    _defect(
         "waits-beside-a-later-one",
-        "  if not each then  -- no tick waits",
-        "  if false then  -- no tick waits",
+        "_lua/serve.lua",
+        "claim",
+        Nth("never", 2),
         "a tick that waits for room is run although a later one is due",
     ),
 )
 
 ENDING = (
-    _serve(
+    _defect(
         "end-of-anybody",
-        "  if slot and slot.token == ARGV[a + 4] then\n",
-        "  if slot and slot.token then\n",
+        "_lua/serve.lua",
+        "serve",
+        Instead("slot.token == ARGV[a + 4]", "slot.token"),
         "the end of an earlier run ends the one that goes on",
     ),
-    _serve(
+    _defect(
         "crashed-while-it-runs",
-        "    if slots[i].token and slots[i].token ~= slots[i].holder then close(",
-        "    if slots[i].token then close(",
+        "_lua/serve.lua",
+        "serve",
+        Nth("operand dropped", 12),
         "a run counts as crashed although its lease has not run out",
     ),
-    _serve(
+    _defect(
         "end-not-written-down",
-        "    redis.call('HDEL', job, 'run:' .. i)\n",
-        "",
+        "_lua/serve.lua",
+        "close",
+        Nth("dropped", 4),
         "what has ended goes on being written down as running",
     ),
-    _serve(
+    _defect(
         "again-for-ever",
-        " and attempt < ATTEMPTS) then",
-        ") then",
+        "_lua/serve.lua",
+        "close",
+        Nth("operand dropped", 10),
         "a tick whose runs crash is run again and again",
     ),
 )
 
 SERVING = (
-    _core(
+    _defect(
         "run-counted-from-answer",
-        "book",
-        "answer.sent + seat.options.ttl - margin(",
-        "answer.came + seat.options.ttl - margin(",
+        "_core/book.py",
+        "Book._granted",
+        Nth("time swapped", 2),
         "the lease of a run counts from when the answer came",
     ),
-    _core(
+    _defect(
         "claim-forgotten",
-        "book",
-        "        for item in self._unanswered or ():\n            item.due =",
-        "        items, self._unanswered = self._unanswered, None\n        for item in items or ():\n            item.due =",
+        "_core/book.py",
+        "Book.failed",
+        Instead(
+            "for item in self._unanswered or ():\n    item.due = None\n    self._plan(item.seat)",
+            "items, self._unanswered = self._unanswered, None\n"
+            "for item in items or ():\n    item.due = None\n    self._plan(item.seat)",
+        ),
         "a claim without an answer is not asked about again",
     ),
-    _core(
+    _defect(
         "answer-not-awaited",
-        "book",
-        "        if self._unanswered is not None or self._ended or self.unregistered():\n            return self.retry_at\n",
-        "",
+        "_core/book.py",
+        "Book.next_at",
+        Nth("never"),
         "what got no answer is asked again when something else happens",
     ),
-    _core(
+    _defect(
         "looking-while-stopping",
-        "book",
-        "        if not self.stopping:\n            at.append(self._look_all_at)\n",
-        "        if True:\n            at.append(self._look_all_at)\n",
+        "_core/book.py",
+        "Book.next_at",
+        Nth("always", 2),
         "a process that stops wakes up for what it does no more, again and again",
     ),
-    _core(
+    _defect(
         "grace-loses-ticks",
-        "misfires",
-        "    if ticks[0] > first:\n",
-        "    if ticks[0] > first and len(ticks) > 1:\n",
+        "_core/misfires.py",
+        "due",
+        Instead("ticks[0] > first", "ticks[0] > first and len(ticks) > 1"),
         "ticks that were late are neither run nor missed",
     ),
-    _core(
+    _defect(
         "begun-too-late",
-        "book",
-        "        if self.stopping or answer.came >= grant.deadline:\n",
-        "        if self.stopping:\n",
+        "_core/book.py",
+        "Book._granted",
+        Nth("operand dropped", 2),
         "a run is begun although its lease is over when the answer comes",
     ),
 )

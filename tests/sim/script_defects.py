@@ -1,276 +1,237 @@
-"""Deliberate defects in the scripts, see `mutations`; and what a defect is."""
+"""Deliberate defects in the scripts, see `mutations`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """One defect: in ``file`` of the package, ``old`` becomes ``new``."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    breaks: str
-    """What is wrong then, for people."""
-    of: str = "lock"
-    """The swarm that is to catch it: see `campaign.SWARMS`."""
-
-
-def _lua(name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
-    return Mutation(name, f"_lua/{file}.lua", old, new, breaks)
-
+from mutants.defects import Mutation
+from mutants.operators import Instead, Nth
 
 FENCES = (
-    _lua(
-        "fence-not-written",
-        "_grant",
-        "  redis.call('HSET', state, 'fence', first + BLOCK - 1)\n",
-        "",
-        "the fence that was drawn is not written down",
-    ),
-    _lua(
+    Mutation("fence-not-written", "_lua/_grant.lua", "take", Nth("dropped", 2), "the fence that was drawn is not written down"),
+    Mutation(
         "fence-not-raised",
-        "_grant",
-        "local first = (last or 0) + 1\n",
-        "local first = (last or 0) + 1 - BLOCK\n",
+        "_lua/_grant.lua",
+        "take",
+        Instead("local first = (last or 0) + 1", "local first = (last or 0) + 1 - BLOCK"),
         "the fences are the last ones, where the clock does not raise it",
     ),
-    _lua(
+    Mutation(
         "fence-without-clock",
-        "_grant",
-        "  if first < now then first = now end\n",
-        "",
+        "_lua/_grant.lua",
+        "take",
+        Nth("never"),
         "the fence is a counter alone, and starts again when the server has forgotten",
     ),
-    _lua(
+    Mutation(
         "fence-drawn-again",
-        "acquire",
-        "  return {1, last - BLOCK + 1, last}\n",
-        "  return {1, take(lock, state, token, ttl, now, last)}\n",
+        "_lua/acquire.lua",
+        "",
+        Instead("return {1, last - BLOCK + 1, last}", "return {1, take(lock, state, token, ttl, now, last)}"),
         "a request that is sent again is answered with another fence",
     ),
 )
 
 TAKING = (
-    _lua(
+    Mutation(
         "take-without-expiry",
-        "_grant",
-        "redis.call('SET', lock, token, 'PX', ttl)",
-        "redis.call('SET', lock, token)",
+        "_lua/_grant.lua",
+        "take",
+        Instead("redis.call('SET', lock, token, 'PX', ttl)", "redis.call('SET', lock, token)"),
         "a lock is written without a lease",
     ),
-    _lua(
+    Mutation(
         "acquire-dead-token",
-        "acquire",
-        "and not (dead and string.find(dead, token, 1, true)) then",
-        "then",
+        "_lua/acquire.lua",
+        "",
+        Nth("operand dropped", 8),
         "a late copy of a request that was given up takes the lock",
     ),
-    _lua(
+    Mutation(
         "acquire-claim-not-extended",
-        "acquire",
-        "  extend(lock, ttl)\n",
+        "_lua/acquire.lua",
         "",
+        Nth("dropped", 9),
         "who asks for the full lease after a hand-over has the claim window only",
     ),
-    _lua(
-        "acquire-always-joins",
-        "acquire",
-        "if ARGV[3] == '1' then",
-        "if ARGV[3] then",
-        "who only asked stands in line",
+    Mutation("acquire-always-joins", "_lua/acquire.lua", "", Instead("== '1' then", "then"), "who only asked stands in line"),
+    Mutation(
+        "place-at-once-over", "_lua/_line.lua", "", Nth("unit swapped"), "a place in line counts for 3 ms, where 3 s were meant"
     ),
-    _lua(
-        "place-at-once-over",
-        "_line",
-        "local PLACE = 3000",
-        "local PLACE = 3",
-        "a place in line counts for 3 ms, where 3 s were meant",
-    ),
-    _lua(
+    Mutation(
         "place-without-deadline",
-        "acquire",
-        "  redis.call('HSET', state, 'at:' .. token, math.floor(now / 1000) + PLACE)\n",
+        "_lua/acquire.lua",
         "",
+        Nth("dropped", 16),
         "who joins the queue has no deadline, and does not count",
     ),
-    _lua(
+    Mutation(
         "queue-without-expiry",
-        "acquire",
-        "if redis.call('PTTL', queue) == -1 then",
-        "if redis.call('PTTL', queue) == 0 then",
+        "_lua/acquire.lua",
+        "",
+        Instead("redis.call('PTTL', queue) == -1", "redis.call('PTTL', queue) == 0"),
         "the queue of a lock nobody uses any more stays for ever",
     ),
-    _lua(
+    Mutation(
         "state-without-expiry",
-        "_state",
-        "    redis.call('PEXPIRE', state, 2 * ms)\n",
-        "",
+        "_lua/_state.lua",
+        "keep_alive",
+        Nth("dropped", 2),
         "the state of a lock nobody uses any more stays for ever",
     ),
 )
 
 HANDING_OVER = (
-    _lua(
+    Mutation(
         "claim-too-short",
-        "_numbers",
-        "local CLAIM = 2000",
-        "local CLAIM = 1000",
+        "_lua/_numbers.lua",
+        "",
+        Instead("local CLAIM = 2000", "local CLAIM = 1000"),
         "the claim window on the server is shorter than the one in the client",
     ),
-    _lua(
+    Mutation(
         "claim-too-long",
-        "_numbers",
-        "local CLAIM = 2000",
-        "local CLAIM = 60000",
+        "_lua/_numbers.lua",
+        "",
+        Instead("local CLAIM = 2000", "local CLAIM = 60000"),
         "a winner who is dead keeps the lock for a minute",
     ),
-    _lua(
+    Mutation(
         "granted-to-nobody",
-        "_queue",
-        "  if granted then redis.call('DEL', lock) end\n",
-        "",
+        "_lua/_queue.lua",
+        "hand_over",
+        Nth("never", 8),
         "when nobody in line listens, the last one tried has the lock",
     ),
-    _lua(
+    Mutation(
         "winner-keeps-place",
-        "_queue",
-        "            leave(state, queue, token)\n            return token, last",
-        "            return token, last",
+        "_lua/_queue.lua",
+        "hand_over",
+        Nth("dropped", 4),
         "who was handed the lock stays in line, and is handed it again",
     ),
-    _lua(
+    Mutation(
         "hand-over-of-others",
-        "release",
-        "if waiters > 0 and answer ~= -1 then",
-        "if waiters > 0 then",
+        "_lua/release.lua",
+        "",
+        Nth("operand dropped", 8),
         "who gives back a lock that is somebody else's hands it over",
     ),
 )
 
 REFRESHING = (
-    _lua(
+    Mutation(
         "refresh-inserts",
+        "_lua/refresh.lua",
         "refresh",
-        "  if not place and holder ~= token then return {-1} end\n",
-        "  if not place and holder ~= token then redis.call('ZADD', queue, 'NX', now, token) end\n",
+        Instead("return {-1}", "redis.call('ZADD', queue, 'NX', now, token)"),
         "a late refresh puts somebody who has left into the line again",
     ),
-    _lua(
+    Mutation(
         "refresh-is-no-sign-of-life",
+        "_lua/refresh.lua",
         "refresh",
-        "  redis.call('HSET', state, 'at:' .. token, math.floor(now / 1000) + PLACE)\n",
-        "",
+        Nth("dropped", 10),
         "places are not extended, and end after 3 s",
     ),
-    _lua(
+    Mutation(
         "refresh-does-not-help",
+        "_lua/refresh.lua",
         "refresh",
-        "  if not (holder or pause) then\n",
-        "  if not (holder or pause) and waiters == 0 then\n",
+        Instead("(holder or pause)", "(holder or pause) and waiters == 0"),
         "a lock that runs out is handed to nobody",
     ),
-    _lua(
+    Mutation(
         "refresh-barges",
+        "_lua/refresh.lua",
         "refresh",
-        "if not holder or holder == token then  -- nobody",
-        "if true then  -- nobody",
+        Nth("always", 9),
         "who finds a free lock by its refresh takes it, whoever is first in line",
     ),
-    _lua(
+    Mutation(
         "refresh-claim-not-extended",
+        "_lua/refresh.lua",
         "refresh",
-        "    extend(lock, ttl)\n",
-        "",
+        Nth("dropped", 8),
         "a grant by answer promises the full lease, and has the claim window only",
     ),
 )
 
 GIVING_BACK = (
-    _lua(
-        "release-any-token",
-        "release",
-        "if holder == token then",
-        "if holder then",
-        "the lock is deleted, whoever has it",
+    Mutation(
+        "release-any-token", "_lua/release.lua", "", Instead("holder == token", "holder"), "the lock is deleted, whoever has it"
     ),
-    _lua(
+    Mutation(
         "leave-keeps-lock",
-        "release",
-        "if holder == token then",
-        "if holder == token and mode == 'release' then",
+        "_lua/release.lua",
+        "",
+        Instead("holder == token", "holder == token and mode == 'release'"),
         "who gives up leaves the queue, but not the lock it was given meanwhile",
     ),
-    _lua(
+    Mutation(
         "bury-forgets",
-        "release",
-        "  bury(state, fields[2], token)\n",
+        "_lua/release.lua",
         "",
+        Nth("dropped", 8),
         "the token of an attempt that was given up is not noted as dead",
     ),
-    _lua(
+    Mutation(
         "bury-remembers-one",
-        "release",
-        "bury(state, fields[2], token)",
-        "bury(state, nil, token)",
+        "_lua/release.lua",
+        "",
+        Instead("bury(state, fields[2], token)", "bury(state, nil, token)"),
         "only the last token that was declared dead is remembered",
     ),
 )
 
 RENEWING = (
-    _lua(
+    Mutation(
         "renew-any-token",
+        "_lua/renew.lua",
         "renew",
-        "if holder ~= token then return missed(state, token, holder) end",
-        "if not holder then return 0 end",
+        Instead("if holder ~= token then return missed(state, token, holder) end", "if not holder then return 0 end"),
         "a renewal lengthens the lease of whoever has the lock, and answers yes",
     ),
-    _lua(
+    Mutation(
         "renew-creates",
+        "_lua/renew.lua",
         "renew",
-        "if holder ~= token then return missed(state, token, holder) end",
-        "if holder and holder ~= token then return -1 end\nif not holder then redis.call('SET', lock, token) end",
+        Instead(
+            "if holder ~= token then return missed(state, token, holder) end",
+            "if holder and holder ~= token then return -1 end\nif not holder then redis.call('SET', lock, token) end",
+        ),
         "a renewal takes a lock again that was lost, or given back",
     ),
-    _lua(
+    Mutation(
         "renew-in-seconds",
+        "_lua/renew.lua",
         "renew",
-        "redis.call('PEXPIRE', lock, ttl)",
-        "redis.call('EXPIRE', lock, ttl)",
+        Nth("unit swapped", 4),
         "the lease is renewed for a thousand times its length",
     ),
-    _lua(
-        "renew-changes-nothing",
-        "renew",
-        "redis.call('PEXPIRE', lock, ttl)\n",
-        "",
-        "the answer is yes, and the lease as it was",
+    Mutation(
+        "renew-changes-nothing", "_lua/renew.lua", "renew", Nth("dropped", 3), "the answer is yes, and the lease as it was"
     ),
 )
 
 PAUSING = (
-    _lua(
+    Mutation(
         "pause-ignored",
-        "_pause",
-        "then pause = answer[2] else denied = answer end",
-        "then pause = nil else denied = answer end",
+        "_lua/_pause.lua",
+        "",
+        Instead("pause = answer[2]", "pause = nil"),
         "a server that has forgotten who holds a guarded lock grants it at once",
     ),
-    _lua(
+    Mutation(
         "handed-over-in-pause",
-        "release",
-        "if not (pause or denied) then hand_over(",
-        "if true then hand_over(",
+        "_lua/release.lua",
+        "",
+        Nth("always", 9),
         "who gives back or gives up hands over a guarded lock that the server may have forgotten",
     ),
-    _lua(
+    Mutation(
         "refresh-takes-in-pause",
+        "_lua/refresh.lua",
         "refresh",
-        "  if not (holder or pause) then\n",
-        "  if not holder then\n",
+        Instead("(holder or pause)", "holder"),
         "who stands in line gets a guarded lock that the server may have forgotten",
     ),
 )

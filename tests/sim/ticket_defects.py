@@ -4,88 +4,97 @@ from __future__ import annotations
 
 from functools import partial
 
-from sim.script_defects import Mutation
+from mutants.defects import Mutation
+from mutants.operators import Instead, Nth
 
-
-def _defect(file: str, name: str, old: str, new: str, breaks: str) -> Mutation:
-    return Mutation(name, file, old, new, breaks, of="ticket")
-
-
-_rotate = partial(_defect, "_lua/rotate.lua")
-_core = partial(_defect, "_core/tickets.py")
-_face = partial(_defect, "_tickets.py")
+_defect = partial(Mutation, of="ticket")
 
 TICKETS = (
-    _rotate(
+    _defect(
         "ticket-takes-what-is-free",
-        "if holder ~= giver then",
-        "if holder and holder ~= giver then",
+        "_lua/rotate.lua",
+        "",
+        Instead("holder ~= giver", "holder and holder ~= giver"),
         "a ticket whose time is over, or that was used, takes the lock when it is free",
     ),
-    _rotate(
+    _defect(
         "ticket-of-anybody",
-        "if holder ~= giver then",
-        "if not holder then",
+        "_lua/rotate.lua",
+        "",
+        Instead("holder ~= giver", "not holder"),
         "a ticket takes the lock from whoever has it",
     ),
-    _rotate(
+    _defect(
         "ticket-giver-not-dead",
-        "bury(state, dead, giver)\n",
+        "_lua/rotate.lua",
         "",
+        Nth("dropped", 14),
         "who has handed the lock on is not declared dead: a late copy of what he has sent takes it again",
     ),
-    _rotate(
+    _defect(
         "ticket-answered-once",
-        "if holder == heir and last then",
-        "if false then",
+        "_lua/rotate.lua",
+        "",
+        Nth("never", 3),
         "the answer gets lost, and who asks again is told that somebody else was quicker",
     ),
-    _rotate(
+    _defect(
         "ticket-same-fence",
-        "first, last = take(lock, state, heir, ttl, now, last)",
-        "redis.call('SET', lock, heir, 'PX', ttl)\nfirst = last - BLOCK + 1",
+        "_lua/rotate.lua",
+        "",
+        Instead(
+            "first, last = take(lock, state, heir, ttl, now, last)",
+            "redis.call('SET', lock, heir, 'PX', ttl)\nfirst = last - BLOCK + 1",
+        ),
         "who redeems a ticket gets the fences of who gave it",
     ),
-    _rotate(
+    _defect(
         "ticket-drawn-again",
-        "  return {1, last - BLOCK + 1, last, math",
-        "  last = last + BLOCK\n  redis.call('HSET', state, 'fence', last)\n  return {1, last - BLOCK + 1, last, math",
+        "_lua/rotate.lua",
+        "",
+        Instead("now)\nreturn", "now)\nlast = last + BLOCK\nredis.call('HSET', state, 'fence', last)\nreturn"),
         "a request that is sent again is answered with another fence",
     ),
-    _core(
+    _defect(
         "ticket-counted-from-answer",
-        "deadline = answer.sent + spec.first_ttl",
-        "deadline = answer.came + spec.first_ttl",
+        "_core/tickets.py",
+        "redeem",
+        Nth("time swapped"),
         "the lease of who redeems a ticket counts from when the answer came",
     ),
-    _core(
+    _defect(
         "ticket-of-nobody",
-        "        ticket.doubt = True\n        await take_back(ticket, token)\n        raise\n",
-        "        ticket.doubt = True\n        raise\n",
+        "_core/tickets.py",
+        "issue",
+        Nth("dropped", 6),
         "who is cancelled while he makes a ticket leaves one behind that nobody has",
     ),
-    _core(
+    _defect(
         "ticket-taken-back-last",
-        "    if ticket.token:\n        await give_up(",
-        "    if not ticket.token:\n        await give_up(",
+        "_core/tickets.py",
+        "take_back",
+        Nth("negated"),
         "of a ticket that nobody was given, only what it was made of is given up",
     ),
-    _face(
+    _defect(
         "ticket-giver-goes-on",
-        "        lease._forget()\n\n    def _go_on",
-        "\n    def _go_on",
+        "_tickets.py",
+        "Issue._begin",
+        Nth("dropped", 5),
         "a lease that was handed over is looked after still",
     ),
-    _face(
+    _defect(
         "ticket-line-not-told",
-        "self._lease._attempt.gate.left(self._lease._attempt)",
-        "pass",
+        "_tickets.py",
+        "Issue.operation",
+        Nth("dropped", 12),
         "those of the giver's process who wait are not told that the lock has left it",
     ),
-    _face(
+    _defect(
         "ticket-lock-held-twice",
-        "            self._begun = tenure.over = True\n",
-        "            self._begun = True\n",
+        "_tickets.py",
+        "Issue._begin",
+        Instead("self._begun = tenure.over = True", "self._begun = True"),
         "who has handed his lock over can still give it back, or use it",
     ),
 )

@@ -7,93 +7,94 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
+
+from mutants.defects import Mutation
+from mutants.operators import Instead, Nth
+from sim.mutate import Copy, copied
+
+_defect = partial(Mutation, of="wired")
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from sim.mutate import Copy, copied
-from sim.script_defects import Mutation
-
 SEEDS = 300
+
 """Histories in which a defect has to be caught."""
 
-
-def _wired(name: str, file: str, old: str, new: str, breaks: str) -> Mutation:
-    return Mutation(name, file, old, new, breaks, of="wired")
-
-
 WIRED = (
-    _wired(
+    _defect(
         "sync-sent-at-answer",
         "_drive/sync.py",
-        "return Answer(parsed(call, reply), sent, self._clock())",
-        "return Answer(parsed(call, reply), self._clock(), self._clock())",
+        "Driver.call",
+        Instead(
+            "Answer(parsed(call, reply), sent, self._clock())", "Answer(parsed(call, reply), self._clock(), self._clock())"
+        ),
         "the sync driver takes the time of a request when its answer has come",
     ),
-    _wired(
+    _defect(
         "asyncio-sent-at-answer",
         "_drive/aio.py",
-        "return Answer(parsed(call, reply), sent, self._clock())",
-        "return Answer(parsed(call, reply), self._clock(), self._clock())",
+        "Driver.call",
+        Instead(
+            "Answer(parsed(call, reply), sent, self._clock())", "Answer(parsed(call, reply), self._clock(), self._clock())"
+        ),
         "the asyncio driver takes the time of a request when its answer has come",
     ),
-    _wired(
+    _defect(
         "connecting-sent-at-answer",
         "_wire/multiplex.py",
-        "            return await future, request.sent\n",
-        "            return await future, self._clock()\n",
+        "Multiplex.exchange",
+        Instead("request.sent", "self._clock()"),
         "a request that had to wait for its connection counts from its answer",
     ),
-    _wired(
+    _defect(
         "link-sent-at-answer",
         "_drive/link.py",
-        "            request.then(answer, request.sent)\n        elif",
-        "            request.then(answer, self._clock())\n        elif",
+        "Link._settle",
+        Instead("request.then(answer, request.sent)", "request.then(answer, self._clock())"),
         "a request of the keeper counts from its answer",
     ),
-    _wired(
+    _defect(
         "link-keeps-unsent",
         "_drive/link.py",
-        '        self._out, self._due = b"", float("inf")\n',
-        '        self._due = float("inf")\n',
+        "Link.fail",
+        Instead("self._out, self._due = (b'', float('inf'))", "self._due = float('inf')"),
         "what was not sent on a connection that is lost goes out first on the next one",
     ),
-    _wired(
+    _defect(
         "link-keeps-half-a-reply",
         "_drive/link.py",
-        "        self.sock = result\n        self._reader = Reader()\n",
-        "        self.sock = result\n",
+        "Link._opened",
+        Nth("dropped", 12),
         "half a reply of a connection that is lost is read before those of the next one",
     ),
-    _wired(
+    _defect(
         "link-keeps-in-flight",
         "_drive/link.py",
-        "        sent, self._sent = self._sent, deque()\n",
-        "        sent = list(self._sent)\n",
+        "Link.fail",
+        Instead("sent, self._sent = (self._sent, deque())", "sent = list(self._sent)"),
         "what awaits an answer when a connection is lost awaits it on the next one, too",
     ),
-    _wired(
+    _defect(
         "link-drops-the-rest",
         "_drive/link.py",
-        "        self._out = self._out[sent:]\n",
-        '        self._out = b"" if sent else self._out\n',
+        "Link.on_writable",
+        Instead("self._out[sent:]", "b'' if sent else self._out"),
         "what the kernel does not take of a write is never sent",
     ),
-    _wired(
+    _defect(
         "link-sends-the-latest-first",
         "_drive/link.py",
-        "bool(self._out), self._out + request.packed\n",
-        "bool(self._out), request.packed + self._out\n",
+        "Link._write",
+        Instead("self._out + request.packed", "request.packed + self._out"),
         "a request goes in front of the rest of the one before",
     ),
-    _wired(
+    _defect(
         "asyncio-skips-cancelled",
         "_wire/multiplex.py",
-        "                future, _ = next_one()\n                if not future.done():\n",
-        "                future, _ = next_one()\n"
-        "                while future.done():\n"
-        "                    future, _ = next_one()\n"
-        "                if not future.done():\n",
+        "_Protocol.buffer_updated",
+        Instead("future, _ = next_one()", "future, _ = next_one()\nwhile future.done():\n    future, _ = next_one()"),
         "the answer to a request that nobody awaits any more goes to the next one",
     ),
 )
