@@ -8,7 +8,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, TypeVar
 
 from holdfast._core import acquire, control, names, sharing
@@ -21,13 +20,14 @@ from holdfast._core.names import PROCESS, lock_keys
 from holdfast._core.requests import Command, Disagreement, TooFew, WireError
 from holdfast._drive.keeper import Keeper
 from holdfast._drive.process import Process, current, describe
-from holdfast._statistics import LockStatistics, Tally
+from holdfast._tally import Tally
 from holdfast._wire.client import one_place, resolve
 from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LockTimeout, NotHeld, ServerError
 
 if TYPE_CHECKING:
     from holdfast._lease import BaseLease
+    from holdfast._statistics import LockStatistics
     from holdfast._wire.cluster import Cluster, Shard
     from holdfast._wire.endpoint import Endpoint
 
@@ -258,7 +258,7 @@ class BaseLock(Generic[L]):
         if label is not None:
             if not isinstance(label, str) or len(label) > 200 or not label.isprintable():
                 raise ConfigError("label must be printable text of at most 200 characters", parameter="label")
-            self._spec = replace(spec, label=label)
+            self._spec = spec._replace(label=label)
         self._start()
 
     def _start(self) -> None:

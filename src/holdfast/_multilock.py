@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Generic, Never, NoReturn, TypeVar
 
 from holdfast import _face
@@ -21,7 +20,7 @@ from holdfast._drive.clock import clock
 from holdfast._drive.process import current
 from holdfast._lease import BaseLease
 from holdfast._reentrant import Reentrant
-from holdfast._statistics import Tally
+from holdfast._tally import Tally
 from holdfast._wire.hidden import hides_client
 from holdfast.errors import ConfigError, HoldfastError, LeaseLost, LockTimeout, NotHeld
 
@@ -232,7 +231,7 @@ class BaseMultiLock(Generic[M]):
         options = {"ttl": ttl, "renew": renew, "max_hold": max_hold, "prefix": prefix}
         self._locks = found = find(client, locks, self._kind, options)
         self._endpoint = found[0]._endpoint
-        self._set_up(replace(found[0]._spec, name=", ".join(lock.name for lock in found)), wait, on_lost, label)
+        self._set_up(found[0]._spec._replace(name=", ".join(lock.name for lock in found)), wait, on_lost, label)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 import weakref
 from collections.abc import Callable
@@ -47,7 +46,7 @@ class PermitsLock(_face.BaseLock[L]):
     def _set_up(self, spec: Any, *rest: Any) -> None:
         self._books = threading.RLock()  # a signal handler may use it, too: each step below leaves it right
         self._held = []
-        super()._set_up(dataclasses.replace(spec, permits=self._permits), *rest)
+        super()._set_up(spec._replace(permits=self._permits), *rest)
 
     @staticmethod
     def _me() -> object:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal, Never, TypeVar
 
 from holdfast import _face, _lease
 from holdfast._core import control, quorum, sharing
 from holdfast._core.attempt import Attempt, Grant, milliseconds
 from holdfast._core.ballot import DECLARE, Candidate, Count, Heard, Panel
+from holdfast._core.board import Board
 from holdfast._core.mutex import Busy
 from holdfast._core.names import PROCESS, guard_key, home, marker_key, record_key, side_key, start
 from holdfast._core.polling import Poll
@@ -134,7 +134,7 @@ class BaseRedlock(_face.BaseLock[L]):
             max_pass_time=max_pass_time,
         )
         lock, state, _ = spec.keys
-        self._set_up(replace(spec, keys=(lock, state, side_key(lock, b"hopefuls"))), wait, on_lost, label)
+        self._set_up(spec._replace(keys=(lock, state, side_key(lock, b"hopefuls"))), wait, on_lost, label)
 
     @property
     def _where(self) -> str:
@@ -143,7 +143,7 @@ class BaseRedlock(_face.BaseLock[L]):
     def _new_attempt(self, process: Process) -> Candidate:
         keeper = process.keeper
         if keeper is not self._keeper:
-            self._keeper, self._gate = keeper, keeper.board(self._endpoint, self._spec)
+            self._keeper, self._gate = keeper, keeper.board(Board, self._endpoint, self._spec)
         horizon = process.fleets(self._endpoint).horizon
         return Candidate(self._spec, gate=self._gate, since=clock(), panel=self._panel, horizon=horizon, tally=self._tally)
 

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import NamedTuple, Never
 
 from holdfast import _face
@@ -252,7 +251,7 @@ class BaseRedeem(_face.BaseLock[L]):
         except ConfigError:
             raise _bad("is damaged") from None
         home = b"" if key is None else start(prefix)
-        self._set_up(replace(spec, name=told.name, keys=keys, replicas=told.replicas, home=home), None, on_lost, label)
+        self._set_up(spec._replace(name=told.name, keys=keys, replicas=told.replicas, home=home), None, on_lost, label)
 
     async def _try(self, attempt: Attempt, _wait: float | None) -> Grant | Busy:
         found = await tickets.redeem(attempt, self._told.token, self._told.ends)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +48,7 @@ class House:
     def attempt(
         self, *, until: float | None = None, closed: bool = False, late: bool = False, ttl: float = 30.0, **options: Any
     ) -> Attempt:
-        wanted = dataclasses.replace(spec(ttl=ttl), **options)
+        wanted = spec(ttl=ttl)._replace(**options)
         return Attempt(wanted, until=until, slot=Slot(closed=closed, late=late), gate=self.gate)
 
     def in_line(self, **options: Any) -> Attempt:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import linecache
 import sys
 from collections.abc import Callable, Iterator
@@ -377,7 +376,7 @@ def scene(state: Callable[[Scene], None], others: int) -> Callable[[], Scene]:
 
 
 def lingers(scene: Scene) -> None:
-    scene.him.spec = dataclasses.replace(scene.him.spec, linger=5.0)
+    scene.him.spec = scene.him.spec._replace(linger=5.0)
     passes_on(scene)
 
 

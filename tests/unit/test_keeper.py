@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import socket
 import threading
@@ -332,7 +331,7 @@ OTHER = (b"hf:{y}", b"hf:{y}:state", b"hf:{y}:queue")
 
 def taking(stage: Stage, *, linger: float = 0.0) -> tuple[Gate, Attempt, Grant]:
     """Somebody who leads is given the lock by the server; his lease is not made yet."""
-    wanted = dataclasses.replace(spec(), linger=linger)
+    wanted = spec()._replace(linger=linger)
     gate = stage.node.gate(wanted)
     this = Attempt(wanted, TOKEN + "~" * (linger > 0), gate=gate)
     assert gate.enter(this) == Lead()
@@ -455,7 +454,7 @@ def test_a_gate_that_is_looked_at_already_is_looked_at_in_time_again(stage: Stag
     stage.turn()
     stage.now += 4
     stage.wakes.clear()
-    this = Attempt(dataclasses.replace(spec(), linger=0.5), gate=gate)
+    this = Attempt(spec()._replace(linger=0.5), gate=gate)
     grant = gate.retake(this)
     assert grant is not None
     assert grant.tenure is not None
@@ -515,7 +514,7 @@ def test_what_lingers_is_given_back_when_the_inbox_was_away(stage: Stage) -> Non
 
 def holds(stage: Stage, prefix: str, *, label: str | None = None, key: bytes = b"key") -> Tenure:
     """A lease of a lock with a key of the user's own, which the keeper looks after from now on."""
-    this = dataclasses.replace(spec(keys=(key, b"state", b"queue")), home=prefix.encode(), label=label)
+    this = spec(keys=(key, b"state", b"queue"))._replace(home=prefix.encode(), label=label)
     tenure = Tenure(Grant(Attempt(this, f"p.{prefix}{stage.now}", pending=True), 7, stage.now, stage.now + 2900))
     stage.node.want_record(stage.now, this.prefix)
     stage.node.want_label(stage.now, this, label)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -29,7 +28,7 @@ def tenure(
 ) -> Tenure:
     lease = CLAIM if claim else ttl if max_hold is None else min(ttl, max_hold)
     attempt = Attempt(spec(ttl=ttl, renew=renew, max_hold=max_hold), token)
-    return Tenure(Grant(attempt, fence, taken, taken + lease - margin(lease), claim))
+    return Tenure(Grant(attempt, fence, taken, taken + lease - margin(lease), claim=claim))
 
 
 def watched(this: Tenure) -> Renewing:
@@ -104,7 +103,7 @@ def many(count: int, ttl: float = 30.0, taken: float = 100.0) -> list[Tenure]:
     found = []
     for number in range(count):
         key = b"hf:{order:%d}" % number
-        described = replace(spec(ttl=ttl), keys=(key, key + b":state", key + b":queue"))
+        described = spec(ttl=ttl)._replace(keys=(key, key + b":state", key + b":queue"))
         attempt = Attempt(described, f"p.{number}")
         found.append(Tenure(Grant(attempt, 7, taken, taken + ttl - margin(ttl))))
     return found
@@ -318,7 +317,7 @@ def test_renewal_with_max_hold_goes_on_until_there() -> None:
 
 
 def hung_after(seconds: float, token: str = "p.1") -> Tenure:  # noqa: S107
-    attempt = Attempt(replace(spec(ttl=30.0), progress_within=seconds), token)
+    attempt = Attempt(spec(ttl=30.0)._replace(progress_within=seconds), token)
     return Tenure(Grant(attempt, 7, 100.0, 100.0 + 30.0 - margin(30.0)))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,7 +59,7 @@ class Task:
         self.process = process
         self.answers = answers
         """The server answers at once."""
-        self.attempt = Attempt(dataclasses.replace(spec(), **options), slot=Slot(), gate=process.gate)
+        self.attempt = Attempt(spec()._replace(**options), slot=Slot(), gate=process.gate)
         self.operation = acquire(self.attempt, wait)
         self.sent: list[Run[Any]] = []
         self.result: object = None

@@ -189,7 +189,7 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
                 # claim has ended meanwhile, somebody else has the lock, and we start over.
                 answer = await ask(attempt, now, patient=True)
                 return answer if isinstance(answer.value, Held) else _AGAIN
-            return Grant(attempt, fence, now, deadline, claim, queued=True, last=fence + BLOCK - 1)
+            return Grant(attempt, fence, now, deadline, claim=claim, queued=True, last=fence + BLOCK - 1)
         case Down(error):
             raise error
         case TimedOut():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, Self, TypeVar, overload
 
 from holdfast._core.names import guard_key, prefix_of
 from holdfast._core.requests import Outcome, Run
+from holdfast._core.struct import Struct
 
 if TYPE_CHECKING:
     from holdfast._core.gate import Gate, Given
@@ -80,9 +80,8 @@ class Permits(NamedTuple):
     """How many there are; None: as many as others have said."""
 
 
-@dataclass(frozen=True)
-class Spec:
-    """What a lock is, as all its operations see it. Times in seconds."""
+class _Spec(NamedTuple):
+    """The fields of a `Spec`, which has room for what follows from them."""
 
     name: str
     keys: tuple[bytes, bytes, bytes]
@@ -110,6 +109,10 @@ class Spec:
     """The prefix whose inbox and record serve it, where its key does not show that: it is one of the user's own."""
     label: str | None = None
     """The label shown to other processes."""
+
+
+class Spec(_Spec):
+    """What a lock is, as all its operations see it. Times in seconds."""
 
     @property
     def key(self) -> str:
@@ -209,31 +212,46 @@ class Tally(Protocol):
         """A lease has ended that was held for so long."""
 
 
-@dataclass(slots=True, eq=False)
 class Attempt:
     """One try to get a lock, under one token. A token is never used for a second attempt."""
 
-    spec: Spec
-    token: str = field(default="", repr=False)
-    pending: bool = False
-    """Something of this attempt may be on the server: its lock, or its place in the queue."""
-    doubt: bool = False
-    """A copy of a request of ours may still be on its way to the server."""
-    until: float | None = None
-    """Local time at which the wait ends; None: never."""
-    waited: bool = False
-    """It has waited for others of this process: a server that is away then is ridden out."""
-    hasty: bool = False
-    """It never waits, not even for a holder who may only linger: a signal handler cannot, where it has interrupted us."""
-    slot: Slot | None = None
-    gate: Gate | None = None
-    """Where all who want this lock in this process come together; None: it stands in nobody's line but the server's."""
-    given: Given | None = None
-    """What it was given in line there."""
-    tally: Tally | None = None
-    unclaimed: Any = None
-    """The lease that came of it, from its first line on until the caller has it. Without this, an interrupt in between would
-    drop the lease, and the lock would have no owner for the whole ttl."""
+    __slots__ = (
+        "doubt", "gate", "given", "hasty", "pending", "slot", "spec", "tally", "token", "unclaimed", "until", "waited",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        spec: Spec,
+        token: str = "",
+        *,
+        pending: bool = False,
+        doubt: bool = False,
+        until: float | None = None,
+        slot: Slot | None = None,
+        gate: Gate | None = None,
+        tally: Tally | None = None,
+    ) -> None:
+        self.spec = spec
+        self.token = token
+        self.pending = pending
+        """Something of this attempt may be on the server: its lock, or its place in the queue."""
+        self.doubt = doubt
+        """A copy of a request of ours may still be on its way to the server."""
+        self.until = until
+        """Local time at which the wait ends; None: never."""
+        self.waited = False
+        """It has waited for others of this process: a server that is away then is ridden out."""
+        self.hasty = False
+        """It never waits, not even for a holder who may only linger: a signal handler cannot, where it has interrupted us."""
+        self.slot = slot
+        self.gate = gate
+        """Where all who want this lock in this process come together; None: it stands in nobody's line but the server's."""
+        self.given: Given | None = None
+        """What it was given in line there."""
+        self.tally = tally
+        self.unclaimed: Any = None
+        """The lease that came of it, from its first line on until the caller has it. Without this, an interrupt in between
+        would drop the lease, and the lock would have no owner for the whole ttl."""
 
     def waits(self) -> None:
         """It has to wait for another holder."""
@@ -251,21 +269,34 @@ class Attempt:
         return None
 
 
-@dataclass(slots=True)
-class Grant:
+class Grant(Struct):
     """A lock that was taken: under which token and fence, and until when (local seconds) it may be believed."""
 
-    attempt: Attempt
-    fence: int
-    taken: float
-    deadline: float
-    claim: bool = False
-    """Handed over by the last holder: the lease is the claim window until it is renewed."""
-    queued: bool = False
-    """It stood in the queue at the server; or may have."""
-    last: int = 0
-    """The last fence of the block."""
-    tenure: Tenure | None = None
-    """The lease that it is part of, where another one of this process had it before."""
-    whole: Tenure | None = None
-    """The lease that it is, where that is made of several: of the votes of several servers."""
+    __slots__ = __match_args__ = ("attempt", "fence", "taken", "deadline", "claim", "queued", "last", "tenure", "whole")
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        fence: int,
+        taken: float,
+        deadline: float,
+        *,
+        claim: bool = False,
+        queued: bool = False,
+        last: int = 0,
+        tenure: Tenure | None = None,
+    ) -> None:
+        self.attempt = attempt
+        self.fence = fence
+        self.taken = taken
+        self.deadline = deadline
+        self.claim = claim
+        """Handed over by the last holder: the lease is the claim window until it is renewed."""
+        self.queued = queued
+        """It stood in the queue at the server; or may have."""
+        self.last = last
+        """The last fence of the block."""
+        self.tenure = tenure
+        """The lease that it is part of, where another one of this process had it before."""
+        self.whole: Tenure | None = None
+        """The lease that it is, where that is made of several: of the votes of several servers."""

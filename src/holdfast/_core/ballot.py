@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from holdfast._core.attempt import UNKNOWN, Attempt
+from holdfast._core.attempt import UNKNOWN, Attempt, Slot, Spec
 from holdfast._core.mutex import Busy, read_reply
 from holdfast._core.names import PREFIX, marker_key
 from holdfast._core.requests import Answer, Conflict, Disagreement, Refused, WireError
 from holdfast._lua import Script, whole_number
+
+if TYPE_CHECKING:
+    from holdfast._core.attempt import Tally as LockTally
+    from holdfast._core.gate import Gate
 
 AGREE = (
     "give all who use these servers the same list of them, or the same names for them, and the same max_ttl; to change what "
@@ -18,8 +21,7 @@ AGREE = (
 )
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     """Servers that vote together."""
 
     names: tuple[str, ...]
@@ -53,24 +55,47 @@ class Horizon:
         self._ahead = max((time - came * 1e6 for time, came in answers), default=self._ahead)
 
 
-@dataclass(slots=True, eq=False)
 class Candidate(Attempt):
     """One try to get a lock on several servers. Its token is a new one in each round of votes."""
 
-    panel: Panel = Panel((), "", 0.0)
-    horizon: Horizon = field(default_factory=Horizon)
-    hope: str = ""
-    """Under which the servers know that it waits,"""
-    hoped: set[int] = field(default_factory=set)
-    """and which of them may."""
-    hints: set[object] = field(default_factory=set)
-    """Of which servers it has been told that the lock is free."""
-    since: float = 0.0
-    """Since when it waits (local seconds)."""
-    voted: list[str] = field(default_factory=list)
-    """How to undo the last round, by server: a mode of `_lua/yield.lua`; empty for nothing to undo."""
-    seen: int = 0
-    """Highest fence that was heard of."""
+    __slots__ = ("hints", "hope", "hoped", "horizon", "panel", "seen", "since", "voted")
+
+    def __init__(
+        self,
+        spec: Spec,
+        token: str = "",
+        *,
+        panel: Panel,
+        horizon: Horizon | None = None,
+        since: float = 0.0,
+        slot: Slot | None = None,
+        gate: Gate | None = None,
+        tally: LockTally | None = None,
+    ) -> None:
+        super().__init__(spec, token, slot=slot, gate=gate, tally=tally)
+        self.panel = panel
+        self.horizon = horizon or Horizon()
+        self.hope = ""
+        """Under which the servers know that it waits,"""
+        self.hoped: set[int] = set()
+        """and which of them may."""
+        self.hints: set[object] = set()
+        """Of which servers it has been told that the lock is free."""
+        self.since = since
+        """Since when it waits (local seconds)."""
+        self.voted: list[str] = []
+        """How to undo the last round, by server: a mode of `_lua/yield.lua`; empty for nothing to undo."""
+        self.seen = 0
+        """Highest fence that was heard of."""
+
+    def asking_again(self, token: str) -> Candidate:
+        """The same, for another round of votes for who has them already, under that token."""
+        asking = Candidate(self.spec, token, panel=self.panel, horizon=self.horizon, since=self.since)
+        for name in Attempt.__slots__:
+            if name != "token":
+                setattr(asking, name, getattr(self, name))
+        asking.seen = self.seen
+        return asking
 
     @property
     def prefix(self) -> bytes:

@@ -10,7 +10,7 @@ Where there is an action, the last to come runs it under a lease, which the keep
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast._core.acquire import KeyConflict
@@ -116,15 +116,18 @@ class Duty:
         """The others are told by the server."""
 
 
-@dataclass(slots=True, eq=False)
 class Participant(Listener):
     """One who comes once. It is told, and known to the server, under `hope`."""
 
-    pending: bool = False
-    """It may wait at the server."""
-    duty: Duty | None = None
-    seen: int = field(default=0)
-    """When the server said last that it waits, by its clock."""
+    __slots__ = ("duty", "pending", "seen")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pending = False
+        """It may wait at the server."""
+        self.duty: Duty | None = None
+        self.seen = 0
+        """When the server said last that it waits, by its clock."""
 
     @property
     def meets(self) -> bool:

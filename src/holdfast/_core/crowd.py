@@ -11,27 +11,29 @@ load, and fail, once more.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from holdfast._core.hearing import Listener
-from holdfast._core.requests import Request
+from holdfast._core.names import PREFIX
 
 
-@dataclass(slots=True, eq=False)
 class Member(Listener):
     """One who waits."""
 
-    crowd: Crowd | None = None
-    """With whom; None: it does not wait yet."""
-    leads: bool = False
-    """It looks for all."""
-    found: Any = None
-    """What it was told by who looked: what that one has found, or the WireError instead; or `Failed`."""
-    held: bool = False
-    """It is to learn in a moment whether it gets a failure that it has waited for: until then it must not look."""
-    overdue: bool = False
-    """Its own time to look has come meanwhile."""
+    __slots__ = ("crowd", "found", "held", "leads", "overdue")
+
+    def __init__(self, hope: str = "", prefix: bytes = PREFIX) -> None:
+        super().__init__(hope, prefix)
+        self.crowd: Crowd | None = None
+        """With whom; None: it does not wait yet."""
+        self.leads = False
+        """It looks for all."""
+        self.found: Any = None
+        """What it was told by who looked: what that one has found, or the WireError instead; or `Failed`."""
+        self.held = False
+        """It is to learn in a moment whether it gets a failure that it has waited for: until then it must not look."""
+        self.overdue = False
+        """Its own time to look has come meanwhile."""
 
 
 class Failed(NamedTuple):
@@ -113,10 +115,3 @@ class Crowd:
         """The mutex is held."""
         if member in self._members:
             self._members.remove(member)
-
-
-@dataclass(slots=True)
-class Meet(Request[Crowd]):
-    """Those of this process who wait for ``key`` on this server."""
-
-    key: bytes

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant, margin, milliseconds
-from holdfast._core.crowd import Crowd, Failed, Meet, Member
+from holdfast._core.crowd import Crowd, Failed, Member
 from holdfast._core.hearing import Enroll, Withdraw, hear
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, Conflict, Draw, NotSent, Now, Refused, Run, Sleep, Unknown, WireError
+from holdfast._core.requests import Answer, Conflict, Draw, Meet, NotSent, Now, Refused, Run, Sleep, Unknown, WireError
 from holdfast._core.site import (
     ABORT,
     DROP,

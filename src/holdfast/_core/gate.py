@@ -16,7 +16,6 @@ number of passes, and a bounded time. Lock cohorting: D. Dice, V. Marathe, N. Sh
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from holdfast._core.attempt import Attempt, Grant, Spec, margin
 from holdfast._core.mutex import BLOCK, UNHEARD, Busy, Held
 from holdfast._core.renewing import QUESTION_EVERY, nobody
 from holdfast._core.requests import Outcome, TimedOut, WireError
+from holdfast._core.struct import Struct
 
 if TYPE_CHECKING:
     from holdfast._core.renewing import Tenure
@@ -44,18 +44,22 @@ MORE = 1000
 taken, or numbers that nobody uses would run ahead of the server's clock."""
 
 
-@dataclass(slots=True)
-class Lead:
+class Lead(Struct):
     """You ask the server, for all. ``place``: what an earlier one has left there."""
 
-    place: Waiter | None = None
+    __slots__ = __match_args__ = ("place",)
+
+    def __init__(self, place: Waiter | None = None) -> None:
+        self.place = place
 
 
-@dataclass(slots=True)
-class Failed:
+class Failed(Struct):
     """The one who asked for all has found that the server is not there."""
 
-    error: Exception
+    __slots__ = __match_args__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
 
 class _KeepersTurn:
@@ -65,19 +69,21 @@ class _KeepersTurn:
 KEEPER = _KeepersTurn()
 
 
-@dataclass(slots=True)
-class Question:
+class Question(Struct):
     """Whether the server knows the lease still: an early renewal of it."""
 
-    token: str
-    at: float
-    """Local time: renewals that were made earlier say nothing about it."""
-    unanswered: int
-    """Servers that have not answered yet."""
-    enough: int
-    """So many that know it still settle the question."""
-    callers: list[Attempt]
-    """Those that do not wait for the lock, only for the answer."""
+    __slots__ = __match_args__ = ("token", "at", "unanswered", "enough", "callers")
+
+    def __init__(self, token: str, at: float, unanswered: int, enough: int) -> None:
+        self.token = token
+        self.at = at
+        """Local time: renewals that were made earlier say nothing about it."""
+        self.unanswered = unanswered
+        """Servers that have not answered yet."""
+        self.enough = enough
+        """So many that know it still settle the question."""
+        self.callers: list[Attempt] = []
+        """Those that do not wait for the lock, only for the answer."""
 
 
 Given = Grant | Lead | Failed
@@ -486,7 +492,7 @@ class Gate:
         asked, enough = self.node.question(tenure)
         if not asked:
             return False
-        self.question, self.questioned_at = Question(tenure.token, now, asked, enough, []), now
+        self.question, self.questioned_at = Question(tenure.token, now, asked, enough), now
         return True
 
     def _step_out(self, attempt: Attempt) -> None:

@@ -7,7 +7,6 @@ get lost while the inbox is away, so whoever listens looks when it listens again
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast._core.attempt import Slot
@@ -41,37 +40,45 @@ class Hopeful(Protocol):
         """Have it look: it was told something, or may have missed something."""
 
 
-@dataclass(slots=True)
 class Enroll(Request[None]):
     """Have a listener told: returns when the inboxes that it relies on listen, at local time ``until`` at the latest."""
 
-    listener: Hopeful
-    until: float
+    __slots__ = __match_args__ = ("listener", "until")
+
+    def __init__(self, listener: Hopeful, until: float) -> None:
+        self.listener = listener
+        self.until = until
 
 
-@dataclass(slots=True)
 class Hark(Request[None]):
     """Wait until a listener is woken, until local time ``until`` at the latest."""
 
-    listener: Hopeful
-    until: float
+    __slots__ = __match_args__ = ("listener", "until")
+
+    def __init__(self, listener: Hopeful, until: float) -> None:
+        self.listener = listener
+        self.until = until
 
 
-@dataclass(slots=True)
 class Withdraw(Request[None]):
     """The listener wants to be told nothing any more."""
 
-    listener: Hopeful
+    __slots__ = __match_args__ = ("listener",)
+
+    def __init__(self, listener: Hopeful) -> None:
+        self.listener = listener
 
 
-@dataclass(slots=True, eq=False)
 class Listener:
     """Who is told something by one server."""
 
-    hope: str = ""
-    slot: Slot | None = None
-    hints: set[object] = field(default_factory=set)
-    prefix: bytes = PREFIX
+    __slots__ = ("hints", "hope", "prefix", "slot")
+
+    def __init__(self, hope: str = "", prefix: bytes = PREFIX) -> None:
+        self.hope = hope
+        self.slot: Slot | None = None
+        self.hints: set[object] = set()
+        self.prefix = prefix
 
     @property
     def meets(self) -> bool:

@@ -9,16 +9,16 @@ Those of one process who wait for the same latch stand together (`_core.crowd`):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from holdfast._core.acquire import KeyConflict
-from holdfast._core.crowd import Meet, Member
+from holdfast._core.crowd import Member
 from holdfast._core.hearing import Enroll, Withdraw, hear
 from holdfast._core.insist import insist
 from holdfast._core.kinds import explained
 from holdfast._core.names import prefix_of, side_key
-from holdfast._core.requests import Answer, Conflict, Draw, Now, Refused, Run, Sleep, WireError, in_the_way
+from holdfast._core.requests import Answer, Conflict, Draw, Meet, Now, Refused, Run, Sleep, WireError, in_the_way
 from holdfast._lua import Script
 
 INFINITY = float("inf")
@@ -77,12 +77,15 @@ class Seen(NamedTuple):
     """When it was made; 0: it was not."""
 
 
-@dataclass(slots=True, eq=False)
 class Waiting(Member):
     """One who waits for a latch to open."""
 
-    seen: Seen = field(default=Seen(0, 0, 0))
-    """What it saw when it began."""
+    __slots__ = ("seen",)
+
+    def __init__(self, prefix: bytes, seen: Seen) -> None:
+        super().__init__(prefix=prefix)
+        self.seen = seen
+        """What it saw when it began."""
 
     def released_by(self, seen: Seen) -> bool:
         """It is open, or was since this one began."""
@@ -148,7 +151,7 @@ async def wait(latch: Latch, wait: float | None) -> bool:
     seen = await _seen(latch, first)
     if seen.missing == 0 or first.came >= until:
         return seen.missing == 0
-    me = Waiting(prefix=prefix_of(latch.keys[0]), seen=seen)
+    me = Waiting(prefix_of(latch.keys[0]), seen)
     me.crowd = await Meet(latch.keys[0])
     try:
         while True:

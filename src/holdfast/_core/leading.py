@@ -8,11 +8,11 @@ nothing, and of a leader that died nothing is seen any more when its lease has e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast._core.acquire import acquire, key_conflict, start_over
-from holdfast._core.attempt import Attempt, Grant, Spec, margin, milliseconds
+from holdfast._core.attempt import Attempt, Grant, Slot, Spec, Tally, margin, milliseconds
 from holdfast._core.hearing import Listener, Withdraw, hear, listen
 from holdfast._core.insist import insist
 from holdfast._core.mutex import Busy, give_up
@@ -105,14 +105,26 @@ class Office:
     """A further key on the server, see `_lua/observe.lua`."""
 
 
-@dataclass(slots=True, eq=False)
 class Candidacy(Attempt):
     """One try to be elected, of a candidate of this name, who says this besides when he leads."""
 
-    name: str = ""
-    value: str = ""
-    observers: bytes = b""
-    """As of the `Office`."""
+    __slots__ = ("name", "observers", "value")
+
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        name: str,
+        value: str = "",
+        observers: bytes,
+        slot: Slot | None = None,
+        tally: Tally | None = None,
+    ) -> None:
+        super().__init__(spec, slot=slot, tally=tally)
+        self.name = name
+        self.value = value
+        self.observers = observers
+        """As of the `Office`."""
 
     @property
     def office(self) -> Office:
@@ -167,7 +179,8 @@ async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
                 raise await key_conflict(answer.value, candidacy.spec)
             if not answer.value or answer.came >= deadline:
                 return None
-            return replace(grant, taken=answer.came, deadline=deadline, claim=False)
+            grant.taken, grant.deadline, grant.claim = answer.came, deadline, False
+            return grant
 
 
 def proclamation(candidacy: Candidacy, term: int, ttl: float = 0.0) -> Run[bool | Missing | Conflict]:

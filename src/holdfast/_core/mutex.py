@@ -7,11 +7,11 @@ distributed locking" (2016), for the fence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast._core.attempt import PAUSED, UNKNOWN, Attempt, Scripts, Spec
 from holdfast._core.requests import Conflict, Gone, NotSent, Refused, Run, Sleep, Unknown, WireError, in_the_way
+from holdfast._core.struct import Struct
 from holdfast._lua import Script, whole_number
 
 CLAIM = 2.0
@@ -27,11 +27,13 @@ GRACE = 0.45
 """Seconds by which a question that is under way when ``wait`` ends may overrun it: its answer may still be yes."""
 
 
-@dataclass(slots=True)
-class Held:
-    fence: int
-    last: int
-    """The numbers from ``fence`` up to this one are the holder's."""
+class Held(Struct):
+    __slots__ = __match_args__ = ("fence", "last")
+
+    def __init__(self, fence: int, last: int) -> None:
+        self.fence = fence
+        self.last = last
+        """The numbers from ``fence`` up to this one are the holder's."""
 
 
 class Busy(NamedTuple):

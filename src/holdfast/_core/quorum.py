@@ -10,7 +10,6 @@ heads of different servers' queues would block each other: who waits is given a 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import replace
 from typing import Any
 
 from holdfast._core.acquire import KeyConflict
@@ -218,7 +217,7 @@ async def again(candidate: Attempt, mandate: Tenure, more: int) -> Answer[Held] 
     """As `sharing.Ways.again`: a round of votes for who has them already."""
     assert isinstance(candidate, Candidate)
     assert isinstance(mandate, Mandate)
-    asking = replace(candidate, token=mandate.token, hope="", hoped=set(), hints=set(), voted=[])
+    asking = candidate.asking_again(mandate.token)
     try:
         ballot = await _vote(asking, await Now(), more)
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast._core.attempt import Grant, margin
@@ -12,15 +11,17 @@ from holdfast._core.renewing import renewal
 from holdfast._core.requests import Answer, Now, Refused, Request, Run
 
 
-@dataclass(slots=True)
 class Replicate(Request[Answer[tuple[Any, int]]]):
     """Run a script that writes, and wait for ``replicas`` to acknowledge that, for ``timeout`` seconds: its reply, and how many
     have. On a connection that nobody else uses: WAIT holds up what is behind it, and counts what was written on the same one.
     Raises NotSent, Unknown or Refused."""
 
-    run: Run[Any]
-    replicas: int
-    timeout: float
+    __slots__ = __match_args__ = ("run", "replicas", "timeout")
+
+    def __init__(self, run: Run[Any], replicas: int, timeout: float) -> None:
+        self.run = run
+        self.replicas = replicas
+        self.timeout = timeout
 
 
 async def acknowledged(result: Grant | Busy) -> Grant | Busy:

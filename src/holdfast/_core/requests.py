@@ -8,18 +8,20 @@ randomness are requests too. So an algorithm exists once, and mypy knows the typ
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
+
+from holdfast._core.struct import Struct
 
 if TYPE_CHECKING:
     from holdfast._core.attempt import Attempt
+    from holdfast._core.crowd import Crowd  # noqa: F401 (what `Meet` answers)
     from holdfast._core.waiting import Waiter
     from holdfast._lua import Script
 
 R = TypeVar("R")
 
 
-class Request(Generic[R]):
+class Request(Struct, Generic[R]):
     """Something an operation awaits; ``R`` is the type of the reply."""
 
     __slots__ = ()
@@ -28,13 +30,15 @@ class Request(Generic[R]):
         return (yield self)
 
 
-@dataclass(slots=True)
-class Answer(Generic[R]):
+class Answer(Struct, Generic[R]):
     """Reply of a server, when its request was sent, and when it came (local seconds). Leases count from ``sent``."""
 
-    value: R
-    sent: float
-    came: float
+    __slots__ = __match_args__ = ("value", "sent", "came")
+
+    def __init__(self, value: R, sent: float, came: float) -> None:
+        self.value = value
+        self.sent = sent
+        self.came = came
 
 
 class WireError(Exception):
@@ -156,84 +160,114 @@ Outcome = Granted | TimedOut | Down | Gone | Conflict
 """What becomes of a waiter."""
 
 
-@dataclass(slots=True)
 class Run(Request[Answer[R]]):
     """Run a script. Raises NotSent, Unknown or Refused."""
 
-    script: Script[R]
-    keys: tuple[bytes, ...]
-    args: tuple[bytes | str | int, ...] = field(repr=False)  # a token is among them
-    timeout: float
-    """Seconds until an answer that has not come counts as Unknown."""
+    __slots__ = __match_args__ = ("script", "keys", "args", "timeout")
+
+    def __init__(self, script: Script[R], keys: tuple[bytes, ...], args: tuple[bytes | str | int, ...], timeout: float) -> None:
+        self.script = script
+        self.keys = keys
+        self.args = args
+        self.timeout = timeout
+        """Seconds until an answer that has not come counts as Unknown."""
+
+    def __repr__(self) -> str:
+        return f"Run(script={self.script!r}, keys={self.keys!r}, timeout={self.timeout!r})"  # a token is among the arguments
 
 
-@dataclass(slots=True)
 class Command(Request[Answer[Any]]):
     """Run one plain command. Raises NotSent, Unknown or Refused."""
 
-    args: tuple[bytes | str | int, ...]
-    timeout: float
-    packed: bytes = field(default=b"", init=False, repr=False, compare=False)
-    """Its bytes, once it was sent: some are sent again and again."""
+    __slots__ = ("args", "packed", "timeout")
+    __match_args__ = ("args", "timeout")
+
+    def __init__(self, args: tuple[bytes | str | int, ...], timeout: float) -> None:
+        self.args = args
+        self.timeout = timeout
+        self.packed = b""
+        """Its bytes, once it was sent: some are sent again and again."""
 
 
 Call = Run[Any] | Command
 
 
-@dataclass(slots=True)
 class Now(Request[float]):
     """Local time in seconds: monotonic, and counting while the machine sleeps."""
 
+    __slots__ = ()
 
-@dataclass(slots=True)
+
 class Wall(Request[float]):
     """Unix time in seconds, as this machine's clock shows it: others may show another one."""
 
+    __slots__ = ()
 
-@dataclass(slots=True)
+
 class Draw(Request[str]):
     """A new token: ``<process id>.<random>``."""
 
+    __slots__ = ()
 
-@dataclass(slots=True)
+
 class Sleep(Request[None]):
-    seconds: float
+    __slots__ = __match_args__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
 
 
-@dataclass(slots=True)
 class Park(Request[None]):
     """Stand in line in this process (`_core.gate`): returns when there may be something to look at, at the latest at
     `Attempt.until`. Never raises."""
 
-    attempt: Attempt
+    __slots__ = __match_args__ = ("attempt",)
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.attempt = attempt
 
     def __await__(self) -> Any:
         return iter((self,))  # ten thousand may stand in line, and a generator takes twice the memory
 
 
-@dataclass(slots=True)
 class Enlist(Request[Outcome | None]):
     """Make this waiter known to the process's inbox; returns when the inbox listens on the server.
 
     None when it listens; otherwise the outcome (time is up, or the server is down).
     """
 
-    waiter: Waiter
-    until: float | None
+    __slots__ = __match_args__ = ("waiter", "until")
+
+    def __init__(self, waiter: Waiter, until: float | None) -> None:
+        self.waiter = waiter
+        self.until = until
 
 
-@dataclass(slots=True)
+class Meet(Request["Crowd"]):
+    """Those of this process who wait for ``key`` on this server."""
+
+    __slots__ = __match_args__ = ("key",)
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+
+
 class Wait(Request[Outcome]):
     """Wait for what becomes of a waiter, until local time ``until`` (None: for ever). ``answer``: what it was just told; None
     where another one was, whose place it has."""
 
-    waiter: Waiter
-    answer: Answer[Any] | None
-    until: float | None
+    __slots__ = __match_args__ = ("waiter", "answer", "until")
+
+    def __init__(self, waiter: Waiter, answer: Answer[Any] | None, until: float | None) -> None:
+        self.waiter = waiter
+        self.answer = answer
+        self.until = until
 
 
-@dataclass(slots=True)
 class Delist(Request[None]):
     """The waiter waits no more, whatever came of it."""
 
-    waiter: Waiter
+    __slots__ = __match_args__ = ("waiter",)
+
+    def __init__(self, waiter: Waiter) -> None:
+        self.waiter = waiter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holdfast._core.renewing import Tenure
@@ -20,23 +19,29 @@ class Held(Protocol):
         """The lease is lost; called once, by whoever notices."""
 
 
-@dataclass(slots=True)
 class Tend(Request[None]):
     """Renew the lease of what is held, as long as somebody refers to it. When nobody does any more, it is given back."""
 
-    held: Held
+    __slots__ = __match_args__ = ("held",)
+
+    def __init__(self, held: Held) -> None:
+        self.held = held
 
 
-@dataclass(slots=True)
 class Leave(Request[None]):
     """Look after this lease no more."""
 
-    tenure: Tenure
+    __slots__ = __match_args__ = ("tenure",)
+
+    def __init__(self, tenure: Tenure) -> None:
+        self.tenure = tenure
 
 
-@dataclass(slots=True)
 class Send(Request[None]):
     """Send this until it is answered, or local time ``until``."""
 
-    call: Run[Any]
-    until: float
+    __slots__ = __match_args__ = ("call", "until")
+
+    def __init__(self, call: Run[Any], until: float) -> None:
+        self.call = call
+        self.until = until

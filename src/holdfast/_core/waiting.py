@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 from holdfast._core.attempt import Attempt, margin
 from holdfast._core.mutex import CLAIM, Busy, Held, Reply, scripts
 from holdfast._core.requests import Answer, Conflict, Down, Gone, Granted, Outcome, Refused, Run, TimedOut, WireError
+from holdfast._core.struct import Struct
 
 INFINITY = float("inf")
 
@@ -91,11 +91,13 @@ class Waiter:
             former.token, former.pending, former.doubt = "", False, False
 
 
-@dataclass(slots=True)
-class Refresh:
+class Refresh(Struct):
     """To do: one refresh script for these waiters; then `Waiting.on_refreshed` or `Waiting.on_failed`."""
 
-    batch: list[Waiter]
+    __slots__ = __match_args__ = ("batch",)
+
+    def __init__(self, batch: list[Waiter]) -> None:
+        self.batch = batch
 
 
 def refreshment(batch: list[Waiter], channel: bytes, timeout: float) -> Run[tuple[bool, list[Reply]]]:

@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Spec
-from holdfast._core.board import Board
-from holdfast._core.crowd import Crowd
 from holdfast._core.gate import Gate
 from holdfast._core.hearing import Hopeful
 from holdfast._core.interrupting import end_wait
@@ -34,6 +32,8 @@ from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.system import SYSTEM, System
 
 if TYPE_CHECKING:
+    from holdfast._core.board import Board
+    from holdfast._core.crowd import Crowd
     from holdfast._core.wait_graph import Wait
     from holdfast._drive.shards import ShardLine
     from holdfast._wire.foreign import ForeignLine
@@ -122,12 +122,12 @@ class Keeper:
         with self.mutex:
             return self._node(endpoint).gate(spec)
 
-    def board(self, endpoints: tuple[Endpoint, ...], spec: Spec) -> Gate:
-        """The gate of a lock over several servers."""
+    def board(self, kind: type[Board], endpoints: tuple[Endpoint, ...], spec: Spec) -> Gate:
+        """The gate of a lock over several servers. ``kind``: `Board`, which who uses one server does not import."""
         with self.mutex:
             board = self._boards.get(endpoints)
             if board is None:
-                board = self._boards.setdefault(endpoints, Board(tuple(self._node(endpoint) for endpoint in endpoints)))
+                board = self._boards.setdefault(endpoints, kind(tuple(self._node(endpoint) for endpoint in endpoints)))
             return board.gate(spec)
 
     def enlist(self, endpoint: Endpoint, waiter: Waiter) -> bool:
@@ -200,6 +200,8 @@ class Keeper:
 
     def crowd(self, endpoint: Endpoint, key: bytes, loop: int) -> Crowd:
         """Those who wait for a key, in one event loop, or in threads (0): one that is blocked holds up nobody else."""
+        from holdfast._core.crowd import Crowd  # here: who takes plain locks has none
+
         with self.mutex:
             crowd = self._crowds.get((endpoint, key, loop))
             if crowd is None:

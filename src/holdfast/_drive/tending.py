@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.crowd import Meet
+from holdfast._core.requests import Meet
 from holdfast._core.tending import Leave, Send, Tend
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ Nothing else is ever put into a script: names and values travel in KEYS and ARGV
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -18,9 +19,10 @@ except ImportError:
 R = TypeVar("R")
 
 
+@functools.cache  # several include the same
 def source(name: str) -> str:
     """Text of a script, with what it includes."""
-    with open(f"{__path__[0]}/{name}.lua", encoding="ascii") as file:  # noqa: PTH123 (pathlib imports slowly)
+    with open(f"{__path__[0]}/{name}.lua", encoding="utf-8") as file:  # noqa: PTH123 (pathlib imports slowly)
         text = file.read()
     return re.sub(r"^-- INCLUDE +(\w+)\n", lambda include: source(include[1]), text, flags=re.MULTILINE)
 

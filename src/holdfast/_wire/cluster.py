@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import replace
+from copy import copy
 from typing import Any, NamedTuple
 
 from holdfast._core.moving import alone
@@ -108,7 +108,9 @@ class Step(NamedTuple):
         """The same, to be answered sooner: a request has one time limit for its whole way."""
         if seconds > self.call.timeout - LEAST:
             return self  # nearly all of it is left: the first step, as a rule
-        return self._replace(call=replace(self.call, timeout=seconds))
+        call = copy(self.call)
+        call.timeout = seconds
+        return self._replace(call=call)
 
 
 ASKING = Command(("ASKING",), ASK_WITHIN)

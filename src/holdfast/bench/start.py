@@ -44,7 +44,7 @@ def measure(plan: Plan) -> Result:
             values["peak_mb"] = max(peak for _, peak in each) / 1e6
         result.rows.append(Row(name, values, rounds=walls))
     wall = result.value(RUN, "wall_ms")
-    result.compare(f"{RUN} / {REDIS}, wall", wall, result.value(REDIS, "wall_ms"), "≤", 0.6)
+    result.compare(f"{RUN} / {REDIS}, wall", wall, result.value(REDIS, "wall_ms"), "≤", 0.45)
     result.compare(f"{RUN} / {BARE}, wall", wall, result.value(BARE, "wall_ms"))
     result.figures.append(Figure(f"{RUN}: peak memory", result.value(RUN, "peak_mb") or 0.0, "MB", "≤", 30))
     return result

@@ -47,7 +47,7 @@ class Users:
         """As `swarm.work`."""
         for planned in rounds:
             plain = lock_of(planned.lock)
-            described = replace(plain.spec, permits=self.wanted(planned.lock), guard=0.0, linger=0.0, progress_within=None)
+            described = plain.spec._replace(permits=self.wanted(planned.lock), guard=0.0, linger=0.0, progress_within=None)
             lock = Lock(plain.worker, described, fair=True)
             lease: Lease | None = None
             try:

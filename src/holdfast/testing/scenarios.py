@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast._core.attempt import Permits
@@ -122,7 +122,7 @@ class Scenario:
             steps[0].do()
         for number, program in enumerate(self.programs):
             worker = Worker(world.processes[number // self.together], str(number + 1))
-            wanted = replace(described, permits=self.permits[number]) if self.permits else described
+            wanted = described._replace(permits=self.permits[number]) if self.permits else described
             worker.start(program(worker, Lock(worker, wanted, fair=self.fair or bool(self.permits))))
         return world
 

@@ -10,13 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast._core.board import Board
-from holdfast._core.crowd import Crowd, Meet
+from holdfast._core.crowd import Crowd
 from holdfast._core.gate import Gate
 from holdfast._core.names import PREFIX
 from holdfast._core.node import Node
 from holdfast._core.renewing import Tenure
 from holdfast._core.requests import (
     Answer,
+    Meet,
     NotSent,
     Run,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core import quorum
@@ -61,7 +60,7 @@ def described(name: str, *, ttl: float, renew: bool, **sharing: Any) -> Spec:
     """What a lock on several servers is."""
     described = spec(name, ttl=ttl, renew=renew, **sharing)
     lock, state, _ = described.keys
-    return replace(described, keys=(lock, state, side_key(lock, b"hopefuls")), timeout=ANSWER_WITHIN)
+    return described._replace(keys=(lock, state, side_key(lock, b"hopefuls")), timeout=ANSWER_WITHIN)
 
 
 class QuorumLock(Lock):

@@ -28,6 +28,7 @@ from holdfast._core.leading import Candidacy, Office
 from holdfast._core.node import Node
 from holdfast._core.renewing import Tenure, nobody
 from holdfast._core.requests import Answer
+from holdfast._core.struct import Struct
 from holdfast._core.surroundings import Leftover
 from holdfast._core.votes import Mandate, Vote
 from holdfast._core.waiting import Waiter
@@ -94,10 +95,11 @@ class Fingerprint:
                 self.add(item)
         elif isinstance(value, BaseException):
             self._put(type(value).__name__, str(value))
-        elif is_dataclass(value):
+        elif isinstance(value, Struct) or is_dataclass(value):
             self._put(type(value).__name__)
-            for field in fields(value):
-                self.add(getattr(value, field.name))
+            names = value.__match_args__ if isinstance(value, Struct) else (field.name for field in fields(value))
+            for name in names:
+                self.add(getattr(value, name))
         else:
             raise TypeError(f"what of a {type(value).__name__} matters for the future? Say so in `same_in_all_states`, or here")
 
