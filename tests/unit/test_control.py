@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fuzzing import AMOUNTS, GOOD, MALFORMED, ODD_NUMBERS, WAIT, explore, json_values, odd_text
 from holdfast._core import control, deadlocks
+from holdfast._core.orders import overview
 from holdfast._drive.process import describe
 from holdfast._inspect import _party
 
@@ -108,3 +109,32 @@ def test_half_a_character_leaves_a_record_readable() -> None:
     said = control.read(control.write({**GOOD, "host": "h\udcff"}, [{**WAIT, "who": "\ud800"}]))
     assert said is not None
     assert (said.host, said.waits[0].who) == ("h?", "?")
+
+
+RUN, ENTRY = b"1 1 1 1 h here", b"0 done 1 1 1 1 1 1 1\nhere\ntext"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b"",
+        b"x",
+        b"1 1 1 1",
+        b"0 done 1 1 1 1 1 1\nhere\ntext",
+        RUN.replace(b"1 1", b"1_0 1", 1),
+        RUN.replace(b"1 1", "\N{ARABIC-INDIC DIGIT ONE} 1".encode(), 1),
+        RUN.replace(b"1 1", b"9" * 5000 + b" 1", 1),
+        ENTRY.replace(b"1 1", b"1_0 1", 1),
+        ENTRY.replace(b"1 1", b"+1 1", 1),
+        ENTRY.replace(b"1 1", b"9" * 20 + b" 1", 1),
+    ],
+)
+def test_an_odd_run_or_entry_of_a_job_hides_no_other(odd: bytes) -> None:
+    (job,) = overview(["job"], [1, 1, [], [b"{}", 0, 0, 0, [odd, 5, RUN, 5], [odd, ENTRY], b"", 1]]).jobs
+    assert [run.host for run in job.running] == ["here"]
+    assert [entry.text for entry in job.entries] == ["text"]
+
+
+@pytest.mark.parametrize("odd", [b"", b"x there", b"1_0 there", b"9" * 5000 + b" there"])
+def test_an_odd_process_that_serves_a_schedule_hides_no_other(odd: bytes) -> None:
+    assert overview([], [1, 1, [odd, b"5 here"]]).runners == [(5, "here")]

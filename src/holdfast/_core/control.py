@@ -59,10 +59,10 @@ def parse(raw: object, longest: int = LONGEST) -> Any:
     return value
 
 
-def _whole(digits: str) -> int:
-    if len(digits) > DIGITS + 1:
+def _whole(text: str) -> int:
+    if len(text) > DIGITS + 1:
         raise Malformed("a number has too many digits")
-    return int(digits)
+    return int(text)
 
 
 def _finite(text: str) -> float:
@@ -91,6 +91,14 @@ def whole(value: object, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
         raise Malformed("not a whole number, or out of range")
     return value
+
+
+def digits(value: str) -> int:
+    """A whole number as scripts write it, between the words of a record that is not JSON. Raises Malformed."""
+    figures = value.removeprefix("-")
+    if not (figures.isascii() and figures.isdigit() and len(figures) <= DIGITS):
+        raise Malformed("not a whole number")
+    return int(value)
 
 
 def number(value: object) -> float:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from holdfast._core.control import Malformed, digits
 from holdfast._core.insist import insist
 from holdfast._core.jobs import BESIDE, JOBS, ORDER, Keys
 from holdfast._core.requests import Command, Draw, Run
+
+T = TypeVar("T")
 
 BATCH = 50
 """Jobs in one request."""
@@ -75,15 +80,35 @@ class Overview(NamedTuple):
 
 
 def _run(raw: object, left: object) -> RunFacts:
-    scheduled, attempt, started, fence, kind, host = _text(raw).split(" ", 5)
-    return RunFacts(int(scheduled), int(attempt), int(started), int(fence), kind == "h", host, int(str(left)))
+    *numbers, kind, host = _words(_text(raw), " ", 6)
+    scheduled, attempt, started, fence = map(digits, numbers)
+    return RunFacts(scheduled, attempt, started, fence, kind == "h", host, digits(str(left)))
 
 
 def _entry(raw: object) -> Entry:
-    head, host, text = _text(raw).split("\n", 2)
-    _, status, *numbers = head.split(" ")
-    scheduled, ticks, until, started, ended, attempt, fence = map(int, numbers)
+    head, host, text = _words(_text(raw), "\n", 3)
+    _, status, *numbers = _words(head, " ", 9)
+    scheduled, ticks, until, started, ended, attempt, fence = map(digits, numbers)
     return Entry(status, scheduled, ticks, until, started, ended, attempt, fence, host, text)
+
+
+def _runner(raw: object) -> Runner:
+    since, host = _words(_text(raw), " ", 2)
+    return Runner(digits(since), host)
+
+
+def _words(text: str, between: str, count: int) -> list[str]:
+    words = text.split(between, count - 1)
+    if len(words) != count:
+        raise Malformed(f"not {count} words")
+    return words
+
+
+def _readable(read: Callable[..., T], *raw: Iterable[object]) -> Iterator[T]:
+    """What can be read of these. Anybody may have written one, and it must not hide the others."""
+    for one in zip(*raw, strict=True):
+        with contextlib.suppress(Malformed):
+            yield read(*one)
 
 
 def _text(raw: object) -> str:
@@ -94,8 +119,8 @@ def _text(raw: object) -> str:
 def facts(name: str, raw: object) -> JobFacts | None:
     match raw:
         case [bytes(definition), int(last), int(paused), int(queued), [*runs], [*entries], bytes(origin), int(served)]:
-            running = tuple(_run(run, left) for run, left in zip(runs[::2], runs[1::2], strict=True))
-            found = tuple(map(_entry, entries))
+            running = tuple(_readable(_run, runs[::2], runs[1::2]))
+            found = tuple(_readable(_entry, entries))
             return JobFacts(name, definition, last, paused == 1, queued, running, found, _text(origin), served == 1)
     return None
 
@@ -122,7 +147,7 @@ def overview(names: list[str], answer: list[object]) -> Overview:
     """What `_lua/jobs.lua` says."""
     _, exists, who, *jobs = answer
     assert isinstance(who, list)
-    runners = sorted(Runner(int(since), host) for since, _, host in (_text(line).partition(" ") for line in who))
+    runners = sorted(_readable(_runner, who))
     known = [found for name, raw in zip(names, jobs, strict=True) if (found := facts(name, raw)) is not None]
     return Overview(exists == 1, runners, known)
 
