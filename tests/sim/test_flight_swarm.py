@@ -8,9 +8,9 @@ from holdfast.testing import stampede
 from holdfast.testing.campaign import ENOUGH_OF_FLIGHTS, Tally, campaign
 from holdfast.testing.flights import FLIGHTS
 
-HISTORIES, SECONDS = 1000, 20.0
+HISTORIES = 1000
 MANY = 50_000
-LONG = {"flight-late"}
+LONG = {"flight-late", "flight-drop", "flight-tag"}
 
 
 def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,8 +22,8 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_thousand_stampedes(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(histories=HISTORIES, seconds=SECONDS, of="flight")
-    assert tally.histories >= 500
+    tally = campaign(histories=HISTORIES, of="flight")
+    assert tally.histories == HISTORIES
     judge(tally, capsys)
 
 

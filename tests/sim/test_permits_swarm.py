@@ -7,7 +7,7 @@ import pytest
 from holdfast.testing import permits
 from holdfast.testing.campaign import ENOUGH_OF_PERMITS, Tally, campaign
 
-HISTORIES = 1000
+HISTORIES = 500
 MANY = 50_000
 
 
@@ -19,7 +19,7 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
     assert tally.missing(ENOUGH_OF_PERMITS) == [], "too little has happened (R11)"
 
 
-def test_a_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
     tally = campaign(histories=HISTORIES, of="permits")
     assert tally.histories == HISTORIES
     judge(tally, capsys)

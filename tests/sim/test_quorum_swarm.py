@@ -12,7 +12,7 @@ from holdfast.testing.campaign import ENOUGH_OF_QUORUM, Tally, campaign
 from holdfast.testing.elections import ELECTIONS, UNGUARDED
 from holdfast.testing.explore import Report, explore
 
-HISTORIES, SECONDS = 600, 15.0
+HISTORIES = 300
 MANY = 20_000
 
 
@@ -24,9 +24,9 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
     assert tally.missing(ENOUGH_OF_QUORUM) == [], "too little has happened (R11)"
 
 
-def test_six_hundred_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(histories=HISTORIES, seconds=SECONDS, of="quorum")
-    assert tally.histories >= 200
+def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(histories=HISTORIES, of="quorum")
+    assert tally.histories == HISTORIES
     judge(tally, capsys)
 
 

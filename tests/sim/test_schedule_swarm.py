@@ -7,7 +7,7 @@ import pytest
 from holdfast.testing import schedules
 from holdfast.testing.campaign import ENOUGH_OF_SCHEDULES, Tally, campaign
 
-HISTORIES, SECONDS = 1000, 60.0
+HISTORIES = 400
 MANY = 20_000
 
 
@@ -20,9 +20,9 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
     assert tally.missing(ENOUGH_OF_SCHEDULES) == [], "too little has happened (R11)"
 
 
-def test_a_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(histories=HISTORIES, seconds=SECONDS, of="schedule")
-    assert tally.histories >= 500
+def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(histories=HISTORIES, of="schedule")
+    assert tally.histories == HISTORIES
     judge(tally, capsys)
 
 

@@ -111,7 +111,7 @@ ONCE_EACH = (once(wait=0.0), once(wait=0.0))
     [
         (ONCE_EACH, "lost-reply", 3),
         (ONCE_EACH, "duplicate", 3),
-        (ONCE_EACH, "slow", 3),
+        pytest.param(ONCE_EACH, "slow", 3, marks=pytest.mark.soak),
         (ONCE_EACH, "crash", 5),
         ((once(wait=0.0, hold=0.3),), "cancel", 3),
     ],

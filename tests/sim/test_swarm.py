@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.testing.campaign import Tally, campaign
 
-HISTORIES, SECONDS = 4000, 30.0
+HISTORIES = 2500
 MANY = 500_000
 
 
@@ -21,12 +21,9 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
     assert tally.missing() == [], "too little has happened (R11)"
 
 
-def test_four_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(histories=HISTORIES, seconds=SECONDS)
-    if tally.histories < HISTORIES:
-        with capsys.disabled():
-            print(f"\n  a slow machine: {tally.histories} histories in {SECONDS:.0f} s instead of {HISTORIES}")
-    assert tally.histories >= 1000
+def test_thousands_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = campaign(histories=HISTORIES)
+    assert tally.histories == HISTORIES
     judge(tally, capsys)
 
 

@@ -10,16 +10,15 @@ import sys
 from functools import partial
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from mutants.defects import Mutation
 from mutants.operators import Instead, Nth
 from sim.mutate import Copy, copied
 
 _defect = partial(Mutation, of="wired")
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 SEEDS = 300
-
 """Histories in which a defect has to be caught."""
 
 WIRED = (
