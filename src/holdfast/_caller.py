@@ -98,11 +98,14 @@ class AioCaller:
     async def run(self, operation: Coroutine[Any, Any, T], key: bytes, what: str) -> T:
         """Drive an operation about ``key`` to its end. Raises ServerError, which names ``what`` it was about."""
         try:
-            return await (await self.driver(key)).run(operation)
+            try:
+                driver = await self.driver(key)
+            except BaseException:
+                operation.close()  # it has not begun
+                raise
+            return await driver.run(operation)
         except WireError as error:
             raise told(error, what, key.decode(errors="backslashreplace")) from error
-        finally:
-            operation.close()
 
     def ask(self, command: Command, key: bytes) -> Coroutine[Any, Any, Any]:
         """The reply to a plain command about ``key``, with no operation around it. Raises WireError."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import redis
 
 import holdfast
 from faults.faces import Admin, Sync, until
@@ -298,3 +302,179 @@ def test_a_lease_of_a_closed_loop_whose_key_is_gone_counts_as_lost_once(server: 
     with pytest.raises(holdfast.LeaseLost):
         asyncio.run(lease.release())
     assert lock.statistics().losses == 1
+
+
+async def nothing() -> None:
+    pass
+
+
+def nobody() -> None:
+    pass
+
+
+@contextlib.contextmanager
+def called(function: Callable[[], object]) -> Iterator[None]:
+    function()
+    yield
+
+
+HALVES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "Lock": (aio.Lock, holdfast.Lock),
+    "FairLock": (aio.FairLock, holdfast.FairLock),
+    "RLock": (aio.RLock, holdfast.RLock),
+    "Semaphore": (
+        lambda url, name, **options: aio.Semaphore(url, name, 1, **options),
+        lambda url, name, **options: holdfast.Semaphore(url, name, 1, **options),
+    ),
+    "RWLock.read": (
+        lambda url, name, **options: aio.RWLock(url, name, **options).read,
+        lambda url, name, **options: holdfast.RWLock(url, name, **options).write,
+    ),
+    "MultiLock": (
+        lambda url, name, **options: aio.MultiLock(url, [name, f"{name}-too"], **options),
+        lambda url, name, **options: holdfast.MultiLock(url, [name, f"{name}-too"], **options),
+    ),
+    "Leader": (
+        lambda url, name, **options: aio.Leader(url, name, **options)._seat,
+        holdfast.Leader,
+    ),
+    "once": (
+        lambda url, name, **options: SimpleNamespace(acquire=aio.once(url, name, keep=60, **options)(nothing)),
+        lambda url, name, **options: called(holdfast.once(url, name, keep=60, busy="wait", **options)(nobody)),
+    ),
+}
+"""How tasks of closed loops want it, and how the threads do that come after them."""
+
+
+def closed_after(steps: int, lock: Any, server: PrivateServer, *used: Any) -> asyncio.Task[bool]:
+    """A task that takes a lock, and whose loop is closed after so many turns, before there is an answer; nobody cancels it.
+    ``used``: locks that were used before in that loop, so that the connection is open."""
+    loop = asyncio.new_event_loop()
+
+    async def use_them() -> None:
+        for one in used:
+            async with one:
+                pass
+
+    async def turns() -> None:
+        for _ in range(steps):
+            await asyncio.sleep(0)
+
+    loop.run_until_complete(use_them())
+    server.pause()
+    task: asyncio.Task[bool] = loop.create_task(lock.acquire())
+    loop.run_until_complete(turns())
+    assert not task.done()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()
+    server.resume()
+    return task
+
+
+def use(lock: Any) -> None:
+    with lock:
+        pass
+
+
+def closed_at_each_step(kind: str, server: PrivateServer, name: str, connected: str) -> Iterator[tuple[str, Any]]:
+    """The name of a lock, and the task of a closed loop that has begun to take it."""
+    inside, _ = HALVES[kind]
+    for steps in range(1, 13):
+        used = [aio.Lock(server.url, f"{name}-before")] if connected == "connected" else []
+        which = f"{name}-{steps}"
+        yield which, closed_after(steps, inside(server.url, which, ttl=60), server, *used)
+
+
+by_steps = pytest.mark.parametrize("connected", ["connected", "not connected"])
+referred_to_or_not = pytest.mark.parametrize("referred", ["referred", "dropped"])
+
+
+@referred_to_or_not
+@by_steps
+@pytest.mark.parametrize("kind", HALVES)
+def test_whenever_a_loop_is_closed_the_next_one_has_the_lock(
+    server: PrivateServer, name: str, kind: str, connected: str, referred: str
+) -> None:
+    """However far its task has come with taking it, and whether or not anybody refers to the task."""
+    face, waiting, tasks = Sync(), [], []
+    for which, task in closed_at_each_step(kind, server, name, connected):
+        waiting.append(face.start(use, HALVES[kind][1](server.url, which, ttl=60)))
+        if referred == "referred":
+            tasks.append(task)
+        del task
+    for future in waiting:
+        future.result(10)
+
+
+@referred_to_or_not
+@by_steps
+@pytest.mark.parametrize("kind", ["Lock", "FairLock", "RLock", "MultiLock"])
+def test_whenever_a_loop_is_closed_the_lock_is_soon_free(
+    server: PrivateServer, name: str, kind: str, connected: str, referred: str
+) -> None:
+    """Nobody of the process has to come after it."""
+    keys, tasks = [], []
+    for which, task in closed_at_each_step(kind, server, name, connected):
+        keys += HALVES[kind][1](server.url, which).key.split(", ")
+        if referred == "referred":
+            tasks.append(task)
+        del task
+    time.sleep(0.1)  # for the last answer: it may be granted
+    with redis.Redis.from_url(server.url, decode_responses=True) as look:
+        until(lambda: not look.exists(*keys))
+
+
+@pytest.mark.parametrize("kind", ["Lock", "FairLock", "Semaphore", "RWLock.read", "MultiLock"])
+def test_a_place_at_the_server_of_a_task_of_a_closed_loop(server: PrivateServer, name: str, kind: str) -> None:
+    """Those behind it come before its lease would have ended, also when it was granted the lock just before its loop closed."""
+    inside, outside = HALVES[kind]
+    face, waiting, tasks = Sync(), [], []
+    for turns in range(4):
+        which = f"{name}-{turns}"
+        holder = holdfast.MultiLock(server.url, [which, f"{which}-too"]) if kind == "MultiLock" else outside(server.url, which)
+        holder.acquire()
+        loop = asyncio.new_event_loop()
+        lock = inside(server.url, which, ttl=60)
+        task = loop.create_task(lock.acquire())
+        for _ in range(20):
+            loop.run_until_complete(asyncio.sleep(0.01))
+        assert not task.done()
+        waiting.append(face.start(use, outside(server.url, which, ttl=60)))
+        holder.release()
+        for _ in range(turns):
+            loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        if not task.done():
+            tasks.append(task)
+        else:
+            with contextlib.suppress(RuntimeError):
+                asyncio.run(lock.release())
+    for future in waiting:
+        future.result(10)
+
+
+def test_what_a_majority_has_granted_to_a_closed_loop_goes_back_by_itself(new_server: NewServer, name: str) -> None:
+    with closing(Group([new_server() for _ in range(3)])) as group:
+        task = closed_while_it_asks(aio.Redlock(group.urls, name, ttl=30), *group.servers)
+        until(lambda: any(group.values(holdfast.Redlock(group.urls, name).key)))
+        until(lambda: group.free(name))
+        assert not task.done()
+
+
+def test_locks_on_two_servers_that_a_closed_loop_was_granted(new_server: NewServer, name: str) -> None:
+    servers = [new_server() for _ in range(2)]
+    locks = [aio.Lock(server.url, name, ttl=30) for server in servers]
+    task = closed_while_it_asks(aio.MultiLock(None, locks), servers[1])
+    for server in servers:
+        with redis.Redis.from_url(server.url) as look:
+            until(lambda: not look.exists(locks[0].key))
+    assert not task.done()
+
+
+def test_closing_gives_back_what_a_closed_loop_was_granted(server: PrivateServer, admin: Admin, name: str) -> None:
+    task = closed_while_it_asks(aio.Lock(server.url, name, ttl=30), server)
+    until(lambda: admin.token() is not None)
+    holdfast.close()
+    assert admin.token() is None
+    assert not task.done()

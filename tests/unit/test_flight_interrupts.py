@@ -13,9 +13,9 @@ from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.crowd import Crowd, Failed, Member
 from holdfast._core.flight import Load, Loading, Wish
 from holdfast._core.hearing import Hark
-from holdfast._core.requests import Answer, Draw, Meet, NotSent, Now, Request, Run, Unknown
+from holdfast._core.requests import Answer, Draw, Meet, NotSent, Now, Request, Run, Send, Unknown
 from holdfast._core.site import ABORT, LOOK, Granted
-from holdfast._core.tending import Leave, Send, Tend
+from holdfast._core.tending import Leave, Tend
 
 T = TypeVar("T")
 

@@ -165,6 +165,12 @@ async def _introduce(attempt: Attempt) -> None:
             pass
 
 
+async def _leave(attempt: Attempt, place: Waiter) -> None:
+    """Give up a place in line, if it has that still: of one whose event loop is closed, the next one may have it."""
+    if place.attempt is attempt:
+        await Delist(place)
+
+
 async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = True) -> Grant | Busy | Answer[Reply]:
     """Join the queue and wait for the hand-over; a place that was inherited is there already. An Answer, never Busy, is for the
     caller to look at again. ``patient``: as in `ask`, until there was an answer."""
@@ -180,7 +186,7 @@ async def _stand_in_line(attempt: Attempt, waiter: Waiter, *, patient: bool = Tr
             outcome = await Wait(waiter, answer, until)
     finally:
         if attempt.gate is None or not attempt.gate.bequeath(attempt, waiter):
-            await Delist(waiter)
+            await _leave(attempt, waiter)
     match outcome:
         case Granted(fence, deadline, claim):
             now = await Now()

@@ -21,8 +21,8 @@ from holdfast._core.kinds import explained
 from holdfast._core.latch import INFINITY, PATIENCE, Disagreement, conflict, patiently
 from holdfast._core.names import side_key
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, Conflict, Draw, Now, Run, WireError
-from holdfast._core.tending import Leave, Send, Tend
+from holdfast._core.requests import Answer, Conflict, Draw, Now, Run, Send, WireError
+from holdfast._core.tending import Leave, Tend
 from holdfast._lua import Script
 
 SOON = 0.005

@@ -17,7 +17,7 @@ from holdfast._core.attempt import Attempt, Grant, margin, milliseconds
 from holdfast._core.crowd import Crowd, Failed, Member
 from holdfast._core.hearing import Enroll, Withdraw, hear
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, Conflict, Draw, Meet, NotSent, Now, Refused, Run, Sleep, Unknown, WireError
+from holdfast._core.requests import Answer, Conflict, Draw, Meet, NotSent, Now, Refused, Run, Send, Sleep, Unknown, WireError
 from holdfast._core.site import (
     ABORT,
     DROP,
@@ -41,7 +41,7 @@ from holdfast._core.site import (
     marks,
     site,
 )
-from holdfast._core.tending import Leave, Send, Tend
+from holdfast._core.tending import Leave, Tend
 
 __all__ = [
     "MARK",

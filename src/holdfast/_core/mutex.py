@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast._core.attempt import PAUSED, UNKNOWN, Attempt, Scripts, Spec
-from holdfast._core.requests import Conflict, Gone, NotSent, Refused, Run, Sleep, Unknown, WireError, in_the_way
+from holdfast._core.interrupting import Dropped
+from holdfast._core.requests import Conflict, Gone, NotSent, Now, Refused, Run, Send, Sleep, Unknown, WireError, in_the_way
 from holdfast._core.struct import Struct
 from holdfast._lua import Script, whole_number
 
@@ -118,18 +119,29 @@ async def give_up(attempt: Attempt) -> None:
     if not attempt.pending:
         return
     spec, mode = attempt.spec, "bury" if attempt.doubt else "leave"
-    for limit in (0.2, 0.1):  # with `GRACE`, an attempt ends well within a second after its time
-        try:
-            await Run(scripts(spec).release, spec.granting, (attempt.token, mode, *spec.guarded), min(spec.timeout, limit))
-        except (NotSent, Unknown):
-            mode = "bury"
-        except Refused as error:
-            if not error.transient:
+    try:
+        for limit in (0.2, 0.1):  # with `GRACE`, an attempt ends well within a second after its time
+            try:
+                await Run(scripts(spec).release, spec.granting, (attempt.token, mode, *spec.guarded), min(spec.timeout, limit))
+            except (NotSent, Unknown):
+                mode = "bury"
+            except Refused as error:
+                if not error.transient:
+                    break
+            else:
                 break
-        else:
-            break
-        await Sleep(0.02)
+            await Sleep(0.02)
+    except Dropped:
+        await Send(burial(attempt), await Now() + spec.timeout + spec.first_ttl)
+        attempt.pending = False
+        raise
     attempt.pending = False
+
+
+def burial(attempt: Attempt) -> Run[int]:
+    """Neither lock nor place is left of an attempt, and no late copy of its requests gets one."""
+    spec = attempt.spec
+    return Run(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)
 
 
 async def release(spec: Spec, token: str, in_time: bool, doubt: bool) -> bool:

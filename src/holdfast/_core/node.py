@@ -12,7 +12,7 @@ from holdfast._core.attempt import Attempt, Spec, milliseconds
 from holdfast._core.gate import Gate
 from holdfast._core.hearing import Hopeful
 from holdfast._core.loose import Loose
-from holdfast._core.mutex import scripts
+from holdfast._core.mutex import burial
 from holdfast._core.names import channel, record_key
 from holdfast._core.renewing import EARLY, Renew, Renewing, Tenure, renewals
 from holdfast._core.requests import Call, Command, Down, NotSent, Refused, Run, WireError
@@ -139,7 +139,7 @@ class Node:
         if gate is not None and gate.left_behind(attempt, waiter):
             return
         self.waiting.delist(waiter)
-        leave = _burial(attempt)
+        leave = burial(attempt)
         self.keeper.call(lambda: self.commands.call(leave, lambda _answer, _sent: None))
         attempt.pending = False
         if gate is not None:
@@ -247,7 +247,7 @@ class Node:
 
     def bury(self, gate: Gate, attempt: Attempt) -> None:
         spec = attempt.spec
-        self.insist(_burial(attempt), self.clock() + spec.timeout + spec.first_ttl, gate)
+        self.insist(burial(attempt), self.clock() + spec.timeout + spec.first_ttl, gate)
 
     def insist(self, call: Run[int], until: float, gate: Told | None = None) -> None:
         """Send this until it is answered, or local time ``until``; ``gate`` is told of the first answer, or failure. Any thread
@@ -501,9 +501,3 @@ class Node:
         calls: list[Call] = [tenure.giving_back(bury=tenure.doubt, timeout=0.5) for tenure in lost]
         calls += [Command(("DEL", record_key(prefix, self.keeper.process_id)), 0.5) for prefix in self._records]
         return lost, calls
-
-
-def _burial(attempt: Attempt) -> Run[int]:
-    """Neither lock nor place is left of an attempt, and no late copy of its requests gets one."""
-    spec = attempt.spec
-    return Run(scripts(spec).release, spec.granting, (attempt.token, "bury", *spec.guarded), spec.timeout)

@@ -189,6 +189,16 @@ class Command(Request[Answer[Any]]):
         """Its bytes, once it was sent: some are sent again and again."""
 
 
+class Send(Request[None]):
+    """Have the keeper send this until it is answered, or local time ``until``. Waits for nothing."""
+
+    __slots__ = __match_args__ = ("call", "until")
+
+    def __init__(self, call: Run[Any], until: float) -> None:
+        self.call = call
+        self.until = until
+
+
 Call = Run[Any] | Command
 
 

@@ -1,11 +1,11 @@
-"""What an operation leaves to the keeper of its process: to look after what it holds, and to send what nobody waits for."""
+"""What an operation leaves to the keeper of its process: to look after what it holds."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Request, Run
+from holdfast._core.requests import Request
 
 
 class Held(Protocol):
@@ -35,13 +35,3 @@ class Leave(Request[None]):
 
     def __init__(self, tenure: Tenure) -> None:
         self.tenure = tenure
-
-
-class Send(Request[None]):
-    """Send this until it is answered, or local time ``until``."""
-
-    __slots__ = __match_args__ = ("call", "until")
-
-    def __init__(self, call: Run[Any], until: float) -> None:
-        self.call = call
-        self.until = until

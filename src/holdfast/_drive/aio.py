@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ from holdfast._core.interrupting import drop
 from holdfast._core.replicas import Replicate
 from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, TimedOut, Wait
 from holdfast._drive.clock import READ
-from holdfast._drive.hearing import in_tasks
+from holdfast._drive.hearing import at_once, in_tasks
 from holdfast._drive.process import Process, current
 from holdfast._drive.replicas import Replicas
 from holdfast._drive.tending import tending
@@ -84,10 +85,16 @@ class AioSlot:
 class Driver:
     """Does what operations ask, on one server, in one event loop."""
 
+    running: set[Coroutine[Any, Any, Any]]
+    """The operations that have begun, and not ended."""
+    unwatched = False
+    """Nobody looks whether its loop is closed while they run."""
+
     def __init__(self, process: Process, endpoint: Endpoint) -> None:
         self.process = process
         self.endpoint: Any = endpoint
         self.loop = asyncio.get_running_loop()
+        self.running: set[Coroutine[Any, Any, Any]] = set()
         self._clock = now = process.clock
         self.stream = stream_to(endpoint, process.system)
         self._at_once: dict[type, Callable[[Any], Any]] = {
@@ -96,6 +103,7 @@ class Driver:
             Draw: lambda _: process.token(),
             Delist: self._delist,
             **tending(self, endpoint, id(self)),
+            **at_once(self, (endpoint,)),
         }
         self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Run: self.call,
@@ -115,6 +123,9 @@ class Driver:
     async def run(self, operation: Coroutine[Any, Any, T]) -> T:
         """Drive an operation to its end. When the task is cancelled, the rest of the operation, its clean-up, goes on in a
         task of its own; the cancellation is handed on when that is done, or after a second."""
+        self.running.add(operation)
+        if self.unwatched:
+            self._be_watched()
         try:
             request = operation.send(None)
             while True:
@@ -125,15 +136,48 @@ class Driver:
                     await self._finish(operation, cancelled)
                     raise
                 except GeneratorExit:
-                    # Dropped, not cancelled: nothing can be awaited any more, and the lease has to end it.
-                    drop(operation)
+                    self._leave(operation)  # dropped, not cancelled
                     raise
                 except BaseException as error:  # noqa: BLE001 - whose it is, the operation decides
                     request = operation.throw(error)
                 else:
                     request = operation.send(reply)
         except StopIteration as stop:
+            self.running.discard(operation)
             return stop.value  # type: ignore[no-any-return]
+        except BaseException:
+            if operation.cr_frame is None:  # type: ignore[attr-defined]
+                self.running.discard(operation)
+            raise
+
+    def _be_watched(self) -> None:
+        self.process.keeper.loops.watch(self)
+
+    def _leave(self, operation: Coroutine[Any, Any, Any]) -> None:
+        """Nothing can be awaited any more: the keeper ends it. Not here, which may be the middle of anything."""
+        keeper = self.process.running_keeper
+        if keeper is None or keeper.ended:
+            self.end(operation)
+        else:
+            keeper.call(functools.partial(self.end, operation))
+
+    def end(self, operation: Coroutine[Any, Any, Any], *, begun: bool = True) -> None:
+        """Nobody drives it any more: what it does to clean up is done, as far as nothing has to be awaited; what it would send
+        is left to the keeper."""
+        from holdfast._core.multilock import On  # here: hardly ever
+        from holdfast._core.polling import Poll
+
+        at_last = {
+            **self._at_once,
+            On: lambda request: request.home.end(request.operation, begun=False),
+            Poll: lambda _: None,  # nobody has answered
+        }
+        try:
+            drop(operation, at_last, begun=begun)
+        except Exception:  # noqa: BLE001, S110 - as what a task ends with that nobody awaits
+            pass
+        finally:
+            self.running.discard(operation)
 
     async def _finish(self, operation: Coroutine[Any, Any, Any], cancelled: asyncio.CancelledError) -> None:
         async def rest() -> None:
@@ -150,7 +194,9 @@ class Driver:
             except (StopIteration, asyncio.CancelledError):
                 pass
             finally:
-                drop(operation)  # if this is dropped, too, or cancelled
+                self.running.discard(operation)
+                if operation.cr_frame is not None:  # type: ignore[attr-defined]
+                    self._leave(operation)  # this is dropped, too, or cancelled
 
         task = self.loop.create_task(rest())
         _background.add(task)
@@ -220,6 +266,7 @@ def driver_for(process: Process, endpoint: Endpoint, kind: Callable[[Process, En
     driver = drivers.get(endpoint)
     if driver is None:
         driver = drivers[endpoint] = kind(process, endpoint)
+        driver.unwatched = True
     return driver
 
 

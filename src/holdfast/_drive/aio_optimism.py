@@ -40,6 +40,7 @@ class Driver(aio.Driver):
         self.process = process
         self.endpoint = endpoint
         self.loop = asyncio.get_running_loop()
+        self.running = set()
         self.clients = _Clients()
         self.stream: Any = self.clients
         self._at_once = {Chance: lambda _: random.random(), Now: lambda _: clock()}  # noqa: S311 - no secret
@@ -48,6 +49,9 @@ class Driver(aio.Driver):
             Try: lambda request: request.call(),
             Sleep: lambda request: asyncio.sleep(request.seconds),
         }
+
+    def _be_watched(self) -> None:
+        """What is left of a transaction is the server's."""
 
     async def _ask(self, request: Ask) -> Any:
         """Clients swallow a cancellation that comes when a request has just left: they send by `asyncio.wait_for`, whose fault

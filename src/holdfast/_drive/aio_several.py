@@ -12,7 +12,7 @@ from holdfast._core.requests import Answer, Call, Draw, NotSent, Now, Park, Run,
 from holdfast._drive import aio
 from holdfast._drive.aio import driver_for
 from holdfast._drive.clock import clock
-from holdfast._drive.hearing import in_tasks
+from holdfast._drive.hearing import at_once, in_tasks
 from holdfast._drive.process import Process
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import forgotten, pack, value
@@ -28,11 +28,13 @@ class Driver(aio.Driver):
         self.process = process
         self.endpoint = endpoints
         self.loop = asyncio.get_running_loop()
+        self.running, self.unwatched = set(), True
         self._streams = [driver_for(process, endpoint).stream for endpoint in endpoints]
         self._at_once: dict[type, Callable[[Any], Any]] = {
             Now: lambda _: clock(),
             Draw: lambda _: process.token(),
             GiveBack: lambda request: process.insist(endpoints, request),
+            **at_once(self, endpoints),
         }
         self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
             Poll: self._poll,
@@ -72,8 +74,9 @@ class Driver(aio.Driver):
         try:
             await asyncio.wait([enough])
         finally:
-            enough.cancel()
-            timer.cancel()
+            if not self.loop.is_closed():  # which would raise that, in the place of what ends this
+                enough.cancel()
+                timer.cancel()
 
     def _ask(self, number: int, call: Call, poll: Poll, then: Callable[[Answer[Any] | WireError], None]) -> None:
         stream, endpoint, sent = self._streams[number], self.endpoint[number], clock()

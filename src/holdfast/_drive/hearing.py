@@ -46,7 +46,9 @@ def in_tasks(driver: aio.Driver, endpoints: tuple[Endpoint, ...]) -> dict[type, 
         while not driver.process.listening(endpoints, request.listener) and driver.process.clock() < request.until:
             await slot.get(request.until)
 
-    async def withdraw(request: Withdraw) -> None:
-        driver.process.withdraw(endpoints, request.listener)
+    return {Enroll: enroll, Hark: lambda request: slot_of(request.listener).get(request.until)}
 
-    return {Enroll: enroll, Hark: lambda request: slot_of(request.listener).get(request.until), Withdraw: withdraw}
+
+def at_once(driver: aio.Driver, endpoints: tuple[Endpoint, ...]) -> dict[type, Callable[[Any], Any]]:
+    """The rest of it for asyncio: what takes no time."""
+    return {Withdraw: lambda request: driver.process.withdraw(endpoints, request.listener)}

@@ -22,11 +22,12 @@ from holdfast._core.interrupting import end_wait
 from holdfast._core.loose import Loose
 from holdfast._core.node import RECORD_AFTER, Node
 from holdfast._core.renewing import Tenure
-from holdfast._core.requests import Answer, NotSent, Run
+from holdfast._core.requests import Answer, Command, NotSent, Run
 from holdfast._core.surroundings import Line
 from holdfast._core.waiting import Waiter
 from holdfast._drive.lasting import Lasting
 from holdfast._drive.link import Link
+from holdfast._drive.loops import Loops
 from holdfast._log import logger
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.system import SYSTEM, System
@@ -74,6 +75,7 @@ class Keeper:
         self._later: list[tuple[float, Callable[[], None]]] = []
         """What to call, and when."""
         self._lasting = Lasting(self, self._nodes.values())
+        self.loops = Loops(self)
         self._stopping = False
         self.ended = False
         self._poke_out, self._poke_in = system.socketpair()
@@ -420,6 +422,9 @@ class Keeper:
             self.safely(due[1])
 
     def _farewell(self, done: threading.Event) -> None:
+        left_behind = self.loops.end()
+        self.loops.close()
+        self._do_what_is_left_to_it()  # what those have left to send goes before the rest
         with self.mutex:
             for node in self._nodes.values():
                 node.close(NotSent("holdfast was closed", node.address))
@@ -430,6 +435,8 @@ class Keeper:
             for tenure in lost:  # first of all: whoever works under the lock shall stop before somebody else has it
                 self.safely(self.report, tenure)
         todo = [(node, call) for node, _, calls in parts for call in calls]
+        if left_behind:
+            todo += [(node, Command(("PING",), 0.5)) for node, *_ in parts]  # answered when that is
         left = len(todo)
         if not left:
             done.set()

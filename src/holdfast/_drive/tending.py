@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.requests import Meet
-from holdfast._core.tending import Leave, Send, Tend
+from holdfast._core.requests import Meet, Send
+from holdfast._core.tending import Leave, Tend
 
 if TYPE_CHECKING:
     from holdfast._core.renewing import Tenure

@@ -20,8 +20,9 @@ from holdfast._core.requests import (
     Meet,
     NotSent,
     Run,
+    Send,
 )
-from holdfast._core.tending import Held, Leave, Send, Tend
+from holdfast._core.tending import Held, Leave, Tend
 from holdfast._core.wait_graph import Wait, WaitGraph
 from holdfast._core.waiting import Waiter
 from holdfast.testing.sim.wire import END, Line, Wire
