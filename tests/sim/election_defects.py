@@ -55,4 +55,15 @@ ELECTION = (
         Instead("min(view.remaining + AGAIN, SPAN)", "SPAN"),
         "observers do not look when the lease of the leader ends",
     ),
+    _defect(
+        "term-of-the-first-leader",
+        "_lua/proclaim.lua",
+        "",
+        Instead(
+            "redis.call('HSET', state, 'leader', token, 'term', term, 'name', ARGV[4], 'value', ARGV[5])",
+            "redis.call('HSETNX', state, 'term', term)\n"
+            "redis.call('HSET', state, 'leader', token, 'name', ARGV[4], 'value', ARGV[5])",
+        ),
+        "observers see each leader in the term of the first one",
+    ),
 )

@@ -102,4 +102,27 @@ MEETINGS = (
         ),
         "who waits is listed nowhere before he has looked: what opens in between, he sleeps through",
     ),
+    _defect(
+        "latch-state-stays",
+        "_lua/latch.lua",
+        "",
+        Instead("redis.call('PEXPIRE', state, keep)", ""),
+        "the state of a latch that nobody uses any more stays for ever",
+    ),
+    _defect(
+        "latch-released-at-once",
+        "_core/latch.py",
+        "Waiting.released_by",
+        Nth("boundary shifted"),
+        "who waits for a latch that was not opened meanwhile is released",
+    ),
+    _defect(
+        "event-forgets-when-cleared",
+        "_lua/latch.lua",
+        "repeated",
+        Instead(
+            "redis.call('ZADD', done, now_ms + MEMORY, id) == 0", "redis.call('ZADD', done, now_ms + MEMORY, round .. id) == 0"
+        ),
+        "a late copy of a call that has set an event sets it again when it was cleared",
+    ),
 )

@@ -28,6 +28,13 @@ FENCES = (
         Instead("return {1, last - BLOCK + 1, last}", "return {1, take(lock, state, token, ttl, now, last)}"),
         "a request that is sent again is answered with another fence",
     ),
+    Mutation(
+        "late-writes-accepted",
+        "_lua/guard.lua",
+        "",
+        Instead("seen > tonumber(ARGV[1])", "seen < 0"),
+        "what a lock protects accepts writes of those who had the lock earlier",
+    ),
 )
 
 TAKING = (

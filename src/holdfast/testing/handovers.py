@@ -145,18 +145,15 @@ def _let_run_out(world: World, profile: Profile) -> None:
 
 
 def judge(slips: list[Slip], case: Evidence) -> Iterator[Violation]:
-    """T1: a ticket is redeemed once, at most; excused is amnesia. T2: who redeems it has a higher fence than who gave it.
-    T3: it is refused for a reason: as used, if somebody has tried before; as expired, if it is. Any fault excuses that, but for
-    cancellations and losses of single messages."""
+    """T1: a ticket is redeemed once, at most; excused is amnesia. T3: it is refused for a reason: as used, if somebody has
+    tried before; as expired, if it is. Any fault excuses that, but for cancellations and losses of single messages. (That who
+    redeems it has a higher fence than who gave it, R2 and R3 see to.)"""
     for slip in slips:
         taken = slip.taken
         giver = slip.giver
         forgot = case.disturbed(case.start, case.last, slip.lock)
         if not case.docket.decide("T1", forgot) and len(taken) > 1:
             yield Violation("T1", f"the ticket of {giver.lease or giver._acquisition} was redeemed {len(taken)} times")  # noqa: SLF001
-        for lease in taken:
-            if not case.docket.decide("T2", forgot) and lease.fence <= giver.fence:
-                yield Violation("T2", f"fence {lease.fence} was redeemed from a ticket for {giver.fence}")
         for at, why in slip.refused:
             if case.docket.decide("T3", any(fault.kind not in MADE_GOOD for fault in case.faults)):
                 continue

@@ -144,10 +144,18 @@ def event(case: Meetings) -> Iterator[Violation]:
         case.docket.decide("L2")
         if not any(since <= end.at and until >= wait.at for since, until in spans):
             yield Violation("L2", f"{end.attempt} is released, and it was not open meanwhile")
-    case.docket.judged["L4"] += len(opened)
-    if len(opened) > len(case.of("count")):
-        yield Violation("L4", f"it is set {len(opened)} times, by {len(case.of('count'))} calls")
+    yield from _set_by_nobody(case, opened, closed)
     yield from _asleep(case)
+
+
+def _set_by_nobody(case: Meetings, opened: list[float], closed: list[float]) -> Iterator[Violation]:
+    """Each time it opens, a call goes on that has not ended before it was cleared last. What has failed may come later."""
+    over = {one.attempt: one.at for one in case.of("counted")}
+    for at in opened:
+        case.docket.decide("L4")
+        cleared = max((end for end in closed if end <= at), default=float("-inf"))
+        if not any(one.at <= at and over.get(one.attempt, float("inf")) >= cleared for one in case.of("count")):
+            yield Violation("L4", f"it opens at {at:.3f}, and no call that sets it has gone on since it was cleared")
 
 
 def _waits(case: Meetings) -> Iterator[tuple[Event, Event]]:
