@@ -294,7 +294,7 @@ PUBLIC = {
     "holdfast.legacy": "Migrating MigratingLease TimestampLease TimestampLock",
     "holdfast.legacy.aio": "Migrating MigratingLease TimestampLease TimestampLock",
     "holdfast.testing": "Clock Memory clock memory server",
-    "holdfast.testing.checkers": "RULES Coverage Limits Violation capacity check main",
+    "holdfast.testing.checkers": "RULES Coverage Limits Violation check main",
     "holdfast.testing.history": "Event FAULTS from_line merge process_of read to_line write",
     "holdfast.testing.recording": "AsyncHolding Holding Recorder Register process",
     "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",

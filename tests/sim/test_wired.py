@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.campaign import batch, enough
+from holdfast.testing.campaign import batch
 from holdfast.testing.wired.histories import simulate
 from sim.wired_defects import WIRED
 
@@ -18,7 +18,7 @@ from sim.wired_defects import WIRED
 def run(first: int, count: int) -> None:
     tally = batch(first, count, "wired")
     assert tally.failed == []
-    assert tally.missing(enough("wired")) == []
+    assert tally.missing("wired") == []
 
 
 @pytest.mark.parametrize("first", [0, 500])

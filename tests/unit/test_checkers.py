@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from holdfast.testing import history
-from holdfast.testing.checkers import RULES, Coverage, Limits, capacity, check, main
+from holdfast.testing.checkers import RULES, Coverage, Limits, check, main
 from holdfast.testing.history import Event
 from holdfast.testing.judge.docket import Docket
 
-LIMITS = Limits(notice=1.0, handover=4.0, lag=1.0, linger=1.0, passes=2, pass_time=0.5, recall=True)
+LIMITS = Limits(notice=1.0, handover=4.0, claim=2.1, lag=1.0, linger=1.0, passes=2, pass_time=0.5, recall=True)
 
 
 def e(at: float, kind: str, who: str = "", attempt: str = "", **facts: Any) -> Event:
@@ -24,8 +24,8 @@ def e(at: float, kind: str, who: str = "", attempt: str = "", **facts: Any) -> E
     return Event(at, kind, who, "" if kind in {"fault", "healed", "end"} else "x", attempt, **facts)
 
 
-def fault(at: float, note: str, who: str = "server", until: float = 0.0) -> Event:
-    return Event(at, "fault", who, note=note, until=until)
+def fault(at: float, note: str, who: str = "server", until: float = 0.0, lease: str = "") -> Event:
+    return Event(at, "fault", who, note=note, until=until, lease=lease)
 
 
 def held(who: str, since: float, till: float, fence: int, *, until: float = 0.0, asked: float | None = None) -> list[Event]:
@@ -45,6 +45,13 @@ def served(who: str, since: float, till: float, fence: int, *, kept: float = 0.0
         e(since - 0.01, "granted", "server", f"a{fence}", until=kept or since + 30.1),
         e(till + 0.005, "freed", "server", f"a{fence}"),
     ]
+
+
+def robbed(who: str, since: float, at: float, till: float, fence: int) -> list[Event]:
+    """As `served`, and the server has it no more from some time on: who gives it back is told so."""
+    events = served(who, since, till, fence)
+    told = [event._replace(note="LeaseLost") if event.kind == "released" else event for event in events[:-1]]
+    return [*told, e(at, "freed", "server", f"a{fence}")]
 
 
 def queued(who: str, asked: float, sent: float, told: float, attempt: str, until: float = inf) -> list[Event]:
@@ -91,6 +98,7 @@ WAITS = queued(B, 1, 1.1, 1.2, "a99")
 ONE_AFTER_THE_OTHER = [*held(A, 1, 2, 5), *held(B, 2.5, 3, 6)]
 OVERLAP = [*held(A, 1, 3, 5), *held(B, 2, 4, 6)]
 OVERLAP_SERVED = [*served(A, 1, 3, 5), *served(B, 2, 4, 6)]
+OVERLAP_ROBBED = [*robbed(A, 1, 1.5, 2.4, 5), *served(B, 2, 4, 6)]
 QUEUED_BEHIND = [*served(A, 1, 2, 5), *queued(B, 1.1, 1.2, 1.3, "a6")]
 
 CASES: dict[str, tuple[list[Event], list[str]]] = {
@@ -114,9 +122,35 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
     ),
     "R1 two locks": (story(held(A, 1, 3, 5), [event._replace(lock="y") for event in held(B, 2, 4, 6)]), []),
     "R1 three at once are two violations": (story(held(A, 1, 9, 5), held(B, 2, 3, 6), held("p3", 4, 5, 7)), ["R1", "R1"]),
-    "R1 excused by amnesia between": (story(OVERLAP_SERVED, fault(1.5, "amnesia: flushed")), []),
-    "R1 excused by a clock that was set": (story(OVERLAP_SERVED, fault(1.5, "clock forward by 40 s")), []),
-    "R1 excused by somebody's DEL": (story(OVERLAP_SERVED, fault(1.5, "foreign DEL")), []),
+    "R1 excused by amnesia between": (story(OVERLAP_ROBBED, fault(1.5, "amnesia: flushed")), []),
+    "R1 amnesia between, that has taken nothing": (story(OVERLAP_SERVED, fault(1.5, "amnesia: flushed")), ["R1"]),
+    "R1 amnesia between, and it was taken before": (story(OVERLAP_ROBBED, fault(1.7, "amnesia: flushed")), ["R1", "R5"]),
+    "R1 amnesia of another server": (story(OVERLAP_ROBBED, fault(1.5, "amnesia: flushed", "another")), ["R1"]),
+    "R1 excused by a clock that was set": (
+        story(robbed(A, 1, 1.98, 2.4, 5), served(B, 2, 4, 6), fault(1.5, "clock forward by 40 s")),
+        [],
+    ),
+    "R1 a clock that was set by too little": (
+        story(robbed(A, 1, 1.98, 2.4, 5), served(B, 2, 4, 6), fault(1.5, "clock forward by 5 s")),
+        ["R1"],
+    ),
+    "R1 excused by somebody's DEL": (story(OVERLAP_ROBBED, fault(1.5, "foreign DEL")), []),
+    "R1 excused by somebody who has made it shorter": (
+        story(
+            *(robbed(A, 1, 1.6, 2.4, 5), served(B, 2, 4, 6), fault(1.5, "foreign PEXPIRE", until=3)),
+            e(1.5, "extended", "server", "a5", until=1.55),
+        ),
+        [],
+    ),
+    "R1 made shorter, and then longer again": (
+        story(
+            *(robbed(A, 1, 1.6, 2.4, 5), served(B, 2, 4, 6), fault(1.5, "foreign PEXPIRE", until=3)),
+            *(e(1.5, "extended", "server", "a5", until=1.55), e(1.52, "extended", "server", "a5", until=31)),
+        ),
+        ["R1"],
+    ),
+    "R1 excused, as it was taken away": (story(OVERLAP_ROBBED, fault(1.4, "foreign break", until=1.6, lease="a5")), []),
+    "R1 taken away from another one": (story(OVERLAP_ROBBED, fault(1.4, "foreign break", until=1.6, lease="a4")), ["R1"]),
     "R1 amnesia before both": (story(OVERLAP, fault(0.5, "amnesia")), ["R1"]),
     "R1 amnesia after both": (story(OVERLAP, fault(2.5, "amnesia")), ["R1"]),
     "R1 amnesia after both grants, one of them read late": (
@@ -128,7 +162,7 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         ),
         ["R1"],
     ),
-    "R1 amnesia that lasts, both came meanwhile": (story(OVERLAP_SERVED, fault(0.5, "amnesia", until=5)), []),
+    "R1 amnesia that lasts, and has taken it in the end": (story(OVERLAP_ROBBED, fault(1.2, "amnesia", until=1.5)), []),
     "R1 amnesia of another lock's": (story(OVERLAP, fault(1.5, "amnesia")._replace(lock="y")), ["R1"]),
     "R1 a restart that remembers excuses nothing": (story(OVERLAP, fault(1.5, "restart", until=1.6)), ["R1"]),
     "R1 a client's clock excuses nothing": (story(OVERLAP, fault(1.5, "clock back by 5 s", who="p1")), ["R1"]),
@@ -191,15 +225,15 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         story(held(A, 1, 2, 5, until=1)[:2], e(0.5, "granted", "server", "a5", until=1)),
         ["R5"],
     ),
-    "R5 excused by a flush": (story(served(A, 1, 2, 5), fault(1.5, "amnesia"), e(1.5, "freed", "server", "a5")), []),
+    "R5 excused by a flush": (story(robbed(A, 1, 1.5, 2, 5), fault(1.5, "amnesia")), []),
     "R5 a flush before the grant is no excuse": (
-        story(served(A, 1, 2, 5), fault(0.5, "amnesia"), e(1.5, "freed", "server", "a5")),
+        story(robbed(A, 1, 1.5, 2, 5), fault(0.5, "amnesia")),
         ["R5"],
     ),
     "R5 given back before": (story(served(A, 1, 2, 5), e(2.001, "freed", "server", "a5")), []),
     # R6
     "R6 loss noticed late": (
-        story(served(A, 1, 9, 5), fault(1.5, "amnesia"), e(1.5, "freed", "server", "a5")),
+        story(robbed(A, 1, 1.5, 9, 5), fault(1.5, "amnesia")),
         ["R6"],
     ),
     "R6 loss noticed in time": (
@@ -211,15 +245,33 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         [],
     ),
     "R6 the time counts from the end of a fault": (
-        story(served(A, 1, 4.2, 5), fault(1.5, "amnesia"), e(1.5, "freed", "server", "a5"), fault(2, "cut", "p1", until=3.5)),
+        story(robbed(A, 1, 1.5, 4.2, 5), fault(1.5, "amnesia"), fault(2, "cut", "p1", until=3.5)),
         [],
     ),
     "R6 a fault of another process is no reason": (
         story(
-            *(served(A, 1, 4.2, 5), fault(1.5, "amnesia"), e(1.5, "freed", "server", "a5")),
+            *(robbed(A, 1, 1.5, 4.2, 5), fault(1.5, "amnesia")),
             *(held(B, 0.1, 0.2, 4)[:1], e(0.2, "busy", B, "a4"), fault(2, "cut", "p2", until=3.5)),
         ),
         ["R6"],
+    ),
+    "R6 told of a loss that was none": (
+        story(served(A, 1, 9, 5)[:2], e(0.99, "granted", "server", "a5", until=31.1), e(1.5, "lost", A, "a5"), e(9, "end")),
+        ["R6"],
+    ),
+    "R6 told of a loss that was none, after an answer was lost": (
+        story(
+            *(served(A, 1, 9, 5)[:2], e(0.99, "granted", "server", "a5", until=31.1), fault(1.4, "lost-reply", "p1")),
+            *(e(1.5, "lost", A, "a5"), e(9, "end")),
+        ),
+        ["R6"],
+    ),
+    "R6 told of a loss, for its process ends": (
+        story(
+            *(served(A, 1, 9, 5)[:2], e(0.99, "granted", "server", "a5", until=31.1), fault(1.5, "crash: closed", "p1")),
+            *(e(1.5, "lost", A, "a5"), e(9, "end")),
+        ),
+        [],
     ),
     "R6 not told of the end": (
         story(held(A, 1, 9, 5, until=2)[:2], e(0.99, "granted", "server", "a5", until=2.1), e(9, "end")),
@@ -247,6 +299,29 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         ["R7"],
     ),
     "R7 the one who waited has died": (story(QUEUED_BEHIND, e(2.5, "crashed", "p2"), e(30, "end")), []),
+    "R7 kept for one who does not hear": (
+        story(queued(A, 1, 1.1, 1.2, "a9", until=7), e(2, "granted", "server", "a9", until=4), e(7.1, "busy", A, "a9")),
+        [],
+    ),
+    "R7 kept for one who does not hear, for too long": (
+        story(queued(A, 1, 1.1, 1.2, "a9", until=7), e(2, "granted", "server", "a9", until=4.2), e(7.1, "busy", A, "a9")),
+        ["R7"],
+    ),
+    "R7 kept for one who does not hear, twice": (
+        story(
+            *(queued(A, 1, 1.1, 1.2, "a9", until=7), e(2, "granted", "server", "a9", until=4)),
+            *(e(4, "freed", "server", "a9"), e(5, "granted", "server", "a9", until=6), e(7.1, "busy", A, "a9")),
+        ),
+        ["R7"],
+    ),
+    "R7 kept twice, by a copy of its request": (
+        story(
+            *(queued(A, 1, 1.1, 1.2, "a9", until=7), e(2, "granted", "server", "a9", until=4)),
+            fault(1.5, "duplicate", "p1", lease="a9"),
+            *(e(4, "freed", "server", "a9"), e(5, "granted", "server", "a9", until=6), e(7.1, "busy", A, "a9")),
+        ),
+        [],
+    ),
     "R7 never ended": (story(e(1, "ask", A, "a5", until=inf), e(30, "end")), ["R7"]),
     "R7 never ended, but so did the history": (story(e(1, "ask", A, "a5", until=inf), held(B, 2, 3, 6)), []),
     "R7 ended late": (story(e(1, "ask", A, "a5", until=2), e(3.1, "busy", A, "a5")), ["R7"]),
@@ -287,9 +362,21 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         story(queued(A, 1, 1.1, 1.2, "a9"), e(1.5, "crashed", "p1"), held(B, 2, 3, 8, asked=1.9)),
         [],
     ),
-    "R8 excused: its connection was cut": (
+    "R8 a connection that was cut is no excuse": (
+        story(queued(A, 1, 1.1, 1.2, "a9"), fault(1.5, "cut", "p1"), held(B, 3, 3.5, 8), held(A, 4, 5, 9)[1:]),
+        ["R8"],
+    ),
+    "R8 excused: its connection had just been cut": (
         story(queued(A, 1, 1.1, 1.2, "a9"), fault(1.5, "cut", "p1"), held(B, 2, 3, 8), held(A, 4, 5, 9)[1:]),
         [],
+    ),
+    "R8 excused: it was stopped": (
+        story(queued(A, 1, 1.1, 1.2, "a9"), fault(1.5, "pause", "p1", until=1.9), held(B, 2, 3, 8), held(A, 4, 5, 9)[1:]),
+        [],
+    ),
+    "R8 it had been stopped before it asked": (
+        story(fault(0.01, "pause", "p1", until=0.05), queued(A, 1, 1.1, 1.2, "a9"), held(B, 2, 3, 8), held(A, 4, 5, 9)[1:]),
+        ["R8"],
     ),
     "R8 the connection of the other is no excuse": (
         story(queued(A, 1, 1.1, 1.2, "a9"), fault(1.5, "cut", "p2"), held(B, 2, 3, 8), held(A, 4, 5, 9)[1:]),
@@ -324,6 +411,20 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         ),
         [],
     ),
+    "R12 granted again, and there was a copy of something else": (
+        story(
+            *(fault(0.9, "duplicate", "p1", lease="a4"), served(A, 1, 2, 5)),
+            *(e(2.5, "granted", "server", "a5", until=4), e(5, "freed", "server", "a5")),
+        ),
+        ["R12"],
+    ),
+    "R12 granted again, and there was a copy of something earlier": (
+        story(
+            *(fault(0.5, "duplicate", "p1"), served(A, 1, 2, 5)),
+            *(e(2.5, "granted", "server", "a5", until=4), e(5, "freed", "server", "a5")),
+        ),
+        ["R12"],
+    ),
     "R12 extended while the release was under way": (
         story(
             *(served(A, 1, 2, 5)[:3], e(0.99, "granted", "server", "a5", until=31.1)),
@@ -338,6 +439,20 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
             *held(A, 1, 2, 5),
         ),
         ["R13"],
+    ),
+    "R13 another fence, of a server that had forgotten before": (
+        story(
+            *(fault(0.3, "amnesia"), e(0.5, "granted", "server", "a5", until=40, fence=4)),
+            *(e(0.7, "extended", "server", "a5", until=40, fence=5), held(A, 1, 2, 5)),
+        ),
+        ["R13"],
+    ),
+    "R13 another fence, of a server that has forgotten since": (
+        story(
+            *(fault(0.6, "amnesia"), e(0.5, "granted", "server", "a5", until=40, fence=4)),
+            *(e(0.7, "extended", "server", "a5", until=40, fence=5), held(A, 1, 2, 5)),
+        ),
+        [],
     ),
     "R13 granted once more, when the first grant had run out": (
         story(
@@ -354,9 +469,37 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         story(e(1, "ask", A, "a5", until=2), e(1.99, "granted", "server", "a5", until=4), e(2, "busy", A, "a5")),
         [],
     ),
-    "R14 granted to one who gave up when an answer was lost": (
+    "R14 granted to one who gave up when an answer had been lost": (
         story(
             *(e(1, "ask", A, "a5", until=2), fault(1.5, "lost-reply", "p1")),
+            *(e(2, "busy", A, "a5"), e(2.5, "granted", "server", "a5", until=4)),
+        ),
+        ["R14"],
+    ),
+    "R14 granted to one whom his server did not hear giving up": (
+        story(
+            *(e(1, "ask", A, "a5", until=2), fault(2.05, "lost-request", "p1")),
+            *(e(2.1, "busy", A, "a5"), e(2.5, "granted", "server", "a5", until=4)),
+        ),
+        [],
+    ),
+    "R14 granted to one who gave up, by a copy that nobody knew of": (
+        story(
+            *(e(1, "ask", A, "a5", until=2), fault(1.5, "duplicate", "p1", lease="a5")),
+            *(e(2, "busy", A, "a5"), e(2.5, "granted", "server", "a5", until=4)),
+        ),
+        [],
+    ),
+    "R14 granted to one who gave up; there was a copy of something else": (
+        story(
+            *(e(1, "ask", A, "a5", until=2), fault(1.5, "duplicate", "p1", lease="a4")),
+            *(e(2, "busy", A, "a5"), e(2.5, "granted", "server", "a5", until=4)),
+        ),
+        ["R14"],
+    ),
+    "R14 granted by a server that has forgotten who gave up": (
+        story(
+            *(e(1, "ask", A, "a5", until=2), fault(2.2, "amnesia")),
             *(e(2, "busy", A, "a5"), e(2.5, "granted", "server", "a5", until=4)),
         ),
         [],
@@ -368,6 +511,20 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
             e(2.01, "released", A, "a5", note="LeaseLost"),
         ),
         ["R15"],
+    ),
+    "R15 told of a loss that was none, after an answer was lost": (
+        story(
+            *(served(A, 1, 2, 5)[:3], e(0.99, "granted", "server", "a5", until=31.1), fault(1.5, "lost-reply", "p1")),
+            e(2.01, "released", A, "a5", note="LeaseLost"),
+        ),
+        ["R15"],
+    ),
+    "R15 told of a loss that was none, for the answer was lost": (
+        story(
+            *(served(A, 1, 2, 5)[:3], e(0.99, "granted", "server", "a5", until=31.1), fault(2.005, "lost-reply", "p1")),
+            e(2.01, "released", A, "a5", note="LeaseLost"),
+        ),
+        [],
     ),
     "R15 told of a loss that was one": (
         story(
@@ -482,6 +639,13 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
     "R16 refused, and nobody used it": (
         story(GRANTED, e(3, "ask", B, "a7", until=3), e(3.1, "busy", B, "a7"), e(4, "freed", "server", "a5")),
         ["R16"],
+    ),
+    "R16 refused, and it had been stopped": (
+        story(
+            *(GRANTED, fault(3.05, "pause", "p2", until=3.08), e(3, "ask", B, "a7", until=3)),
+            *(e(3.1, "busy", B, "a7"), e(4, "freed", "server", "a5")),
+        ),
+        [],
     ),
     "R16 refused, and it was used again": (
         story(
@@ -602,14 +766,6 @@ def test_fences_twice_are_excused_by_amnesia_with_a_clock_set_back() -> None:
     assert broken(story(*twice, fault(2.1, "amnesia"), fault(2.1, "clock back by 1 s"))) == []
 
 
-def test_permits() -> None:
-    three = story(held(A, 1, 4, 5), held(B, 2, 4, 6), held("p3/t1", 3, 4, 7))
-    assert [violation.rule for violation in capacity(three, 2)] == ["R10"]
-    assert capacity(three, 3) == []
-    assert capacity(story(three, fault(1.5, "amnesia")), 2) == [], "the server had forgotten the first"
-    assert len(capacity(story(three, fault(2.5, "amnesia")), 1)) == 1, "but not that the first had it before the second"
-
-
 def test_a_violation_tells_who_and_when() -> None:
     (violation,) = check(story(OVERLAP))
     assert str(violation) == (
@@ -656,7 +812,7 @@ def test_each_rule_counts_what_it_judges_and_what_it_excuses() -> None:
     judged, excused = counted(story(served(A, 1, 2, 5), served(B, 2.5, 3, 6), e(9, "end")))
     assert (judged["R1"], judged["R5"], judged["R9"], judged["R12"]) == (1, 2, 1, 2)
     assert excused == {}
-    judged, excused = counted(story(OVERLAP_SERVED, fault(1.5, "amnesia: flushed")))
+    judged, excused = counted(story(OVERLAP_ROBBED, fault(1.5, "amnesia: flushed")))
     assert "R1" not in judged
     assert excused["R1"] == 1
     judged, excused = counted(story(OVERLAP))

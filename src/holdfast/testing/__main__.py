@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def _swarm(args: argparse.Namespace) -> int:
-    from holdfast.testing.campaign import Tally, campaign, enough
+    from holdfast.testing.campaign import Tally, campaign
 
     if args.seconds is None and args.histories is None:
         args.seconds = 10.0
@@ -109,7 +109,7 @@ def _swarm(args: argparse.Namespace) -> int:
         print(f"seed {seed}: {what}\n  python -m holdfast.testing replay {prefix}{seed}")
     if tally.failed:
         _show(f"{prefix}{tally.failed[0][0]}", requests=False)
-    missing = tally.missing(enough(args.of))
+    missing = tally.missing(args.of)
     if missing:
         print(f"INVALID, too little has happened: {', '.join(missing)}")
     return VIOLATED if tally.failed else INVALID if missing else OK

@@ -76,7 +76,7 @@ class Operator:
             attack = Attack(key.decode(), self._whose(mark), world.now)
             self.attacks.append(attack)
             name = world.servers[0].name
-            world.note("fault", name, attack.lock, until=float("inf"), note="foreign break")
+            world.note("fault", name, attack.lock, until=float("inf"), note="foreign break", lease=attack.lease)
             try:
                 (attack.answer,) = await break_lock(WHERE, key, mark, "ops", prefix=PREFIX)
             finally:
@@ -116,8 +116,8 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
 
 def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterator[Violation]:
     """K1: what is taken away, is taken from who was seen to have it. K2: its fences are below the one that is answered, and
-    those of who comes later above; excused are amnesia and a clock that was set. K3: who is said to have been told, knows;
-    excused is every fault of his, or of the server, but for breaking itself."""
+    those of who comes later above; excused are amnesia and a clock that was set between the two. K3: who is said to have been
+    told, knows; excused is every fault that he may have felt meanwhile, but for breaking itself."""
     seen = {attack.lease for attack in attacks}
     for event in history:
         if event.kind != "lost" or not event.note.startswith("it was broken"):
@@ -137,11 +137,12 @@ def judge(attacks: list[Attack], history: list[Event], case: Evidence) -> Iterat
 
 
 def _fences(case: Evidence, attack: Attack, fence: int, hold: Hold) -> Iterator[Violation]:
-    if case.docket.decide("K2", case.disturbed(case.start, case.last, attack.lock, ("amnesia", "clock"))):
+    asked = hold.ask.event.at if hold.ask is not None else float("-inf")
+    since, until = min(attack.sent, case.granted(hold) or hold.since), max(attack.came, hold.since)
+    if case.docket.decide("K2", case.disturbed(since, until, attack.lock, ("amnesia", "clock"))):
         return
     if hold.lease == attack.lease and hold.fence >= fence and _was_meant(case, attack, hold):
         yield Violation("K2", f"{hold.who} has fence {hold.fence}, and was to be kept out by {fence}", (hold.taken,))
-    asked = hold.ask.event.at if hold.ask is not None else float("-inf")
     if asked > attack.came and hold.lease != attack.lease and hold.fence <= fence:
         yield Violation("K2", f"{hold.who} came later than fence {fence}, and has {hold.fence}", (hold.taken,))
 
@@ -153,7 +154,11 @@ def _was_meant(case: Evidence, attack: Attack, hold: Hold) -> bool:
 
 
 def _told(case: Evidence, attack: Attack, hold: Hold) -> Iterator[Violation]:
-    felt = [fault for fault in case.touching(hold.process) if not fault.event.note.startswith("foreign break")]
+    felt = [
+        fault
+        for fault in case.felt(hold.process, attack.sent, attack.came + TOLD_WITHIN, swarm.ECHO)
+        if not fault.event.note.startswith("foreign break")
+    ]
     if not _was_meant(case, attack, hold) or case.docket.decide("K3", bool(felt)):
         return
     if min(hold.end, case.last) > max(attack.came, hold.since) + TOLD_WITHIN:

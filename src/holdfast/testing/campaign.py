@@ -169,6 +169,16 @@ ENOUGH_OF_DRIVERS = {
 """The same, for the real drivers over scripted sockets; of the commands, how often they have come."""
 
 
+OF_ANY_LOCK = ("R2", "R3", "R5", "R6", "R6 end", "R7 end", "R9", "R12", "R14")
+"""Rules that apply to whatever can be had by one or more. A rule of several parts is as many."""
+
+OF_ONE_SERVER = (*OF_ANY_LOCK, "R6 told", "R8", "R8 place", "R13", "R15")
+"""To what one server gives, in the order of its queue."""
+
+OF_A_LOCK = (*OF_ONE_SERVER, "R1", "R4", "R7", "R7 claim", "R8 line", "R8 pass", "R16", "R16 refused")
+"""To a lock that processes pass on."""
+
+
 class Swarm(NamedTuple):
     """A kind of histories."""
 
@@ -176,22 +186,35 @@ class Swarm(NamedTuple):
     """Makes one of a seed."""
     enough: Mapping[str, int]
     """What has to happen in 1,000 of them."""
+    rules: tuple[str, ...]
+    """What applies to them: each has to be judged now and then, and not always excused."""
 
 
 SWARMS = {
-    "lock": Swarm(swarm.simulate, ENOUGH),
-    "several": Swarm(together.simulate, ENOUGH_OF_SEVERAL_LOCKS),
-    "quorum": Swarm(quorum.simulate, ENOUGH_OF_QUORUM),
-    "flight": Swarm(stampede.simulate, ENOUGH_OF_FLIGHTS),
-    "schedule": Swarm(schedules.simulate, ENOUGH_OF_SCHEDULES),
-    "election": Swarm(reigns.simulate, ENOUGH_OF_ELECTIONS),
-    "meetings": Swarm(meetings.simulate, ENOUGH_OF_MEETINGS),
-    "permits": Swarm(permits.simulate, ENOUGH_OF_PERMITS),
-    "ticket": Swarm(handovers.simulate, ENOUGH_OF_TICKETS),
-    "break": Swarm(breakages.simulate, ENOUGH_OF_BREAKING),
-    "wired": Swarm(wired.simulate, ENOUGH_OF_DRIVERS),
+    "lock": Swarm(swarm.simulate, ENOUGH, (*OF_A_LOCK, "R19")),
+    "several": Swarm(together.simulate, ENOUGH_OF_SEVERAL_LOCKS, (*OF_A_LOCK, "M1")),
+    "quorum": Swarm(quorum.simulate, ENOUGH_OF_QUORUM, (*OF_ANY_LOCK, "R1", "R4", "R7", "R19")),
+    "flight": Swarm(stampede.simulate, ENOUGH_OF_FLIGHTS, ("S1", "S1 old", "S2", "S3", "S3 lost", "S4", "S5")),
+    "schedule": Swarm(
+        schedules.simulate,
+        ENOUGH_OF_SCHEDULES,
+        ("S1", "S2", "S3", "S4", "S5", "S6", "S6 prompt", "S7", "S7 peace", "S8", "S9"),
+    ),
+    "election": Swarm(reigns.simulate, ENOUGH_OF_ELECTIONS, ("E1", "E2", "E3", "E4", "E5", "E6", "E7")),
+    "meetings": Swarm(
+        meetings.simulate,
+        ENOUGH_OF_MEETINGS,
+        ("B0", "B1", "B1 left", "B2", "B3", "B4", "B4 told", "B9", "L1", "L2", "L3", "L4"),
+    ),
+    "permits": Swarm(permits.simulate, ENOUGH_OF_PERMITS, (*OF_ONE_SERVER, "R17", "R18")),
+    "ticket": Swarm(handovers.simulate, ENOUGH_OF_TICKETS, (*OF_A_LOCK, "T1", "T3")),
+    "break": Swarm(breakages.simulate, ENOUGH_OF_BREAKING, (*OF_A_LOCK, "R19", "K1", "K2", "K3")),
+    "wired": Swarm(wired.simulate, ENOUGH_OF_DRIVERS, ("T1", "T2", "T3")),
 }
 """By name."""
+
+JUDGED_IN = 2000
+"""In so many histories, each rule that applies to them has something to judge."""
 
 
 def enough(of: str) -> Mapping[str, int]:
@@ -223,13 +246,20 @@ class Tally:
         self.counts += other.counts
         self.failed += other.failed
 
-    def missing(self, enough: Mapping[str, int] = ENOUGH) -> list[str]:
-        """What has happened too rarely for the verdict to mean anything (R11)."""
+    def missing(self, of: str = "lock") -> list[str]:
+        """What has happened too rarely, in this swarm, for the verdict to mean anything (R11); and the rules that have judged
+        nothing, in as many histories as they should have."""
         share = min(1.0, self.histories / 1000)
-        least = {name: max(1, int(count * share)) for name, count in enough.items()}
+        least = {name: max(1, int(count * share)) for name, count in enough(of).items()}
         counted = {name: count for name, count in least.items() if " " in name and not name.startswith("fault ")}
         rare = [f"{name}: {self.counts[name]} of {count}" for name, count in counted.items() if self.counts[name] < count]
+        rare += [f"{rule} has judged nothing" for rule in self.unjudged(of)]
         return self.coverage.missing({name: count for name, count in least.items() if name not in counted}) + rare
+
+    def unjudged(self, of: str) -> list[str]:
+        """The rules that apply to a swarm, and have excused all that they have met, or met nothing."""
+        judged = self.coverage.docket.judged
+        return [rule for rule in SWARMS[of].rules if not judged[rule]] if self.histories >= JUDGED_IN else []
 
 
 def batch(first: int, count: int, of: str = "lock") -> Tally:

@@ -18,7 +18,7 @@ from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.evidence import Evidence
 from holdfast.testing.judge.rules import Limits, Violation
 
-__all__ = ["RULES", "Coverage", "Limits", "Violation", "capacity", "check", "main"]
+__all__ = ["RULES", "Coverage", "Limits", "Violation", "check", "main"]
 
 
 def check(
@@ -43,12 +43,6 @@ def check(
     return found
 
 
-def capacity(events: Iterable[Event], permits: int) -> list[Violation]:
-    """R10: at most so many believe to hold at any time. With one permit it is R1."""
-    case = Evidence(events)
-    return [violation for scene in case.scenes.values() for violation in rules.crowd("R10", case, scene, permits)]
-
-
 RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violation]]]]] = {
     "R1": ("one holder at a time", rules.r1_exclusion),
     "R2": ("fences are unique", rules.r2_unique_fences),
@@ -68,7 +62,7 @@ RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violatio
     "R18": ("what is free goes to who is next", permits.r18_next),
     "R19": ("who has it may take it again", rules.r19_taken_again),
 }
-"""By number. R10 is `capacity`; R11, that enough has happened, is `Coverage.missing`."""
+"""By number. R11, that enough has happened, is `Coverage.missing`. There is no R10 any more: R17 is about permits."""
 
 OF_PERMITS: Final = RULES.keys() - {"R1", "R4", "R16"}
 """Those that can be judged where several hold it at the same time."""

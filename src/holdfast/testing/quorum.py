@@ -20,7 +20,7 @@ from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.voter import Voter
 from holdfast.testing.sim.worker import Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
-from holdfast.testing.swarm import HORIZON, PROMPT, SET_BACK, STEPS, Round, nest, progress_within, waiting, work
+from holdfast.testing.swarm import ECHO, HORIZON, PROMPT, SET_BACK, STEPS, Round, nest, progress_within, waiting, work
 
 QUICK = 2e-6
 """Seconds that a message takes where clocks show hardly any difference between two of them: there, fences count up."""
@@ -212,6 +212,7 @@ def limits(profile: Profile) -> Limits:
     return Limits(
         notice=profile.ttl / 3 + 1.0 if profile.renew and not slow and trip < 0.02 else float("inf"),
         handover=waits + (0.6 + 20 * trip if calm else 10.0 + profile.ttl + 20 * trip),
+        echo=ECHO,
         lag=5.0 if slow else 1.2,
         quorum=profile.servers // 2 + 1,
         excuses=frozenset(("clock", "foreign")),

@@ -53,6 +53,9 @@ PROMPT = 20
 STEPS = 50_000
 """As many steps are a hot loop."""
 
+ECHO = 3.5
+"""Seconds for which a copy of a request, or one that is held up, may be under way."""
+
 
 @dataclass(slots=True)
 class Round:
@@ -345,6 +348,8 @@ def limits(profile: Profile) -> Limits:
     return Limits(
         notice=notice,
         handover=handover + profile.waits,
+        claim=1.01 * max(CLAIM, profile.longest) + 0.1,
+        echo=ECHO,
         lag=5.0 if slow else 1.2,
         linger=profile.linger,
         passes=profile.max_passes,

@@ -18,8 +18,8 @@ from holdfast.testing.judge.rules import Limits, Violation
 def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """Who has lost a lock on the server learns of it within ``limits.notice``, or stops believing by himself. Whose belief
     ends by itself, before he has given the lock back, is told so within ``limits.lag``. Time counts without faults that he
-    may feel. Where there are no faults at all, nobody is told of a loss while the server keeps the lock for him, before his
-    time is over."""
+    may feel. Nobody is told of a loss before his time is over, where the server has kept the lock for him all the time, its
+    clock was not set, and his process does not end. (Of several servers: where he has felt no fault.)"""
     for scene in case.scenes.values():
         if not scene.server:
             continue
@@ -29,14 +29,29 @@ def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
             if freed is not None and case.late("R6", hold.end, freed.at, limits.notice, felt):
                 text = f"{hold.who} lost {hold.lock!r} at {case.ms(freed.at)}, and believed until {case.ms(hold.end)}"
                 yield Violation("R6", text, (hold.taken, freed))
-            early = hold.how == "lost" and hold.ended < hold.until - ROUNDING and _freed(case, hold, limits.quorum) is None
-            if early and not case.docket.decide("R6 told", bool(case.faults)):
+            if _told_early(case, hold, limits):
                 text = f"{hold.who} was told at {case.ms(hold.ended)} that {hold.lock!r} was lost, and had it"
                 yield Violation("R6", text, (hold.taken,))
             told = min(hold.ended, case.last)
             if told > hold.until and case.late("R6 end", told, hold.until, limits.lag, felt):
                 text = f"{hold.who} was not told that its lease of {hold.lock!r} had ended at {case.ms(hold.until)}"
                 yield Violation("R6", text, (hold.taken,))
+
+
+def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
+    """Somebody was told of a loss before his time was over, and the server had kept the lock for him all the time."""
+    if hold.how != "lost" or hold.ended >= hold.until - ROUNDING:
+        return False
+    since = case.asked(hold)
+    if limits.quorum > 1:
+        unknown = bool(case.felt(hold.process, since, hold.ended, limits.echo))
+        return not case.docket.decide("R6 told", unknown) and _freed(case, hold, limits.quorum) is None
+    closed = any(fault.kind == "crash" and fault.process == hold.process and fault.at <= hold.ended for fault in case.faults)
+    if case.docket.decide("R6 told", closed or case.disturbed(since, hold.ended, hold.lock, ("clock",))):
+        return False
+    server = [event for event in case.leases[hold.lease] if event.kind in {"granted", "extended", "freed"}]
+    known = [event for event in server if event.at <= hold.ended]
+    return bool(known) and all(event.kind != "freed" for event in known) and known[-1].until > hold.ended + ROUNDING
 
 
 def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
@@ -58,13 +73,15 @@ def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
 
 def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """A lock is not left free for longer than ``limits.handover`` while somebody stands in line, at the server or in his own
-    process. Each ``ask`` comes to an end, and not later than ``limits.lag`` after the end of its wait. Time counts without
+    process. Of those in line who are dead, or do not hear, none costs the others more than ``limits.claim``, and once. Each
+    ``ask`` comes to an end, and not later than ``limits.lag`` after the end of its wait. Time counts without
     faults; who crashes need not end."""
     for lock, scene in case.scenes.items():
         if limits.quorum > 1:
             yield from _idle(case, limits, lock, scene)
         elif scene.server and not limits.permits:
             yield from _left_free(case, limits, lock, scene)
+            yield from _claimed_by_nobody(case, limits, scene)
     for ask in case.asks:
         if ask.ended > ask.event.until + limits.lag or ask.ended == INFINITY:
             yield from _overdue(case, ask, limits.lag)
@@ -87,6 +104,29 @@ def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Itera
                 text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
                 yield Violation("R7", text, (event,))
                 break
+
+
+def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
+    """Grants to those in line who have never taken them up. Excused: a server that has forgotten, as in R1, and late copies of
+    requests."""
+    taken = {hold.lease for hold in scene.holds}
+    for lease, place in scene.queued.items():
+        times, longest, since, until = 0, 0.0, 0.0, 0.0
+        for event in case.leases.get(lease, ()) if lease not in taken else ():
+            if event.kind in {"granted", "extended"}:
+                times += event.kind == "granted"
+                since, until = event.at, event.until
+            elif event.kind == "freed":
+                until = min(until, event.at)
+            longest = max(longest, min(until, case.last) - since)
+        if not times:
+            continue
+        copies = [fault for fault in case.faults if fault.kind in {"duplicate", "slow"} and fault.concerns(lease)]
+        excused = case.disturbed(place.event.since, until, place.event.lock) or (times > 1 and bool(copies))
+        if not case.docket.decide("R7 claim", excused) and (times > 1 or longest > limits.claim):
+            lock = place.event.lock
+            text = f"{place.event.who} was given {lock!r} {times} times, for up to {longest:.3f} s, and never took it"
+            yield Violation("R7", text, (place.event,))
 
 
 def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
@@ -142,28 +182,31 @@ def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
     one process, too, who came first has the lock first. While another process is known to wait, a lock is passed on in its
     process ``limits.passes`` times at most, and for ``limits.pass_time``; in any case for a second.
 
-    Excused: a fault that who was overtaken may have felt, at any time before. Without faults there is no excuse. Who was
-    granted the lock in his turn, and heard of it too late, was not overtaken.
+    Excused: a fault that who was overtaken may have felt while he waited, other than of one message; and that he may have
+    lost a connection just before the other one was served: who does not listen is passed over. Who was granted the lock in
+    his turn, and heard of it too late, was not overtaken.
     """
     for scene in case.scenes.values():
         if scene.queued and scene.holds:
             for place in scene.queued.values():
-                case.docket.decide("R8", _may_be_overtaken(case, place.event, min(place.ended, case.last)))
+                case.docket.decide("R8", _may_be_overtaken(case, limits, place.event, min(place.ended, case.last)))
             for lease, waiter, by in (*_overtaken(scene), *_passed_over(scene)):
                 said = case.leases.get(lease, ())
                 had_its_turn = any(event.kind == "granted" and waiter.at <= event.at <= by.since for event in said)
-                if not had_its_turn and not _may_be_overtaken(case, waiter, by.since):
+                served = case.granted(by) or by.since
+                deaf = case.deafened(process_of(waiter.who), served)
+                if not had_its_turn and not deaf and not _may_be_overtaken(case, limits, waiter, by.since):
                     text = f"{waiter.who} stood in line at {case.ms(waiter.at)}; {by.who} came later, and was served before"
                     yield Violation("R8", text, (waiter, by.taken))
         yield from _out_of_line(case, scene)
-        yield from _left_to_nobody(case, scene)
+        yield from _left_to_nobody(case, limits, scene)
         for lease in scene.passed:
             yield from _too_often(case, limits, scene, lease)
 
 
-def _may_be_overtaken(case: Evidence, waiter: Event, until: float) -> bool:
+def _may_be_overtaken(case: Evidence, limits: Limits, waiter: Event, until: float) -> bool:
     """A fault may have cost somebody its place by then."""
-    return any(fault.at <= until for fault in case.touching(process_of(waiter.who)))
+    return bool(case.lasting(process_of(waiter.who), waiter.since or waiter.at, until, limits.echo))
 
 
 def _came(scene: Scene, hold: Hold) -> float:
@@ -222,7 +265,7 @@ def _out_of_line(case: Evidence, scene: Scene) -> Iterator[Violation]:
                 break
 
 
-def _left_to_nobody(case: Evidence, scene: Scene) -> Iterator[Violation]:
+def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
     """Places in the queue that were given up although another one of the process stood in its line."""
     for lease, place in scene.queued.items():
         owner = place.last
@@ -230,7 +273,8 @@ def _left_to_nobody(case: Evidence, scene: Scene) -> Iterator[Violation]:
             continue
         process = process_of(owner.event.who)
         left = min([owner.ended, owner.event.until, *(f.at for f in case.faults if f.event.who == owner.event.who)])
-        if case.docket.decide("R8 place", any(fault.kind != "cancel" for fault in case.touching(process))):
+        since = place.event.since or place.event.at
+        if case.docket.decide("R8 place", bool(case.lasting(process, since, owner.ended, limits.echo))):
             continue
         said = case.leases.get(lease, ())
         for event, ask in scene.lined:
@@ -295,7 +339,7 @@ def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]
                     text = f"{process} kept {lease} from {case.ms(kept.since)} until {case.ms(until)}, and nobody used it"
                     yield Violation("R16", text, tuple(e for e in case.leases[lease] if e.at == kept.since)[:1])
         if limits.recall:
-            yield from _refused_for_nothing(case, scene)
+            yield from _refused_for_nothing(case, limits, scene)
 
 
 class Kept(NamedTuple):
@@ -342,14 +386,23 @@ def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
         yield Kept(since, min(case.last, kept), wanted, passed)
 
 
-def _refused_for_nothing(case: Evidence, scene: Scene) -> Iterator[Violation]:
-    """Who was told that a lock is busy, when it was only kept all the time. Any fault is an excuse."""
-    asks = [ask for ask in case.asks if ask.outcome == "busy" and case.scenes[ask.event.lock] is scene]
-    for lease in dict.fromkeys(hold.lease for hold in scene.holds) if asks else ():
-        for kept in unused(case, scene, lease):
-            for ask in asks:
-                event = ask.event
-                while_kept = kept.since < event.at and ask.ended < kept.until and not kept.passed
-                if while_kept and not case.docket.decide("R16 refused", bool(case.faults)):
-                    text = f"{event.who} was told at {case.ms(ask.ended)} that {event.lock!r} is busy, and nobody used it"
-                    yield Violation("R16", text, (event,))
+def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
+    """Who was told that a lock is busy, when it was only kept all the time. Excused: a fault that he may have felt meanwhile,
+    or who kept it."""
+    idle = [
+        (process_of(next(hold.who for hold in scene.holds if hold.lease == lease)), kept)
+        for lease in dict.fromkeys(hold.lease for hold in scene.holds)
+        for kept in unused(case, scene, lease)
+        if not kept.passed
+    ]
+    for ask in case.asks:
+        event = ask.event
+        if ask.outcome != "busy" or case.scenes[event.lock] is not scene:
+            continue
+        case.docket.decide("R16 refused", bool(case.felt(process_of(event.who), event.at, ask.ended, limits.echo)))
+        for keeper, kept in idle:
+            if not (kept.since < event.at and ask.ended < kept.until):
+                continue
+            if not any(case.felt(who, kept.since, ask.ended, limits.echo) for who in (keeper, process_of(event.who))):
+                text = f"{event.who} was told at {case.ms(ask.ended)} that {event.lock!r} is busy, and nobody used it"
+                yield Violation("R16", text, (event,))

@@ -26,10 +26,29 @@ SERVER = frozenset(("granted", "extended", "freed", "asked"))
 UNSETTLING = frozenset(("amnesia", "clock", "foreign"))
 """Faults after which a server may say something else than it has promised."""
 
+PASSING = frozenset(("cut", "lost-request", "lost-reply", "duplicate", "cancel"))
+"""Faults of one message or connection, which are made good at once: the next request finds all as it was."""
+
+
+PROMPT = 0.1
+"""Seconds for which an answer is awaited at least, before anything else is done."""
+
+RECONNECTED = 1.0
+"""Seconds within which a connection is there again that was lost, if its server is there."""
+
+SIGN_OF_LIFE = 1.0
+"""Seconds after which a place in the queue may be passed over, if its process has not said meanwhile that it is there."""
+
 
 def kind_of(note: str) -> str:
     """The first word of a fault's note."""
     return note.partition(" ")[0].rstrip(":")
+
+
+def _forward(clock: Fault) -> float:
+    """By how many seconds a fault has set a clock forward."""
+    words = clock.event.note.split()
+    return float(words[3]) if words[1:3] == ["forward", "by"] else 0.0
 
 
 class Ask:
@@ -80,7 +99,7 @@ class Hold:
 class Fault:
     """One fault, and until when it lasts."""
 
-    __slots__ = ("at", "end", "event", "kind", "lock", "process")
+    __slots__ = ("at", "end", "event", "kind", "leases", "lock", "process")
 
     def __init__(self, event: Event, kind: str) -> None:
         self.event = event
@@ -89,6 +108,27 @@ class Fault:
         self.end = event.until or (INFINITY if kind in LASTING else event.at)
         self.process = process_of(event.who)
         self.lock = event.lock
+        self.leases = frozenset(event.lease.split())
+        """The only ones that it concerns, as far as that is known."""
+
+    @property
+    def weather(self) -> bool:
+        """All messages are slow now and then."""
+        return self.event.note == "slow weather"
+
+    def ends(self, echo: float) -> float:
+        """When nobody feels it any more. Messages that are slow are so for ``echo`` seconds at most."""
+        return max(self.end, self.at + echo) if self.kind == "slow" else self.end
+
+    def concerns(self, lease: str) -> bool:
+        """It has to do with this lease, or may have."""
+        return not self.leases or lease in self.leases
+
+    def strikes(self, event: Event) -> bool:
+        """What the server says here is what this fault has done to it."""
+        if self.process != event.who or self.lock not in {"", event.lock} or not self.concerns(event.lease or event.attempt):
+            return False
+        return event.at in {self.at, self.end} or (bool(self.leases) and self.at <= event.at <= self.end)
 
 
 class Place:
@@ -200,6 +240,10 @@ class Evidence:
         if event is not None:
             self.last = event.at
 
+    def asked(self, hold: Hold) -> float:
+        """When its lease was asked for, by whoever of its process got that from the server."""
+        return self._asked.get(hold.lease, hold.since)
+
     def said(self, hold: Hold) -> list[Event]:
         """What was said of a hold, by its holder and by the server."""
         return [event for event in self.leases[hold.lease] if event.attempt == hold.attempt or event.kind in SERVER]
@@ -240,8 +284,40 @@ class Evidence:
         return self.disturbed(since, later.since if until is None else until, earlier.lock, kinds)
 
     def apart(self, one: Hold, other: Hold, kinds: Collection[str] = UNSETTLING) -> bool:
-        """The same, whichever of the two came before."""
-        return self.unsettled(one, other, kinds) or self.unsettled(other, one, kinds)
+        """A fault has taken the lock from one of them before a server gave it to the other. Where nobody knows what servers
+        did, it is enough that it came between the two."""
+        return self._robbed(one, other, kinds) or self._robbed(other, one, kinds)
+
+    def _robbed(self, earlier: Hold, later: Hold, kinds: Collection[str]) -> bool:
+        if earlier.lease == later.lease:
+            return False  # who passes it on knows when it is over
+        given = {
+            event.who: event.at for event in self.leases[later.lease] if event.kind == "granted" and event.at <= later.since
+        }
+        if not given:
+            return self.unsettled(earlier, later, kinds)
+        return any(self._taken_away(earlier.lease, server, by, kinds) for server, by in given.items())
+
+    def _taken_away(self, lease: str, server: str, by: float, kinds: Collection[str]) -> bool:
+        """A fault of these kinds has ended by then what a server kept for a lease. After amnesia, a server waits by its clock
+        before it grants anything: where the clock was set meanwhile, amnesia is such a fault, too."""
+        there = [fault for fault in self.faults if fault.process == server and fault.at <= by]
+        faults = [fault for fault in there if fault.kind in kinds]
+        kept: Event | None = None
+        for event in self.leases[lease] if faults else ():
+            if event.who != server or event.at > by:
+                continue
+            if event.kind in {"granted", "extended"}:
+                kept = event
+            elif event.kind == "freed" and kept is not None:
+                since = kept.at
+                clock = [fault for fault in faults if fault.kind == "clock" and fault.at >= since]
+                striking = there if clock else faults
+                if any(fault.kind in UNSETTLING and (fault.strikes(event) or fault.strikes(kept)) for fault in striking):
+                    return True
+                if kept.until - sum(map(_forward, clock)) - ROUNDING <= event.at < kept.until - ROUNDING:
+                    return True
+        return False
 
     def disturbed(self, since: float, until: float, lock: str, kinds: Collection[str] = UNSETTLING) -> bool:
         """A fault of these kinds hit the server of this lock, or was still on, in this time."""
@@ -253,6 +329,26 @@ class Evidence:
             and fault.lock in {"", lock}
             for fault in self.faults
         )
+
+    def felt(self, process: str, since: float, until: float, echo: float) -> list[Fault]:
+        """The faults that this process may have felt in this time; a cancellation is none. Messages that are slow are so for
+        ``echo`` seconds at most; and where all may be, nobody has felt it who was done within `PROMPT`. It takes that long to
+        notice that a connection is no more."""
+        slow = until > since + PROMPT
+        felt = [fault for fault in self.touching(process) if fault.at <= until and fault.kind != "cancel"]
+        return [fault for fault in felt if (slow if fault.weather else fault.ends(echo) + PROMPT >= since)]
+
+    def lasting(self, process: str, since: float, until: float, echo: float) -> list[Fault]:
+        """The same, of those faults only that may cost somebody its place in the queue: what is over with one message does not,
+        and what lasts may until all connections are there again. All messages slow matters to those only who wait for longer
+        than a place lasts without a sign of life."""
+        slow = until > since + SIGN_OF_LIFE
+        felt = [fault for fault in self.touching(process) if fault.at <= until and fault.kind not in PASSING]
+        return [fault for fault in felt if (slow if fault.weather else fault.ends(echo) + RECONNECTED >= since)]
+
+    def deafened(self, process: str, at: float) -> bool:
+        """At that time, the process may just have lost a connection: who does not listen is passed over."""
+        return any(fault.kind in PASSING and fault.at <= at <= fault.at + RECONNECTED for fault in self.touching(process))
 
     def touching(self, process: str) -> list[Fault]:
         """The faults that this process may feel: its own, and those of servers and of the network."""

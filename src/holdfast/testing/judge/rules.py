@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.testing.history import Event, process_of
-from holdfast.testing.judge.evidence import ROUNDING, SERVER, UNSETTLING, Evidence, Hold, Scene
+from holdfast.testing.judge.evidence import ROUNDING, SERVER, UNSETTLING, Ask, Evidence, Hold, Scene
 
 
 class Violation(NamedTuple):
@@ -34,6 +34,10 @@ class Limits:
     nobody renews."""
     handover: float = 4.0
     """For which a lock may be free while somebody waits for it: the claim window, one refresh, and a little."""
+    claim: float = float("inf")
+    """For which a lock may be kept for who is next in line, and is dead."""
+    echo: float = float("inf")
+    """For which a fault that is over at once may be felt: a message is under way for so long at most."""
     lag: float = 2.0
     """By which an end that a process reckons itself (of a wait, of a lease) may be late."""
     linger: float = 0.0
@@ -67,21 +71,21 @@ def r1_exclusion(case: Evidence, limits: Limits) -> Iterator[Violation]:
     for scene in case.scenes.values():
         for earlier, later in pairwise(scene.holds):
             case.docket.decide("R1", case.apart(earlier, later, limits.excuses))
-        yield from crowd("R1", case, scene, 1, limits.excuses)
+        yield from _crowd(case, scene, limits.excuses)
 
 
-def crowd(rule: str, case: Evidence, scene: Scene, permits: int, excuses: Collection[str] = UNSETTLING) -> Iterator[Violation]:
+def _crowd(case: Evidence, scene: Scene, excuses: Collection[str]) -> Iterator[Violation]:
     believers: list[Hold] = []
     for hold in scene.holds:
         since = hold.since
         if believers:
             believers = [other for other in believers if other.end > since]
-        if len(believers) >= permits and hold.end > since:
+        if believers and hold.end > since:
             others = [b for b in believers if not case.apart(b, hold, excuses)]
-            if len(others) >= permits:
+            if others:
                 told = " and ".join(f"{b.who} (fence {b.fence}) believes to hold it until {case.ms(b.end)}" for b in others)
                 text = f"{hold.lock!r} is taken by {hold.who} (fence {hold.fence}) at {case.ms(since)}, while {told}"
-                yield Violation(rule, text, (*(b.taken for b in others), hold.taken))
+                yield Violation("R1", text, (*(b.taken for b in others), hold.taken))
         believers.append(hold)
 
 
@@ -224,12 +228,12 @@ def r12_over_is_over(case: Evidence, limits: Limits) -> Iterator[Violation]:
                 "R12", f"{hold.who} took {hold.lock!r}, which was known to be lost: {hold.taken.note}", (hold.taken,)
             )
         if hold.how not in {"", "crashed"}:
-            case.docket.decide("R12", _may_revive(case, hold, "lost" if hold.how == "lost" else "released", hold.ended))
+            case.docket.decide("R12", _may_revive(case, hold, limits, "lost" if hold.how == "lost" else "released", hold.ended))
             # Where there are several servers, the vote of a slow one may come when all is over, with what takes it back behind.
-            yield from _revived(case, hold, [e for e in case.said(hold) if limits.quorum == 1 or e.kind not in SERVER])
+            yield from _revived(case, hold, limits, [e for e in case.said(hold) if limits.quorum == 1 or e.kind not in SERVER])
 
 
-def _revived(case: Evidence, hold: Hold, said: list[Event]) -> Iterator[Violation]:
+def _revived(case: Evidence, hold: Hold, limits: Limits, said: list[Event]) -> Iterator[Violation]:
     over = ""
     for event in said:
         kind = event.kind
@@ -240,18 +244,20 @@ def _revived(case: Evidence, hold: Hold, said: list[Event]) -> Iterator[Violatio
         elif (kind == "granted" and over in {"released", "lost"}) or (kind == "extended" and over == "released"):
             if case.disturbed(hold.since, event.at, hold.lock):
                 continue
-            if kind == "granted" and _may_revive(case, hold, over, event.at):
+            if kind == "granted" and _may_revive(case, hold, limits, over, event.at):
                 over = "over"  # and what follows from that grant is excused with it
                 continue
             text = f"the server {kind} {hold.lock!r} to {hold.who} at {case.ms(event.at)}, when it was {over}"
             yield Violation("R12", text, (hold.taken, event))
 
 
-def _may_revive(case: Evidence, hold: Hold, over: str, at: float) -> bool:
-    """What is over may be granted again at that time."""
+def _may_revive(case: Evidence, hold: Hold, limits: Limits, over: str, at: float) -> bool:
+    """What is over may be granted again at that time: by a server that remembers what was before, or by a late copy of a
+    request, that the server knew to be late before it forgot that."""
+    late = [fault for fault in case.felt(hold.process, case.asked(hold), at, limits.echo) if fault.concerns(hold.lease)]
     if case.disturbed(hold.since, at, hold.lock):
         return True
-    return any(fault.at <= at and (over == "lost" or fault.kind == "duplicate") for fault in case.touching(hold.process))
+    return any(over == "lost" or fault.kind == "duplicate" for fault in late)
 
 
 def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
@@ -259,7 +265,7 @@ def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
     was, at the server and for the holder. Only a holder who asks for more fences is given more, and they follow on those that
     he had. What is passed on inside his process has a fence of that block, and a higher one each time.
 
-    Excused: amnesia, clock, foreign.
+    Excused: amnesia, clock, foreign since the first grant.
     """
     for lease, said in case.leases.items():
         yield from _one_answer(case, lease, said)
@@ -267,13 +273,14 @@ def r13_same_answer(case: Evidence, _: Limits) -> Iterator[Violation]:
 
 def _one_answer(case: Evidence, lease: str, said: list[Event]) -> Iterator[Violation]:
     first = last = top = 0
-    whose = ""
+    since, whose = case.start, ""
     for event in said:
         fence, text = event.fence, ""
         if not fence or event.kind not in {"granted", "extended", "passed", "taken"}:
             continue
-        excused = bool(last) and case.docket.decide("R13", case.disturbed(case.start, event.at, event.lock))
+        excused = bool(last) and case.docket.decide("R13", case.disturbed(since, event.at, event.lock))
         if event.kind == "granted":
+            since = since if last else event.at
             first, last = fence, event.last or fence
         elif event.kind == "extended":
             if (event.last or fence) != last and (event.note != "more" or event.last < last):
@@ -293,23 +300,42 @@ def _one_answer(case: Evidence, lease: str, said: list[Event]) -> Iterator[Viola
 
 def r14_given_up(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """Who has given up, for whatever reason, is not given the lock afterwards, unless another one of his process has his place.
-    (Of several servers, a slow one may give it, and has to take it back at once.) Excused: any fault that he may have felt."""
+    (Of several servers, a slow one may give it, and has to take it back at once.) Excused: a fault while he gave up, which his
+    server may not have heard of; a copy of one of his requests that nobody knew of; and a server that has forgotten since he
+    asked, as in R1."""
     for ask in case.asks:
         event = ask.event
-        if ask.outcome not in {"busy", "failed", "cancelled"} or event.attempt not in case.leases:
-            continue
-        if case.docket.decide("R14", any(fault.kind != "cancel" for fault in case.touching(process_of(event.who)))):
+        if ask.outcome not in {"busy", "failed", "cancelled"} or not case.scenes[event.lock].server:
             continue
         place = case.scenes[event.lock].queued.get(event.attempt)
         ended = max([ask.ended, *(heir.ended for heir in place.owners if heir is not None)] if place else [ask.ended])
-        for granted in case.leases[event.attempt]:
+        if case.docket.decide("R14", _may_come_late(case, limits, ask, ended)):
+            continue
+        for granted in case.leases.get(event.attempt, ()):
             if (
                 granted.kind == "granted"
                 and granted.at > ended
                 and not (limits.quorum > 1 and _taken_back(case, granted, limits))
+                and not case.disturbed(event.at, granted.at, event.lock)
             ):
                 text = f"{event.who} gave up at {case.ms(ask.ended)}, and was given {event.lock!r} at {case.ms(granted.at)}"
                 yield Violation("R14", text, (event, granted))
+
+
+def _may_come_late(case: Evidence, limits: Limits, ask: Ask, ended: float) -> bool:
+    event, process = ask.event, process_of(ask.event.who)
+    if case.felt(process, _gave_up(case, ask), ended, limits.echo) or case.disturbed(event.at, ended, event.lock):
+        return True
+    felt = case.felt(process, event.at, ended, limits.echo)
+    return any(fault.kind == "duplicate" and fault.concerns(event.attempt) for fault in felt)
+
+
+def _gave_up(case: Evidence, ask: Ask) -> float:
+    """When somebody began to give up, as far as that is known."""
+    if ask.outcome == "busy":
+        return min(max(ask.event.at, ask.event.until), ask.ended)
+    cancelled = [fault.at for fault in case.faults if fault.kind == "cancel" and fault.event.who == ask.event.who]
+    return max([ask.event.at, *(at for at in cancelled if at <= ask.ended and ask.outcome == "cancelled")])
 
 
 def _taken_back(case: Evidence, granted: Event, limits: Limits) -> bool:
@@ -317,9 +343,10 @@ def _taken_back(case: Evidence, granted: Event, limits: Limits) -> bool:
     return any(granted.at <= event.at <= granted.at + limits.lag for event in said) or granted.at + limits.lag > case.last
 
 
-def r15_released(case: Evidence, _: Limits) -> Iterator[Violation]:
+def r15_released(case: Evidence, limits: Limits) -> Iterator[Violation]:
     """The answer to a release is true: fine if the server had kept the lock until then, a loss if not; and it is given once.
-    Excused: any fault that he may have felt, after which nobody can know."""
+    Excused: a fault that he may have felt while he gave it back, after which nobody can know; and that the server's clock was
+    set while he had it."""
     for scene in case.scenes.values():
         for hold in scene.holds:
             twice = next((event for event in case.said(hold) if event.kind == "released" and event.note == "twice"), None)
@@ -329,7 +356,9 @@ def r15_released(case: Evidence, _: Limits) -> Iterator[Violation]:
                 )
             if not scene.server or hold.how != "release":
                 continue
-            if not case.docket.decide("R15", any(fault.kind != "cancel" for fault in case.touching(hold.process))):
+            told = next((event.at for event in case.said(hold) if event.kind == "released"), case.last)
+            unknown = bool(case.felt(hold.process, hold.ended, told, limits.echo))
+            if not case.docket.decide("R15", unknown or case.disturbed(case.asked(hold), told, hold.lock, ("clock",))):
                 yield from _untrue(case, hold)
 
 

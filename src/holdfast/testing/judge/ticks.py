@@ -298,10 +298,13 @@ def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
         begun = {stretch.began.fence: stretch for stretch in case.stretches.get(facts.name, ())}
         for entry in facts.entries:
             run = begun.get(entry.fence)
-            if entry.status == "crashed" and not case.docket.decide("S7", _delayed(case, entry)):
-                if run is None:
+            if entry.status == "crashed":
+                wrong = run is None or run.how in {"ok", "cancelled"}
+                if case.docket.decide("S7", wrong and _delayed(case, entry)):
+                    pass
+                elif run is None:
                     yield Violation("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: given to nobody")
-                elif run.how in {"ok", "cancelled"}:
+                elif wrong:
                     yield _wrong("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: its end got lost", run)
             peace = not case.docket.decide("S7 peace", not (case.calm and case.roomy))
             if peace and entry.status in {"crashed", "missed"}:

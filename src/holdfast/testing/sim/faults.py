@@ -22,9 +22,18 @@ Fault = Callable[[World, random.Random, float], None]
 """Does it, drawing details; the last argument is how long it lasts, in seconds, where it lasts."""
 
 
-def _told(world: World, what: str, who: str, lasts: float, heal: Callable[[], object] | None = None, *, lock: str = "") -> None:
-    """Write a fault down, and its end. ``lock``: the only one that it concerns."""
-    world.note("fault", who, lock, until=world.now + lasts if heal is not None else world.now, note=what)
+def _told(
+    world: World,
+    what: str,
+    who: str,
+    lasts: float,
+    heal: Callable[[], object] | None = None,
+    *,
+    lock: str = "",
+    lease: str = "",
+) -> None:
+    """Write a fault down, and its end. ``lock``, ``lease``: the only ones that it concerns."""
+    world.note("fault", who, lock, until=world.now + lasts if heal is not None else world.now, note=what, lease=lease)
     if heal is not None:
 
         def healed() -> None:
@@ -241,6 +250,12 @@ QUORUM_FAULTS: dict[str, Fault] = {**FAULTS, "partition": partition}
 """Where there are several servers. Each hits one server, one connection or one process, but a partition."""
 
 
+def _leases(world: World, call: Call) -> str:
+    """Which leases a request is about."""
+    tokens = [arg for arg in call.args if isinstance(arg, str)]
+    return " ".join(name for token in tokens if (name := world.drawn_for(token)) != token)
+
+
 def mishaps(world: World, share: float) -> Callable[[Wire, Call], bool]:
     """Something happens to this share of the requests, as they arrive at the server; answers True if that was all that
     becomes of one there."""
@@ -250,7 +265,7 @@ def mishaps(world: World, share: float) -> Callable[[Wire, Call], bool]:
         if rng.random() >= share:
             return False
         what = rng.choice(("lost-request", "lost-reply", "lost-reply", "duplicate", "slow"))
-        _told(world, what, wire.process.name, 0.0)
+        _told(world, what, wire.process.name, 0.0, lease=_leases(world, call) if what == "duplicate" else "")
         if what == "lost-request":
             wire.cut()
         elif what == "lost-reply":

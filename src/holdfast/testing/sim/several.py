@@ -50,8 +50,9 @@ class Part:
         slot = Slot(worker)
         self.lease, self.attempt = None, self.lock._attempt(slot)  # noqa: SLF001
         slot.attempt = self.attempt
-        self.attempt.token = process.token() + self.lock.spec.mark
-        process.world.acquisitions[self.attempt.token] = self.name
+        token = process.token()
+        process.world.acquisitions[token] = self.name
+        self.attempt.token = token + self.lock.spec.mark
 
     def end(self, kind: str, note: str = "") -> None:
         """Write down that it was not had."""
