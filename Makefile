@@ -1,4 +1,4 @@
-# make demo [SHOW=ladder] | test | uvloop | bench | soak | cron | pythons | dist | models | docs. Each sets up what it needs in .venv, once.
+# make demo [SHOW=ladder] | test | uvloop | bench | soak | mutants | cron | pythons | dist | models | docs. Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # Where Python may write no bytecode, each process that runs tests compiles hundreds of modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test uvloop lint types bench soak cron pythons dist models docs clean
+.PHONY: demo test uvloop lint types bench soak mutants cron pythons dist models docs clean
 
 demo: $(READY)
 	$(BIN)/holdfast demo $(SHOW)
@@ -31,6 +31,12 @@ bench: $(READY)
 
 soak: $(READY)
 	$(BIN)/pytest -m soak
+
+# Small changes of the code that some test has to notice: see docs/design/mutations.md. Goes on where it was stopped.
+mutants: $(READY)
+	test -e .mutants/swarms.json || PYTHONPATH=tests $(BIN)/python -m mutants cover
+	PYTHONPATH=tests $(BIN)/python -m mutants run
+	PYTHONPATH=tests $(BIN)/python -m mutants report
 
 # A real cron in a mount namespace of its own, for two minutes. Needs root, and Debian's cron with a sendmail.
 cron: $(READY)

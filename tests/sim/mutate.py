@@ -4,6 +4,8 @@
     python tests/sim/mutate.py NAME ...       the same for some
     python tests/sim/mutate.py --record       search, and write down what was found, here and in the docs; with names: of those
     python tests/sim/mutate.py --show NAME .. tell what each changes, as a diff
+    python tests/sim/mutate.py --medians      measure how many histories each usually takes, and write it down
+    python tests/sim/mutate.py --rotate       search anew those whose turn it is, by a digest of the sources: JSON lines
     python tests/sim/mutate.py --replay K/N   do each Nth recorded case again, for the tests: JSON lines
 
 A defect is put into a copy of the package, and that copy is imported anew each time. So this runs in a process of its own,
@@ -15,9 +17,11 @@ from __future__ import annotations
 import argparse
 import compileall
 import difflib
+import hashlib
 import importlib.util
 import json
 import py_compile
+import random
 import shutil
 import sys
 import tempfile
@@ -25,7 +29,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -66,8 +70,24 @@ SCENARIOS = {
 }
 """Where the small scenarios are that are searched after the seeds: module and name."""
 
+TIMES, USUAL = 5, 100
+"""How often a defect is searched to know how many histories that usually takes; and how many these may be."""
+
+ROTATING, ANEW = 1500, 20
+"""Histories that the search by turns usually needs; and what it costs besides, for each defect, in histories."""
+
 SCHEDULES = 5000
 """Schedules of each scenario that are searched where the swarm has found nothing."""
+
+
+class Planted(Protocol):
+    """A defect."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def file(self) -> str: ...
+    def planted(self, source: str) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -83,6 +103,8 @@ class Caught:
     histories: int
     """So many were needed."""
     said: str
+    median: int = 0
+    """So many are usually needed: of `TIMES` searches, each from another seed. 0: too many, or not searched by seeds."""
 
     @property
     def where(self) -> str:
@@ -90,7 +112,7 @@ class Caught:
         return f"seed {self.seed}" if self.by in SWARM.values() else f"scenario {self.by}"
 
 
-def patched(mutation: Mutation) -> str:
+def patched(mutation: Planted) -> str:
     """The file of a mutation, with the defect in it."""
     return mutation.planted((PACKAGE / mutation.file).read_text(encoding="utf-8"))
 
@@ -106,7 +128,7 @@ class Copy:
     """A copy of the package, imported from where it is."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
         shutil.copytree(PACKAGE, root / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
         # Compiled once: that is most of what an import costs. It counts whatever the time of the text, which is written anew.
         compileall.compile_dir(root, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
@@ -114,14 +136,14 @@ class Copy:
         sys.dont_write_bytecode = True
 
     @contextmanager
-    def mutated(self, mutation: Mutation | None) -> Iterator[None]:
+    def mutated(self, mutation: Planted | None) -> Iterator[None]:
         """With this defect in it, freshly imported."""
         for name in [name for name in sys.modules if name.partition(".")[0] == "holdfast"]:
             del sys.modules[name]
         if mutation is None:
             yield
             return
-        file = self._root / "holdfast" / mutation.file
+        file = self.root / "holdfast" / mutation.file
         compiled = Path(importlib.util.cache_from_source(str(file)))
         aside = compiled.with_suffix(".aside")
         if compiled.exists():  # it is no script
@@ -139,7 +161,7 @@ class Copy:
     def part(self, name: str) -> Any:
         """A module of the copy."""
         module = importlib.import_module(f"holdfast.testing.{name}")
-        assert Path(str(module.__file__)).is_relative_to(self._root)
+        assert Path(str(module.__file__)).is_relative_to(self.root)
         return module
 
 
@@ -152,11 +174,10 @@ def copied() -> Iterator[Copy]:
 # Search
 
 
-def search(copy: Copy, mutation: Mutation) -> Caught | None:
+def search(copy: Copy, mutation: Mutation, places: Iterable[int | str]) -> Caught | None:
     """Histories with this defect, until one violates a rule. One that does so without the defect, too, proves nothing of it: it
     is told, and passed over."""
-    todo = places(copy, mutation.of)
-    histories = 0
+    todo, histories = iter(places), 0
     while True:
         case = None
         with copy.mutated(mutation):
@@ -174,7 +195,7 @@ def search(copy: Copy, mutation: Mutation) -> Caught | None:
         print(f"{mutation.of}: {case.where} violates {unclean} without any of these defects", file=sys.stderr, flush=True)
 
 
-def places(copy: Copy, of: str) -> Iterator[int | str]:
+def all_places(copy: Copy, of: str) -> Iterator[int | str]:
     """Where a defect is looked for: the seeds of its swarm, then the small scenarios, by name."""
     yield from range(FEWER.get(of, SEEDS))
     if of in SCENARIOS:
@@ -200,7 +221,56 @@ def look(copy: Copy, mutation: Mutation, place: int | str) -> tuple[Caught | Non
 def searched(mutations: Iterable[Mutation]) -> Iterator[tuple[Mutation, Caught | None]]:
     with copied() as copy:
         for mutation in mutations:
-            yield mutation, search(copy, mutation)
+            yield mutation, search(copy, mutation, all_places(copy, mutation.of))
+
+
+# Search by turns
+
+
+def digest() -> str:
+    """Of all sources: what is searched anew, and from which seed on, changes with them."""
+    found = hashlib.sha256()
+    for path in sorted(path for path in PACKAGE.rglob("*") if path.suffix in {".py", ".lua"}):
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def rotating(cases: Iterable[Caught], turn: str) -> list[Caught]:
+    """Whose turn it is: in the order of a digest, so many as are usually found within `ROTATING` histories."""
+    chosen, histories = list[Caught](), 0
+    for case in sorted(cases, key=lambda case: hashlib.sha256(f"{turn} {case.name}".encode()).digest()):
+        if case.median and histories + case.median + ANEW <= ROTATING:
+            chosen.append(case)
+            histories += case.median + ANEW
+    return chosen
+
+
+def rotate(turn: str, most: int | None) -> Iterator[dict[str, Any]]:
+    """Search them anew, each in ten times as many histories as it usually takes, or in ``most``."""
+    by_name, first = {mutation.name: mutation for mutation in MUTATIONS}, int(turn[:8], 16)
+    with copied() as copy:
+        for case in rotating(recorded(), turn):
+            caught = search(copy, by_name[case.name], range(first, first + (most or 10 * case.median)))
+            yield {"name": case.name, "median": case.median, "histories": caught.histories if caught else 0}
+
+
+def measured(copy: Copy, mutation: Mutation) -> int:
+    """In how many histories it is usually found; 0 if that is more than `USUAL`."""
+    needed = list[int]()
+    with copy.mutated(mutation):
+        for first in random.Random(mutation.name).sample(range(SEEDS, 1 << 32), TIMES):
+            found = (number for number in range(2 * USUAL) if look(copy, mutation, first + number)[0] is not None)
+            needed.append(next(found, 2 * USUAL) + 1)
+    median = sorted(needed)[TIMES // 2]
+    return median if median <= USUAL else 0
+
+
+def record_medians(names: list[str]) -> None:
+    by_name = {mutation.name: mutation for mutation in MUTATIONS}
+    with copied() as copy:
+        for case in recorded():
+            if case.by in SWARM.values() and case.histories <= USUAL and (case.name in names or not (names or case.median)):
+                record(replace(case, median=measured(copy, by_name[case.name])))
 
 
 # Replay
@@ -252,7 +322,8 @@ def record(new: Caught) -> None:
     """Write down what was found: for the replay, and in the page of the docs."""
     found = {case.name: case for case in [*recorded(), new]}
     cases = [found[mutation.name] for mutation in MUTATIONS if mutation.name in found]
-    lines = ",\n".join(json.dumps(asdict(case), ensure_ascii=False) for case in cases)
+    facts = ({key: value for key, value in asdict(case).items() if value or key != "median"} for case in cases)
+    lines = ",\n".join(json.dumps(each, ensure_ascii=False) for each in facts)
     RECORD.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
     head, _, _ = PAGE.read_text(encoding="utf-8").partition("| defect |")
     PAGE.write_text(f"{head}{table(cases)}\n", encoding="utf-8")
@@ -263,26 +334,38 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--record", action="store_true", help="write down what was found, here and in the docs")
     parser.add_argument("--show", action="store_true", help="tell what each changes, as a diff")
+    parser.add_argument(
+        "--medians", action="store_true", help="measure how many histories each usually takes, and write it down"
+    )
+    parser.add_argument("--rotate", action="store_true", help="search anew those whose turn it is: JSON lines")
+    parser.add_argument("--most", type=int, help="with --rotate: in so many histories each")
     parser.add_argument("--replay", metavar="K/N", help="do each Nth recorded case again")
     args = parser.parse_args()
     if args.show:
         print("".join(shown(mutation) for mutation in MUTATIONS if mutation.name in args.names), end="")
         return 0
+    if args.medians:
+        record_medians(args.names)
+        return 0
+    if args.rotate:
+        for found in rotate(digest(), args.most):
+            print(json.dumps(found), flush=True)
+        return 0
     if args.replay:
         for answer in replay(args.replay):
             print(json.dumps(answer), flush=True)
         return 0
-    found = missed = 0
+    caughts = missed = 0
     for mutation, caught in searched(m for m in MUTATIONS if m.name in args.names or not args.names):
         if caught is None:
             missed += 1
             print(f"{mutation.name:32} NOT CAUGHT: {mutation.breaks}", flush=True)
         else:
-            found += 1
+            caughts += 1
             if args.record:
                 record(caught)
             print(f"{mutation.name:32} {caught.histories:5} {caught.where:16} {caught.said[:120]}", flush=True)
-    print(f"{found} caught, {missed} not")
+    print(f"{caughts} caught, {missed} not")
     return 1 if missed else 0
 
 

@@ -1,0 +1,172 @@
+"""Mutation by operators: what the tests and the simulator do not see. `make mutants`, or, from the directory of the tests:
+
+    python -m mutants cover PATHS ...    note which lines the tests of these run, and the swarms: once, before the others
+    python -m mutants run                try mutants one after the other; goes on where it has stopped
+    python -m mutants try NAME           one of them, by all layers: as `survivors` names it
+    python -m mutants survivors          those that nothing has killed, as diffs
+    python -m mutants report             the table: killed by layer
+
+A mutant is tried in a copy of the package, by a process of its own, in a namespace of its own where that is allowed. What came
+of it is kept in .mutants/ (`HOLDFAST_MUTANTS`), one JSON line for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from mutants import drawing, isolation, layers
+from mutants.covering import STATE
+from mutants.drawing import AREAS, PACKAGE, Mutant
+from sim.mutate import Copy, copied
+
+RESULTS = STATE / "results.jsonl"
+LAYERS: dict[str, tuple[Callable[[Mutant], list[str]], Callable[[Path, list[str]], int]]] = {
+    "tests": (layers.tests, layers.run_tests),
+    "conformance": (layers.conformance, layers.run_tests),
+    "histories": (layers.swarms, layers.run_histories),
+}
+"""What is tried: with which names, and how."""
+
+
+def results() -> dict[str, dict[str, Any]]:
+    lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
+    return {line["name"]: line for line in map(json.loads, lines)}
+
+
+def tried(copy: Copy, mutant: Mutant, *, every: bool) -> dict[str, Any]:
+    """What each layer says: stops at the first that kills it, unless ``every``."""
+    found: dict[str, Any] = {"name": mutant.name, "area": mutant.area, "operator": mutant.operator, "layers": {}, "cpu": 0.0}
+    for layer, (which, how) in LAYERS.items():
+        names = which(mutant)
+        if not names:
+            continue
+        with copy.mutated(mutant):
+            outcome = isolation.isolated(partial(how, copy.root, names))
+        found["cpu"] = round(found["cpu"] + outcome.cpu, 1)
+        found["layers"][layer] = verdict(copy, layer, names, outcome)
+        if found["layers"][layer]["dead"] and not every:
+            break
+    found["every"] = every
+    return found
+
+
+def verdict(copy: Copy, layer: str, names: list[str], outcome: isolation.Outcome) -> dict[str, Any]:
+    """A test that fails without the mutant, too, has killed nothing."""
+    lines = outcome.said.strip().splitlines() or [""]
+    said = next((line for line in reversed(lines) if line.startswith(("FAILED", "ERROR"))), "")
+    dead = outcome.how != "ok"
+    if outcome.how == "failed" and layer != "histories" and not said:
+        raise RuntimeError(f"the tests could not be run: {lines[-1]}")
+    again = names if outcome.how == "killed" else [said.split(" ")[1]] if said.startswith("FAILED") else []
+    if layer != "histories" and again and "tests/unit" not in said:
+        with copy.mutated(None):
+            dead = isolation.isolated(partial(layers.run_tests, copy.root, again)).how == "ok"
+    return {"dead": dead, "how": outcome.how, "said": (said or lines[-1])[:300]}
+
+
+def run(args: argparse.Namespace) -> None:
+    """Try the first ``count`` of the draw that have not been tried; or once more, for longer, those that nothing has killed."""
+    isolation.enter()
+    for module in ("lupa", "pytest", "redis"):  # once, and not by each
+        importlib.import_module(module)
+    known, until = results(), time.monotonic() + args.minutes * 60
+    todo = [mutant for mutant in islice(drawing.drawn(args.seed), args.count) if mutant.name not in known]
+    if args.again:
+        todo = [named(each["name"]) for each in alive() if each["layers"] and not each["again"]]
+        layers.QUICK, layers.SWARM_CPU, isolation.CPU = 5 * layers.QUICK, 2 * layers.SWARM_CPU, 3 * isolation.CPU
+    with copied() as copy:
+        for number, mutant in enumerate(todo):
+            if time.monotonic() > until:
+                return
+            found = tried(copy, mutant, every=number < args.every) | {"again": args.again}
+            with RESULTS.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(found) + "\n")
+            print(
+                number, found["cpu"], mutant.name, {layer: each["dead"] for layer, each in found["layers"].items()}, flush=True
+            )
+
+
+def named(name: str) -> Mutant:
+    file = name.split(" ", maxsplit=1)[0]
+    return next(mutant for area in AREAS for mutant in drawing.of_file(area, file) if mutant.name == name)
+
+
+def try_one(args: argparse.Namespace) -> None:
+    isolation.enter()
+    mutant = named(args.name)
+    with copied() as copy:
+        print(shown(mutant), json.dumps(tried(copy, mutant, every=True), indent=2), sep="\n")
+
+
+def shown(mutant: Mutant) -> str:
+    before = (PACKAGE / mutant.file).read_text(encoding="utf-8")
+    old, new = before.splitlines(keepends=True), mutant.planted(before).splitlines(keepends=True)
+    return "".join(difflib.unified_diff(old, new, mutant.file, mutant.name, n=1))
+
+
+def alive() -> Iterator[dict[str, Any]]:
+    """With those that no test is known to run."""
+    return (each for each in results().values() if not any(layer["dead"] for layer in each["layers"].values()))
+
+
+def survivors(_: argparse.Namespace) -> None:
+    for each in alive():
+        print(shown(named(each["name"])), *each["layers"], sep="\n", end="\n\n")
+
+
+def report(_: argparse.Namespace) -> None:
+    """By area: how many were tried, and which layer killed them first; and each layer alone, where all were tried."""
+    names = [*LAYERS, "survived", "not run by any test"]
+    print("| area | mutants | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|", sep="\n")
+    for area in [*AREAS, ""]:
+        rows = [each for each in results().values() if each["area"] == (area or each["area"])]
+        ends = Counter(
+            next((name for name, layer in each["layers"].items() if layer["dead"]), names[-2] if each["layers"] else names[-1])
+            for each in rows
+        )
+        print(f"| {area or 'all'} | {len(rows)} | " + " | ".join(str(ends[name]) for name in names) + " |")
+    for layer in LAYERS:
+        given = [each["layers"][layer]["dead"] for each in results().values() if layer in each["layers"]]
+        print(f"{layer}: {sum(given)} of the {len(given)} that it was given")
+
+
+def cover(args: argparse.Namespace) -> None:
+    quick = ["-m", "not soak and not cron", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "mutants.covering"]
+    subprocess.run([sys.executable, "-m", "pytest", *quick, *args.paths], cwd=layers.TESTS.parent, check=False)
+    layers.cover_swarms()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m mutants", description="Mutation by operators.")
+    commands = parser.add_subparsers(required=True)
+    for name, function in {"cover": cover, "run": run, "try": try_one, "survivors": survivors, "report": report}.items():
+        command = commands.add_parser(name)
+        command.set_defaults(function=function)
+        if name == "cover":
+            command.add_argument("paths", nargs="*", default=["tests/unit", "tests/conformance"])
+        elif name == "run":
+            command.add_argument("--seed", type=int, default=1)
+            command.add_argument("--count", type=int, default=400, help="of the draw, from its beginning")
+            command.add_argument("--every", type=int, default=0, help="so many are tried by all layers")
+            command.add_argument("--again", action="store_true", help="those that nothing has killed, with more tests and time")
+            command.add_argument("--minutes", type=float, default=1e6)
+        elif name == "try":
+            command.add_argument("name")
+    args = parser.parse_args()
+    args.function(args)
+
+
+if __name__ == "__main__":
+    main()

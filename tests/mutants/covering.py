@@ -1,0 +1,41 @@
+"""A plugin of pytest: which lines each test runs, by coverage.py, and how many CPU seconds it takes. Loaded with `-p`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import coverage
+import pytest
+
+STATE = Path(os.environ.get("HOLDFAST_MUTANTS", Path(__file__).parents[2] / ".mutants"))
+"""Where the results are kept."""
+LINES, SECONDS = STATE / "coverage", STATE / "seconds.json"
+
+measured = coverage.Coverage(data_file=str(LINES), source_pkgs=["holdfast"], config_file=False, messages=False)
+seconds: dict[str, float] = {}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    measured.switch_context(item.nodeid)
+    began = sum(os.times()[:4])  # with its children
+    try:
+        return (yield)
+    finally:
+        seconds[item.nodeid] = sum(os.times()[:4]) - began
+
+
+def pytest_sessionfinish() -> None:
+    measured.stop()
+    measured.save()
+    known = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
+    SECONDS.write_text(json.dumps(known | seconds, indent=0))
+
+
+STATE.mkdir(parents=True, exist_ok=True)
+if LINES.exists():
+    measured.load()
+measured.start()

@@ -1,0 +1,168 @@
+"""What is tried against a mutant: the quick tests that run its lines, the conformance of its script, and histories."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import coverage
+
+from mutants.covering import LINES, SECONDS, STATE
+from mutants.drawing import PACKAGE, Mutant
+
+TESTS = Path(__file__).parents[1]
+SWARMS = STATE / "swarms.json"
+SUPERVISED = ("tests/cli/test_run", "tests/cli/test_guardian", "tests/cli/test_start", "tests/cli/test_server")
+"""Tests of what runs in other processes, where no line is measured."""
+QUICK = 1.5
+"""CPU seconds of tests that are tried, as measured under coverage.py."""
+HISTORIES, SWARM_CPU = 500, 4.0
+"""Histories that are tried, if there is time."""
+FORMER = 40
+"""Histories of each swarm from which is known what it touches."""
+
+
+# Which
+
+
+@cache
+def _seconds() -> dict[str, float]:
+    found: dict[str, float] = json.loads(SECONDS.read_text(encoding="utf-8"))
+    return found
+
+
+@cache
+def _contexts(file: str) -> dict[int, list[str]]:
+    """Which tests and swarms have run each line."""
+    data = coverage.CoverageData(str(LINES))
+    data.read()
+    return data.contexts_by_lineno(str(PACKAGE / file))
+
+
+def _covering(mutant: Mutant) -> set[str]:
+    """What has run its lines; or any of the file, where nothing is known of these."""
+    lines = _contexts(mutant.file)
+    return {each for line in mutant.lines for each in lines.get(line, ()) if each}
+
+
+def tests(mutant: Mutant) -> list[str]:
+    """The quickest tests that cover it."""
+    found = _covering(mutant) if mutant.file.endswith(".py") else set()
+    if mutant.area == "supervision":
+        found |= {name for name in _seconds() if name.startswith(SUPERVISED)}
+    return list(_quickest(found & _seconds().keys()))
+
+
+def _quickest(names: set[str]) -> Iterator[str]:
+    left = QUICK
+    for name in sorted(names, key=lambda name: (_seconds()[name], name)):
+        left -= _seconds()[name] + 0.005
+        if left < 0:
+            return
+        yield name
+
+
+def conformance(mutant: Mutant) -> list[str]:
+    """Tests of the scripts that have it, on one server: of the three files that name them most often."""
+    if not mutant.file.endswith(".lua"):
+        return []
+    named = Counter(
+        {f"tests/conformance/{path.name}": _mentions(path, mutant) for path in TESTS.glob("conformance/test_scripts*.py")}
+    )
+    most = [path for path, count in named.most_common(3) if count]
+    return list(_quickest({name for name in _seconds() if name.partition("::")[0] in most and "redis-6.2" not in name}))
+
+
+def _mentions(path: Path, mutant: Mutant) -> int:
+    users = _users(Path(mutant.file).stem)
+    if "permits" in path.name:  # they call them by the second part
+        users = {user.removeprefix("permit_") for user in users if user.startswith("permit_")}
+    found: list[str] = re.findall(r"\w+", path.read_text(encoding="utf-8").lower())
+    return sum(map(found.count, users))
+
+
+@cache
+def _users(stem: str) -> set[str]:
+    """The scripts that a file becomes part of."""
+    if not stem.startswith("_"):
+        return {stem}
+    with_it = [path for path in (PACKAGE / "_lua").glob("*.lua") if re.search(rf"INCLUDE\s+{stem}\b", path.read_text())]
+    return {user for path in with_it for user in _users(path.stem)}
+
+
+def swarms(mutant: Mutant) -> list[str]:
+    """Those that touch it."""
+    if mutant.file.endswith(".py"):
+        return sorted(each.removeprefix("swarm ") for each in _covering(mutant) if each.startswith("swarm "))
+    asked: dict[str, dict[str, int]] = json.loads(SWARMS.read_text(encoding="utf-8"))
+    return [of for of, scripts in asked.items() if _users(Path(mutant.file).stem) & scripts.keys()]
+
+
+# Tried, in a process of its own that imports the copy
+
+
+def run_tests(root: Path, names: list[str]) -> int:
+    import pytest
+
+    _prefer(root)
+    return int(pytest.main(["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", *names]))
+
+
+def run_histories(root: Path, names: list[str]) -> int:
+    _prefer(root)
+    campaign = _campaign()
+    until = time.process_time() + SWARM_CPU
+    for seed in range(HISTORIES // len(names) + 1):
+        for name in names:
+            violations = campaign.SWARMS[name].simulate(seed).violations
+            if violations:
+                print(f"{name} seed {seed}: {violations[0]}")
+                return 1
+            if time.process_time() > until:
+                print(f"{seed} seeds")
+                return 0
+    return 0
+
+
+def _campaign() -> Any:
+    from holdfast.testing import campaign
+
+    return campaign
+
+
+def _prefer(root: Path) -> None:
+    sys.path[:0] = [str(root), str(TESTS)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(root), str(TESTS)])
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    os.chdir(TESTS.parent)
+
+
+# Measured
+
+
+def cover_swarms() -> None:
+    """Note which lines and which scripts each swarm runs."""
+    measured = coverage.Coverage(data_file=str(LINES), source_pkgs=["holdfast"], config_file=False, messages=False)
+    if LINES.exists():
+        measured.load()
+    campaign = _campaign()
+    asked: dict[str, dict[str, int]] = {}
+    for name, swarm in campaign.SWARMS.items():
+        asked[name] = Counter()
+        measured.start()
+        measured.switch_context(f"swarm {name}")
+        for seed in range(FORMER):
+            world = swarm.simulate(seed).world
+            for server in getattr(world, "servers", ()):
+                asked[name].update(server.asked_for)
+        measured.stop()
+    measured.save()
+    SWARMS.write_text(json.dumps(asked), encoding="utf-8")
