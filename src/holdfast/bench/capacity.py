@@ -7,7 +7,9 @@ batches: so it depends neither on how fast a client is nor on what else runs on 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
+from contextlib import closing
 
 from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
 from holdfast._core.names import channel, lock_keys, prefix_of
@@ -30,7 +32,7 @@ def measure(plan: Plan) -> Result:
     server = Bare(plan.url)
     _send(server, loads(ACQUIRE, RELEASE, RENEW, REFRESH))
     count = plan.many(10_000, 10_000)
-    for name, taken, by_key in ((HELD, *_held(server, count)), (WAITER, *_waiting(server, count))):
+    for name, taken, by_key in ((HELD, *_held(plan.url, server, count)), (WAITER, *_waiting(plan.url, server, count))):
         result.rows.append(Row(name, {"server_bytes": taken, "n": float(count)}, MEMORY))
         result.notes.append(f"{name}: {by_key:.0f} B by MEMORY USAGE of its keys; the rest is tables of keys and expiries")
     for name, work in ((PAIR, _pairs), (RENEWAL, _renewals), (REFRESHED, _refreshes), (SET, _sets)):
@@ -69,26 +71,35 @@ def _send(server: Bare, requests: list[bytes]) -> list[object]:
     return answers
 
 
-def _held(server: Bare, count: int) -> tuple[float, float]:
+def _memory_for(url: str, server: Bare, requests: list[bytes]) -> float:
+    """Bytes that the server needs for what each request makes. They come over a connection of their own, which has gone when
+    the server is asked: its buffers for one that has sent much may be larger than what a hundred locks take."""
+    before = server.memory()
+    with closing(Bare(url)) as sender:
+        number = sender("CLIENT", "ID")
+        _send(sender, requests)
+    while server("CLIENT", "LIST", "ID", number):
+        time.sleep(0.001)
+    return (server.memory() - before) / len(requests)
+
+
+def _held(url: str, server: Bare, count: int) -> tuple[float, float]:
     """Bytes per lock, in all and by the keys alone."""
     locks = [(_keys(f"held:{number:06d}"), _token()) for number in range(count)]
-    before = server.memory()
-    _send(server, [_acquire(keys, token) for keys, token in locks])
-    taken = (server.memory() - before) / count
+    taken = _memory_for(url, server, [_acquire(keys, token) for keys, token in locks])
     by_key = sum(server("MEMORY", "USAGE", key) or 0 for key in locks[0][0])
     _send(server, [_release(keys, token) for keys, token in locks])
     _send(server, [pack("DEL", *keys) for keys, _ in locks])
     return taken, by_key
 
 
-def _waiting(server: Bare, count: int, line: int = 100) -> tuple[float, float]:
+def _waiting(url: str, server: Bare, count: int, line: int = 100) -> tuple[float, float]:
     """Bytes per waiter, in lines of a hundred."""
     locks = [_keys(f"line:{number:06d}") for number in range(max(1, count // line))]
     _send(server, [_acquire(keys, _token()) for keys in locks])
-    before = server.memory()
     empty = _usage(server, locks[0])
-    _send(server, [_acquire(keys, _token(), 1) for keys in locks for _ in range(line)])
-    taken, by_key = (server.memory() - before) / (len(locks) * line), (_usage(server, locks[0]) - empty) / line
+    taken = _memory_for(url, server, [_acquire(keys, _token(), 1) for keys in locks for _ in range(line)])
+    by_key = (_usage(server, locks[0]) - empty) / line
     _send(server, [pack("DEL", *keys) for keys in locks])
     return taken, by_key
 
