@@ -271,6 +271,18 @@ def test_keep_and_overlap(schedule: Schedule) -> None:
     assert answers[0][7] < answers[1][7]
 
 
+def test_each_run_is_shown_with_its_own_lease(schedule: Schedule) -> None:
+    beside = Options(overlap="allow")
+    for tick, want in enumerate((T1, T2), 1):
+        assert granted(schedule.serve(beside, base=schedule.start + tick - 1, ticks=(schedule.start + tick,), want=want))
+    schedule.command("PEXPIRE", JOB.run(1)[0], 12_000)
+    _, first, _, second = schedule.look()[4]
+    assert 20_000 < first <= 30_000
+    assert 0 < second <= 12_000
+    schedule.command("DEL", JOB.run(0)[0])
+    assert schedule.look()[4][1] == -1
+
+
 def test_a_slot_is_kept_for_the_rest_of_that_time_after_a_run(schedule: Schedule) -> None:
     kept = Options(keep=600)
     assert granted(schedule.serve(kept, base=schedule.start, ticks=(schedule.start + 1,), want=T1))

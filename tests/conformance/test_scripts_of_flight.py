@@ -98,6 +98,15 @@ def test_one_loads_and_all_others_find_what_it_stored(box: Box) -> None:
     assert "of:" + LOAD not in box.redis.hgetall(STATE)
 
 
+def test_the_list_of_those_who_wait_lasts_as_long_as_the_longest_wait(box: Box) -> None:
+    granted(look(box, A, lease=60_000))
+    look(box, B, hope("b"))
+    assert box.redis.pttl(WAITERS) > 50_000
+    box.redis.pexpire(LOAD, 1000)
+    look(box, C, hope("c"))
+    assert box.redis.pttl(WAITERS) > 50_000, "a shorter wait does not shorten it"
+
+
 def test_who_is_not_to_load_changes_nothing(box: Box) -> None:
     assert look(box, "", lease=0) == [4]
     assert box.dump() == {}

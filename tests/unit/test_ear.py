@@ -6,7 +6,9 @@ import socket
 
 import pytest
 
-from holdfast._drive.ear import _seen
+from holdfast._core.requests import TimedOut
+from holdfast._drive.clock import clock
+from holdfast._drive.ear import Slot, _listen, _seen
 
 TOKEN = "0123456789ab.cdef"
 
@@ -42,3 +44,16 @@ def test_a_lease_that_was_broken_is_read_by_the_keeper_before_the_hand_over() ->
     with ours, theirs:
         theirs.sendall(message("4 0123456789ab.beef ops@host") + message(f"1 {TOKEN} 17"))
         assert _seen(TOKEN, ours) is None
+
+
+def test_a_thread_listens_until_something_is_there_or_time_is_up() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        until = clock() + 0.05
+        assert not _listen(Slot(), ours, until)
+        assert clock() >= until
+        slot = Slot()
+        slot.put(TimedOut())
+        assert not _listen(slot, ours, None), "it was told before"
+        theirs.sendall(message(f"1 {TOKEN} 17"))
+        assert _listen(Slot(), ours, clock() + 3600)

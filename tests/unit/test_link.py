@@ -1,0 +1,53 @@
+"""What the keeper's connection says of itself."""
+
+from __future__ import annotations
+
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+from holdfast._core.requests import Command
+from holdfast._drive.link import Link
+from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.system import System
+
+KEEPER: Any = SimpleNamespace(safely=lambda action, *args: action(*args))
+PING = Command(("PING",), 1.0)
+
+
+class Machine(System):
+    """Its time stands where a test puts it, and it starts no threads."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.clock = lambda: self.now
+
+    def start(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+def test_since_when_a_server_owes_an_answer_or_a_connection() -> None:
+    machine, answers = Machine(), list[object]()
+    link = Link(KEEPER, Endpoint(), system=machine)
+    assert link.owes_since() == float("inf")
+    for machine.now in (101.0, 102.0):
+        link.call(PING, lambda answer, _sent: answers.append(answer))
+    assert (link.owes_since(), link.busy) == (101.0, True), "no connection yet"
+
+
+def test_each_answer_ends_what_is_owed() -> None:
+    machine, answers = Machine(), list[object]()
+    ours, server = socket.socketpair()
+    with ours, server:
+        link = Link(KEEPER, Endpoint(), system=machine)
+        link.sock = ours
+        for machine.now in (103.0, 104.0):
+            link.call(PING, lambda answer, _sent: answers.append(answer))
+        owed = [link.owes_since()]
+        for _ in range(2):
+            server.sendall(b"+PONG\r\n")
+            link.on_readable()
+            owed.append(link.owes_since())
+    assert owed == [103.0, 104.0, float("inf")]
+    assert answers == [b"PONG", b"PONG"]
+    assert not link.busy
