@@ -23,7 +23,11 @@ R = TypeVar("R")
 def source(name: str) -> str:
     """Text of a script, with what it includes."""
     with open(f"{__path__[0]}/{name}.lua", encoding="utf-8") as file:  # noqa: PTH123 (pathlib imports slowly)
-        text = file.read()
+        return whole(file.read())
+
+
+def whole(text: str) -> str:
+    """A script with the text of what it includes."""
     return re.sub(r"^-- INCLUDE +(\w+)\n", lambda include: source(include[1]), text, flags=re.MULTILINE)
 
 
