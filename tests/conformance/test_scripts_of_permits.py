@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from hashlib import sha1
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import redis
 
 from conformance.box import KEYS, LOCK, QUEUE, STATE, Box
 from conformance.box import token as plain
+from holdfast._core.breaking import BREAK_PERMITS
 from holdfast._core.mutex import CLAIM
 from holdfast._core.permits import ACQUIRE, ALL, CHANGE, LIMIT, REFRESH, RELEASE, RENEW
 from holdfast._lua import Script, whole_number
@@ -48,6 +50,10 @@ def refresh(box: Box, *who: str) -> Any:
 
 def renew(box: Box, who: str, ttl: int = LEASE, number: int = 1) -> Any:
     return run(box, RENEW, who, ttl, number)[0]
+
+
+def taken_away(box: Box, who: str) -> Any:
+    return run(box, BREAK_PERMITS, "ops@host", sha1(who.encode(), usedforsecurity=False).hexdigest()[:16])
 
 
 def change(box: Box, who: str, its_fence: int = 7) -> Any:
@@ -469,3 +475,12 @@ def test_a_token_may_be_declared_dead_before_anything_is_there(box: Box, kind: s
     assert 0 < box.redis.pttl(STATE) <= 2 * 600_000
     assert acquire(box, token("b"), ALL, kind=kind)[0] == 1
     assert acquire(box, late, ALL, kind=kind) == [-1]
+
+
+def test_a_renewal_tells_whose_permits_were_taken_away(box: Box) -> None:
+    a, b, c = (token(process) for process in "abc")
+    acquire(box, a)
+    acquire(box, b)
+    assert renew(box, c) == 0, "it never had any"
+    assert taken_away(box, a)[0] == 1
+    assert [renew(box, who) for who in (a, b, c)] == [-2, 1, 0]

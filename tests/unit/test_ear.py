@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 
 import pytest
 
@@ -46,6 +48,13 @@ def test_a_lease_that_was_broken_is_read_by_the_keeper_before_the_hand_over() ->
         assert _seen(TOKEN, ours) is None
 
 
+def tell_a_listener(slot: Slot) -> None:
+    """Once it listens."""
+    while slot.alarm < 0:
+        time.sleep(0.001)
+    slot.put(TimedOut())
+
+
 def test_a_thread_listens_until_something_is_there_or_time_is_up() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -55,5 +64,10 @@ def test_a_thread_listens_until_something_is_there_or_time_is_up() -> None:
         slot = Slot()
         slot.put(TimedOut())
         assert not _listen(slot, ours, None), "it was told before"
+        slot = Slot()
+        teller = threading.Thread(target=tell_a_listener, args=(slot,))
+        teller.start()
+        assert not _listen(slot, ours, clock() + 3600), "it was told, and there is nothing to read"
+        teller.join()
         theirs.sendall(message(f"1 {TOKEN} 17"))
         assert _listen(Slot(), ours, clock() + 3600)

@@ -32,6 +32,15 @@ def test_a_candidate_whose_proclamation_came_too_late_does_not_lead() -> None:
     assert driver.nothing_left()
 
 
+def test_a_candidate_who_is_answered_when_its_lease_is_over_has_to_be_elected_anew() -> None:
+    driver, candidate = Driver(Server()), candidacy()
+    driver.slow = {("proclaim", 0): candidate.spec.first_ttl}
+    grant = driver.run(campaign(candidate, 0.0))
+    assert isinstance(grant, Grant)
+    assert grant.deadline > driver.server.now
+    assert (driver.counts["acquire"], driver.counts["proclaim"]) == (2, 2)
+
+
 @pytest.mark.parametrize("fault", [NotSent("no connection"), Unknown("no answer")], ids=repr)
 def test_a_proclamation_is_repeated_twice(fault: Exception) -> None:
     driver, candidate = Driver(Server()), candidacy()

@@ -1,0 +1,30 @@
+"""What one who came to a barrier is told of its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast._core.barrier import Broken, Participant, _outcome, _Over, _Passed
+
+
+def participant() -> Participant:
+    me = Participant()
+    me.hope, me.pending = "0123456789ab.hope", True
+    return me
+
+
+def test_who_passes_has_a_number() -> None:
+    me = participant()
+    assert _outcome(me, _Passed(3)) == 3
+    assert not me.pending
+
+
+@pytest.mark.parametrize(
+    ("said", "why", "process"),
+    [(_Over("died", "ba9876543210"), "died", "ba9876543210"), (_Over("left", ""), "timeout", "0123456789ab")],
+)
+def test_who_does_not_pass_is_told_why_and_by_whom(said: _Over, why: str, process: str) -> None:
+    me = participant()
+    with pytest.raises(Broken) as broken:
+        _outcome(me, said)
+    assert (broken.value.why, broken.value.process, me.pending) == (why, process, False)
