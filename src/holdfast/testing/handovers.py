@@ -20,7 +20,7 @@ from holdfast.testing.sim.lock import Lease, Lock
 from holdfast.testing.sim.tickets import Slip, issue, out, redeem
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import World
-from holdfast.testing.swarm import PROMPT, Profile, Round
+from holdfast.testing.swarm import ECHO, PROMPT, Profile, Round
 
 SHARE = 0.6
 """Of the leases that are handed over."""
@@ -145,17 +145,19 @@ def _let_run_out(world: World, profile: Profile) -> None:
 
 
 def judge(slips: list[Slip], case: Evidence) -> Iterator[Violation]:
-    """T1: a ticket is redeemed once, at most; excused is amnesia. T3: it is refused for a reason: as used, if somebody has
-    tried before; as expired, if it is. Any fault excuses that, but for cancellations and losses of single messages. (That who
-    redeems it has a higher fence than who gave it, R2 and R3 see to.)"""
+    """T1: a ticket is redeemed once, at most; excused is amnesia while it is in use. T3: it is refused for a reason: as used,
+    if somebody has tried before; as expired, if it is. Any fault from when it was made on excuses that, but for cancellations
+    and losses of single messages. (That who redeems it has a higher fence than who gave it, R2 and R3 see to.)"""
     for slip in slips:
         taken = slip.taken
         giver = slip.giver
-        forgot = case.disturbed(case.start, case.last, slip.lock)
+        made = min((event.at for event in case.leases.get(slip.lease, ())), default=case.start)
+        forgot = case.disturbed(made, max(slip.asked, default=made) + ECHO, slip.lock)
         if not case.docket.decide("T1", forgot) and len(taken) > 1:
             yield Violation("T1", f"the ticket of {giver.lease or giver._acquisition} was redeemed {len(taken)} times")  # noqa: SLF001
         for at, why in slip.refused:
-            if case.docket.decide("T3", any(fault.kind not in MADE_GOOD for fault in case.faults)):
+            felt = [fault for fault in case.faults if fault.at <= at and (fault.weather or fault.ends(ECHO) >= made)]
+            if case.docket.decide("T3", any(fault.kind not in MADE_GOOD for fault in felt)):
                 continue
             others = [asked for asked in slip.asked if asked <= at]
             if (why == "used" and len(others) < 2) or (why == "expired" and at < slip.ends) or why in {"gone", "late"}:
