@@ -21,7 +21,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,8 @@ def run(args: argparse.Namespace) -> None:
     known, until = results(), time.monotonic() + args.minutes * 60
     todo = [mutant for mutant in islice(drawing.drawn(args.seed), args.count) if mutant.name not in known]
     if args.again:
-        todo = [named(each["name"]) for each in alive() if each["layers"] and not each["again"]]
-        layers.QUICK, layers.SWARM_CPU, isolation.CPU = 5 * layers.QUICK, 2 * layers.SWARM_CPU, 3 * isolation.CPU
+        todo = [by_name()[each["name"]] for each in alive() if each["layers"] and not each["again"]]
+        layers.QUICK, layers.SWARM_CPU, isolation.CPU = 3 * layers.QUICK, 2 * layers.SWARM_CPU, 3 * isolation.CPU
     with copied() as copy:
         for number, mutant in enumerate(todo):
             if time.monotonic() > until:
@@ -98,14 +98,14 @@ def run(args: argparse.Namespace) -> None:
             )
 
 
-def named(name: str) -> Mutant:
-    file = name.split(" ", maxsplit=1)[0]
-    return next(mutant for area in AREAS for mutant in drawing.of_file(area, file) if mutant.name == name)
+@cache
+def by_name() -> dict[str, Mutant]:
+    return {mutant.name: mutant for mutant in drawing.drawn(0)}
 
 
 def try_one(args: argparse.Namespace) -> None:
     isolation.enter()
-    mutant = named(args.name)
+    mutant = by_name()[args.name]
     with copied() as copy:
         print(shown(mutant), json.dumps(tried(copy, mutant, every=True), indent=2), sep="\n")
 
@@ -123,7 +123,7 @@ def alive() -> Iterator[dict[str, Any]]:
 
 def survivors(_: argparse.Namespace) -> None:
     for each in alive():
-        print(shown(named(each["name"])), *each["layers"], sep="\n", end="\n\n")
+        print(shown(by_name()[each["name"]]), *each["layers"], sep="\n", end="\n\n")
 
 
 def report(_: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-CPU, WALL, FILE = 10, 90, 256 << 20
+CPU, WALL, FILE = 10, 120, 256 << 20
 """CPU seconds of one process, seconds, and bytes of a file that a piece of work may take."""
 
 

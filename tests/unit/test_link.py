@@ -1,4 +1,4 @@
-"""What the keeper's connection says of itself."""
+"""What the keeper's connection says of itself, and how it is opened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from holdfast._core.requests import Command
 from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.system import System
+from holdfast._wire.system import SYSTEM, System
 
 KEEPER: Any = SimpleNamespace(safely=lambda action, *args: action(*args))
 PING = Command(("PING",), 1.0)
@@ -51,3 +51,11 @@ def test_each_answer_ends_what_is_owed() -> None:
     assert owed == [103.0, 104.0, float("inf")]
     assert answers == [b"PONG", b"PONG"]
     assert not link.busy
+
+
+def test_a_connection_sends_at_once_and_finds_out_when_the_server_has_gone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = Endpoint(host="127.0.0.1", port=server.getsockname()[1])
+        with SYSTEM.dial(endpoint, 5.0) as sock:
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
