@@ -63,7 +63,7 @@ def test_chaos(topology: Topology, seconds: float, tmp_path: Path) -> None:
 def test_chaos_for_a_moment(tmp_path: Path) -> None:
     """All topologies at once."""
     topologies: list[Topology] = [Single(remembers=False), OverSentinel(), OverCluster(), QuorumRestarts()]
-    runs = [Run(topology, Size(15, processes=2, every=(0.3, 1.0)), seed(), tmp_path / topology.name) for topology in topologies]
+    runs = [Run(topology, Size(9, processes=2, every=(0.3, 1.0)), seed(), tmp_path / topology.name) for topology in topologies]
     together(runs)
     report = verdict(runs)
-    assert report.missing(BRIEF | {"faults": 15, "refused": 1}) == [], str(report)
+    assert report.missing(BRIEF | {"faults": 9, "refused": 1}) == [], str(report)
