@@ -1,0 +1,46 @@
+"""The requests of single flight, one after the other: how long they are repeated, and what a load says when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from holdfast._core import flight
+from holdfast._core.attempt import Attempt, Grant
+from holdfast._core.flight import AGAIN, Load
+from holdfast._core.requests import Answer, Now, Refused, Request, Run
+from unit.driver import Driver, Fault, always
+from unit.server import Server
+
+SITE = flight.site("hf:cache:", "g", "x", lease=2.0)
+
+
+def test_a_request_is_repeated_while_the_server_is_loading_and_no_longer() -> None:
+    driver = Driver(Server(), failing=always(Fault(Refused("LOADING the dataset")), "drop"))
+    began = driver.server.now
+    with pytest.raises(Refused):
+        driver.run(flight.drop(SITE))
+    assert SITE.patience - 2 * AGAIN < driver.server.now - began < SITE.patience
+
+
+def requests_of(operation: Coroutine[Any, Any, object]) -> list[Request[Any]]:
+    """What it asks for where the server says yes."""
+    trace, reply = list[Request[Any]](), None
+    try:
+        while True:
+            request = operation.send(reply)
+            trace.append(request)
+            answers = {Now: 1000.0, Run: Answer(1, 1000.0, 1000.0)}
+            reply = answers.get(type(request))
+    except StopIteration:
+        return trace
+
+
+@pytest.mark.parametrize(("doubt", "how"), [(False, "release"), (True, "bury")])
+def test_a_load_that_may_have_been_asked_for_twice_refuses_late_copies(doubt: bool, how: str) -> None:
+    attempt = Attempt(SITE.spec, "0123456789ab.0", pending=True, doubt=doubt)
+    load = Load(SITE, Grant(attempt, 7, 1000.0, 1002.0), None)
+    (landing,) = [each for each in requests_of(flight.land(load, "v", b"data", ttl=60.0)) if isinstance(each, Run)]
+    assert landing.args[:3] == ("0123456789ab.0", 7, how)
