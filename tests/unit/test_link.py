@@ -6,7 +6,7 @@ import socket
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast._core.requests import Command
+from holdfast._core.requests import Command, Refused
 from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.system import SYSTEM, System
@@ -51,6 +51,23 @@ def test_each_answer_ends_what_is_owed() -> None:
     assert owed == [103.0, 104.0, float("inf")]
     assert answers == [b"PONG", b"PONG"]
     assert not link.busy
+
+
+def test_a_server_that_is_no_primary_any_more_is_looked_for_anew() -> None:
+    finder: Any = SimpleNamespace(address="the primary of x")
+    moved, answers = list[object](), list[object]()
+    keeper: Any = SimpleNamespace(safely=KEEPER.safely, moved=lambda *what: moved.append(what))
+    endpoint = Endpoint()
+    ours, server = socket.socketpair()
+    with ours, server:
+        link = Link(keeper, endpoint, system=Machine())
+        link.sock = ours
+        for endpoint.finder in (None, finder):
+            link.call(PING, lambda answer, _sent: answers.append(answer))
+            server.sendall(b"-READONLY You can't write against a read only replica.\r\n")
+            link.on_readable()
+    assert [type(answer) for answer in answers] == [Refused, Refused]
+    assert moved == [(endpoint, None)], "only where somebody knows which server it is now"
 
 
 def test_a_connection_sends_at_once_and_finds_out_when_the_server_has_gone() -> None:

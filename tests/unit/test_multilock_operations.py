@@ -10,6 +10,7 @@ from holdfast._core.attempt import Attempt, Spec
 from holdfast._core.multilock import scatter
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Unknown, WireError
+from holdfast._multilock import BaseMultiLease
 from unit.driver import ME, OTHER, Driver, Fault, first
 from unit.server import KEYS, Server
 
@@ -56,3 +57,9 @@ def test_after_a_lost_answer_the_local_time_counts(applied: bool) -> None:
         if not applied:
             driver.server.take(OTHER, 30.0)
         assert given_back(driver, in_time, True) == [in_time, True]
+
+
+def test_the_loss_of_several_is_told_once() -> None:
+    lease = object.__new__(BaseMultiLease)
+    lease._told_loss, lease._tally = False, None
+    assert [lease._first_to_tell() for _ in range(3)] == [True, False, False]

@@ -366,6 +366,8 @@ def test_a_key_that_leaves_out_an_argument_is_refused_when_decorated(keep: Calla
         with pytest.raises(ConfigError, match="ignore") as caught:
             keep("charge:{user}", ignore=wrong)
         assert caught.value.parameter == "ignore"
+    with pytest.raises(ConfigError, match=r"has no parameter 'users' \(user, cents\)"):
+        keep("charge:{user}", ignore="users")
 
 
 def test_what_names_tags_is_no_part_of_the_key() -> None:
