@@ -138,3 +138,10 @@ def test_an_odd_run_or_entry_of_a_job_hides_no_other(odd: bytes) -> None:
 @pytest.mark.parametrize("odd", [b"", b"x there", b"1_0 there", b"9" * 5000 + b" there"])
 def test_an_odd_process_that_serves_a_schedule_hides_no_other(odd: bytes) -> None:
     assert overview([], [1, 1, [odd, b"5 here"]]).runners == [(5, "here")]
+
+
+def test_a_record_tells_as_many_of_the_locks_that_are_held_as_fit() -> None:
+    assert control.first_of([]) == []
+    assert control.first_of(["a", "x" * control.HOLDS, "b"]) == ["a", "b"], "a long one is left out"
+    key = "k" * 96  # with quotes, comma and blank: 100 bytes
+    assert len(control.first_of([key] * control.HOLDS)) == control.HOLDS // 100
