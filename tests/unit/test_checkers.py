@@ -314,6 +314,13 @@ CASES: dict[str, tuple[list[Event], list[str]]] = {
         ),
         ["R7"],
     ),
+    "R7 kept for one who hears the second time, or not: the history ends": (
+        story(
+            *(queued(A, 1, 1.1, 1.2, "a9", until=7), e(2, "granted", "server", "a9", until=4)),
+            *(e(4, "freed", "server", "a9"), e(5, "granted", "server", "a9", until=7)),
+        ),
+        [],
+    ),
     "R7 kept twice, by a copy of its request": (
         story(
             *(queued(A, 1, 1.1, 1.2, "a9", until=7), e(2, "granted", "server", "a9", until=4)),

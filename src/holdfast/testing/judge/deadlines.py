@@ -121,6 +121,7 @@ def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator
             longest = max(longest, min(until, case.last) - since)
         if not times:
             continue
+        times -= until > case.last  # the history ends before: it may still take that one
         copies = [fault for fault in case.faults if fault.kind in {"duplicate", "slow"} and fault.concerns(lease)]
         excused = case.disturbed(place.event.since, until, place.event.lock) or (times > 1 and bool(copies))
         if not case.docket.decide("R7 claim", excused) and (times > 1 or longest > limits.claim):
