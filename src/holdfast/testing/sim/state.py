@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
 from types import CoroutineType, FunctionType
@@ -82,26 +82,23 @@ class Fingerprint:
     def add(self, value: Any) -> None:
         """Any value of a local variable, an attribute, or the server's memory."""
         writer = WRITERS.get(type(value))
-        if type(value) in _MET_OFTEN:
-            if id(value) in self._met:
-                self._put(self._met[id(value)])
-                return
-            self._met[id(value)] = len(self._met)
         if writer is not None:
             writer(self, value)
-        elif isinstance(value, tuple | list | deque):
-            self._put(type(value).__name__, len(value))
-            for item in value:
-                self.add(item)
+        elif isinstance(value, tuple):
+            self._items(value)
         elif isinstance(value, BaseException):
             self._put(type(value).__name__, str(value))
         elif isinstance(value, Struct) or is_dataclass(value):
-            self._put(type(value).__name__)
-            names = value.__match_args__ if isinstance(value, Struct) else (field.name for field in fields(value))
-            for name in names:
-                self.add(getattr(value, name))
+            self._flat.append(type(value).__name__)
+            names = value.__match_args__ if isinstance(value, Struct) else [field.name for field in fields(value)]
+            self._attributes(value, names)
         else:
             raise TypeError(f"what of a {type(value).__name__} matters for the future? Say so in `same_in_all_states`, or here")
+
+    def _items(self, values: tuple[Any, ...] | list[Any] | deque[Any]) -> None:
+        self._flat += (type(values).__name__, len(values))
+        for value in values:
+            self.add(value)
 
     def _float(self, value: float) -> None:
         if self._several and MICROSECONDS <= value < 1e18:
@@ -121,9 +118,9 @@ class Fingerprint:
 
     def _bytes(self, value: bytes) -> None:
         if len(value) < 12:
-            self._put(value)
+            self._flat.append(value)
             return
-        self._put(_NUMBER.sub(b"#", value))
+        self._flat.append(_NUMBER.sub(b"#", value))
         for number in _NUMBER.findall(value):
             self._int(int(number))
 
@@ -131,14 +128,15 @@ class Fingerprint:
         self._bytes(value.encode())
 
     def _dict(self, value: dict[Any, Any]) -> None:
-        self._put(len(value))
+        self._flat.append(len(value))
         for key, item in value.items():
             self.add(key)
             self.add(item)
 
-    def _attributes(self, value: Any, names: tuple[str, ...]) -> None:
+    def _attributes(self, value: Any, names: Sequence[str]) -> None:
+        add = self.add
         for name in names:
-            self.add(getattr(value, name))
+            add(getattr(value, name))
 
     # The parts of a world
 
@@ -246,7 +244,7 @@ class Fingerprint:
                 break
             self._put(frame.f_code.co_name, frame.f_lasti)
             for name, value in sorted(frame.f_locals.items()):
-                self._put(name)
+                self._flat.append(name)
                 self.add(value)
             coroutine = coroutine.cr_await
 
@@ -338,7 +336,7 @@ def entry_name(entry: list[Any]) -> str:
 
 
 def _plain(fingerprint: Fingerprint, value: Any) -> None:
-    fingerprint._put(value)  # noqa: SLF001
+    fingerprint._flat.append(value)  # noqa: SLF001
 
 
 def _nothing(_fingerprint: Fingerprint, _value: Any) -> None:
@@ -350,8 +348,20 @@ def same_in_all_states(*types: type) -> None:
     WRITERS.update(dict.fromkeys(types, _nothing))
 
 
-_MET_OFTEN = frozenset((Candidate, Mandate, Ballot, QuorumLease))
-"""Told once, and called by a number after that."""
+def _once(writer: Callable[[Fingerprint, Any], None]) -> Callable[[Fingerprint, Any], None]:
+    """For what is met often: told once, and called by a number after that."""
+
+    def write(fingerprint: Fingerprint, value: Any) -> None:
+        met = fingerprint._met  # noqa: SLF001
+        number = met.get(id(value))
+        if number is None:
+            met[id(value)] = len(met)
+            writer(fingerprint, value)
+        else:
+            fingerprint._flat.append(number)  # noqa: SLF001
+
+    return write
+
 
 WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     type(None): _plain,
@@ -361,6 +371,7 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     bytes: Fingerprint._bytes,  # noqa: SLF001
     str: Fingerprint._text,  # noqa: SLF001
     dict: Fingerprint._dict,  # noqa: SLF001
+    **dict.fromkeys((tuple, list, deque), Fingerprint._items),  # noqa: SLF001
     set: lambda fingerprint, members: fingerprint._put(*sorted(members)),  # noqa: SLF001
     Waiter: Fingerprint._waiter,  # noqa: SLF001
     Tenure: Fingerprint._tenure,  # noqa: SLF001
@@ -384,16 +395,16 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Source: lambda fingerprint, source: fingerprint._put(source.version),  # noqa: SLF001
     Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
     Status: Fingerprint._bytes,  # noqa: SLF001
-    Candidate: Fingerprint._candidate,  # noqa: SLF001
+    Candidate: _once(Fingerprint._candidate),  # noqa: SLF001
     Horizon: Fingerprint._horizon,  # noqa: SLF001
     Vote: Fingerprint._vote,  # noqa: SLF001
-    Mandate: Fingerprint._mandate,  # noqa: SLF001
+    Mandate: _once(Fingerprint._mandate),  # noqa: SLF001
     Count: Fingerprint._count,  # noqa: SLF001
-    Ballot: Fingerprint._count,  # noqa: SLF001
+    Ballot: _once(Fingerprint._count),  # noqa: SLF001
     Renewals: Fingerprint._count,  # noqa: SLF001
     Heard: Fingerprint._heard,  # noqa: SLF001
     Round: lambda fingerprint, poll: fingerprint._put(poll.over, poll.waits, poll.counts),  # noqa: SLF001
-    QuorumLease: Fingerprint._lease,  # noqa: SLF001
+    QuorumLease: _once(Fingerprint._lease),  # noqa: SLF001
     Ticket: lambda fingerprint, ticket: fingerprint._put(ticket.counts),  # noqa: SLF001
 }
 same_in_all_states(
