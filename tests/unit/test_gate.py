@@ -380,6 +380,17 @@ def test_who_has_waited_long_enough_is_told_even_if_its_own_timer_has_slept(hous
     assert house.gate.on_time(1008.0) == inf
 
 
+def test_what_was_passed_on_and_is_lost_is_given_back_all_the_same(house: House) -> None:
+    """A renewal that came late may have made it longer at the server, and the next one asks there."""
+    first, tenure = house.holder()
+    this = house.in_line()
+    house.pass_on(first, tenure)
+    house.gate.received(this)
+    house.lose(tenure)
+    assert house.gate.lost() == Lead()
+    assert house.node.given_back == [tenure]
+
+
 def test_what_lingers_is_given_back_when_somebody_asks(house: House) -> None:
     tenure = lingering(house)
     house.gate.on_asked()

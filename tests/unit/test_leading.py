@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast._core.attempt import Grant
-from holdfast._core.leading import Candidacy, Elected, Other, Watch, campaign, proclaim
+from holdfast._core.leading import Candidacy, Elected, Office, Other, Watch, campaign, proclaim, transfer
 from holdfast._core.mutex import Busy
-from holdfast._core.requests import NotSent, Unknown
+from holdfast._core.requests import NotSent, Run, Sleep, Unknown
 from unit.driver import OTHER, Driver, Fault, some, spec
 from unit.server import LOCK, Server
 
@@ -51,6 +51,17 @@ def test_a_proclamation_is_repeated_twice(fault: Exception) -> None:
     driver.failing = some(Fault(fault), range(4, 7), "proclaim")
     with pytest.raises(type(fault)):
         driver.run(proclaim(candidate, grant.fence))
+
+
+def test_nobody_knows_of_a_transfer_without_an_answer_whatever_the_later_ones_come_to() -> None:
+    """The first may have handed the lock over, so the caller must not be told that nothing has changed."""
+    operation = transfer(Office(spec(), LOCK + b":observers"), "aaaaaaaaaaaa.1", "somebody")
+    assert isinstance(operation.send(None), Run)
+    for error in (Unknown("no answer"), NotSent("no connection")):
+        assert isinstance(operation.throw(error), Sleep)
+        assert isinstance(operation.send(None), Run)
+    with pytest.raises(Unknown):
+        operation.throw(NotSent("no connection"))
 
 
 def test_an_observer_does_not_go_back_to_an_earlier_term() -> None:

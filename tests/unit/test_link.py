@@ -70,6 +70,20 @@ def test_a_server_that_is_no_primary_any_more_is_looked_for_anew() -> None:
     assert moved == [(endpoint, None)], "only where somebody knows which server it is now"
 
 
+def test_what_has_come_while_the_thread_was_held_up_is_no_silence() -> None:
+    machine, answers = Machine(), list[object]()
+    ours, server = socket.socketpair()
+    with ours, server:
+        link = Link(KEEPER, Endpoint(), system=machine)
+        link.sock = ours
+        link.call(PING, lambda answer, _sent: answers.append(answer))
+        server.sendall(b"+PONG\r\n")
+        machine.now += 10 * PING.timeout
+        link.overdue(machine.now)
+    assert answers == [b"PONG"]
+    assert not link.busy
+
+
 def test_a_connection_sends_at_once_and_finds_out_when_the_server_has_gone() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         endpoint = Endpoint(host="127.0.0.1", port=server.getsockname()[1])
