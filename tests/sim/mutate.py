@@ -62,7 +62,7 @@ SWARM = {
 }
 """What the record calls each of the swarms."""
 
-FEWER = {"election": 300}
+FEWER = {"election": 300, "election+forgetful": 3000, "election+jumping": 3000}
 """Where histories take longer: the rest is for the scenarios to find."""
 
 SCENARIOS = {
@@ -101,7 +101,7 @@ class Caught:
     name: str
     rule: str
     by: str
-    """``swarm``, ``quorum``, or the scenario."""
+    """``swarm``, ``quorum``, ``election+forgetful``: under a theme, or the scenario."""
     seed: int
     choices: list[int]
     histories: int
@@ -113,7 +113,13 @@ class Caught:
     @property
     def where(self) -> str:
         """For people."""
-        return f"seed {self.seed}" if self.by in SWARM.values() else f"scenario {self.by}"
+        theme = self.by.partition("+")[2]
+        return f"seed {self.seed}{' ' * bool(theme)}{theme}" if self.of_swarm else f"scenario {self.by}"
+
+    @property
+    def of_swarm(self) -> bool:
+        """It is a seed, and no scenario."""
+        return self.by in SWARM.values() or "+" in self.by
 
 
 def patched(mutation: Planted) -> str:
@@ -267,9 +273,9 @@ def all_places(copy: Copy, of: str) -> Iterator[int | str]:
 
 def look(copy: Copy, mutation: Mutation, place: int | str) -> tuple[Caught | None, int]:
     """What a seed or a scenario shows of a defect, and how many histories that took."""
-    by, seed, choices, histories = SWARM[mutation.of], 0, list[int](), 1
+    by, seed, choices, histories = SWARM.get(mutation.of, mutation.of), 0, list[int](), 1
     if isinstance(place, int):
-        seed, violations = place, copy.part("campaign").SWARMS[mutation.of].simulate(place).violations
+        seed, violations = place, copy.part("campaign").swarm_of(mutation.of).simulate(place).violations
     else:
         report = copy.part("elections").ALL[place].explore(most=SCHEDULES)
         by, histories, violations = place, report.schedules, []
@@ -340,9 +346,9 @@ def record_medians(names: list[str]) -> None:
 
 def again(copy: Copy, case: Caught) -> str:
     """What a recorded case violates now; empty if nothing."""
-    if case.by in SWARM.values():
-        (of,) = (of for of, by in SWARM.items() if by == case.by)
-        found = copy.part("campaign").SWARMS[of].simulate(case.seed).violations
+    if case.of_swarm:
+        of = next((of for of, by in SWARM.items() if by == case.by), case.by)
+        found = copy.part("campaign").swarm_of(of).simulate(case.seed).violations
     else:
         _, found = copy.part("elections").ALL[case.by].replay(case.choices)
         # Without its defect, a schedule may come to a place where there are fewer choices.

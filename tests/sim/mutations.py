@@ -17,6 +17,7 @@ from sim.hung_defects import HUNG
 from sim.meeting_defects import MEETINGS
 from sim.permit_defects import PERMITS
 from sim.quorum_defects import QUORUM
+from sim.rare_defects import RARE
 from sim.reentrant_defects import REENTRANT
 from sim.schedule_defects import SCHEDULES
 from sim.script_defects import SCRIPTS
@@ -239,4 +240,5 @@ MUTATIONS = (
     *PERMITS,
     *REENTRANT,
     *BREAKING,
+    *RARE,
 )

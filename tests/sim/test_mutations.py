@@ -81,7 +81,7 @@ class Anew:
         def simulate(seed: int) -> Any:
             return SimpleNamespace(violations=[Violation("R8", "")] * (seed == 3 or (seed == 5 and self.defect is not None)))
 
-        return SimpleNamespace(SWARMS={"ticket": SimpleNamespace(simulate=simulate)})
+        return SimpleNamespace(swarm_of={"ticket": SimpleNamespace(simulate=simulate)}.get)
 
 
 def test_a_history_that_violates_a_rule_without_the_defect_proves_nothing(capsys: pytest.CaptureFixture[str]) -> None:

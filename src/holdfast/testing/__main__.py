@@ -49,6 +49,7 @@ def main() -> int:
     kind = parser_swarm.add_mutually_exclusive_group()
     for of, about in KINDS.items():
         kind.add_argument(f"--{of}", dest="of", action="store_const", const=of, help=about)
+    parser_swarm.add_argument("--theme", metavar="THEME", help="a rare fault besides, all through each history; ?: list them")
     parser_swarm.set_defaults(run=_swarm, of="lock")
 
     parser_explore = commands.add_parser("explore", help="every schedule of a small scenario")
@@ -58,7 +59,7 @@ def main() -> int:
 
     parser_replay = commands.add_parser("replay", help="one seed, or one schedule, as a timeline")
     parser_replay.add_argument(
-        "which", metavar="SEED|SCENARIO:CHOICES", help="17, quorum:17, schedule:17, or two-crash:0.0.3.1"
+        "which", metavar="SEED|SCENARIO:CHOICES", help="17, quorum:17, election+jumping:17, or two-crash:0.0.3.1"
     )
     parser_replay.add_argument("--requests", action="store_true", help="show each request too")
     parser_replay.set_defaults(run=_replay)
@@ -79,7 +80,15 @@ def main() -> int:
 
 def _swarm(args: argparse.Namespace) -> int:
     from holdfast.testing.campaign import Tally, campaign
+    from holdfast.testing.sim.rare import THEMES
 
+    if args.theme is not None:
+        if args.theme not in THEMES or args.of not in THEMES[args.theme].swarms:
+            for theme in THEMES.values():
+                about = (theme.__doc__ or "").splitlines()[0]
+                print(f"{theme.name:12} {about} In: {', '.join(theme.swarms)}.", file=sys.stderr)
+            return INVALID
+        args.of = f"{args.of}+{args.theme}"
     if args.seconds is None and args.histories is None:
         args.seconds = 10.0
     started = time.monotonic()
@@ -148,11 +157,10 @@ def _explore(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    from holdfast.testing.campaign import SWARMS
     from holdfast.testing.elections import ALL
 
     name, _, choices = args.which.partition(":")
-    seed = args.which.isdigit() or (name in SWARMS and choices.isdigit())
+    seed = args.which.isdigit() or (_is_swarm(name) and choices.isdigit())
     if not seed and not (name in ALL and choices.replace(".", "0").isdigit()):
         print(
             f"{args.which!r} is neither a seed (17, quorum:17, ...) nor a scenario with choices (two-crash:0.0.3.1)",
@@ -162,17 +170,27 @@ def _replay(args: argparse.Namespace) -> int:
     return VIOLATED if _show(args.which, requests=args.requests) else OK
 
 
+def _is_swarm(name: str) -> bool:
+    from holdfast.testing.campaign import swarm_of
+
+    try:
+        swarm_of(name)
+    except KeyError:
+        return False
+    return True
+
+
 def _show(which: str, *, requests: bool) -> bool:
     """Draw a history; True if something is violated in it."""
     from holdfast.testing import timeline
-    from holdfast.testing.campaign import SWARMS
+    from holdfast.testing.campaign import swarm_of
     from holdfast.testing.elections import ALL
 
     name, _, choices = which.partition(":")
     if name in ALL:
         history, violations = ALL[name].replay([int(choice) for choice in choices.split(".") if choice], trace=requests)
     else:
-        run = SWARMS[name if choices else "lock"].simulate(int(choices or name), trace=requests)
+        run = swarm_of(name if choices else "lock").simulate(int(choices or name), trace=requests)
         history, violations = run.history, run.violations
         print(f"seed {run.seed}: {run.profile}")
     print(timeline.draw(history, violations))

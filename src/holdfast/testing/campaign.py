@@ -27,6 +27,8 @@ from holdfast.testing import (
 from holdfast.testing.history import FAULTS
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
+from holdfast.testing.sim.rare import THEMES, Theme
+from holdfast.testing.sim.world import World
 from holdfast.testing.wired import histories as wired
 
 BATCH = 100
@@ -219,7 +221,23 @@ JUDGED_IN = 2000
 
 def enough(of: str) -> Mapping[str, int]:
     """What has to happen in a swarm."""
-    return SWARMS[of].enough
+    return swarm_of(of).enough
+
+
+def swarm_of(name: str) -> Swarm:
+    """A swarm, by its name: ``election``, or ``election+forgetful``: under a theme. Raises KeyError."""
+    of, _, theme = name.partition("+")
+    return _themed(SWARMS[of], THEMES[theme], of) if theme else SWARMS[of]
+
+
+def _themed(swarm: Swarm, theme: Theme, of: str) -> Swarm:
+    def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Any]:
+        run = swarm.simulate(seed, trace=trace, coverage=coverage, theme=theme)
+        assert isinstance(run.world, World)
+        run.counts += theme.counts(run.world)
+        return run
+
+    return Swarm(simulate, theme.swarms[of], tuple(rule for rule in swarm.rules if rule not in theme.unjudged))
 
 
 @dataclass(slots=True)
@@ -259,13 +277,13 @@ class Tally:
     def unjudged(self, of: str) -> list[str]:
         """The rules that apply to a swarm, and have excused all that they have met, or met nothing."""
         judged = self.coverage.docket.judged
-        return [rule for rule in SWARMS[of].rules if not judged[rule]] if self.histories >= JUDGED_IN else []
+        return [rule for rule in swarm_of(of).rules if not judged[rule]] if self.histories >= JUDGED_IN else []
 
 
 def batch(first: int, count: int, of: str = "lock") -> Tally:
     """Some seeds, one after the other."""
     tally = Tally()
-    simulate = SWARMS[of].simulate
+    simulate = swarm_of(of).simulate
     gc.freeze()  # what was imported is not looked at again and again
     started = time.process_time()
     for seed in range(first, first + count):

@@ -82,7 +82,7 @@ class Contest(Flight):
 
     def judge(self, history: list[Event]) -> list[Violation]:
         docket = Docket()
-        found = judge(history, docket)
+        found = judge(history, docket, LEASE)
         if not any(event.kind == "end" for event in history):
             return found  # the search has been here before
         calm = not any(event.kind == "fault" for event in history)

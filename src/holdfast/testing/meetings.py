@@ -18,6 +18,7 @@ from holdfast.testing.runs import Run
 from holdfast.testing.sim.ending import leftovers
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.process import Face, Process
+from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.visitor import Hall, Visitor, flag, meeting
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
@@ -85,9 +86,10 @@ def draw(rng: random.Random) -> Profile:
 class Play:
     """A history while it is made."""
 
-    def __init__(self, seed: int, *, trace: bool) -> None:
+    def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
         rng = self.rng = random.Random(f"meetings {seed}")
         self.profile = profile = draw(rng)
+        theme.redraw(seed, profile, lambda share: 8.0 * share**2)
         self.docket = Docket()
         self.world = world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
         if profile.mishaps:
@@ -105,6 +107,7 @@ class Play:
             world.at(EPOCH + at, FAULTS[kind], world, rng, lasts)
         for late in range(30):
             world.at(EPOCH + END + 20.0 * late, self._end_it, late)
+        theme.begin(seed, world)
 
     # What workers do
 
@@ -190,9 +193,9 @@ class Play:
         return found + list(rules[profile.what](case))
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
     """One history, judged."""
-    play = Play(seed, trace=trace)
+    play = Play(seed, trace=trace, theme=theme)
     world = play.world
     try:
         found = play.go()

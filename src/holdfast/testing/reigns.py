@@ -18,12 +18,14 @@ from holdfast.testing.history import Event
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.rules import Violation
+from holdfast.testing.judge.upsets import AMNESIA, CLOCK, Upsets
 from holdfast.testing.runs import Run
 from holdfast.testing.sim.candidate import Candidate, Election, Observer
 from holdfast.testing.sim.ending import leftovers
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.lock import spec
 from holdfast.testing.sim.process import Face, Process
+from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
@@ -32,9 +34,6 @@ LAST = "last"
 """The name of the candidate that leads in the end."""
 
 KINDS = sorted(FAULTS.keys() - {"amnesia", "clock", "foreign", "close"})
-
-FORGETFUL = "amnesia"
-"""A fault after which two may believe to lead: the fence keeps the older out."""
 
 STEPS = 60_000
 FACES: tuple[Face, ...] = ("threads", "asyncio")
@@ -86,9 +85,10 @@ def draw(rng: random.Random) -> Profile:
 class Play:
     """A history while it is made."""
 
-    def __init__(self, seed: int, *, trace: bool) -> None:
+    def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
         rng = self.rng = random.Random(f"election {seed}")
         self.profile = profile = draw(rng)
+        theme.redraw(seed, profile, lambda share: 8.0 * share)
         self.world = world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
         if profile.mishaps:
             world.mishap = mishaps(world, profile.mishaps)
@@ -108,6 +108,7 @@ class Play:
         ]
         for at, kind, lasts in profile.faults:
             world.at(EPOCH + at, FAULTS[kind], world, rng, lasts)
+        theme.begin(seed, world)
 
     def _process(self, name: str) -> Process:
         rng = self.rng
@@ -209,10 +210,11 @@ class Play:
 # What must hold
 
 
-def judge(history: list[Event], docket: Docket) -> list[Violation]:
-    """In every history, however much goes wrong."""
+def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]:
+    """In every history, however much goes wrong. When a server has lost its memory, or its clock was set, two may believe to
+    lead, for one lease at most: the fence keeps the older out."""
     found: list[Violation] = []
-    forgets = any(event.kind == "fault" and event.note.startswith(FORGETFUL) for event in history)
+    upsets = Upsets(history)
     highest, names = 0, dict[int, str]()
     seen: dict[str, int] = {}
     for event in history:
@@ -221,7 +223,8 @@ def judge(history: list[Event], docket: Docket) -> list[Violation]:
             if event.fence <= highest:
                 found.append(Violation("E2", f"{event.who} leads in term {event.fence}, after {highest}", (event,)))
             highest, names[event.fence] = max(highest, event.fence), event.attempt
-        if event.kind in {"leads", "keeps"} and not docket.decide("E1", forgets) and event.note:
+        unsettled = upsets.between(event.at - lease, event.at, AMNESIA, CLOCK)
+        if event.kind in {"leads", "keeps"} and not docket.decide("E1", unsettled) and event.note:
             found.append(Violation("E1", f"{event.who} leads, and so believes {event.note}", (event,)))
         if event.kind == "saw" and event.fence:
             docket.decide("E3")
@@ -283,9 +286,9 @@ def nameless(world: World) -> list[str]:
     return found
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
     """One history, judged."""
-    play = Play(seed, trace=trace)
+    play = Play(seed, trace=trace, theme=theme)
     world, profile, found, docket = play.world, play.profile, list[Violation](), Docket()
     try:
         play.go()
@@ -304,7 +307,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
         found.append(Violation("E0", f"it raises {error!r}"))
     world.close()
-    found = judge(world.history, docket) + found
+    found = judge(world.history, docket, profile.ttl) + found
     if coverage is not None:
         coverage.histories += 1
         coverage.docket += docket

@@ -22,6 +22,7 @@ from holdfast.testing.runs import Run
 from holdfast.testing.sim.ending import leftovers
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.service import ANSWER_WITHIN, Service
 from holdfast.testing.sim.worker import Worker
@@ -120,9 +121,10 @@ class Play:
 
     keys = Keys.of("s")
 
-    def __init__(self, seed: int, *, trace: bool) -> None:
+    def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
         rng = self.rng = random.Random(f"schedule {seed}")
         self.profile = profile = draw(rng)
+        theme.redraw(seed, profile, lambda share: profile.lasts * share)
         self.world = world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
         if profile.mishaps:
             world.mishap = mishaps(world, profile.mishaps)
@@ -139,6 +141,7 @@ class Play:
             world.at(EPOCH + at, self._order, job, what)
         for at, number in profile.stops:
             world.at(EPOCH + at, self._stop_one, number)
+        theme.begin(seed, world)
 
     def _process(self, name: str) -> Process:
         rng = self.rng
@@ -225,7 +228,7 @@ class Play:
                 service.book.stop(0.0)
         if not world.work(world.now + 60.0, world.steps + STEPS):
             return [f"still at it: {', '.join(sorted(worker.name for worker in world.working))}"]
-        world.pass_time(1.0)
+        world.pass_time(1.0 + self.server.set_back)
         left = [what for what in leftovers(world) if "at:" not in what]
         for key, kind, _, _ in self.server.keyspace.dump():
             if kind == b"string" and b":run:" in key and not any(o.keep for _, o in self.profile.jobs.values()):
@@ -237,9 +240,9 @@ def _between(low: float, high: float, rng: random.Random) -> float:
     return low + (high - low) * rng.random()
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
     """One history, judged."""
-    play = Play(seed, trace=trace)
+    play = Play(seed, trace=trace, theme=theme)
     world, found, counts = play.world, [], Counter[str]()
     try:
         play.go()
@@ -249,7 +252,7 @@ def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None
             jobs,
             {name: (when.seconds, options) for name, (when, options) in play.profile.jobs.items()},
             now=world.now,
-            shown=lambda at: play.server.wall() - (world.now - at) * play.server.rate,
+            shown=play.server.shown,
             steady=not play.profile.slow_share,
             calm=play.profile.calm,
             roomy=play.profile.limit > 1,

@@ -23,10 +23,12 @@ from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.evidence import Evidence
 from holdfast.testing.judge.rules import Violation
+from holdfast.testing.judge.upsets import AMNESIA, CLOCK, Upsets
 from holdfast.testing.runs import Run
 from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.process import Face, Process
+from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.reader import Reader, Source
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.worker import Worker
@@ -132,9 +134,10 @@ async def work(reader: Reader, rounds: list[Round]) -> None:
         await Sleep(planned.gap)
 
 
-def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
+def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile]:
     """The world of a seed, before anything has happened in it."""
     profile = draw(rng := random.Random(seed))
+    theme.redraw(seed, profile, lambda share: int(120 * share**2))
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
     if profile.mishaps:
         world.mishap = mishaps(world, profile.mishaps)
@@ -151,12 +154,13 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
         worker.start(work(Reader(worker, source), rounds))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, partial(FAULTS[kind], world, rng, lasts))
+    theme.begin(seed, world)
     return world, profile
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
     """One history, judged. Its faults are added to ``coverage``."""
-    world, profile = build(seed, trace=trace)
+    world, profile = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:
         if world.work(EPOCH + HORIZON, STEPS):
@@ -216,6 +220,7 @@ class Case:
         self.history = history
         self.profile = profile
         self.docket = Docket()
+        self.upsets = Upsets(history)
         self.lookups: dict[str, Lookup] = {}
         self.lands: dict[int, Event] = {}
         """By fence: when the value was sent to the server."""
@@ -303,7 +308,8 @@ class Case:
 def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
     """By whoever looked when the invalidation was done."""
     for lookup, found in case.ends("found"):
-        floor = max((v for v, void in case.voids.items() if void.done < lookup.want.at), default=0)
+        done = [(v, void) for v, void in case.voids.items() if void.done < lookup.want.at]
+        floor = max((v for v, void in done if not case.upsets.between(void.begin.at, found.at, AMNESIA)), default=0)
         case.docket.decide("S1")
         if found.last < floor:
             said = f"{found.who} finds version {found.last}, long after version {floor} was written and the key invalidated"
@@ -323,7 +329,8 @@ def s2_one_loads(case: Case) -> Iterator[Violation]:
         if not others:
             case.docket.decide("S2")
         for other in others:
-            if not case.docket.decide("S2", case.invalidated(other.want.at, load.at)):
+            forgot = case.upsets.between(other.want.at, load.at, AMNESIA)
+            if not case.docket.decide("S2", forgot or case.invalidated(other.want.at, load.at)):
                 said = f"{load.who} is to load, and {other.want.who} believes to load it"
                 yield Violation("S2", said, (other.want, load))
 
@@ -336,7 +343,8 @@ def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
             fresh = landed.until - RATE * case.profile.ttl - 0.002
             if not landed.at < lookup.want.at or lookup.want.fence:
                 continue
-            if not case.docket.decide("S3", case.invalidated(sent, load.at)) and load.at < fresh:
+            forgot = case.upsets.between(sent, load.at, AMNESIA)
+            if not case.docket.decide("S3", forgot or case.invalidated(sent, load.at)) and load.at < fresh:
                 yield Violation("S3", f"{load.who} is to load what {landed.who} has just stored", (landed, load))
     for lookup, load in case.ends("load"):
         if not case.docket.decide("S3 lost", not case.calm):
@@ -370,10 +378,12 @@ def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
 
 
 def s5_all_is_in_order(case: Case) -> Iterator[Violation]:
-    """Fences, values, and what is left."""
+    """Fences, values, and what is left. Who knows neither what it has issued nor what time it is may issue anything."""
+    set_back = bool(case.upsets.of(AMNESIA) and case.upsets.of(CLOCK))
     loads = sorted(case.ends("load"), key=lambda each: each[1].at)
     for lookup, load in loads:
-        case.docket.decide("S5")
+        if case.docket.decide("S5", set_back):
+            continue
         if any(other.at < lookup.want.at and other.fence >= load.fence for _, other in loads):
             yield Violation("S5", f"the fence of {load.who} is not above all before", (load,))
     stored = {version for version, void in case.voids.items() if void.begin.note == "store"}
@@ -383,7 +393,8 @@ def s5_all_is_in_order(case: Case) -> Iterator[Violation]:
         land = case.lands.get(found.fence)
         if found.last not in stored and (land is None or land.last != found.last):
             yield Violation("S5", f"{found.who} finds what nobody has stored", (found,))
-        if any(other.at < lookup.want.at and other.fence > found.fence for _, other in finds):
+        newer = [other for _, other in finds if other.at < lookup.want.at and other.fence > found.fence]
+        if any(not case.upsets.between(other.at, found.at, AMNESIA) for other in newer):
             yield Violation("S5", f"{found.who} finds an older value than was found before", (found,))
     yield from (Violation("S5", f"is left behind: {event.note}", (event,)) for event in case.history if event.kind == "left")
 

@@ -1,9 +1,10 @@
 """What must hold of barriers, latches and events, whatever goes wrong.
 
 The rules: B1 nobody goes on before all have come, and each has another number. B2 of those who were to go on together, all do
-whom nothing else has ended. B3 the action is run once, to its end, before. B4 who waits with a dead one is told. L1 what was
-counted counts once, and no lower than to nothing. L2 who is released has waited for something that was open meanwhile. L3
-nobody sleeps through what opens. L4 what was set once, is set once.
+whom nothing else has ended. B3 the action is run once, to its end, before. B4 who waits with a dead one is told, B5 and so
+is who waits where the server has forgotten it. L1 what was counted counts once, and no lower than to nothing. L2 who is
+released has waited for something that was open meanwhile. L3 nobody sleeps through what opens. L4 what was set
+once, is set once.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from holdfast.testing.history import Event
 from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.rules import Violation
+from holdfast.testing.judge.upsets import AMNESIA, Upsets
 
 LATE = 2.0
 """Seconds within which a message has come, where nothing goes wrong."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Meetings:
     """A history, with what is known of it before it begins."""
 
@@ -35,6 +38,11 @@ class Meetings:
     only: set[str] = field(default_factory=set)
     """The kinds of faults, if there are any."""
     docket: Docket = field(default_factory=Docket)
+
+    @cached_property
+    def upsets(self) -> Upsets:
+        """When the server has lost what it knew."""
+        return Upsets(self.history)
 
     def of(self, *kinds: str) -> list[Event]:
         """The events of these kinds."""
@@ -60,6 +68,7 @@ def barrier(case: Meetings) -> Iterator[Violation]:
             yield Violation("B3", f"{who} go on after {len(acted)} actions")
     yield from _outcomes(case)
     yield from _the_dead(case, came)
+    yield from _the_forgotten(case, came)
 
 
 def _outcomes(case: Meetings) -> Iterator[Violation]:
@@ -70,6 +79,9 @@ def _outcomes(case: Meetings) -> Iterator[Violation]:
             yield Violation("B1", f"{event.attempt} goes on as {event.fence}, and is not among those who do")
     for event in case.of("parted"):
         excused = event.note in {"cancelled", "away"} or (event.note == "timeout" and not case.calm)
+        if event.attempt in met:
+            since, until = sorted((met[event.attempt].at, event.at))
+            excused = excused or case.upsets.between(since, until, AMNESIA)
         if event.attempt in met and not case.docket.decide("B2", excused):
             yield Violation("B2", f"{event.attempt} is told that it is broken ({event.note}), and the others go on")
         if not case.docket.decide("B4 told", not case.calm) and event.note in {"died", "lost"}:
@@ -106,6 +118,23 @@ def _the_dead(case: Meetings, came: dict[str, Event]) -> Iterator[Violation]:
             yield Violation("B4", f"{late[0]} waits for the dead {dead[0]} until {over[late[0]] - crash.at:.1f} s later")
 
 
+def _the_forgotten(case: Meetings, came: dict[str, Event]) -> Iterator[Violation]:
+    """Who waits at a barrier of which the server has lost all is told that; it might be waited for for ever."""
+    if not case.only <= {"amnesia", "flush"}:
+        return
+    over = {event.attempt: event.at for event in case.of("through", "parted")}
+    met = {event.attempt for event in case.of("together")}
+    for fault in case.of("fault"):
+        if fault.note not in {"amnesia of inf s", "amnesia: flushed"}:
+            continue
+        for attempt in (a for a, event in came.items() if event.at < fault.at - LATE and a not in met):
+            until = over.get(attempt, case.history[-1].at)
+            if until > fault.at:
+                case.docket.decide("B5")
+            if until > fault.until + case.ttl + LATE:
+                yield Violation("B5", f"{attempt} waits for {until - fault.until:.1f} s where nothing is known of it")
+
+
 def latch(case: Meetings) -> Iterator[Violation]:
     """The rules of latches that are never set back."""
     when = {(event.kind, event.attempt): number for number, event in enumerate(case.history)}
@@ -116,7 +145,8 @@ def latch(case: Meetings) -> Iterator[Violation]:
         return max(0, case.count - _sum(event for a, event in begun.items() if when.get((kind, a), then + 1) <= then))
 
     for event in case.of("counted"):
-        case.docket.decide("L1")
+        if case.docket.decide("L1", case.upsets.between(case.history[0].at, event.at, AMNESIA)):
+            continue
         least = missing("count", when["counted", event.attempt])
         most = missing("counted", when["count", event.attempt])
         if not least <= event.fence <= most:
@@ -126,6 +156,9 @@ def latch(case: Meetings) -> Iterator[Violation]:
         left = missing("count", when["released", event.attempt])
         if left > 0:
             yield Violation("L2", f"{event.attempt} is released, and {left} are missing")
+    for wait, end in _waits(case):
+        if end.note == "forgotten" and not case.upsets.between(wait.at, end.at, AMNESIA):
+            yield Violation("L1", f"{end.attempt} is told that the server has lost what was counted, and it has not")
     yield from _asleep(case)
 
 
@@ -152,9 +185,11 @@ def _set_by_nobody(case: Meetings, opened: list[float], closed: list[float]) -> 
     """Each time it opens, a call goes on that has not ended before it was cleared last. What has failed may come later."""
     over = {one.attempt: one.at for one in case.of("counted")}
     for at in opened:
-        case.docket.decide("L4")
         cleared = max((end for end in closed if end <= at), default=float("-inf"))
-        if not any(one.at <= at and over.get(one.attempt, float("inf")) >= cleared for one in case.of("count")):
+        forgot = case.upsets.between(cleared, at, AMNESIA)
+        begun = [one for one in case.of("count") if one.at <= at]
+        going_on = any(over.get(one.attempt, float("inf")) >= cleared for one in begun)
+        if not case.docket.decide("L4", forgot) and not going_on:
             yield Violation("L4", f"it opens at {at:.3f}, and no call that sets it has gone on since it was cleared")
 
 

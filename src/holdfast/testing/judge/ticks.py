@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from holdfast.testing.history import Event
 from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.rules import Violation
+from holdfast.testing.judge.upsets import AMNESIA, CLOCK, Upsets
 
 ROUNDING = 0.002
 """Seconds: leases are told in whole milliseconds."""
@@ -31,6 +32,9 @@ ATTEMPTS = 3
 
 BESIDE = 10
 """Runs of a job that may go on at the same time, where it allows more than one."""
+
+ASLEEP = 10.0
+"""Seconds after which everybody has asked what time it is, after the clock was set."""
 
 SLACK = 2_000_000
 """Ticks of the last two seconds may be on their way (us)."""
@@ -127,11 +131,26 @@ class Served:
     """Seconds within which a tick is begun then."""
     stretches: dict[str, list[Stretch]] = field(default_factory=dict)
     docket: Docket = field(default_factory=Docket)
+    upsets: Upsets = field(default_factory=lambda: Upsets(()))
+
+    def forgot(self, since: float, until: float | None = None) -> bool:
+        """The server has lost, since then, what it knew then."""
+        return self.upsets.between(since, self.now if until is None else until, AMNESIA)
+
+    def lately(self, began: Event, *kinds: str) -> bool:
+        """The server has had one of these faults less than a lease before this began: it may not keep its word."""
+        return self.upsets.between(began.at - self.jobs[began.lock][1].ttl, began.at, *kinds)
+
+    def has_shown(self, at: float) -> float:
+        """The latest time that its clock had shown by then: it may have been set back."""
+        before = (since - ROUNDING for since, _ in self.upsets.of(CLOCK) if since <= at)
+        return max(self.shown(moment) for moment in (at, *before))
 
 
 def judge(case: Served) -> list[Violation]:
     """All that is violated."""
     case.stretches = _stretches(case)
+    case.upsets = Upsets(case.history)
     return [violation for rule in RULES for violation in rule(case)]
 
 
@@ -177,15 +196,18 @@ def s1_once(case: Served) -> Iterator[Violation]:
         for stretch in stretches:
             attempt = stretch.began.attempt
             scheduled, number = _tick(attempt)
-            case.docket.decide("S1")
-            if attempt in seen:
-                yield _wrong("S1", f"{job} {attempt} is begun twice", seen[attempt], stretch)
+            twice = seen.get(attempt)
+            if not case.docket.decide("S1", twice is not None and case.forgot(twice.began.at, stretch.began.at)) and twice:
+                yield _wrong("S1", f"{job} {attempt} is begun twice", twice, stretch)
             seen[attempt] = stretch
             if stretch.began.until <= stretch.began.at:
                 yield _wrong("S2", f"{job} {attempt} is begun when its lease is over", stretch)
-            if stretch.began.until > stretch.began.since + ROUNDING:
+            upset = case.lately(stretch.began, AMNESIA, CLOCK)
+            if stretch.began.until > stretch.began.since + ROUNDING and not upset:
                 yield _wrong("S2", f"{job} {attempt} is believed in for longer than the server does", stretch)
             before = ended.get((scheduled, attempt.endswith("h")))
+            if before is not None and (case.forgot(before.began.at, stretch.began.at) or case.lately(stretch.began, CLOCK)):
+                before = None
             if number > 1 and options.on_crash == "leave":
                 yield _wrong("S1", f"{job} {attempt}: it was to be left", stretch)
             if before is not None and before.end > stretch.began.at + ROUNDING:
@@ -202,8 +224,9 @@ def s2_exclusion(case: Served) -> Iterator[Violation]:
         going: list[Stretch] = []
         for stretch in stretches:
             going = [other for other in going if other.end > stretch.began.at + ROUNDING]
-            case.docket.decide("S2")
-            if len(going) >= slots:
+            known = [other for other in going if not case.forgot(other.began.at, stretch.began.at)]
+            known = [] if case.lately(stretch.began, CLOCK) else known
+            if not case.docket.decide("S2", len(known) < slots <= len(going)) and len(known) >= slots:
                 yield _wrong("S2", f"{job}: {len(going) + 1} runs at the same time", *going, stretch)
             going.append(stretch)
 
@@ -232,11 +255,16 @@ def s4_none_forgotten(case: Served) -> Iterator[Violation]:
         ranges = [(entry.scheduled, entry.until) for entry in facts.entries]
         known = {entry.scheduled for entry in facts.entries} | {run.scheduled for run in facts.running}
         now = int(case.shown(case.now) * 1e6)
+        # Who sleeps until a tick is due is not told that the clock was set forward.
+        unaware = case.upsets.between(case.now - ASLEEP, case.now, CLOCK)
         case.docket.decide("S4")
-        if case.roomy and facts.last < now - SLACK - int(2e6 * options.ttl) - int(1e6 * (period + 1.0)):
+        claims = case.roomy and not case.docket.decide("S4 claims", unaware)
+        if claims and facts.last < now - SLACK - int(2e6 * options.ttl) - int(1e6 * (period + 1.0)):
             yield Violation("S4", f"{facts.name}: nothing is claimed since {(now - facts.last) / 1e6:.1f} s")
         waiting = facts.queued
-        tick = _after(period, min((first for first, _ in ranges), default=now))
+        # Where the clock was set back, a run by hand may be older than the job.
+        firsts = [first for first, _ in ranges if not case.upsets.of(CLOCK) or first % round(period * 1e6) == 0]
+        tick = _after(period, min(firsts, default=now))
         while tick <= min(facts.last, now):
             if tick not in known and not any(first <= tick <= last for first, last in ranges):
                 waiting -= 1
@@ -266,8 +294,8 @@ def s9_one_late_run(case: Served) -> Iterator[Violation]:
             if entry.fence and entry.attempt == 1 and entry.scheduled % round(period * 1e6) == 0
         )
         for (tick, started), (later, _) in pairwise(runs):
-            case.docket.decide("S9")
-            if later <= started - case.slack * 1e6:
+            unaware = any(0 <= started / 1e6 - case.shown(at) <= ASLEEP for at, _ in case.upsets.of(CLOCK))
+            if not case.docket.decide("S9", unaware) and later <= started - case.slack * 1e6:
                 late = (started - tick) / 1e6
                 yield Violation(
                     "S9", f"{facts.name} {tick} begins {late:.2f} s late, and {later}, which was due then, is run, too"
@@ -279,14 +307,17 @@ def s5_written(case: Served) -> Iterator[Violation]:
     for facts in case.facts:
         entries = [entry for entry in facts.entries if entry.status not in {"skipped", "missed"}]
         log = Counter((entry.scheduled, entry.attempt, entry.fence) for entry in entries)
+        running = {run.scheduled for run in facts.running}
         if log and max(log.values()) > 1:
             yield Violation("S5", f"{facts.name}: the end of a run is written down twice")
         for stretch in case.stretches.get(facts.name, ()):
             known = (*_tick(stretch.began.attempt), stretch.began.fence)
             if stretch.how == "goes on" or stretch.end >= case.now - JUST_NOW:
                 continue
-            case.docket.decide("S5")
-            if known not in log:
+            # Set back, the clock lets what has died keep its lease for so much longer.
+            kept = known[0] in running and case.upsets.between(stretch.began.at, case.now, CLOCK)
+            forgot = case.forgot(stretch.began.at - case.jobs[facts.name][1].ttl)
+            if not case.docket.decide("S5", forgot or kept) and known not in log:
                 yield _wrong("S5", f"{facts.name} {stretch.began.attempt} is not in the log", stretch)
         if any(entry.status == "crashed" and entry.attempt > ATTEMPTS for entry in entries):
             yield Violation("S5", f"{facts.name}: begun again too often")
@@ -300,7 +331,8 @@ def s7_nothing_made_up(case: Served) -> Iterator[Violation]:
             run = begun.get(entry.fence)
             if entry.status == "crashed":
                 wrong = run is None or run.how in {"ok", "cancelled"}
-                if case.docket.decide("S7", wrong and _delayed(case, entry)):
+                upset = run is not None and case.upsets.between(run.began.at, run.end, CLOCK)
+                if case.docket.decide("S7", wrong and (upset or _delayed(case, entry))):
                     pass
                 elif run is None:
                     yield Violation("S7", f"{facts.name} {entry.scheduled}/{entry.attempt}: given to nobody")
@@ -330,7 +362,7 @@ def s6_prompt(case: Served) -> Iterator[Violation]:
             scheduled, number = _tick(stretch.began.attempt)
             shown = case.shown(stretch.began.at)
             case.docket.decide("S6")
-            if shown < scheduled / 1e6:
+            if case.has_shown(stretch.began.at) < scheduled / 1e6:
                 yield _wrong("S6", f"{job} {stretch.began.attempt} begins too early", stretch)
             free = case.jobs[job][1].overlap != "queue" and number == 1 and not stretch.began.attempt.endswith("h")
             if not free or case.docket.decide("S6 prompt", not (case.calm and case.prompt < float("inf"))):

@@ -124,8 +124,7 @@ def flush(world: World, rng: random.Random, _lasts: float) -> None:
     """FLUSHALL: the memory is lost, and nobody's connection shows it."""
     server = rng.choice(world.servers)
     _told(world, "amnesia: flushed", server.name, 0.0)
-    server.keyspace.clear()
-    server.look()
+    server.flush()
 
 
 def hang(world: World, rng: random.Random, lasts: float) -> None:

@@ -55,13 +55,17 @@ class Server:
         """How often each script was run."""
         self.opened = 0
         """Connections there have been."""
+        self.lost = 0
+        """Keys that it has forgotten."""
         self.on_start: Callable[[], object] | None = None
         """What whoever starts it does then."""
         self.rate = rate
         self._base = EPOCH + WALL + offset
         self._since = world.now
+        self._steps: list[tuple[float, float]] = []
         self._last = 0
         self._past: deque[tuple[float, Any]] | None = None
+        self._once = True
         self._holders: dict[bytes, tuple[bytes, int | None]] = {}
         self.locks: dict[bytes, bytes] = {}
         """Keys of the locks of which the history is told, each with the key of its state."""
@@ -74,6 +78,16 @@ class Server:
     def wall(self) -> float:
         """What its clock shows, in seconds."""
         return self._base + (self.world.now - self._since) * self.rate
+
+    def shown(self, at: float) -> float:
+        """What its clock showed at a true time."""
+        steps = sum(seconds for stepped, seconds in self._steps if stepped > at)
+        return self.wall() - (self.world.now - at) * self.rate - steps
+
+    @property
+    def set_back(self) -> float:
+        """Seconds by which its clock was set back, all in all: so much longer lives what it keeps."""
+        return sum(-seconds for _, seconds in self._steps if seconds < 0)
 
     def true(self, ms: int) -> float:
         """The true time at which its clock shows so many milliseconds."""
@@ -94,6 +108,7 @@ class Server:
         self.look()
         self._base = self.wall() + seconds
         self._since = self.world.now
+        self._steps.append((self.world.now, seconds))
 
     # What it does for its clients
 
@@ -194,9 +209,11 @@ class Server:
         self.keyspace.now = self._tick()
         self.keyspace.run(DECLARE, (guard_key(PREFIX),), (milliseconds(longest), "", 0))
 
-    def keep_past(self) -> None:
-        """From now on, remember what the memory was, so that a restart may have lost the last of it."""
+    def keep_past(self, *, once: bool = True) -> None:
+        """From now on, remember what the memory was, so that a restart may have lost the last of it. Not ``once``: what one
+        restart has lost, no later one brings back."""
         self._past = deque(maxlen=REMEMBERED)
+        self._once = once
         self._remember()
 
     def _remember(self) -> None:
@@ -220,17 +237,32 @@ class Server:
         self._run_anew()
         self.keyspace.now = int(self.wall() * 1e6)
         if forgets:
+            before = self._keys()
             since = self.world.now - forgets
             states = [state for at, state in self._past or () if at <= since]
             if states:
                 self.keyspace.load(states[-1])
             else:
                 self.keyspace.clear()
+            if not self._once and self._past is not None:
+                while self._past and self._past[-1][0] > since:
+                    self._past.pop()
+                self._remember()
+            self.lost += len(before - self._keys())
             for key in self.locks:
                 self.remove_endless(key)
         if self.on_start is not None:
             self.on_start()
         self.look()
+
+    def flush(self) -> None:
+        """Somebody empties it."""
+        self.lost += len(self._keys())
+        self.keyspace.clear()
+        self.look()
+
+    def _keys(self) -> set[bytes]:
+        return {key for key, _, _, _ in self.keyspace.dump()}
 
     def _run_anew(self) -> None:
         """Another run of the same server has another id."""

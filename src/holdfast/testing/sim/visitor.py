@@ -14,7 +14,7 @@ from typing import Any
 from holdfast._core import barrier, latch
 from holdfast._core.attempt import Spec
 from holdfast._core.barrier import BARRIER, Broken, Meeting, Participant
-from holdfast._core.latch import LATCH, Latch
+from holdfast._core.latch import LATCH, Forgotten, Latch
 from holdfast._core.requests import Call, Run, Sleep, WireError
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.wire import Wire
@@ -43,6 +43,8 @@ class Hall(Server):
     together = 0
     """How many meetings there were."""
     is_open = False
+    flag = b""
+    """The key of the latch, when there was one."""
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         if not isinstance(call, Run) or call.script not in {BARRIER, LATCH}:
@@ -66,11 +68,8 @@ class Hall(Server):
     def _look(self, call: Run[Any], before: list[bytes]) -> None:
         key = call.keys[0]
         if call.script is LATCH:
-            left = self.keyspace.execute("HGET", key, "left")
-            is_open = left == b"0"
-            if is_open != self.is_open:
-                self.is_open = is_open
-                self.world.note("opened" if is_open else "closed", self.name, key.decode())
+            self.flag = key
+            self._look_at_flag()
             return
         waiting = set(self._places(call))
         found = {}
@@ -84,6 +83,17 @@ class Hall(Server):
             self._met.add(token)
             who = self.whose(token)
             self.world.note("together", self.name, key.decode(), who, fence=number, last=self.together)
+
+    def look(self, *, more: bool = False) -> None:
+        super().look(more=more)
+        if self.flag:
+            self._look_at_flag()
+
+    def _look_at_flag(self) -> None:
+        is_open = self.keyspace.execute("HGET", self.flag, "left") == b"0"
+        if is_open != self.is_open:
+            self.is_open = is_open
+            self.world.note("opened" if is_open else "closed", self.name, self.flag.decode())
 
     @property
     def _met(self) -> set[bytes]:
@@ -188,6 +198,8 @@ class Visitor:
                 released = await latch.wait(what, wait)
         except WireError:
             self._note("ended")
+        except Forgotten:
+            self._note("ended", note="forgotten")
         except Cancelled:
             self._note("ended")
             raise

@@ -1,0 +1,56 @@
+"""Rare themes: swarms with a fault that plain histories do not have, or have too seldom."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.testing.campaign import SWARMS, Tally, batch, swarm_of
+from holdfast.testing.sim.rare import PLAIN, THEMES
+
+HISTORIES = 40
+MANY = 3_000
+CASES = [f"{of}+{theme.name}" for theme in THEMES.values() for of in theme.swarms]
+
+
+def judge(tally: Tally, name: str) -> None:
+    seeds = "; ".join(f"{what}: python -m holdfast.testing replay {name}:{seed}" for seed, what in tally.failed[:5])
+    assert tally.failed == [], seeds
+    assert tally.missing(name) == [], "too little has happened (R11)"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_dozens_of_histories(name: str) -> None:
+    judge(batch(0, HISTORIES, name), name)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", CASES)
+def test_thousands_of_histories(name: str) -> None:
+    judge(batch(1_000_000, MANY, name), name)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_theme_is_drawn_apart(name: str) -> None:
+    """A history under a theme is another one, the same each time; and without it, the one that the seed always was."""
+    of = name.partition("+")[0]
+    themed, plain = swarm_of(name).simulate, SWARMS[of].simulate
+    for seed in range(3):
+        assert themed(seed).history == themed(seed).history
+        assert plain(seed, theme=PLAIN).history == plain(seed).history
+    assert any(themed(seed).history != plain(seed).history for seed in range(10))
+
+
+def test_they_are_on_the_command_line() -> None:
+    def run(*args: str) -> tuple[int, str]:
+        done = subprocess.run([sys.executable, "-m", "holdfast.testing", *args], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = run("swarm", "--schedule", "--theme", "jumping", "--histories", "20", "--jobs", "1")
+    assert (code, "0 with violations" in said) == (0, True)
+    code, said = run("replay", "schedule+jumping:3")
+    assert (code, "clock" in said) == (0, True)
+    code, said = run("swarm", "--theme", "nonsense")
+    assert (code, all(theme in said for theme in THEMES)) == (2, True)
