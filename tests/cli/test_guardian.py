@@ -330,6 +330,21 @@ guard.close()
         assert lines[1:5] == [f"exited {5 << 8}", "left 0", "gone 0", "ready"]
         assert len(lines) == 6  # the time at which it got TERM
 
+    def test_a_command_that_has_ended_keeps_its_number_while_it_has_company(self) -> None:
+        """Signals are sent to the group by that number: it must not become somebody else's meanwhile."""
+        lines = drive("""
+guard = launch(["sh", "-c", "trap '' TERM; setsid sleep 60 & exit 0"], os.environ)
+guard.start("A=B", grace=60)
+hear(guard, "daemon")
+with open(f"/proc/{guard._group}/stat") as file:
+    print(file.read().rpartition(")")[2].split()[0])
+guard.kill()
+hear(guard)
+guard.close()
+""")
+        assert lines[1] == "exited 0"
+        assert lines[3:] == ["Z", "gone 0"]
+
     def test_zombies_that_nobody_reaps_are_not_waited_for(self) -> None:
         """One of the group is a zombie, its parent, outside of it, does not care: the parent is ended, so that is over."""
         script = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 import threading
 import time
@@ -19,8 +20,10 @@ from faults.test_interrupts import HOME, at_every_line
 from holdfast._core.requests import NotSent, Refused, Unknown, WireError
 from holdfast._servers.process import PrivateServer
 from holdfast._wire.blocking import Connection
+from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.resp import command
 from holdfast._wire.shared import OWN, Pool, _Lane
+from holdfast._wire.system import System
 from holdfast._wire.url import from_url
 
 if TYPE_CHECKING:
@@ -159,6 +162,24 @@ def test_a_lost_connection_leaves_the_unsent_in_line(proxy: Proxy) -> None:
         first.result(5)
     assert [other.result(5) for other in others] == [str(number).encode() for number in range(10, 20)]
     pool.clear()
+
+
+def test_a_connection_with_an_answer_to_nothing_is_not_used_again() -> None:
+    """Whose answer the next one is, nobody could say."""
+    ours, server = socket.socketpair()
+
+    class Dialled(System):
+        def dial(self, *_: Any) -> socket.socket:
+            return ours
+
+    with server:
+        lane = _Lane(Endpoint(), Dialled())
+        server.sendall(b"+PONG\r\n+PONG\r\n")
+        with pytest.raises(Unknown, match="an answer to nothing"):
+            lane.exchange(PING, 5)
+        assert server.recv(100) == PING
+        assert server.recv(100) == b"", "it is closed"
+    assert lane.over
 
 
 def test_who_finds_a_connection_dead_closes_the_idle_ones(new_server: NewServer) -> None:
