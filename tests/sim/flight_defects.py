@@ -135,6 +135,13 @@ TELLING = (
         Nth("never"),
         "who is cancelled while he looks leaves a lease behind",
     ),
+    _defect(
+        "invalidated-by-the-clock",
+        "_lua/invalidate.lua",
+        "",
+        Instead("math.max(now, whole(fields[1], 0))", "now"),
+        "what is loaded under a fence that is ahead of the clock outlives an invalidation",
+    ),
 )
 
 FLIGHT = LANDING + LOOKING + TELLING

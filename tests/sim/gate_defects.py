@@ -138,6 +138,16 @@ LEAVING = (
         Instead("self._lead(None)", "self.who = None"),
         "when who asks for all has failed, nobody else asks",
     ),
+    Mutation(
+        "heir-without-doubt",
+        "_core/waiting.py",
+        "Waiter.move_to",
+        Instead(
+            "heir.token, heir.pending, heir.doubt = (former.token, former.pending, former.doubt)",
+            "heir.token, heir.pending = (former.token, former.pending)",
+        ),
+        "who inherits a place does not know that a copy of the request for it may still come",
+    ),
 )
 
 KEEPING = (

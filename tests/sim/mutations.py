@@ -96,6 +96,13 @@ ASKING = (
         "an attempt does not know that it may have left something on the server",
     ),
     Mutation(
+        "busy-forgets-a-copy",
+        "_core/acquire.py",
+        "take",
+        Instead("attempt.pending = attempt.doubt", "attempt.pending = False"),
+        "who is told that the lock is busy forgets an earlier request without an answer",
+    ),
+    Mutation(
         "unknown-is-no", "_core/acquire.py", "ask", Nth("operand dropped", 4), "a request without an answer counts as not done"
     ),
     Mutation(

@@ -98,4 +98,11 @@ PERMITS = (
         Nth("dropped", 5),
         "a writer who becomes a reader is counted as a writer still",
     ),
+    _defect(
+        "permit-asked-again-is-shorter",
+        "_lua/_permit.lua",
+        "confirm",
+        Instead("if until_ms - p.now_ms < ttl then extend_permits(p, token, ttl) end", "extend_permits(p, token, ttl)"),
+        "a late copy of a request takes from a holder of permits what was renewed for longer",
+    ),
 )

@@ -124,6 +124,23 @@ HANDING_OVER = (
     ),
 )
 
+KEEPING = (
+    Mutation(
+        "late-copy-shortens",
+        "_lua/_state.lua",
+        "extend",
+        Nth("always"),
+        "a late copy of a request takes from its holder what was renewed for longer",
+    ),
+    Mutation(
+        "only-the-last-is-dead",
+        "_lua/_state.lua",
+        "bury",
+        Instead("-100 *", "-1 *"),
+        "of the tokens that are declared dead only the newest is refused",
+    ),
+)
+
 REFRESHING = (
     Mutation(
         "refresh-inserts",
@@ -243,4 +260,4 @@ PAUSING = (
     ),
 )
 
-SCRIPTS = FENCES + TAKING + HANDING_OVER + REFRESHING + GIVING_BACK + RENEWING + PAUSING
+SCRIPTS = FENCES + TAKING + HANDING_OVER + KEEPING + REFRESHING + GIVING_BACK + RENEWING + PAUSING
