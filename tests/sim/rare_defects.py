@@ -30,4 +30,20 @@ RARE = (
         "an observer sees a leader again whose term is over, when the server has lost the last of its memory",
         "election+forgetful",
     ),
+    Mutation(
+        "message-with-any-number",
+        "_core/node.py",
+        "Node._on_push",
+        Instead("what == '1' and more.isdigit()", "what == '1'"),
+        "who reads a message takes for granted that there is a number in it",
+        "lock+stranger",
+    ),
+    Mutation(
+        "transfer-not-taken-back",
+        "_lua/transfer.lua",
+        "",
+        Instead("redis.call('SET', lock, token, 'PX', math.max(1, left))", ""),
+        "who is elected does not hear of it, and whoever handed over has lost the election all the same",
+        "election+forbidden",
+    ),
 )

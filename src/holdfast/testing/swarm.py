@@ -24,6 +24,7 @@ from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.lock import Lock, spec
 from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.reentrant import RLock
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.worker import Cancelled, Worker
@@ -248,6 +249,7 @@ def build(
     program: Program = work,
     redraw: Callable[[Profile], object] | None = None,
     lock_of: Callable[..., Any] = _lock,
+    theme: Theme = PLAIN,
 ) -> tuple[World, Profile]:
     """The world of a seed, before anything has happened in it. ``program``: what its workers do; ``redraw`` may change what
     was drawn; ``lock_of``: what is used for a lock."""
@@ -255,6 +257,7 @@ def build(
     profile = draw(rng)
     if redraw is not None:
         redraw(profile)
+    theme.redraw(seed, profile, lambda share: int(120 * share**2))
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
     if profile.mishaps:
         world.mishap = mishaps(world, profile.mishaps)
@@ -299,12 +302,13 @@ def build(
         worker.start(program(rounds, partial(make, worker, mine, fair=profile.fair[of])))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
+    theme.begin(seed, world)
     return world, profile
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
     """One history, judged. What happened in it is added to ``coverage``."""
-    return judged(seed, *build(seed, trace=trace), coverage)
+    return judged(seed, *build(seed, trace=trace, theme=theme), coverage)
 
 
 def judged(

@@ -77,6 +77,15 @@ class Keyspace:
         """A listener more (1) or less (-1) on a channel: what PUBLISH counts and PUBSUB NUMSUB says."""
         self._engine.subscribe(self._data, channel, by)
 
+    def forbid(self, command: str) -> None:
+        """Access control: from now on no script may run this command (in lower case)."""
+        self._engine.forbid(self._data, command.encode())
+
+    @property
+    def forbidden(self) -> int:
+        """How often a command was refused for that."""
+        return int(self._engine.forbidden(self._data))
+
     def version(self, key: bytes) -> int:
         """A number that is another one after each change of the key, its expiry included: what WATCH needs."""
         version: int = self._engine.version(self._data, self.now, key)

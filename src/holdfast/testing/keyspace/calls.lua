@@ -108,6 +108,16 @@ function K.new(publish)
   return {db = {}, channels = {}, scripts = {}, publish = publish, versions = {}, writes = 0, flushed = 0}
 end
 
+-- From now on no script may run this command.
+function K.forbid(ks, name)
+  ks.forbidden = ks.forbidden or {}
+  ks.forbidden[name], ks.refused = true, 0
+end
+
+function K.forbidden(ks)
+  return ks.refused or 0
+end
+
 function K.subscribe(ks, channel, by)
   local count = (ks.channels[channel] or 0) + by
   ks.channels[channel] = count > 0 and count or nil

@@ -63,6 +63,7 @@ class Engine:
         self.new, self.run, self.execute, self.clear = calls[b"new"], calls[b"run"], calls[b"execute"], calls[b"clear"]
         self.dump, self.load, self.version = calls[b"dump"], calls[b"load"], calls[b"version"]
         self.subscribe, self.set_run_id, self.peek = calls[b"subscribe"], calls[b"set_run_id"], calls[b"peek"]
+        self.forbid, self.forbidden = calls[b"forbid"], calls[b"forbidden"]
         self.scripts: dict[str, Any] = {}
         self._compile, self._part = calls[b"compile"], lua.eval(b"unpack")
 

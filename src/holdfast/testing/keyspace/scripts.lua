@@ -36,6 +36,10 @@ local function caller(fail)
       local wrong = refusal(command, n)
       if wrong then return (fail(wrong)) end
     end
+    if space.forbidden and space.forbidden[command.name] then
+      space.refused = space.refused + 1
+      return (fail('NOPERM this user has no permissions to run the command'))
+    end
     local a, b, c, d, e = ...
     local args
     if n > 5 then

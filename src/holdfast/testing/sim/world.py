@@ -8,6 +8,7 @@ each step among those that are possible: the exhaustive search, or Hypothesis.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,8 @@ class World:
         self.processes: list[Process] = []
         self.servers: list[Server] = []
         self.closed = False
+        self.rare: Counter[str] = Counter()
+        """What a theme has done in it."""
         self.steps = 0
         self._planned: dict[int, list[Callable[[], object]]] = {}
         self._heap: list[Entry] = []
