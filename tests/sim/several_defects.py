@@ -101,4 +101,11 @@ SEVERAL = (
         Nth("never", 2),
         "who wants several asks the server, although others of his process have one of them, or wait for it",
     ),
+    _defect(
+        "scatter-lies",
+        "_core/multilock.py",
+        "scatter",
+        Instead("value == 1 or (resent and given[2])", "value == 1 or given[2]"),
+        "who gives several back is told that one was his that somebody else has",
+    ),
 )
