@@ -281,6 +281,8 @@ class BaseCache:
             error = codecs.decode_error(record.data, self._errors)
             self._count(*counted)
             raise error
+        if len(record.data) > self._max_size:
+            raise codecs.Undecodable(self._too_large(record.data))
         value = self._codec.decode(record.kind, record.data)
         self._count(*counted)
         return value

@@ -93,6 +93,15 @@ def test_a_value_that_is_too_large_is_given_and_not_stored(
     assert cache.get("a") == "x" * 98
 
 
+def test_what_is_longer_on_the_server_counts_as_no_value(server: PrivateServer, name: str, make: Make) -> None:
+    """Stored by one whose limit is higher; found at a glance, or by whoever looks."""
+    roomy, narrow = make(server.url, name, beta=0), make(server.url, name, beta=0, max_size=100)
+    roomy.set("a", "x" * 200)
+    assert narrow.get("a", "none") == "none"
+    assert narrow.get_or_load("a", lambda: "short") == "short"
+    assert roomy.get("a") == "short"
+
+
 @pytest.mark.parametrize("limit", ["maxmemory", "proto-max-bulk-len"])
 def test_a_value_that_the_server_refuses_is_given(new_server: NewServer, name: str, make: Make, limit: str) -> None:
     server = new_server()
