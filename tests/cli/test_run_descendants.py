@@ -385,8 +385,10 @@ def test_daemons_of_a_command_that_is_interrupted_are_not_kept(hf: Holdfast, nam
     process = hf.start("--keep-daemons", name, *shell(script))
     pid = int(line(process))
     process.send_signal(signum)
-    assert process.wait(20) == 0
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 0
     assert not running(pid)
+    assert "--keep-daemons" not in said, "it was given, and does not help here"
 
 
 def test_a_command_that_ignores_hup_may_keep_its_daemons(hf: Holdfast, name: str) -> None:

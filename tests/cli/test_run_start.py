@@ -93,6 +93,15 @@ class TestNoSuchThing:
         assert "internal error" not in err
         assert not client.exists(f"hf:{{{name}}}")
 
+    @pytest.mark.skipif(shutil.which("prlimit") is None, reason="no prlimit")
+    @pytest.mark.parametrize("files", range(5, 12))
+    def test_no_more_descriptors(self, hf: Holdfast, name: str, client: redis.Redis, files: int) -> None:
+        run = hf.popen(["prlimit", f"--nofile={files}", *PROGRAM, "run", name, "--", "echo", "ran"])
+        out, err = run.communicate(timeout=20)
+        assert (out, run.returncode) in {("", 71), ("ran\n", 0)}, err
+        assert "internal error" not in err
+        assert not client.exists(f"hf:{{{name}}}")
+
 
 HELP = [["--help"], *([command, "--help"] for command in COMMANDS)]
 PRINTS = ["--version", "acl", "show x", "doctor", "bench --list", "elect x", "server status"]

@@ -89,6 +89,9 @@ def _failed(error: Exception) -> int:
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):  # CPython has no type for it
         output.say("cannot start a thread: the system has no more processes for this user")
         return output.EX_OSERR
+    if isinstance(error, OSError) and error.errno in output.EXHAUSTED:
+        output.say(f"the operating system refused what is needed to start: {error.strerror}")
+        return output.EX_OSERR
     frames = error.__traceback__
     while frames and frames.tb_next:
         frames = frames.tb_next

@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast import _guardian
-from holdfast.cli.output import EX_LOST, EX_OSERR
+from holdfast.cli.output import EX_LOST, EX_OSERR, EXHAUSTED
 from holdfast.cli.terminal import STOPS, stop_job
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ TWICE = 0.2
 """Seconds in which a second signal of these is the same one."""
 
 EX_MAX_RUNTIME = 124
-
-_NO_PROCESS = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-"""The system has no process, memory or descriptor for the command: no fault of the command's."""
 
 
 class Lease(Protocol):
@@ -154,7 +151,7 @@ class Result:
         if self.cause == "max-runtime":
             return EX_MAX_RUNTIME
         if self.exec_errno:
-            if self.exec_errno in _NO_PROCESS:
+            if self.exec_errno in EXHAUSTED:
                 return EX_OSERR
             return 127 if self.exec_errno in {errno.ENOENT, errno.ENOTDIR} else 126
         if self.status is None:  # the guardian was killed, and we killed the command
@@ -311,7 +308,8 @@ class Supervisor:
         elif word == "stuck":
             self.error(f"{who} cannot be ended: it is another user's, or hangs in the kernel; waiting for its end")
         elif not self.result.cause:
-            self.notice(f"the command left a daemon behind, {who}; it was sent TERM (--keep-daemons leaves it alone)")
+            hint = "" if self.terms.keep_daemons else " (--keep-daemons leaves it alone)"
+            self.notice(f"the command left a daemon behind, {who}; it was sent TERM{hint}")
 
     # What we find ourselves.
 
