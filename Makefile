@@ -30,7 +30,7 @@ bench: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m docs.figures
 
 soak: $(READY)
-	$(BIN)/pytest -m soak
+	$(BIN)/pytest -m soak -o faulthandler_timeout=0
 
 # Small changes of the code that some test has to notice: see docs/design/mutations.md. Goes on where it was stopped.
 mutants: $(READY)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast import _lease
 from holdfast._core.attempt import Grant
 from holdfast._drive.aio import Driver
+from holdfast.errors import LeaseLost, NotHeld
 
 if TYPE_CHECKING:
     from holdfast._tickets import Ticket
@@ -54,6 +56,15 @@ class TellsLoss:
             pass  # the loop is closed: nobody is left to be told
         finally:
             self._make_way()
+
+    def _forsaken(self) -> bool:
+        """Its body is in an event loop that is closed, where it never goes on."""
+        return self._body is not None and self._driver.loop.is_closed()
+
+    def _end_forsaken(self) -> None:
+        """Give it back, by the keeper."""
+        with suppress(NotHeld, LeaseLost):
+            self._leave_to_keeper()
 
     def _at_home(self) -> None:
         """Raise RuntimeError in another event loop than that of the lease: its connections can only be awaited there."""
@@ -102,6 +113,10 @@ class Lease(TellsLoss, _lease.BaseLease):
         self._driver = driver
         self._event: asyncio.Event | None = None
         super().__init__(driver.process, driver.endpoint, grant, lock._on_lost)  # noqa: SLF001
+
+    def _forsaken(self) -> bool:
+        several = None if self._whole is None else self._whole.lease
+        return super()._forsaken() if several is None else bool(several._forsaken())  # noqa: SLF001
 
     @property
     def lost(self) -> asyncio.Event:

@@ -55,7 +55,7 @@ class Home(Protocol):
 class BaseLease:
     """Facts of one acquisition, for both faces."""
 
-    _whole: Callable[[], object] | None = None
+    _whole: Any = None
     """Told of its loss, too: it is part of several."""
 
     def __init__(self, process: Home, endpoint: Any, grant: Grant, on_lost: Callable[..., object] | None) -> None:
@@ -327,7 +327,7 @@ class BaseLease:
         self._count(self._process.clock())
         told, self._told_loss = self._told_loss, True
         if self._whole is not None and not told:
-            self._whole()
+            self._whole.on_loss()
         return not told
 
     def _not_held(self) -> NotHeld:

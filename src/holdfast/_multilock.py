@@ -115,7 +115,7 @@ class Part:
         self.lease = lease = lock._lease_type(lock, self._driver, grant)
         lock._keep(lease)
         lease._owner = self._whole.owner
-        lease._whole = self._whole.on_loss
+        lease._whole = self._whole
         self.attempt.unclaimed = None
 
     @property

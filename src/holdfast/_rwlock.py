@@ -35,6 +35,7 @@ class BaseWriteLease(_lease.BaseLease):
         """Operation behind `downgrade`."""
         self.check()
         tenure = self._tenure
+        tenure.shares = 1  # now: another reader of this process may be granted its permit before we hear of this
         try:
             kept = await permits.change(tenure.spec, tenure.token, 1, self.fence)
         except WireError as error:

@@ -17,6 +17,8 @@ import redis
 import holdfast
 from faults.faces import Admin, Sync, until
 from holdfast import aio
+from holdfast._drive.link import Link
+from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
 from live.test_redlock import Group
 from live.witness import gate, waiting_here
@@ -473,8 +475,59 @@ def test_locks_on_two_servers_that_a_closed_loop_was_granted(new_server: NewServ
 
 
 def test_closing_gives_back_what_a_closed_loop_was_granted(server: PrivateServer, admin: Admin, name: str) -> None:
+    kept = holdfast.Lock(server.url, f"{name} kept", ttl=30)
+    kept.acquire()
+    # The keeper is connected: closing takes no longer than half a second, and a busy machine may need that to connect.
+    until(lambda: any(isinstance(link, Link) and link.sock is not None for link in current().keeper._links))
     task = closed_while_it_asks(aio.Lock(server.url, name, ttl=30), server)
     until(lambda: admin.token() is not None)
     holdfast.close()
     assert admin.token() is None
     assert not task.done()
+
+
+@pytest.mark.parametrize("kind", [*(kind for kind in KINDS if kind != "linger"), "RLock"])
+def test_a_body_in_a_closed_loop_holds_the_lock_no_longer(server: PrivateServer, name: str, kind: str) -> None:
+    """It never goes on, and nobody collects its task; its lease is not renewed for ever."""
+    kinds = {**KINDS, "RLock": aio.RLock}
+    lock = kinds[kind](server.url, name, ttl=30)
+    inside: list[Any] = []
+
+    async def body() -> None:
+        async with lock as lease:
+            inside.append(lease)
+            await asyncio.Event().wait()
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(body())
+    while not inside:
+        loop.run_until_complete(asyncio.sleep(0.001))
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.run_until_complete(aio.close())
+    loop.close()
+
+    async def main() -> None:
+        async with kinds[kind](server.url, name, ttl=30, wait=10):
+            assert inside[0].remaining() == 0
+
+    asyncio.run(main())
+    assert not task.done()
+
+
+def test_a_body_in_a_closed_loop_that_a_majority_has_granted(new_server: NewServer, name: str) -> None:
+    with closing(Group([new_server() for _ in range(3)])) as group:
+        lock = aio.Redlock(group.urls, name, ttl=30)
+
+        async def body() -> None:
+            async with lock:
+                await asyncio.Event().wait()
+
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(body())
+        while lock.lease is None:
+            loop.run_until_complete(asyncio.sleep(0.001))
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.run_until_complete(aio.close())
+        loop.close()
+        assert holdfast.Redlock(group.urls, name, ttl=30).acquire(timeout=10)
+        assert not task.done()

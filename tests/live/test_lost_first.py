@@ -287,3 +287,45 @@ def test_a_healthy_lock_is_busy_at_once(face: Face, server: PrivateServer, name:
     face.call(holder.release)
     assert face.call(other.acquire, False)
     face.call(other.release)
+
+
+SHARED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "writers": ((lambda module, *args, **more: module.RWLock(*args, **more).write),) * 2,
+    "a reader after a writer": (
+        lambda module, *args, **more: module.RWLock(*args, **more).write,
+        lambda module, *args, **more: module.RWLock(*args, **more).read,
+    ),
+    "a writer after a reader": (
+        lambda module, *args, **more: module.RWLock(*args, **more).read,
+        lambda module, *args, **more: module.RWLock(*args, **more).write,
+    ),
+}
+
+
+@pytest.mark.parametrize("which", SHARED)
+def test_readers_and_writers(face: Face, server: PrivateServer, look: redis.Redis, name: str, which: str) -> None:
+    module: Any = holdfast if face.name == "sync" else holdfast.aio
+    first, then = SHARED[which]
+    holder, other = first(module, server.url, name), then(module, server.url, name)
+    assert face.call(holder.acquire)
+    lease, event = holder.lease, holder.lease.lost
+    look.delete(*look.keys(f"hf:{{{name}}}*"))
+    assert face.start(other.acquire, False).result(5)
+    assert was_set(event), "first lost, then granted"
+    assert lease.remaining() == 0
+    assert other.lease.remaining() > 0
+    face.call(other.release)
+
+
+def test_permits_that_fit_beside_each_other_are_not_lost(face: Face, server: PrivateServer, name: str) -> None:
+    """Nor is what a writer keeps as a reader."""
+    module: Any = holdfast if face.name == "sync" else holdfast.aio
+    two = [module.Semaphore(server.url, f"{name}-permits", 3, weight=weight) for weight in (1, 2)]
+    writer, reader = module.RWLock(server.url, name).write, module.RWLock(server.url, name).read
+    for lock in (*two, writer):
+        assert face.call(lock.acquire)
+    face.call(writer.lease.downgrade)
+    assert face.start(reader.acquire, False).result(5)
+    for lock in (*two, writer, reader):
+        assert lock.lease.remaining() > 0
+        face.call(lock.lease.release)

@@ -582,12 +582,12 @@ def test_what_was_told_too_early_is_not_remembered_without_end() -> None:
 def test_a_lease_is_lost_by_a_later_one_of_its_key() -> None:
     first, then = tenure(token="p.1"), tenure(token="p.2", fence=8)
     renewing = watched(first)
-    assert renewing.outdated_by(first) is None
-    assert renewing.outdated_by(then) is first
+    assert renewing.outdated_by(first) == []
+    assert renewing.outdated_by(then) == [first]
     assert "the server has granted its key again" in first.lost
     renewing.watch(then)
     assert renewing.tenures() == [then]
-    assert renewing.outdated_by(then) is None
+    assert renewing.outdated_by(then) == []
 
 
 @pytest.mark.parametrize("found", ["granted again", "gone", "read late"])
@@ -598,25 +598,25 @@ def test_a_lease_that_was_broken_is_lost_by_that(found: str) -> None:
     if found == "gone":
         assert renewing.gone(this.spec.keys[0], 100.1) is this
     else:
-        assert renewing.outdated_by(this if found == "read late" else then) is this
+        assert renewing.outdated_by(this if found == "read late" else then) == [this]
     assert (this.lost, then.lost) == ("it was broken by ops@host", "")
 
 
 def test_an_answer_that_was_read_late_loses_what_it_has_brought() -> None:
     first, then = tenure(token="p.1"), tenure(token="p.2", fence=8)
     renewing = watched(then)
-    assert renewing.outdated_by(first) is first
+    assert renewing.outdated_by(first) == [first]
     assert renewing.watch(first) == INFINITY
     assert renewing.tenures() == [then], "what is lost is not looked after"
     assert not then.lost
-    assert renewing.outdated_by(tenure(token="p.3", fence=9)) is then
+    assert renewing.outdated_by(tenure(token="p.3", fence=9)) == [then]
 
 
 def test_what_is_being_given_back_is_not_lost_by_the_next_grant() -> None:
     first = tenure()
     renewing = watched(first)
     first.end()
-    assert renewing.outdated_by(tenure(token="p.2", fence=8)) is None
+    assert renewing.outdated_by(tenure(token="p.2", fence=8)) == []
     renewing.forget(first.token)
     assert renewing.gone(first.spec.keys[0], 200.0) is None
 

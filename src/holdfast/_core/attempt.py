@@ -78,6 +78,8 @@ class Permits(NamedTuple):
     wanted: int
     limit: int | None
     """How many there are; None: as many as others have said."""
+    fixed: bool = False
+    """Nobody can change how many there are."""
 
 
 class _Spec(NamedTuple):

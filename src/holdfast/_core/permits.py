@@ -75,8 +75,8 @@ def semaphore(wanted: int, limit: int | None) -> Permits:
     return Permits(SCRIPTS, SEMAPHORE, wanted, limit)
 
 
-READING = Permits(SCRIPTS, RWLOCK, 1, ALL)
-WRITING = Permits(SCRIPTS, RWLOCK, ALL, ALL)
+READING = Permits(SCRIPTS, RWLOCK, 1, ALL, fixed=True)
+WRITING = Permits(SCRIPTS, RWLOCK, ALL, ALL, fixed=True)
 
 
 async def change(spec: Spec, token: str, permits: int, fence: int) -> bool:

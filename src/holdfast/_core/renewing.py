@@ -66,6 +66,7 @@ class Tenure:
         "ends_at",
         "fence",
         "gate",
+        "grant",
         "hint",
         "label",
         "lost",
@@ -74,6 +75,7 @@ class Tenure:
         "question_at",
         "questioned_at",
         "renew_at",
+        "shares",
         "since",
         "spec",
         "stalled_at",
@@ -89,6 +91,9 @@ class Tenure:
         self.ttl = spec.ttl
         self.fence = grant.fence if spec.permits is None else 0
         """That of the grant; 0 where others may hold something under the same key."""
+        self.grant = grant.fence
+        self.shares = 0 if spec.permits is None else spec.permits.wanted
+        """How many permits it holds."""
         self.since = grant.taken
         """When it was taken (local seconds)."""
         self.deadline = grant.deadline
@@ -183,6 +188,10 @@ class Tenure:
         self.lost = reason
         return True
 
+    def holder(self) -> Owner | None:
+        """Whose lease it is, or part of whose; None where nobody refers to that any more."""
+        return self.owner()
+
     def lost_with_it(self) -> Tenure | None:
         """What its owner has lost, now that this is lost."""
         return self
@@ -258,6 +267,8 @@ class Renewing:
         self._where: dict[str, int] = {}
         self._holders: dict[bytes, Tenure] = {}
         """Of each key that only one can hold, the lease of it here that was granted last."""
+        self._sharers: dict[bytes, dict[str, Tenure]] = {}
+        """Of each key of permits, the leases here, by token."""
         self._hints: dict[str, str] = {}
         """Tokens from which something was taken away, as messages said before we knew what they hold, and by whom."""
 
@@ -297,17 +308,24 @@ class Renewing:
         slot[token] = tenure
         if tenure.fence:
             self._holders[tenure.spec.keys[0]] = tenure
+        elif tenure.shares:
+            self._sharers.setdefault(tenure.spec.keys[0], {})[token] = tenure
         return at
 
-    def outdated_by(self, tenure: Tenure) -> Tenure | None:
-        """The lease that is lost by a new one of the same key, to be reported before the new one is used. The server grants a
-        key again only after the earlier lease is over there: of two that are believed here, that with the lower fence is lost.
-        That may be the new one, whose answer was read late."""
-        other = self._holders.get(tenure.spec.keys[0])
-        if other is None or not tenure.fence or other.fence == tenure.fence:
-            return None
-        older = min(other, tenure, key=lambda one: one.fence)
-        return self._lost(older, "the server has granted its key again, so it was expired, deleted or flushed")
+    def outdated_by(self, tenure: Tenure) -> list[Tenure]:
+        """The leases that are lost by a new one of the same key, to be reported before the new one is used. The server grants
+        a key again only after the earlier lease is over there: of two that are believed here, that with the lower fence is
+        lost. That may be the new one, whose answer was read late. So it is with readers and writers."""
+        key, permits = tenure.spec.keys[0], tenure.spec.permits
+        if permits is None:
+            other = self._holders.get(key)
+            others = [] if other is None or not tenure.fence else [other]
+        else:
+            limit = permits.limit if permits.fixed and permits.limit else INFINITY
+            others = [other for other in [*self._sharers.get(key, {}).values()] if other.shares + tenure.shares > limit]
+        older = [min(other, tenure, key=lambda one: one.grant) for other in others if other.grant != tenure.grant]
+        why = "the server has granted its key again, so it was expired, deleted or flushed"
+        return [lost for lost in older if self._lost(lost, why)]
 
     def gone(self, key: bytes, sent: float) -> Tenure | None:
         """The server answered a question sent at local time ``sent``: there is no such key. The lease that is lost with it, to
@@ -346,8 +364,16 @@ class Renewing:
         if number is None:
             return
         tenure = self._slots.get(number, {}).pop(token, None)
-        if tenure is not None and self._holders.get(tenure.spec.keys[0]) is tenure:
-            self._holders.pop(tenure.spec.keys[0], None)
+        if tenure is None:
+            return
+        key = tenure.spec.keys[0]
+        if self._holders.get(key) is tenure:
+            self._holders.pop(key, None)
+        sharers = self._sharers.get(key)
+        if sharers is not None:
+            sharers.pop(token, None)
+            if not sharers:
+                self._sharers.pop(key, None)
 
     def next_at(self) -> float:
         """When `due` has something to do, at the earliest (local seconds; infinity: never)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast._core.attempt import Grant, margin
 from holdfast._core.ballot import YIELD
-from holdfast._core.renewing import BOUNDED, Tenure
+from holdfast._core.renewing import BOUNDED, Owner, Tenure
 from holdfast._core.requests import Run
 
 
@@ -36,6 +36,9 @@ class Vote(Tenure):
         super().renewed(made, sent, ttl)
         self.answered_at = max(self.answered_at, made)
         self.believed = self.believed or made >= self.asked_at
+
+    def holder(self) -> Owner | None:
+        return self.whole.owner()
 
     def lost_with_it(self) -> Tenure | None:
         return self.whole if self.whole.falls() else None

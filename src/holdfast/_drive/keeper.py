@@ -98,8 +98,8 @@ class Keeper:
             if self._dropped:
                 self._poke()
             self.wake_by(at if hurry else max(at, tenure.deadline - CLAIM_LEFT))
-        if outdated is not None:
-            self.safely(self.report, outdated)
+        for lost in outdated:
+            self.safely(self.report, lost)
 
     def gone(self, endpoint: Endpoint, key: bytes, sent: float) -> None:
         """This server has no such key, it answered to a question sent at local time ``sent``. A lease of it in this process is
@@ -241,6 +241,14 @@ class Keeper:
         with self.mutex:
             self._later.append((self.clock() + seconds, what))
             self.wake_by(self._later[-1][0])
+
+    def end_loops(self, timeout: float) -> None:
+        """End what goes on in closed event loops: before `stop`, while what that has left is left to this keeper still."""
+        if self.loops:
+            done = threading.Event()
+            self.call(self.loops.end)
+            self.call(done.set)
+            done.wait(timeout)
 
     def stop(self, timeout: float) -> None:
         """Give back all locks, close all connections, end the thread; at most twice ``timeout`` seconds."""
@@ -422,9 +430,8 @@ class Keeper:
             self.safely(due[1])
 
     def _farewell(self, done: threading.Event) -> None:
-        left_behind = self.loops.end()
+        left_behind = self.loops.lately()
         self.loops.close()
-        self._do_what_is_left_to_it()  # what those have left to send goes before the rest
         with self.mutex:
             for node in self._nodes.values():
                 node.close(NotSent("holdfast was closed", node.address))
@@ -434,9 +441,11 @@ class Keeper:
         for _, lost, _ in parts:
             for tenure in lost:  # first of all: whoever works under the lock shall stop before somebody else has it
                 self.safely(self.report, tenure)
+        left_behind = left_behind or bool(self._calls)
+        self._do_what_is_left_to_it()  # what operations and gates have left to be sent goes before the rest
         todo = [(node, call) for node, _, calls in parts for call in calls]
         if left_behind:
-            todo += [(node, Command(("PING",), 0.5)) for node, *_ in parts]  # answered when that is
+            todo += [(node, Command(("PING",), 0.5)) for node in list(self._nodes.values())]  # answered when that is
         left = len(todo)
         if not left:
             done.set()

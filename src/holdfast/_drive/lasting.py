@@ -1,9 +1,10 @@
-"""Opens the keeper's connections for leases that last: the holder must be reachable, and the lease must be renewed later."""
+"""Sees to leases that last: the keeper's connections are opened for them, since the holder must be reachable and the lease be
+renewed later; and those that nobody will ever give back, it does."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast._core.node import Node
 
@@ -19,7 +20,7 @@ PAUSE = 0.05
 
 
 class Lasting:
-    """Sees which leases last, as long as there are any. The keeper's mutex is held."""
+    """Sees which leases last, as long as there are any."""
 
     def __init__(self, keeper: Keeper, nodes: Collection[Node]) -> None:
         self._keeper = keeper
@@ -29,12 +30,13 @@ class Lasting:
         """Those with a lasting lease, whose connections were asked for."""
 
     def look_later(self) -> None:
-        """There is a lease."""
+        """There is a lease. The keeper's mutex is held."""
         if not self._looks:
             self._keeper.later(LONG, self._look)
             self._looks = True
 
     def _look(self) -> None:
+        holders: set[Any] = set()
         with self._keeper.mutex:
             now, connected, young = self._keeper.clock(), set(), []
             for node in self._nodes:
@@ -43,6 +45,7 @@ class Lasting:
                 young += [tenure.since for tenure in held if now < tenure.since + LONG]
                 if lasting:
                     connected.add(node)
+                    holders.update(tenure.holder() for tenure in lasting)
                     for prefix in {tenure.spec.prefix for tenure in lasting}:
                         node.be_reachable(prefix)
                     if node not in self._connected:
@@ -50,3 +53,6 @@ class Lasting:
             self._connected, self._looks = connected, bool(connected or young)
             if self._looks:
                 self._keeper.later(max(PAUSE, min(young, default=now) + LONG - now), self._look)
+        for holder in holders:
+            if hasattr(holder, "_forsaken") and holder._forsaken():  # noqa: SLF001 - a lease of an event loop that is closed
+                self._keeper.safely(holder._end_forsaken)  # noqa: SLF001

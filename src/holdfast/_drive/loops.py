@@ -12,6 +12,10 @@ EVERY = 0.5
 """Seconds between two looks, as long as operations run in some loop: nothing tells that a loop is closed."""
 
 
+UNDER_WAY = 2.0
+"""Seconds within which a server has long been sent what an operation has left."""
+
+
 class Loops:
     """Looks after the drivers of event loops."""
 
@@ -20,6 +24,7 @@ class Loops:
         self._drivers: set[Driver] = set()
         """Those in which operations run; or did so at the last look."""
         self._looks = False
+        self._ended_at = float("-inf")
 
     def watch(self, driver: Driver) -> None:
         """Operations run in it. Any thread may say so."""
@@ -30,16 +35,22 @@ class Loops:
                 self._looks = True
                 self._keeper.later(EVERY, self._look)
 
-    def end(self) -> bool:
-        """End what was going on in loops that are closed. True: there was something."""
+    def __bool__(self) -> bool:
+        """Operations run in some; or did so at the last look."""
+        return bool(self._drivers)
+
+    def end(self) -> None:
+        """End what was going on in loops that are closed."""
         with self._keeper.mutex:
             drivers = [driver for driver in self._drivers if driver.loop.is_closed()]
-        ended = False
         for driver in drivers:
             for operation in [*driver.running]:
                 driver.end(operation)
-                ended = True
-        return ended
+                self._ended_at = self._keeper.clock()
+
+    def lately(self) -> bool:
+        """Something was ended: what it has left to be sent may still be under way."""
+        return self._keeper.clock() < self._ended_at + UNDER_WAY
 
     def close(self) -> None:
         """Nobody looks any more."""
