@@ -21,8 +21,8 @@ OURS = """
     holdfast._core.requests holdfast._core.sharing holdfast._core.struct holdfast._core.surroundings
     holdfast._core.tending holdfast._core.wait_graph holdfast._core.waiting
     holdfast._drive holdfast._drive.clock holdfast._drive.ear holdfast._drive.flag holdfast._drive.hearing
-    holdfast._drive.keeper holdfast._drive.lasting holdfast._drive.link holdfast._drive.process holdfast._drive.replicas
-    holdfast._drive.sync holdfast._drive.tending
+    holdfast._drive.keeper holdfast._drive.lasting holdfast._drive.link holdfast._drive.loops
+    holdfast._drive.process holdfast._drive.replicas holdfast._drive.sync holdfast._drive.tending
     holdfast._wire holdfast._wire.blocking holdfast._wire.client holdfast._wire.dedicated holdfast._wire.endpoint
     holdfast._wire.hidden holdfast._wire.resp holdfast._wire.shared holdfast._wire.system holdfast._wire.url
 """

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from holdfast.testing.history import Event
 from holdfast.testing.judge.docket import Docket
@@ -38,11 +37,11 @@ class Meetings:
     only: set[str] = field(default_factory=set)
     """The kinds of faults, if there are any."""
     docket: Docket = field(default_factory=Docket)
+    upsets: Upsets = field(init=False)
+    """When the server has lost what it knew."""
 
-    @cached_property
-    def upsets(self) -> Upsets:
-        """When the server has lost what it knew."""
-        return Upsets(self.history)
+    def __post_init__(self) -> None:
+        self.upsets = Upsets(self.history)
 
     def of(self, *kinds: str) -> list[Event]:
         """The events of these kinds."""

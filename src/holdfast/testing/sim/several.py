@@ -72,7 +72,7 @@ class Part:
     def hold(self, grant: Grant) -> None:
         self._worker.acquisition, self.asking = self.name, False
         self.lease = self.lock._lease(grant)  # noqa: SLF001
-        self.lease._whole = self._whole.on_loss  # noqa: SLF001
+        self.lease._whole = self._whole  # noqa: SLF001
 
     @property
     def lost(self) -> bool:
