@@ -149,7 +149,7 @@ def hear(guard, until="gone"):
             heard.extend(guard.reports())
         while heard:  # what was said after that is for the next call
             word, number, _ = heard.pop(0)
-            print(word, number, flush=True)
+            print(f"{word} {number}\\n", end="", flush=True)  # in one piece: the command may print at the same time
             if word == until:
                 return
 
