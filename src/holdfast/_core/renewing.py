@@ -66,7 +66,6 @@ class Tenure:
         "ends_at",
         "fence",
         "gate",
-        "grant",
         "hint",
         "label",
         "lost",
@@ -89,11 +88,10 @@ class Tenure:
         self.token = grant.attempt.token
         self.doubt = grant.attempt.doubt
         self.ttl = spec.ttl
-        self.fence = grant.fence if spec.permits is None else 0
+        self.fence = grant.fence
         """That of the grant; 0 where others may hold something under the same key."""
-        self.grant = grant.fence
-        self.shares = 0 if spec.permits is None else spec.permits.wanted
-        """How many permits it holds."""
+        self.shares = spec.permits.wanted if spec.permits is not None and spec.permits.fixed else 0
+        """How many permits it holds, where nobody can change how many there are."""
         self.since = grant.taken
         """When it was taken (local seconds)."""
         self.deadline = grant.deadline
@@ -268,7 +266,7 @@ class Renewing:
         self._holders: dict[bytes, Tenure] = {}
         """Of each key that only one can hold, the lease of it here that was granted last."""
         self._sharers: dict[bytes, dict[str, Tenure]] = {}
-        """Of each key of permits, the leases here, by token."""
+        """Of each key of so many permits, the leases of them here, by token."""
         self._hints: dict[str, str] = {}
         """Tokens from which something was taken away, as messages said before we knew what they hold, and by whom."""
 
@@ -306,7 +304,7 @@ class Renewing:
         slot = self._slots.setdefault(number, {})
         self._where[token] = number
         slot[token] = tenure
-        if tenure.fence:
+        if tenure.spec.permits is None and tenure.fence:
             self._holders[tenure.spec.keys[0]] = tenure
         elif tenure.shares:
             self._sharers.setdefault(tenure.spec.keys[0], {})[token] = tenure
@@ -321,9 +319,9 @@ class Renewing:
             other = self._holders.get(key)
             others = [] if other is None or not tenure.fence else [other]
         else:
-            limit = permits.limit if permits.fixed and permits.limit else INFINITY
-            others = [other for other in [*self._sharers.get(key, {}).values()] if other.shares + tenure.shares > limit]
-        older = [min(other, tenure, key=lambda one: one.grant) for other in others if other.grant != tenure.grant]
+            sharers, limit = [*self._sharers.get(key, {}).values()], permits.limit or 0
+            others = [other for other in sharers if other.shares + tenure.shares > limit]
+        older = [min(other, tenure, key=lambda one: one.fence) for other in others if other.fence != tenure.fence]
         why = "the server has granted its key again, so it was expired, deleted or flushed"
         return [lost for lost in older if self._lost(lost, why)]
 

@@ -36,7 +36,7 @@ class Lasting:
             self._looks = True
 
     def _look(self) -> None:
-        holders: set[Any] = set()
+        holders: list[Any] = []
         with self._keeper.mutex:
             now, connected, young = self._keeper.clock(), set(), []
             for node in self._nodes:
@@ -45,7 +45,7 @@ class Lasting:
                 young += [tenure.since for tenure in held if now < tenure.since + LONG]
                 if lasting:
                     connected.add(node)
-                    holders.update(tenure.holder() for tenure in lasting)
+                    holders += [tenure.holder() for tenure in lasting]
                     for prefix in {tenure.spec.prefix for tenure in lasting}:
                         node.be_reachable(prefix)
                     if node not in self._connected:

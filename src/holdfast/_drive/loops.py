@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 EVERY = 0.5
 """Seconds between two looks, as long as operations run in some loop: nothing tells that a loop is closed."""
 
-
 UNDER_WAY = 2.0
 """Seconds within which a server has long been sent what an operation has left."""
 

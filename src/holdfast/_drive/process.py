@@ -152,8 +152,9 @@ class Process:
 
     def close(self) -> None:
         """Give back held locks, end the keeper, close the connections; at most about a second."""
-        if self._keeper is not None:
-            self._keeper.end_loops(0.5)
+        keeper = self._keeper
+        if keeper is not None:
+            keeper.end_loops(0.5)
         with self._mutex:
             keeper, self._keepers = self._keeper, []
             pools = [*self._pools.values(), *self._fleets.values()]
