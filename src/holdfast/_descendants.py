@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 
+_NOT_THERE = FileNotFoundError, ProcessLookupError, PermissionError
+"""What /proc answers about a process that has ended, or is hidden. Anything else says nothing about it."""
+
 PROBED = 100_000
 """Process numbers that are asked about one by one where no /proc shows this PID namespace: 1.7 us each."""
 
@@ -94,15 +97,16 @@ class Process:
 
 
 def _pidfd(pid: int) -> int:
-    """A descriptor of a process; -1 where this Python, the kernel or a sandbox has none. Raises OSError if it has ended."""
+    """A descriptor of a process; -1 where this Python, the kernel or a sandbox has none, or none is left. Raises
+    ProcessLookupError if it has ended."""
     if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
         return -1
     try:
         return os.pidfd_open(pid)
     except OSError as error:
-        if error.errno in {errno.ENOSYS, errno.EPERM}:
-            return -1
-        raise
+        if error.errno == errno.ESRCH:
+            raise
+        return -1
 
 
 _own_proc: dict[int, bool] = {}
@@ -139,35 +143,43 @@ def look(pid: int) -> Process | None:
 
 def children() -> list[Process] | None:
     """The children of this process, zombies included; None if they cannot be known. One that is new may be missing."""
-    me = os.getpid()
-    if not own_proc():
+    me, numbers = os.getpid(), None
+    if own_proc():
+        try:
+            found = [process for pid in _children_of()(me) if (process := look(pid)) is not None]
+        except OSError:  # no descriptor is to be had, so the kernel is asked about each number
+            pass
+        else:
+            for process in found:
+                process.parent = me  # with hidepid `look` cannot tell: an orphan would get its TERM late, and be no daemon
+            return found
+    else:
         numbers = _translated()
-        numbers = _probed() if numbers is None else numbers
-        return None if numbers is None else [_child(pid, me) for pid in numbers]
-    found = [process for pid in _children_of()(me) if (process := look(pid)) is not None]
-    for process in found:
-        process.parent = me  # with hidepid, `look` cannot tell; an orphan would be sent its TERM late, and be no daemon
-    return found
+    numbers = _probed() if numbers is None else numbers
+    return None if numbers is None else [_child(pid, me) for pid in numbers]
 
 
 def descendants() -> list[Process] | None:
     """All processes below this one, parents before their children; None if they cannot be known.
 
     One that is forked, or given another parent, in this very moment may be missing. Without a /proc of this PID namespace,
-    these are the children only: kill them, and theirs are children, too.
+    or a descriptor for it, these are the children only: kill them, and theirs are children, too.
     """
     found = children()
     if not found or not own_proc():
         return found
-    children_of = _children_of()
     known = {os.getpid(), *(process.pid for process in found)}
-    for parent in found:
-        for pid in children_of(parent.pid):
-            process = look(pid) if pid not in known else None
-            if process is not None:
-                process.parent = parent.pid
-                known.add(pid)
-                found.append(process)
+    try:
+        children_of = _children_of()
+        for parent in found:
+            for pid in children_of(parent.pid):
+                process = look(pid) if pid not in known else None
+                if process is not None:
+                    process.parent = parent.pid
+                    known.add(pid)
+                    found.append(process)
+    except OSError:
+        pass
     return found
 
 
@@ -185,17 +197,17 @@ def _children_of() -> Callable[[int], Iterable[int]]:
 
 
 def _listed(parent: int | str) -> Iterator[int]:
-    """Children of a process, from the kernel's own lists, one for each of its threads."""
+    """Children of a process, from the kernel's lists, one for each of its threads. Raises OSError if it cannot read them."""
     try:
         threads = os.listdir(f"/proc/{parent}/task")  # noqa: PTH208
-    except OSError:
+    except _NOT_THERE:
         return
     for thread in threads:
         try:
             with open(f"/proc/{parent}/task/{thread}/children", "rb") as file:  # noqa: PTH123
                 yield from map(int, file.read().split())
-        except OSError:
-            continue  # it has ended
+        except _NOT_THERE:
+            continue
 
 
 def _searched() -> Callable[[int], Iterable[int]]:
@@ -337,13 +349,14 @@ class Orphans:
             self._others.discard(pid)
             reap(pid)
         if probe or own_proc():
-            others = {process.pid for process in children() or ()} - {guardian}
+            found = children()
             # A guardian becomes a zombie in the moment in which it gives its children away: they are not among these.
-            if not guardian or os.waitid(os.P_PID, guardian, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                self._others = others
+            if found is not None and not (guardian and has_ended(guardian)):
+                self._others = {process.pid for process in found} - {guardian}
 
-    def end(self, guardian: int, tell: Callable[[Process], None]) -> None:
-        """Kill the guardian and all that it leaves; return when they are gone. ``tell`` is told of what survives KILL."""
+    def end(self, guardian: int, tell: Callable[[str, Process], None]) -> None:
+        """Kill the guardian and all that it leaves; return when they are gone. ``tell`` is told of what may not be signalled
+        ("refused") or survives KILL ("stuck")."""
         if is_child(guardian):
             os.kill(guardian, signal.SIGKILL)
             os.waitpid(guardian, 0)
@@ -367,7 +380,7 @@ class Orphans:
                 refused = not process.send(signal.SIGKILL)
                 if not reap(process.pid) and process.pid not in told and (refused or step > 0.25):
                     told.add(process.pid)
-                    tell(process)
+                    tell("refused" if refused else "stuck", process)
             time.sleep(step)
 
     def _left(self) -> list[Process] | None:

@@ -38,7 +38,15 @@ VARIABLES = ("HOLDFAST_URL", "REDIS_URL")
 
 def has_password(urls: str) -> bool:
     """Whether one of these seems to carry one; in doubt, yes."""
+    if is_torn(urls):
+        return "@" in urls
     return any(":" in url.rpartition("@")[0].replace("://", "", 1) or "password=" in url for url in urls.split())
+
+
+def is_torn(urls: str) -> bool:
+    """Whether a blank seems to stand inside of a URL, as in a password, rather than between two of them."""
+    _, *others = urls.split() or [""]
+    return any("://" not in url for url in others)
 
 
 def scrubbed(env: Mapping[str, str], pass_url: bool = False) -> dict[str, str]:
@@ -60,13 +68,13 @@ class Guard:
     To the guardian: ``deadline TERM_AT KILL_AT``, ``start FOREGROUND GRACE KEEP_DAEMONS NAME=VALUE ...``, ``signal N``,
     ``term GRACE``, ``kill``, ``ping``. From it: ``pid N``, ``failed ERRNO``, ``stopped SIGNAL``, ``exited STATUS``, ``late``
     (not started: the deadline had passed; a new one and another ``start`` may follow), ``ending`` (the deadline passed: TERM or
-    KILL was sent), ``left`` (what outlives the command was sent TERM), ``daemon PID NAME`` (the same for one), ``stuck PID
-    NAME`` (it lives on after KILL), ``gone`` (all descendants), ``pong``. One per line; times are seconds of `_guardian.clock`.
-    PID is 0 for all further processes of a name, once `NAMED` of them were reported.
+    KILL was sent), ``left`` (what outlives the command was sent TERM), ``daemon PID NAME`` (the same for one), ``refused PID
+    NAME`` (it may not be signalled), ``stuck PID NAME`` (it lives on after KILL), ``gone`` (all descendants), ``pong``. One per
+    line; times are seconds of `_guardian.clock`. PID is 0 for all further processes of a name, once `NAMED` were reported.
     """
 
     def __init__(self, channel: int, pid: int, orphans: _descendants.Orphans | None, stuck: int = -1) -> None:
-        """``orphans``: of this process; if None, the guardian's parent looks after them, and tells ``stuck`` who lives on."""
+        """``orphans``: of this process; if None, its parent looks after them, and writes to ``stuck`` who lives on."""
         self.channel, self.pid, self.orphans, self._stuck = channel, pid, orphans, stuck
         self.dead = False
         """The guardian has ended, or has not read for very long: nobody guards the command."""
@@ -146,13 +154,13 @@ class Guard:
         if self.orphans is not None and not self.dead:
             self.orphans.note(self.pid)
 
-    def take_over(self, tell: Callable[[int, str], None]) -> None:
+    def take_over(self, tell: Callable[[str, int, str], None]) -> None:
         """Kill the guardian and all descendants of the command, and wait for their end.
 
-        For when it is dead, or does not answer. ``tell`` is told number and name of each that survives KILL.
+        For when it is dead, or does not answer. ``tell`` is told of each that lives on: "refused" or "stuck", number and name.
         """
         if self.orphans is not None:
-            self.orphans.end(self.pid, lambda process: tell(process.pid, process.name()))
+            self.orphans.end(self.pid, lambda word, process: tell(word, process.pid, process.name()))
             self._reaped = True
             while self._group and not self.orphans.subreaper and _guardian.alive(self._group):
                 _guardian.send(self._group, signal.SIGKILL)
@@ -179,7 +187,7 @@ class Guard:
         except ChildProcessError:  # as in `_send_child`
             pass
 
-    def _hear_stuck(self, tell: Callable[[int, str], None]) -> None:
+    def _hear_stuck(self, tell: Callable[[str, int, str], None]) -> None:
         """Until the program has ended. A fork of this process may hold the pipe, so its end of file need not come."""
         poll = select.poll()
         poll.register(self._stuck, select.POLLIN)
@@ -194,8 +202,8 @@ class Guard:
                 continue
             *lines, unread = (unread + data).split(b"\n")
             for line in lines:
-                pid, _, name = line.decode(errors="replace").partition(" ")
-                tell(int(pid), name)
+                word, pid, name = line.decode(errors="replace").split(" ", 2)
+                tell(word, int(pid), name)
             ended = ended or not data
 
     def _send_child(self, *signals: int) -> None:
@@ -280,12 +288,13 @@ _PROGRAM = "import sys; sys.path.append(sys.argv[1]); from holdfast import _guar
 def program(channel: str, stuck: str, *argv: str) -> NoReturn:
     """Of the process that `spawn` starts: fork the guardian; when it has ended, end what it has left.
 
-    A line ``PID NAME`` in ``stuck`` for each that lives on after KILL.
+    A line ``refused PID NAME`` or ``stuck PID NAME`` in ``stuck`` for each that lives on. Whatever goes wrong, it does not end
+    before them.
     """
 
-    def tell(process: _descendants.Process) -> None:
+    def tell(word: str, process: _descendants.Process) -> None:
         try:
-            os.write(int(stuck), f"{process.pid} {process.name()}".replace("\n", "?").encode() + b"\n")
+            os.write(int(stuck), f"{word} {process.pid} {process.name()}".replace("\n", "?").encode() + b"\n")
         except OSError:  # nobody reads it
             pass
 
@@ -303,13 +312,17 @@ def program(channel: str, stuck: str, *argv: str) -> NoReturn:
         signal.signal(signal.SIGTERM, _guardian.noted)  # the word to take over
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _guardian.empty_hands(0, 1, 2)
+        told = False
         while True:
-            told = signal.SIGTERM in _guardian.noted_signals(wake)
-            orphans.note(guardian)
-            if told or _descendants.ended_child() == guardian:
-                break
-            select.select([wake], [], [])
-        orphans.end(guardian, tell)
+            try:
+                told = told or signal.SIGTERM in _guardian.noted_signals(wake)
+                if told or _descendants.has_ended(guardian):
+                    orphans.end(guardian, tell)
+                    break
+                orphans.note(guardian)
+                select.select([wake], [], [])
+            except Exception:  # noqa: BLE001 (whatever it is, nobody else would end what the guardian has left)
+                time.sleep(1)
     finally:
         os._exit(0)
 
@@ -423,8 +436,9 @@ class _Guardian:
             self._tell("ending")
             self._term(self.grace)
         elif self.doom == math.inf and now >= self.settled_at:
-            self._tell_of_company()
+            company = self._others()
             self._term(self.grace)
+            self._tell_of_company(company)
         elif self.doom < math.inf or (self.interrupted and group.status is not None):
             self._term_outsiders(now)
 
@@ -499,7 +513,15 @@ class _Guardian:
         if now >= self.passed_term_at + grace:
             self.group.send(signal.SIGTERM)
         self.group.send(signal.SIGCONT)  # a stopped command could not obey
+        self._tell_of_refusals()
         self._term_outsiders(now)
+
+    def _tell_of_refusals(self) -> None:
+        """Name those of the command's group that may not be signalled: a signal to a group does not say whom it left out."""
+        leader = _descendants.look(self.group.pid) if self.group.status is None else None
+        for process in [*([leader] if leader is not None else []), *self._others()]:
+            if process.group == self.group.pid and not process.send(0):
+                self._tell_of("refused", process)
 
     def _term_outsiders(self, now: float) -> None:
         """TERM to those who did not get it with the group, once.
@@ -519,7 +541,7 @@ class _Guardian:
                 continue
             self.termed.add(name)
             if not process.send(signal.SIGTERM, signal.SIGCONT):
-                self._tell_of("stuck", process)
+                self._tell_of("refused", process)
             elif self.group.status is not None and self._is_daemon(process):
                 self._tell_of("daemon", process)
 
@@ -539,11 +561,13 @@ class _Guardian:
             others = [process for process in self._others() if process.pid not in seen]
             for process in others:
                 seen.add(process.pid)
-                allowed = process.send(signal.SIGKILL)
-                if now >= self.killed_at + 1 or not allowed:
+                if not process.send(signal.SIGKILL):
+                    self._tell_of("refused", process)
+                elif now >= self.killed_at + 1:
                     self._tell_of("stuck", process)
             if not others:
                 break
+        self._tell_of_refusals()
         leader = _descendants.look(self.group.pid) if self.group.status is None and now >= self.killed_at + 1 else None
         if leader is not None:
             self._tell_of("stuck", leader)
@@ -578,10 +602,9 @@ class _Guardian:
         before, self.company = self.company, ({process.pid for process in found}, self.group.ends)
         return bool(found) and self.company == before and not self._to_end(found)
 
-    def _tell_of_company(self) -> None:
-        """Daemons are named each, when they are sent TERM."""
-        others = self._others()
-        if not others or any(not self._is_daemon(process) for process in others):
+    def _tell_of_company(self, others: list[_descendants.Process]) -> None:
+        """They were sent TERM. Daemons are named each, and so are those that may not be signalled."""
+        if not others or any(not self._is_daemon(process) and process.pid not in self.told for process in others):
             self._tell("left")
 
     def _tell_of(self, word: str, process: _descendants.Process) -> None:

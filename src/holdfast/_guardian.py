@@ -5,7 +5,7 @@ its own, which nobody has a reason to kill, is the command's parent, is given al
 (`holdfast._descendants`), and waits for the end of file on a channel that only the guarded parent holds open: however
 that parent ends, the kernel closes the channel.
 
-As a program, ``python -I -S _guardian.py [--remove DIR] -- CMD...``, it guards a private server. Stdin is the channel.
+As a program, ``python *PROGRAM [--remove DIR] -- CMD...``, it guards a private server. Stdin is the channel.
 On its end of file, or on SIGTERM, CMD and its descendants are killed and DIR removed. If CMD ends by itself the program
 exits with CMD's code at once (128 + the signal for a signal), while a copy of it stays to remove DIR when the parent closes
 the channel: until then the logs of a server that would not start can be read.
@@ -23,10 +23,10 @@ import signal
 import sys
 import time
 
-if __name__ == "__main__":  # as a program it has no package around it
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
-
-from holdfast import _descendants
+if __package__:
+    from holdfast import _descendants
+else:  # as a program: the package around it would cost as much again as all of this
+    import _descendants  # type: ignore[import-not-found,no-redef]
 
 TYPE_CHECKING = False  # typing is not imported: this file is also a program that has to start quickly
 if TYPE_CHECKING:
@@ -37,8 +37,18 @@ MASKABLE = [s for s in signal.valid_signals() if s not in {signal.SIGKILL, signa
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+_HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
+PROGRAM = ("-I", "-S", "-c", f"import sys; sys.path.append({_HERE!r}); import _guardian; sys.exit(_guardian.main())")
+"""What Python is given to run it as a program. Not the file: what is imported was compiled before."""
+
 NAME = "hf-guardian"
 """What ps calls a guardian."""
+
+
+def kill_margin(lease: float) -> float:
+    """Seconds before the end of a lease at which a command that still runs is killed: finding and killing all its descendants
+    takes a few milliseconds, and some hundred of them on a machine that has many times more to do than processors."""
+    return min(0.5, lease / 10)
 
 
 def clock() -> float:
@@ -324,12 +334,13 @@ def empty_hands(*descriptors: int) -> None:
 # ------------------------------------------------------------------------------------------------------- the program
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> int:
     """Guard a private server: see the top of this file."""
-    at = list(arguments).index("--") if "--" in arguments else len(arguments)
+    arguments = sys.argv[1:]
+    at = arguments.index("--") if "--" in arguments else len(arguments)
     options, command = arguments[:at], arguments[at + 1 :]
     if not command or (options and (len(options) != 2 or options[0] != "--remove")):
-        sys.stderr.write("usage: _guardian.py [--remove DIR] -- CMD...\n")
+        sys.stderr.write("usage: _guardian [--remove DIR] -- CMD...\n")
         return 64
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
@@ -404,10 +415,15 @@ def _remove_at_end(directory: str, *, wait: bool) -> None:
         empty_hands(1, 2)  # who reads our output to its end must not wait for this
         while _read_channel():
             pass
-    import shutil
+    for where, directories, files in os.walk(directory, topdown=False):  # shutil would take longer to import
+        for name in (*directories, *files):
+            path = os.path.join(where, name)  # noqa: PTH118
+            _let_go(os.rmdir if name in directories and not os.path.islink(path) else os.unlink, path)  # noqa: PTH114
+    _let_go(os.rmdir, directory)
 
-    shutil.rmtree(directory, ignore_errors=True)
 
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def _let_go(remove: Callable[[str], None], path: str) -> None:
+    try:
+        remove(path)
+    except OSError:
+        pass

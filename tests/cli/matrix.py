@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 import holdfast
 from cli.commands import PROGRAM, children, running
+from holdfast.cli.output import EX_LOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,8 +147,10 @@ class Cell:
                 lambda: following.join() if following.ident else None
             )  # after the clean-up, or it might wait for ever
             process = self._begin()
+            while not await_(self._has_begun) and process.poll() == EX_LOST:  # so busy a machine that its lease ran out before
+                process = self._begin()
             stack.callback(self._clean_up, process)
-            if not await_(lambda: len(self.beats()) >= 2):
+            if not self._has_begun():
                 return self._complaint("the work has not begun", process)
             self.holdfast = process.pid
             if self.start.startswith("foreign"):  # unshare, then the first process of the namespace, then holdfast
@@ -231,13 +234,21 @@ class Cell:
         latest = self.next_at
         if self.promise == "lease":
             latest = self.ended_at + TTL
-            await_(lambda: now() > latest + WATCHED or not (self.left() or self.left()))  # a chain may hide from one look
+            await_(lambda: now() > latest + WATCHED or (process.poll() is not None and not self.left()))
         if self.promise == "nothing":
             return ""
-        if (late := self.beats()[-1] - latest) > 0:
+        if (late := self.beats()[-1] - latest) > 0 and not self._fled(process):
             return self._complaint(f"it worked on for {late:.2f} s", process)
         left = self.left()
         return self._complaint(f"{left} live on", process) if left else ""
+
+    def _fled(self, process: subprocess.Popen[bytes]) -> bool:
+        """Whether it is the chain that nobody can end at once, and the lease was lost: its renewals were late."""
+        Path(f"{self.file}.stop").touch()
+        return self.start == "fleeing chain" and process.wait() == EX_LOST
+
+    def _has_begun(self) -> bool:
+        return len(self.beats()) >= 2
 
     def beats(self) -> list[float]:
         """All heartbeats, the latest one last."""

@@ -19,7 +19,7 @@ from holdfast import _guardian
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PROGRAM = [sys.executable, "-I", "-S", _guardian.__file__]
+PROGRAM = [sys.executable, *_guardian.PROGRAM]
 
 # A command that says "PID of itself, PID of its child" and stays; the child does, too.
 FAMILY = ["sh", "-c", "sleep 60 & echo $$ $!; wait"]
@@ -56,6 +56,12 @@ def pids(process: subprocess.Popen[bytes]) -> list[int]:
 
 
 class TestProgram:
+    def test_without_a_command_it_says_how_it_is_used(self) -> None:
+        with program(stderr=subprocess.PIPE) as process:
+            assert process.stderr is not None
+            assert process.stderr.read().startswith(b"usage: ")
+        assert process.returncode == os.EX_USAGE
+
     def test_end_of_file_kills_the_group_and_removes_the_directory(self, tmp_path: Path) -> None:
         directory = tmp_path / "server"
         (directory / "data").mkdir(parents=True)

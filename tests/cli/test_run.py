@@ -376,11 +376,22 @@ class TestSecrets:
 
     @pytest.mark.parametrize(
         "url",
-        ["user:canary-7@192.0.2.1:6379", "redis://:canary-7@s", "u:a://canary-7@s"],
-        ids=["no scheme", "no user", "a scheme inside"],
+        ["user:canary-7@192.0.2.1:6379", "redis://:canary-7@s", "u:a://canary-7@s", "redis://u:a canary-7@s"],
+        ids=["no scheme", "no user", "a scheme inside", "a blank inside"],
     )
     def test_a_password_in_what_is_hardly_a_url_is_not_passed_on(self, hf: Holdfast, name: str, url: str) -> None:
         assert "canary" not in hf(name, "--", "env", env={"REDIS_URL": url}).stdout
+
+    def test_a_blank_in_a_password_is_explained(self, hf: Holdfast, name: str, tmp_path: Path) -> None:
+        file = tmp_path / "url"
+        file.write_text("redis://u:a canary-7@s\n")
+        for done in (
+            hf(name, "--", "true", env={"HOLDFAST_URL": file.read_text()}),
+            hf("--url-file", str(file), name, "--", "true"),
+        ):
+            assert (done.returncode, done.stderr.count("\n")) == (64, 1)
+            assert "a blank in a password is written %20" in done.stderr
+            assert "canary" not in done.stderr
 
     def test_a_server_with_a_password(self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str) -> None:
         server = new_server(password="canary-7")

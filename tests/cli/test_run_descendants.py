@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cli.commands import CROWD, PROGRAM, children, error_line, line, running, state, wait_until
+from cli.commands import CROWD, PROGRAM, children, error_line, line, pids, running, state, wait_until
 
 if TYPE_CHECKING:
     import redis
@@ -151,7 +153,7 @@ open({str(tmp_path / "over")!r}, "x")
     done = hf("--ttl", "30", "--keep-daemons", "--kill-after", "10s", name, *shell(command))
     over = (tmp_path / "over").exists()
     os.kill(int(done.stdout), signal.SIGKILL)
-    assert (done.returncode, over) == (0, True)
+    assert (done.returncode, over) == (0, True), done.stderr
 
 
 def test_a_process_whose_first_thread_has_ended_is_ended(hf: Holdfast, name: str, tmp_path: Path) -> None:
@@ -198,7 +200,7 @@ sys.exit(main(sys.argv[1:]))
     pid = int(line(process))
     process.terminate()
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, "cannot be ended" in err) == (143, False)
+    assert (process.returncode, "signalled" in err) == (143, False)
     assert not running(pid)
     assert hf("-n", name, "--", "true").returncode == 0
 
@@ -345,6 +347,8 @@ def test_a_second_term_under_timeout_is_its_own(hf: Holdfast, name: str) -> None
     """timeout(1) in a shell has a group of its own: it gets the one TERM, and sends its child what that gets."""
     noting = """
 import os
+import resource
+import shutil
 from signal import *
 pthread_sigmask(SIG_BLOCK, [SIGTERM])
 print(os.getppid(), flush=True)
@@ -403,3 +407,74 @@ def test_a_command_that_ignores_hup_may_keep_its_daemons(hf: Holdfast, name: str
     assert process.wait(20) == 0
     assert running(pid)
     os.kill(pid, signal.SIGKILL)
+
+
+OTHERS = ["setpriv", "--reuid=54322"]
+MAY_SETUID = [
+    "setpriv", "--reuid=54323", "--clear-groups",
+    "--inh-caps=-all,+dac_override,+setuid", "--ambient-caps=-all,+dac_override,+setuid",
+]  # fmt: skip
+"""As a user who may become another one, as with sudo, and may not signal another one."""
+
+FOREIGN = "setpriv --reuid=54322 sh -c 'echo $$; exec sleep 60 >&- 2>&-' & read line; "
+"""Says the pid of a process of another user, in the command's group, and goes on when it is told to."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="root can start processes of several users")
+class TestAnotherUsersProcess:
+    @pytest.mark.parametrize("where", ["", "setsid "], ids=["in the group", "in a session of its own"])
+    @pytest.mark.parametrize("others", ["", "sleep 60 >&- 2>&- & "], ids=["alone", "with others"])
+    def test_left_behind(self, hf: Holdfast, name: str, where: str, others: str) -> None:
+        script = others + where + FOREIGN
+        process = hf.popen([*MAY_SETUID, *PROGRAM, "run", "--kill-after", "300ms", name, *shell(script)])
+        pid = int(line(process))
+        assert process.stdin is not None
+        process.stdin.close()
+        said = error_line(process)
+        assert (
+            said
+            == f"holdfast: {name}: process {pid} (sleep) was not signalled, since it is another user's; waiting for its end"
+        )
+        if others:
+            assert error_line(process) == f"holdfast: {name}: the command left other processes behind; they were sent TERM"
+        assert hf("-n", name, "--", "true").returncode == 75
+        os.kill(pid, signal.SIGKILL)
+        process.stdin = None
+        assert process.communicate(timeout=30) == ("", "")
+        assert process.returncode == 1
+
+    @pytest.mark.parametrize("on_lost", ["term", "kill"])
+    @pytest.mark.parametrize("leader", [True, False], ids=["the command", "its child"])
+    def test_when_the_lock_is_lost(self, hf: Holdfast, name: str, client: redis.Redis, leader: bool, on_lost: str) -> None:
+        options = ["--ttl", "2", "--kill-after", "300ms", "--on-lost", on_lost]
+        command = ["--", *OTHERS, "sh", "-c", "echo $$; exec sleep 60"] if leader else shell(FOREIGN)
+        process = hf.popen([*MAY_SETUID, *PROGRAM, "run", *options, name, *command])
+        pid = int(line(process))
+        client.delete(f"hf:{{{name}}}")
+        assert error_line(process).endswith(f"the command was sent {on_lost.upper()}")
+        said = error_line(process)
+        assert (
+            said
+            == f"holdfast: {name}: process {pid} (sleep) was not signalled, since it is another user's; waiting for its end"
+        )
+        os.kill(pid, signal.SIGKILL)
+        assert process.communicate(timeout=30) == ("", "")
+        assert process.returncode == 76
+
+
+@pytest.mark.parametrize("who", ["holdfast", "guardian"])
+def test_without_a_descriptor_left_all_are_ended(hf: Holdfast, name: str, client: redis.Redis, who: str) -> None:
+    """Lists of processes cannot be read then: the kernel is asked about each number."""
+    script = "trap '' TERM; setsid sh -c 'echo $$ $PPID; exec sleep 60 >&- 2>&-'; sleep 60"
+    process = hf.start("--ttl", "2", "--kill-after", "300ms", name, *shell(script))
+    pid, parent = pids(process)
+    [guardian] = children(process.pid)
+    resource.prlimit(process.pid if who == "holdfast" else guardian, resource.RLIMIT_NOFILE, (3, 3))
+    if who == "holdfast":
+        os.kill(guardian, signal.SIGKILL)
+    else:
+        client.delete(f"hf:{{{name}}}")
+    process.communicate(timeout=30)
+    assert process.returncode == (137 if who == "holdfast" else 76)
+    assert not running(pid)
+    assert not running(parent)

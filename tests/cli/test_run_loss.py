@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
@@ -27,6 +28,7 @@ from cli.commands import (
     wait_until,
 )
 from holdfast import _guardian
+from holdfast.cli.output import EX_LOST
 from holdfast.cli.supervise import Supervisor, Terms
 
 if TYPE_CHECKING:
@@ -320,6 +322,23 @@ class TestGuardian:
         assert err == f"holdfast: {name}: the guardian process has died: the command was killed\n"
         assert not any(running(pid) for pid in family)
         assert hf("-n", name, "--", "true").returncode == 0
+
+    def test_killed_and_the_lease_lost_before_all_have_ended(self, hf: Holdfast, client: redis.Redis, name: str) -> None:
+        """A process that is traced stays a zombie until its tracer lets go of it."""
+        process = hf.start("--ttl", "2", name, "--", "/bin/sh", "-c", "echo $$; read line")
+        pid = int(line(process))
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.ptrace(0x4206, pid, None, None) == 0, os.strerror(ctypes.get_errno())  # PTRACE_SEIZE
+        [guardian] = children(process.pid)
+        os.kill(guardian, signal.SIGKILL)
+        assert error_line(process) == f"holdfast: {name}: the guardian process has died: the command was killed"
+        assert "has not ended after KILL" in error_line(process)
+        client.delete(key(name))
+        time.sleep(2)  # then it is lost, whoever has noticed what
+        os.waitpid(pid, 0)
+        _, err = process.communicate()
+        assert process.returncode == EX_LOST
+        assert err.endswith("; that was before all processes of the command had ended\n")
 
     def test_stopped(self, new_server: NewServer, hf_on: Callable[[str], Holdfast], name: str) -> None:
         """It cannot act when the lease ends: holdfast does."""

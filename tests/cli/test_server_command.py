@@ -186,6 +186,23 @@ def test_directories_are_for_nobody_else_whatever_the_umask(tmp_path: Path, mask
         assert stat.S_IMODE((tmp_path / path).stat().st_mode) == 0o700
 
 
+def test_directories_are_for_nobody_else_from_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the two system calls, too: who opens a directory that lets everybody in may leave something there."""
+    made, chmod = [], Path.chmod
+
+    def noted(path: Path, mode: int) -> None:
+        made.append(stat.S_IMODE(path.stat().st_mode))
+        chmod(path, mode)
+
+    monkeypatch.setattr(Path, "chmod", noted)
+    before = os.umask(0)
+    try:
+        make_private(tmp_path / "a" / "b")
+    finally:
+        os.umask(before)
+    assert made == [0o700, 0o700]
+
+
 def test_it_ends_with_a_killed_command() -> None:
     with foreground("--json") as (process, line):
         pid = json.loads(line)["pid"]

@@ -13,8 +13,8 @@ PROGRAM = "import sys; from holdfast.cli import main; sys.exit(main())"  # as th
 OURS = """
     holdfast holdfast._descendants holdfast._face holdfast._fair holdfast._guard holdfast._guardian holdfast._later
     holdfast._lease holdfast._log holdfast._lua holdfast._tally holdfast._sync_lease holdfast.errors holdfast.locks
-    holdfast.cli holdfast.cli.durations holdfast.cli.output holdfast.cli.run holdfast.cli.servers holdfast.cli.supervise
-    holdfast.cli.terminal
+    holdfast.cli holdfast.cli.contact holdfast.cli.durations holdfast.cli.output holdfast.cli.run holdfast.cli.servers
+    holdfast.cli.supervise holdfast.cli.terminal
     holdfast._core holdfast._core.acquire holdfast._core.attempt holdfast._core.control holdfast._core.gate
     holdfast._core.hearing holdfast._core.insist holdfast._core.interrupting holdfast._core.kinds holdfast._core.loose
     holdfast._core.mutex holdfast._core.names holdfast._core.node holdfast._core.renewing holdfast._core.replicas

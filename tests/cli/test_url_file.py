@@ -46,6 +46,16 @@ def _linked_out(file: Path) -> None:
     file.parent.chmod(0o777)
 
 
+def _linked_on_the_way(file: Path) -> None:
+    """The first link is where only we may write, and so is the file; a link between them is not."""
+    between = file.parent / "all"
+    between.mkdir()
+    elsewhere = file.rename(file.with_name("elsewhere"))
+    (between / "link").symlink_to(elsewhere)
+    file.symlink_to("all/link")
+    between.chmod(0o777)
+
+
 def _foreign_link(file: Path) -> None:
     elsewhere = file.rename(file.with_name("elsewhere"))
     file.symlink_to(elsewhere)
@@ -68,6 +78,8 @@ DISTRUSTED: dict[str, tuple[Callable[[Path], object], str]] = {
     "a directory that all may write to": (lambda file: file.parent.chmod(0o777), "another user may replace it in"),
     "a link into such a directory": (_linked, "another user may replace it in"),
     "a link in such a directory": (_linked_out, "another user may replace it in"),
+    "a directory further up that all may write to": (lambda file: file.parent.parent.chmod(0o777), "may replace it in"),
+    "a link on the way into such a directory": (_linked_on_the_way, "another user may replace it in"),
     "a pipe that all may write to": (_as_pipe, "every user may write to it"),
     "endless": (lambda file: _as_link(file, "/dev/zero"), "neither a file, a pipe nor a terminal"),
     "a directory": (lambda file: _as_link(file, "/"), "Is a directory"),
@@ -78,6 +90,7 @@ if os.geteuid() == 0:
         "another user's": (_foreign, "belongs to another user (65534)"),
         "another user's link": (_foreign_link, "belongs to another user (65534)"),
         "another user's directory": (lambda file: _foreign(file.parent), "another user may replace it in"),
+        "another user's directory further up": (lambda file: _foreign(file.parent.parent), "another user may replace it in"),
     }
 
 
@@ -109,6 +122,7 @@ def test_a_url_file_that_another_user_chooses_is_refused(
         'mkfifo -m 600 pipe; printf %s "$URL" >pipe & "$@" --url-file pipe',
         'mkdir -m 1777 all; printf %s "$URL" >all/file; "$@" --url-file all/file',
         'mkdir -p v; printf %s "$URL" >v/url; ln -s v now; ln -s now/url url; "$@" --url-file url',
+        'mkdir -m 1777 all; mkdir all/v; printf %s "$URL" >url; ln -s ../../url all/v/url; "$@" --url-file all/v/../v/url',
     ],
 )
 def test_a_url_file_that_is_trusted(server: PrivateServer, tmp_path: Path, script: str, name: str) -> None:

@@ -7,9 +7,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from holdfast.cli import output, servers, ticket_file
+from holdfast.cli.contact import Patience
 from holdfast.cli.durations import duration, positive_duration
 from holdfast.cli.supervise import Interrupted, Signals
-from holdfast.errors import HoldfastError, LockTimeout
+from holdfast.errors import HoldfastError, LockTimeout, ServerError
 
 if TYPE_CHECKING:
     from holdfast._tickets import Ticket
@@ -67,12 +68,17 @@ def _take(args: argparse.Namespace, url: str, file: TicketFile | Stream, signals
         from holdfast._drive.process import current
         from holdfast.locks import FairLock
 
-        lock = FairLock(url, args.name, wait=args.wait, label=args.label, prefix=args.prefix)
-        token = current().token()
-        file.prepare(_tickets.write(lock._spec, token, _tickets.UNKNOWN_END).reveal())  # noqa: SLF001
-        with lock as lease:
-            signals.raising = False  # a ticket that is made is handed out, or nobody could give the lock back
-            return 0, lease._ticket(args.ttl, token)  # noqa: SLF001
+        patience, token = Patience(args.wait, lambda text: output.say(f"acquire: {text}")), current().token()
+        while True:
+            lock = FairLock(url, args.name, wait=patience.left(), label=args.label, prefix=args.prefix)
+            file.prepare(_tickets.write(lock._spec, token, _tickets.UNKNOWN_END).reveal())  # noqa: SLF001
+            try:
+                with lock as lease:
+                    signals.raising = False  # a ticket that is made is handed out, or nobody could give the lock back
+                    return 0, lease._ticket(args.ttl, token)  # noqa: SLF001
+            except ServerError as error:
+                if not signals.raising or not patience.outlasts(error):
+                    raise
     except Interrupted as interrupt:
         return 128 + interrupt.signum, None
     except LockTimeout as error:

@@ -16,9 +16,10 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import output, run, servers
+from holdfast.cli.contact import Patience
 from holdfast.cli.durations import duration, positive_duration
 from holdfast.cli.supervise import Interrupted, Signals
-from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LeaseLost, LockTimeout
+from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LeaseLost, LockTimeout, QuorumError, ServerError
 
 if TYPE_CHECKING:
     from holdfast.cli.supervise import Lease
@@ -76,7 +77,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         signals = Signals()
         signals.start_raising()
-        return (_observe if args.observe else _campaign)(leader(args, urls, args.wait), args)
+        return (_observe if args.observe else _campaign)(args, urls)
     except Interrupted as interrupt:
         return 128 + interrupt.signum
     except BrokenPipeError:
@@ -111,8 +112,8 @@ class Reign(run.Run):
         return stack.enter_context(candidate)
 
 
-def _observe(candidate: Leader, args: argparse.Namespace) -> int:
-    for elected in candidate.observe():
+def _observe(args: argparse.Namespace, urls: list[str]) -> int:
+    for elected in leader(args, urls, args.wait).observe():
         _print(args, _leading(elected), {"leader": elected._asdict() if elected else None})
     return 0
 
@@ -123,11 +124,16 @@ def _leading(elected: Elected | None) -> str:
     return f"{elected.name} leads, term {elected.term}" + (f", {elected.value}" if elected.value else "")
 
 
-def _campaign(candidate: Leader, args: argparse.Namespace) -> int:
+def _campaign(args: argparse.Namespace, urls: list[str]) -> int:
     """Campaign, lead until that is lost, campaign again: until it is interrupted."""
-    who = candidate.candidate
+
+    def tell(text: str) -> None:
+        output.say(f"{args.name}: {text}")
+
+    patience, who = Patience(args.wait, tell), leader(args, urls, args.wait).candidate
     _print(args, f"{who} campaigns", {"role": "candidate", "name": who})
     while True:
+        candidate = leader(args, urls, patience.left())
         try:
             with candidate as term:
                 _print(args, f"{who} leads, term {term.fence}", {"role": "leader", "name": who, "term": term.fence})
@@ -136,6 +142,10 @@ def _campaign(candidate: Leader, args: argparse.Namespace) -> int:
         except LeaseLost as lost:
             facts = {"role": "candidate", "name": who, "lost": lost.fence, "reason": lost.reason}
             _print(args, f"{who} leads no more: {lost.reason}; campaigns again", facts)
+            patience = Patience(args.wait, tell)
+        except (ServerError, QuorumError) as error:
+            if not patience.outlasts(error):
+                raise
         except Interrupted:
             if (term_left := candidate.lease) is not None:
                 with contextlib.suppress(HoldfastError):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from holdfast import _guardian
 from holdfast._guard import Guard, launch, scrubbed
 from holdfast.cli import output, servers
+from holdfast.cli.contact import Patience
 from holdfast.cli.durations import duration, positive_duration
 from holdfast.cli.supervise import Interrupted, Result, Signals, Supervisor, Terms
 from holdfast.cli.terminal import Terminal
@@ -183,6 +184,8 @@ class Run:
         self.terminal = Terminal()
         self.locks: list[Lock | Leader] = []
         self.attempts = 0
+        self.started = False
+        """The guardian was told to start the command, in the latest attempt."""
         self.summary: dict[str, Any] = {"name": args.name, "outcome": "", "exit_code": 0}
         warnings.simplefilter("ignore")
         warnings.simplefilter("once", HoldfastWarning)
@@ -228,16 +231,22 @@ class Run:
     def _locked(self) -> int:
         """Ask for the lock until the command was started under it, or the wait is over.
 
-        On a machine that is busy enough, a lease may run out between the grant and the start, and then nothing has run. Once
-        the wait is over the lock is asked for one last time, since it may be free.
+        On a machine that is busy enough, the server's answers come late; and a lease may run out between the grant and the
+        start, and then nothing has run. Once the wait is over the lock is asked for one last time, since it may be free.
         """
-        began, wait = _guardian.clock(), self.args.wait
+        began, patience = _guardian.clock(), Patience(self.args.wait, self.notice)
         while True:
-            left = math.inf if wait is None else max(began + wait - _guardian.clock(), 0.0)
-            result = self._attempt(began, None if wait is None else left)
+            left = patience.left()
+            try:
+                result = self._attempt(began, left)
+            except (ServerError, QuorumError) as error:
+                if self.started or not patience.outlasts(error):
+                    raise
+                self.attempts += 1
+                continue
             if not result.late:
                 break
-            if left == 0 < self.attempts:
+            if left == 0 and self.attempts:
                 self.error("the lease had run out before the command could be started")
                 result.cause, result.lost = "lost", True
                 break
@@ -249,6 +258,7 @@ class Run:
         result, ran = Result(), False
         acquired = _guardian.clock()
         self.locks.clear()
+        self.started = False
         try:
             with contextlib.ExitStack() as stack:
                 lease = self._acquire(stack, wait)
@@ -278,10 +288,10 @@ class Run:
         return result
 
     def _acquire(self, stack: contextlib.ExitStack, wait: float | None) -> Lease:
-        """Only a refusal says who holds the lock: to tell, the first attempt is one that does not wait."""
+        """Only a refusal says who holds the lock: to tell, the very first attempt is one that does not wait."""
         args = self.args
         options = {name: value for name in ("prefix", "max_ttl") if (value := getattr(args, name)) is not None}
-        for each in (0, wait) if args.verbose and wait != 0 else (wait,):
+        for each in (0, wait) if args.verbose and wait != 0 and not self.attempts else (wait,):
             self.locks.append(self._lock(args.name, ttl=args.ttl, wait=each, label=args.label, **options))
         self.signals.start_raising()
         for lock in self.locks[:-1]:
@@ -308,7 +318,7 @@ class Run:
 
     def _supervise(self, lease: Lease) -> Result:
         args = self.args
-        return Supervisor(
+        supervisor = Supervisor(
             guard=self.guard,
             signals=self.signals,
             terminal=self.terminal,
@@ -316,7 +326,11 @@ class Run:
             terms=Terms(args.ttl, args.kill_after, args.on_lost, args.max_runtime, args.keep_daemons, self.fences),
             error=self.error,
             notice=self.notice,
-        ).run()
+        )
+        try:
+            return supervisor.run()
+        finally:
+            self.started = supervisor.started
 
     def _report(self, result: Result) -> int:
         if result.exec_errno:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import stat
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from holdfast._guard import VARIABLES, has_password
+from holdfast._guard import VARIABLES, has_password, is_torn
 from holdfast.cli import output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LOCAL = "local://"
 
 LONGEST = 65_536
 """Bytes of a file with URLs, or with a ticket."""
+
+TORN = "a blank separates two URLs, and one of them has no ://; a blank in a password is written %20"
+
+LINKS = 40
+"""Symbolic links that are followed to a file, as by Linux."""
 
 
 def add_options(parser: argparse.ArgumentParser, *, local: bool = False) -> None:
@@ -67,6 +76,8 @@ def urls(args: argparse.Namespace, *, quiet: bool = False) -> list[str]:
             found = os.environ[name].split()
             if not found:
                 args.parser.error(f"{name} is set, but empty: set it to the server's URL, or unset it")
+            if is_torn(os.environ[name]):
+                args.parser.error(f"{name}: {TORN}")
             return found
     return []
 
@@ -91,6 +102,8 @@ def _of_file(args: argparse.Namespace, *, quiet: bool) -> list[str]:
         refuse(f"longer than {LONGEST} bytes, which are no URLs: name a file with one URL in each line")
     if not found:
         refuse("there is no URL in it")
+    if is_torn(text.decode()):
+        refuse(TORN)
     if stat.S_ISREG(seen.st_mode) and seen.st_mode & stat.S_IROTH and any(map(has_password, found)) and not quiet:
         output.say(f"the password in {args.url_file} can be read by every user of this machine: chmod 600 it")
     return found
@@ -112,8 +125,37 @@ def _distrusted(path: str, seen: os.stat_result, *, terminal: bool) -> str:
             return f"belongs to another user ({user}), who may choose the server: chown it, or name a copy of your own"
     if kind & stat.S_IWOTH:
         return "every user may write to it, and choose the server: chmod 600 it"
-    for directory in {os.path.dirname(os.path.abspath(path)), os.path.dirname(target)}:  # noqa: PTH100, PTH120
-        around = os.stat(directory)  # noqa: PTH116
-        if around.st_uid not in ours or around.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
-            return f"another user may replace it in {directory}, and choose the server: move it to a directory of your own"
+    for step in _way(path):
+        found = os.lstat(step)
+        link, around = stat.S_ISLNK(found.st_mode), os.path.dirname(step)  # noqa: PTH120
+        if found.st_uid not in ours or (not link and found.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH):
+            where = around if link else step
+            return f"another user may replace it in {where}, and choose the server: move it to a directory of your own"
     return ""
+
+
+def _way(path: str) -> Iterator[str]:
+    """The directories and links that lead from / to a file: whoever may change one of them chooses the file. Raises OSError."""
+    place, links = "/", 0
+    left = os.path.join(os.getcwd(), path).split("/")[::-1]  # noqa: PTH109, PTH118
+    yield place
+    while left:
+        name = left.pop()
+        if name == "..":
+            place = os.path.dirname(place)  # noqa: PTH120
+        if name in {"", ".", ".."}:
+            continue
+        step = os.path.join(place, name)  # noqa: PTH118
+        try:
+            target = os.readlink(step)  # noqa: PTH115
+        except OSError:  # it is no link
+            place = step
+            if any(left):
+                yield step
+            continue
+        yield step
+        links += 1
+        if links > LINKS:  # the kernel has followed it before, so somebody is just changing it
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        place = "/" if target.startswith("/") else place
+        left += target.split("/")[::-1]

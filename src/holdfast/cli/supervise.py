@@ -129,7 +129,7 @@ class Terms(NamedTuple):
     @property
     def margin(self) -> float:
         """How long before the end of the lease KILL is sent."""
-        return min(0.1, self.ttl / 20)
+        return _guardian.kill_margin(self.ttl)
 
 
 class Result:
@@ -184,6 +184,8 @@ class Supervisor:
         self.passed: dict[int, float] = {}
         """When a signal was passed on last."""
         self.started = self.over = False
+        self.refused = False
+        """Some process may not be signalled, and was named."""
         self.confirmed = -math.inf
         """End of the lease as last told to the guardian."""
         self.kill_at = self.doom = math.inf
@@ -213,7 +215,7 @@ class Supervisor:
             self._forward(self.signals.take())
             while heard := self.guard.reports():
                 for report in heard:
-                    if report.name or report.word in {"daemon", "stuck"}:
+                    if report.name or report.word in {"daemon", "refused", "stuck"}:
                         self._told_of(*report)
                     else:
                         getattr(self, f"_heard_{report.word}")(report.number)
@@ -291,7 +293,7 @@ class Supervisor:
 
     def _heard_left(self, _: int) -> None:
         if not self.result.cause:
-            self.notice("the command left processes behind; they were sent TERM")
+            self.notice(f"the command left {'other ' if self.refused else ''}processes behind; they were sent TERM")
 
     def _heard_gone(self, _: int) -> None:
         self.over = True
@@ -300,13 +302,19 @@ class Supervisor:
         """A line for one process, or for all further ones of a name."""
         name = name or "of unknown name"
         who = f"process {pid} ({name})"
+        if word == "refused":
+            self.refused = True
         if pid == 0:  # for all further ones
-            if word == "stuck":
-                self.error(f"more processes ({name}) cannot be ended; they are not listed")
+            if word == "refused":
+                self.error(f"more processes ({name}) were not signalled; they are not listed")
+            elif word == "stuck":
+                self.error(f"more processes ({name}) have not ended after KILL; they are not listed")
             elif not self.result.cause:
                 self.notice(f"the command left more daemons behind ({name}); they were sent TERM and are not listed")
+        elif word == "refused":
+            self.error(f"{who} was not signalled, since it is another user's; waiting for its end")
         elif word == "stuck":
-            self.error(f"{who} cannot be ended: it is another user's, or hangs in the kernel; waiting for its end")
+            self.error(f"{who} has not ended after KILL: it hangs in the kernel, or is traced; waiting for its end")
         elif not self.result.cause:
             hint = "" if self.terms.keep_daemons else " (--keep-daemons leaves it alone)"
             self.notice(f"the command left a daemon behind, {who}; it was sent TERM{hint}")
@@ -337,12 +345,15 @@ class Supervisor:
             kill = self.terms.on_lost == "kill"
             self.guard.deadline(math.inf if kill else self.confirmed - self.terms.kill_after, self.kill_at)
 
-    def _lost(self, now: float) -> None:
+    def _why_lost(self) -> str:
         try:
             self.lease.check()
-            reason = "the lock was lost"
         except Exception as error:  # noqa: BLE001 (whatever it is, it is the reason)
-            reason = str(error)
+            return str(error)
+        return "the lock was lost"
+
+    def _lost(self, now: float) -> None:
+        reason = self._why_lost()
         if self.terms.on_lost == "warn":
             self.notice(f"{reason}; the command runs on, without the lock")
         elif self.terms.on_lost == "kill":
@@ -385,8 +396,12 @@ class Supervisor:
         self._end("unguarded", "the guardian process has died: the command was killed")
         while not self.over:
             try:
-                self.guard.take_over(lambda pid, name: self._told_of("stuck", pid, name))
+                self.guard.take_over(self._told_of)
                 self.over = True
             except Exception as error:  # noqa: BLE001 (whatever it is, the lock is not given back beside a living command)
                 self.error(f"cannot end the command yet: {error!r}")
                 time.sleep(1)
+        if self.lease.lost.is_set() and not self.result.lost:
+            self.result.lost = True
+            self.result.cause = "lost"
+            self.error(f"{self._why_lost()}; that was before all processes of the command had ended")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from holdfast.cli import output, sights
+from holdfast.cli.contact import Patience
 from holdfast.cli.durations import duration
 from holdfast.errors import ConfigError, ServerError
 
@@ -22,8 +23,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
+    patience = Patience(args.timeout, lambda text: output.say(f"wait: {text}"))
     try:
-        free = sights.inspector(args).wait(args.name, args.timeout, key=args.key)
+        inspector = sights.inspector(args)
+        while True:
+            try:
+                free = inspector.wait(args.name, patience.left(), key=args.key)
+            except ServerError as error:
+                if not patience.outlasts(error):
+                    raise
+            else:
+                return 0 if free else output.EX_TEMPFAIL
     except (ConfigError, ServerError) as error:
         return output.failed("wait", error)
-    return 0 if free else output.EX_TEMPFAIL

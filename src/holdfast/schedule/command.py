@@ -95,6 +95,23 @@ class Command:
             os.close(read)
 
 
+_REMARKS = {
+    "daemon": (
+        "the command left a daemon behind, {}; it was sent TERM",
+        "the command left more daemons behind ({}); they were sent TERM and are not listed",
+    ),
+    "refused": (
+        "{} was not signalled, since it is another user's",
+        "more processes ({}) were not signalled; they are not listed",
+    ),
+    "stuck": (
+        "{} has not ended after KILL: it hangs in the kernel, or is traced",
+        "more processes ({}) have not ended after KILL; they are not listed",
+    ),
+}
+"""What a report says of one process, and of all further ones of its name."""
+
+
 class _Execution:
     """One run of a command."""
 
@@ -148,14 +165,9 @@ class _Execution:
             self.status = number
         elif word in {"late", "ending"}:
             self.late = True
-        elif number == 0 and word == "daemon":
-            self._remark(f"the command left more daemons behind ({name}); they were sent TERM and are not listed")
-        elif number == 0 and word == "stuck":
-            self._remark(f"more processes ({name}) cannot be ended; they are not listed")
-        elif word == "daemon":
-            self._remark(f"the command left a daemon behind, process {number} ({name}); it was sent TERM")
-        elif word == "stuck":
-            self._remark(f"process {number} ({name}) cannot be ended: it is another user's, or hangs in the kernel")
+        elif word in _REMARKS:
+            one, more = _REMARKS[word]
+            self._remark((one if number else more).format(f"process {number} ({name})" if number else name))
         self.over = self.over or word in {"late", "gone"}
 
     def _look_at_lease(self) -> None:
@@ -167,8 +179,7 @@ class _Execution:
         # A guardian that gives no sign of life may be stopped: what it knows of the lease is what counts.
         if self.guard.asked == math.inf and now + left > self.confirmed + 0.005:
             self.confirmed = now + left
-            margin = min(0.1, left / 20)
-            self.kill_at = self.confirmed - margin
+            self.kill_at = self.confirmed - _guardian.kill_margin(left)
             self.guard.deadline(self.confirmed - min(self.command.kill_after, left / 3), self.kill_at)
 
     def _look_at_guardian(self) -> None:
@@ -178,7 +189,7 @@ class _Execution:
         silent = now >= min(due, self.guard.asked + _SILENCE) and now >= self.guard.asked + _PATIENCE
         if self.guard.dead or silent:
             why = "has died" if self.guard.dead else "does not answer"
-            self.guard.take_over(lambda pid, name: self._heard("stuck", pid, name))
+            self.guard.take_over(self._heard)
             self._said(f"the guardian process {why}: the command was killed".encode())
             self.over = True
         else:

@@ -300,7 +300,8 @@ class BaseSchedule:
     def _history(self, job: str, found: list[JobFacts]) -> list[Record]:
         if not found:
             self._obeyed(job, [0])
-        return [record(entry) for entry in found[0].entries]
+        (facts,) = found
+        return [record(entry) for entry in facts.entries]
 
 
 def _named(function: Callable[..., Any]) -> str:
