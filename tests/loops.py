@@ -27,9 +27,13 @@ def use_the_chosen() -> None:
 
 
 def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Under uvloop, keep only the tests to which the loop can make a difference."""
+    """Under uvloop, keep only the tests to which the loop can make a difference.
+
+    Its ``close()`` warns of connections that are open still. Where warnings are errors, that one ends it half-way: it hangs.
+    """
     if not UVLOOP:
         return
+    config.addinivalue_line("filterwarnings", "ignore:unclosed resource:ResourceWarning")
     uses = {path: USES_A_LOOP.search(path.read_text()) for path in {item.path for item in items}}
     chosen = [item for item in items if uses[item.path] and not _with_threads(item)]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])

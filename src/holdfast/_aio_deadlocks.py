@@ -25,8 +25,11 @@ async def find_deadlocks(client: object, *, prefix: str = "hf:") -> list[Cycle]:
         ConfigError: this is no server that can be asked.
         ServerError: the server cannot be reached, or refuses.
     """
-    caller, what = AioCaller(client), "finding deadlocks"
-    mine = start(prefix)
+    what, mine = "finding deadlocks", start(prefix)
+    try:
+        caller = AioCaller(client)
+    finally:
+        del client  # its URL may have a password, and error reporters send the variables of each frame
     await caller.run(deadlocks.waiters("", mine), records(mine), what)  # of a Cluster, it is known then who is in it
     waiting: list[Link] = []
     for one in caller.each():

@@ -29,6 +29,14 @@ class _Lost(asyncio.Event):
         return super().is_set() or self._expired()
 
 
+def running_task() -> int:
+    """The id of the running task; 0 where a coroutine is dropped, and no event loop runs."""
+    try:
+        return id(asyncio.current_task())
+    except RuntimeError:
+        return 0
+
+
 class TellsLoss:
     """How the owner of a lease, of one lock or of several, is told that it is lost: its event is set, the task inside its body
     cancelled, ``on_lost`` called."""
@@ -60,6 +68,15 @@ class TellsLoss:
     def _forsaken(self) -> bool:
         """Its body is in an event loop that is closed, where it never goes on."""
         return self._body is not None and self._driver.loop.is_closed()
+
+    def _ends_with_loop(self) -> bool:
+        """The end of its body is that its task is dropped, and its event loop is closed: nothing can be awaited. The keeper
+        gives it back, and not we, who may be in the middle of anything."""
+        keeper = self._driver.process.running_keeper
+        if not self._driver.loop.is_closed() or keeper is None:
+            return False
+        keeper.call(self._end_forsaken)
+        return True
 
     def _end_forsaken(self) -> None:
         """Give it back, by the keeper."""

@@ -9,6 +9,7 @@ from holdfast._core.requests import Command, Refused, WireError
 from holdfast._drive.process import current
 from holdfast._wire.client import resolve
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.hidden import hides_client
 from holdfast.errors import ServerError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class Caller:
     """Runs operations on the server that ``client`` means (a client, or a URL), for threads. In a Cluster, on the one that has
     the key. May be shared by threads; in a forked child it begins anew."""
 
+    @hides_client()
     def __init__(self, client: object) -> None:
         self._endpoint: Endpoint = client if isinstance(client, Endpoint) else resolve(client, "sync")
         self._driver: sync.Driver | None = None
@@ -74,6 +76,7 @@ class Caller:
 class AioCaller:
     """The same for asyncio: in whatever event loop it is used."""
 
+    @hides_client()
     def __init__(self, client: object) -> None:
         from holdfast._drive.aio import driver_for  # here: those who use threads only do without asyncio
 

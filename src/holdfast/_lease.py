@@ -136,6 +136,12 @@ class BaseLease:
         self.check()
         self._tenure.progressed(self._process.clock())
 
+    def _begin(self) -> None:
+        """All that it is part of are held: from now on its holder can check in."""
+        if self._tenure.spec.progress_within is not None:
+            self._tenure.progressed(self._process.clock())
+            self._look_again()
+
     def notice_loss(self) -> None:
         raise NotImplementedError
 

@@ -14,6 +14,7 @@ from holdfast._core import multilock
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.mutex import Busy
+from holdfast._core.renewing import INFINITY
 from holdfast._core.requests import Disagreement, TooFew, WireError
 from holdfast._core.waiting import Astray
 from holdfast._drive.clock import clock
@@ -113,6 +114,7 @@ class Part:
     def hold(self, grant: Grant) -> None:
         lock = self.lock
         self.lease = lease = lock._lease_type(lock, self._driver, grant)
+        lease._tenure.progressed(INFINITY)  # nobody can check in before all are there
         lock._keep(lease)
         lease._owner = self._whole.owner
         lease._whole = self._whole
@@ -287,6 +289,8 @@ class BaseMultiLease:
         self._tally: Tally | None = tally
         self._since = clock()
         self._whole.lease = self
+        for lease in self._leases:
+            lease._begin()
         if self._expired():
             self.notice_loss()
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast import _face, _lease
-from holdfast._aio_lease import Lease
+from holdfast._aio_lease import Lease, running_task
 from holdfast._core.acquire import KeyConflict
 from holdfast._core.attempt import Attempt
 from holdfast._core.mutex import Busy
@@ -210,10 +210,11 @@ class Lock(_face.BaseLock[Lease]):
     ) -> None:
         """Give back the lease of this ``async with``, and no other. LeaseLost is raised if the body succeeded or was
         cancelled because of it, else noted on its exception; a server that cannot be reached is a warning."""
-        lease = self._entered.innermost(id(asyncio.current_task()))
+        lease = self._entered.innermost(running_task())
         self._entered.remove(lease)
         lease._body = None  # noqa: SLF001
-        await self._leave(lease, lease._end_of_body(error))  # noqa: SLF001
+        if not lease._ends_with_loop():  # noqa: SLF001
+            await self._leave(lease, lease._end_of_body(error))  # noqa: SLF001
 
     async def _leave(self, lease: Lease, error: BaseException | None) -> None:
         try:

@@ -12,7 +12,6 @@ import linecache
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Self, TypeVar
@@ -27,15 +26,29 @@ BLOCKING = {"recv", "acquire", "sendall", "select", "poll", "sleep", "connect"}
 CALLS = {"CALL", "CALL_KW", "CALL_FUNCTION_EX"}
 
 
-@lru_cache(4096)
-def _instructions(code: CodeType) -> dict[int, tuple[str, int]]:
-    """Name and argument by offset."""
-    return {one.offset: (one.opname, one.arg or 0) for one in dis.get_instructions(code)}
+Instructions = dict[int, tuple[str, int]]
+"""Name and argument by offset."""
+
+Table = tuple[tuple[int, int, int], ...]
+"""Start, end and target of what is handled, see InternalDocs/exception_handling.md of CPython."""
+
+_known: dict[int, tuple[CodeType, Instructions, Table]] = {}
+"""By id: the hash of a code object is made of all that is in it, each time."""
 
 
-@lru_cache(4096)
-def _table(code: CodeType) -> tuple[tuple[int, int, int], ...]:
-    """The exception table: start, end and target, see InternalDocs/exception_handling.md of CPython."""
+def _parts(code: CodeType) -> tuple[CodeType, Instructions, Table]:
+    found = _known.get(id(code))
+    if found is None:
+        instructions = {one.offset: (one.opname, one.arg or 0) for one in dis.get_instructions(code)}
+        found = _known[id(code)] = code, instructions, _table(code)
+    return found
+
+
+def _instructions(code: CodeType) -> Instructions:
+    return _parts(code)[1]
+
+
+def _table(code: CodeType) -> Table:
     numbers: list[int] = []
     more = 0
     for byte in code.co_exceptiontable:
@@ -51,11 +64,11 @@ def _table(code: CodeType) -> tuple[tuple[int, int, int], ...]:
 
 def _handled_at(code: CodeType, offset: int) -> int | None:
     """Where an exception of this instruction is handled."""
-    return next((target for start, end, target in _table(code) if start <= offset < end), None)
+    return next((target for start, end, target in _parts(code)[2] if start <= offset < end), None)
 
 
-Point = tuple[CodeType, int, str, int]
-"""Where in the code, what happens there, and for which time."""
+Point = tuple[int, int, str, int]
+"""Which code (its id), where in it, what happens there, and for which time."""
 
 TIMES = 2
 """How often the same instruction of one run is looked at."""
@@ -68,7 +81,7 @@ class Points:
         self.done = done
         self._skip = every
         self.where = ""
-        self._times: Counter[tuple[CodeType, int, str]] = Counter()
+        self._times: Counter[tuple[int, int, str]] = Counter()
         self._last: dict[FrameType, int] = {}
         """The instruction that each frame has begun."""
         self._inner: dict[FrameType, str] = {}
@@ -91,7 +104,7 @@ class Points:
     def _reached(self, frame: FrameType, what: str) -> None:
         if self.where:
             return
-        place = frame.f_code, frame.f_lasti, what
+        place = id(frame.f_code), frame.f_lasti, what
         self._times[place] += 1
         point = (*place, self._times[place])
         if point in self.done or self._times[place] > TIMES:

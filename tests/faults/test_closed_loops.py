@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from types import SimpleNamespace
@@ -306,6 +307,24 @@ def test_a_lease_of_a_closed_loop_whose_key_is_gone_counts_as_lost_once(server: 
     assert lock.statistics().losses == 1
 
 
+def test_a_closed_loop_is_forgotten(server: PrivateServer, name: str) -> None:
+    """Also one whose asynchronous generators nobody has shut down, as `asyncio.run` does."""
+    closed = []
+    for _ in range(3):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(used(aio.Lock(server.url, name)))
+        loop.close()
+        closed.append(weakref.ref(loop))
+        del loop
+    asyncio.run(used(aio.Lock(server.url, name)))
+    until(lambda: gc.collect() >= 0 and not any(loop() for loop in closed))
+
+
+async def used(lock: Any) -> None:
+    async with lock:
+        pass
+
+
 async def nothing() -> None:
     pass
 
@@ -531,3 +550,34 @@ def test_a_body_in_a_closed_loop_that_a_majority_has_granted(new_server: NewServ
         loop.close()
         assert holdfast.Redlock(group.urls, name, ttl=30).acquire(timeout=10)
         assert not task.done()
+
+
+def body_in_a_closed_loop(lock: Any) -> asyncio.Task[None]:
+    """A task inside ``async with``, whose loop is closed."""
+
+    async def body() -> None:
+        async with lock:
+            loop.stop()
+            await asyncio.Event().wait()
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(body())
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+    return task
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "linger"])
+def test_a_body_that_is_collected_with_its_closed_loop(server: PrivateServer, name: str, kind: str) -> None:
+    """Nobody refers to its task, nor to its lease."""
+    body_in_a_closed_loop(KINDS[kind](server.url, name, ttl=30))
+    gc.collect()
+
+    async def main() -> None:
+        async with KINDS[kind](server.url, name, ttl=30, wait=5):
+            pass
+
+    asyncio.run(main())

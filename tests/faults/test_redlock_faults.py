@@ -295,6 +295,7 @@ def test_a_signal_handler_that_interrupts_who_asks_the_keeper(five: Five, name: 
 
     monkeypatch.setattr(Process, "insist", insist_late)
     assert lock.acquire()
+    until(lambda: five.tokens(name)[0])  # its connection is there to be cut: a majority may have answered before
     five.proxies[0].freeze()
     lock.release()
     five.proxies[0].cut()
@@ -358,7 +359,7 @@ def test_a_minority_is_silent(five: Five, both_faces: tuple[Face, Face], name: s
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_majority_is_silent(five: Five, both_faces: tuple[Face, Face], name: str, harm: str) -> None:
     """Who comes is told so within the time that one server has; who holds, at the end of the lease; nothing is left."""
-    within = 0.6
+    within = 0.9  # so long that what a busy machine adds is little
     locks = [(face, five.lock(face, f"{name} {face.name}", answer_within=within)) for face in both_faces]
     for face, lock in locks:
         five.take(face, lock)
@@ -448,7 +449,7 @@ def test_one_of_five_forgets_while_all_hold(five: Five, face: Face, name: str) -
 def test_a_majority_forgets(five: Five, face: Face, name: str, how: str) -> None:
     """The holder is told by its next renewal. Nobody gets the lock until the longest lease is over; then it is as before."""
     five.declare(SHORT["max_ttl"])
-    lock, other = five.lock(face, name, **{**SHORT, "ttl": SHORT["max_ttl"]}), five.lock(face, name, **SHORT)
+    lock, other = (five.lock(face, name, **{**SHORT, "ttl": SHORT["max_ttl"]}) for _ in range(2))
     five.take(face, lock)
     lease, fence = lock.lease, lock.lease.fence
     with_each(MAJORITY, lambda number: forget(five, number, how))

@@ -149,7 +149,7 @@ def test_one_trip_to_take_and_one_to_give_back(server: PrivateServer, monitor: M
         for _ in range(5):
             async with lock:
                 pass
-        assert monitor.names() == ["EVALSHA"] * 10
+        assert monitor.names(name) == ["EVALSHA"] * 10
 
     asyncio.run(main())
 

@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -17,6 +17,8 @@ import pytest
 import redis
 
 from holdfast import ConfigError, Deadlock, FairLock, Lock, MultiLock, Semaphore, aio, find_deadlocks
+from holdfast._core import deadlocks
+from holdfast._core.requests import Answer, Command, Sleep
 from holdfast._drive.process import current
 from holdfast._servers.process import PrivateServer
 from holdfast.deadlocks import Cycle
@@ -195,6 +197,43 @@ def test_a_multilock_is_in_none_but_may_be_seen_waiting(server: PrivateServer, l
     assert waiting.result(5)
     lock.release()
     until(lambda: _told(server) == ())
+
+
+def found_with(server: PrivateServer, name: str, between: Callable[[], object]) -> list[Cycle]:
+    """As `found`, with something done between the two looks."""
+
+    async def find() -> list[Cycle]:
+        return await deadlocks.find(await deadlocks.everybody(b"hf:"))
+
+    steps = find()
+    reply: Answer[Any] | None = None
+    with redis.Redis.from_url(server.url, protocol=2) as client:
+        client.response_callbacks.clear()  # the operation wants what the server says
+        while True:
+            try:
+                request = steps.send(reply)
+            except StopIteration as stop:
+                return about(stop.value, name)
+            if isinstance(request, Sleep):
+                between()
+                reply = None
+            else:
+                assert isinstance(request, Command)
+                reply = Answer(client.execute_command(*request.args), 0.0, 0.0)
+
+
+def test_what_looks_like_a_cycle_is_looked_at_twice(server: PrivateServer, look: redis.Redis, name: str) -> None:
+    a, b = f"{name}-a", f"{name}-b"
+    with ring(server, [a, b]):
+        until(lambda: found(server, name))
+        record = f"hf:proc:{str(look.get(key(a))).partition('.')[0]}"
+        said = str(look.get(record))
+        assert found_with(server, name, lambda: None), "it stands at both looks"
+        assert not found_with(
+            server, name, lambda: look.set(record, json.dumps({**json.loads(said), "waits": []}), keepttl=True)
+        )
+        look.set(record, said, keepttl=True)
+        assert not found_with(server, name, lambda: look.hincrby(f"{key(a)}:state", "fence", 1)), "it was held anew meanwhile"
 
 
 @pytest.mark.parametrize("forge", [b"\xff", b"[]", b'{"waits": [{"lock": 1}]}'])

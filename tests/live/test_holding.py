@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from faults.faces import Aio, Sync
-from holdfast import ConfigError, FairLock, LeaseLost, Lock, NotHeld, Redlock, RLock, aio, declare_new, testing
+from holdfast import ConfigError, FairLock, LeaseLost, Lock, MultiLock, NotHeld, Redlock, RLock, aio, declare_new, testing
 from holdfast._servers import private
 from holdfast._servers.process import PrivateServer
 from holdfast.testing import clock
@@ -171,6 +171,27 @@ def test_who_has_a_reentrant_lock_checks_in_for_all_of_it(server: PrivateServer,
     asyncio.run(main())
     with RLock(server.url, name, progress_within=20) as lease:
         lease.progress()
+
+
+@pytest.mark.parametrize("kind", ["Lock", "Redlock"])
+def test_one_of_several_locks_counts_from_when_all_are_held(three: list[str], face: Face, kind: str, name: str) -> None:
+    """Nobody can check in before the body begins. Whoever does not do so then is held to be hung."""
+    last = max(three)  # in the order in which they are taken
+    part = getattr(face, kind)(three if kind == "Redlock" else last, f"{name}-a", ttl=10, progress_within=0.3)
+    holder = Lock(last, f"{name}-b", ttl=10)
+    told = threading.Event()
+    several = MultiLock if isinstance(face, Sync) else aio.MultiLock
+    lock: Any = several([part, face.Lock(last, f"{name}-b", ttl=10)], wait=PATIENCE, on_lost=lambda _: told.set())
+    holder.acquire()
+    taken = face.start(lock.acquire)
+    time.sleep(1.0)
+    holder.release()
+    assert taken.result(PATIENCE)
+    assert (part.statistics().acquisitions, part.statistics().losses) == (1, 0), "it was held all the time"
+    lock.progress()
+    assert told.wait(PATIENCE)
+    with pytest.raises(LeaseLost, match=r"no progress for 0\.3 s"):
+        face.call(lock.release)
 
 
 def test_progress_asks_no_server_and_needs_no_option(new_server: Callable[[], PrivateServer], name: str) -> None:

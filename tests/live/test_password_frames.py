@@ -86,6 +86,14 @@ def test_when_the_server_cannot_be_used(server: PrivateServer, rude: int) -> Non
         check(failed.value)
 
 
+def test_coroutine_functions_that_are_passed_a_url(server: PrivateServer, rude: int) -> None:
+    for url in [*urls(server, rude), f"redis://u:{CANARY}@h:x"]:
+        with pytest.raises(holdfast.HoldfastError) as failed:
+            asyncio.run(aio.find_deadlocks(url))
+        for text in frames_shown(failed.value):
+            assert CANARY not in text
+
+
 @pytest.mark.parametrize("wrong", ["redis://u:{}@h:x", "redis://u:{}@h?db=1&db=2", "redis://u:{}#@h", "redis://u:%zz{}@h/0"])
 def test_when_the_url_cannot_be_read(wrong: str) -> None:
     from holdfast._wire.url import from_url

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +49,10 @@ def ask(server: PrivateServer, *command: str, timeout: float = 5) -> object:
 
 def listening_addresses(pid: int) -> set[str]:
     """Local addresses (hexadecimal) of the TCP sockets on which a process listens."""
-    sockets = {str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    sockets = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            sockets.add(str(fd.readlink()))
     lines = [
         line.split()
         for table in ("tcp", "tcp6")
@@ -71,6 +74,7 @@ def test_starts_on_a_unix_socket_and_leaves_nothing() -> None:
             assert client.info("server")["process_id"] == server.pid
         assert stat.S_IMODE(server.directory.stat().st_mode) == 0o700
         assert stat.S_IMODE(Path(server.socket).stat().st_mode) == 0o700
+        assert stat.S_IMODE((server.directory / "server.log").stat().st_mode) == 0o600
         assert listening_addresses(server.pid) == set()
     assert not running(server.pid)
     assert not server.directory.exists()

@@ -276,6 +276,12 @@ class Ballot(Count):
             return self.reached or self.voters >= self._needed or self.voters + self._open < self._needed
         return False
 
+    @property
+    def silent(self) -> bool:
+        """Whether those that can vote would be enough with those that have not answered in time."""
+        silent = sum(isinstance(answer, WireError) and answer.silent for answer in self.answers.values())
+        return self.voters + self._open + silent >= self._needed
+
     def replies(self, kind: type[Any]) -> list[Any]:
         found = (answer.value for answer in self.answers.values() if isinstance(answer, Answer))
         return [reply for reply in found if isinstance(reply, kind)]

@@ -89,7 +89,7 @@ class Tenure:
         self.doubt = grant.attempt.doubt
         self.ttl = spec.ttl
         self.fence = grant.fence
-        """That of the grant; 0 where others may hold something under the same key."""
+        """That of the grant."""
         self.shares = spec.permits.wanted if spec.permits is not None and spec.permits.fixed else 0
         """How many permits it holds, where nobody can change how many there are."""
         self.since = grant.taken

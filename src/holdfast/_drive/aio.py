@@ -259,8 +259,10 @@ def driver_for(process: Process, endpoint: Endpoint, kind: Callable[[Process, En
     loop = asyncio.get_running_loop()
     drivers = process.drivers.get(loop)
     if drivers is None:
-        for other in [other for other in process.drivers if other.is_closed()]:
-            del process.drivers[other]
+        for other in [*_finalisers]:  # copied: loops of other threads come and go meanwhile
+            if other.is_closed():
+                process.drivers.pop(other, None)
+                _finalisers.pop(other, None)
         drivers = process.drivers[loop] = {}
         _close_with_loop(loop)
     driver = drivers.get(endpoint)

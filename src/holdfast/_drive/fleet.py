@@ -120,7 +120,7 @@ class Fleet:
             then = count.expect(number)
             if poll.begins and link.owes_since() < start - poll.within:
                 address = self.endpoints[number].address
-                then(NotSent(f"has not answered for {start - link.owes_since():.1f} s", address), start)
+                then(NotSent(f"has not answered for {start - link.owes_since():.1f} s", address, silent=True), start)
             else:
                 link.call(call, then, packed)
         until = start + poll.within

@@ -400,7 +400,7 @@ class Keeper:
             # A wake-up once planned stays, even if its lease was given back meanwhile: or the next lease had to poke again.
             planned = self._wake_at if self._wake_at > now else float("inf")
             wanted = [*(node.next_at() for node in self._nodes.values()), *(at for at, _ in self._later)]
-            self._wake_at = wake_at = now if self._calls or self._dropped else min([planned, *wanted])
+            self._wake_at = wake_at = now if self._dropped else min([planned, *wanted])
         return None if wake_at == float("inf") else max(0.0, wake_at - self.clock())
 
     def after_wait(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> None:
@@ -419,10 +419,10 @@ class Keeper:
                 key.data.on_readable()
 
     def _do_what_is_left_to_it(self) -> None:
+        while self._calls:  # first: one may give back what was dropped together with its task
+            self.safely(self._calls.popleft())
         while self._dropped:
             self.safely(self._dropped.popleft().dropped)
-        while self._calls:
-            self.safely(self._calls.popleft())
 
     def _do_what_is_due(self, now: float) -> None:
         for due in [due for due in list(self._later) if due[0] <= now]:

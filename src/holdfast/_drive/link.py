@@ -89,6 +89,8 @@ class Link:
         """At opening it: what becomes of another one than the latest does not count."""
         self._closed = False
         self._retry_at = 0.0
+        self._silent = False
+        """It was not opened in time, when that was tried last."""
         self._backoff = 0.0
         self._reader = Reader()
         self._not_now: tuple[type[OSError], ...] = (BlockingIOError, InterruptedError)
@@ -160,7 +162,8 @@ class Link:
             return
         request.sent = now = self._clock()
         if self._closed or (not self._opening and now < self._retry_at):
-            request.then(NotSent(f"no connection to {self._endpoint.address}", self._endpoint.address), now)
+            address = self._endpoint.address
+            request.then(NotSent(f"no connection to {address}", address, silent=self._silent), now)
             return
         self._queued.append(request)
         # Where packets vanish, the kernel asks again after a second, and a short lease would end meanwhile: we try anew.
@@ -199,6 +202,7 @@ class Link:
             self._backoff = min(1.0, max(0.05, 2 * self._backoff))
             self._retry_at = self._clock() + self._backoff
             error = result if isinstance(result, WireError) else NotSent("closed", self._endpoint.address)
+            self._silent = error.silent
             if not isinstance(result, WireError):
                 result.close()
             for request in queued:
@@ -284,14 +288,14 @@ class Link:
             return
         if self._opening:
             address = self._endpoint.address
-            self._opened(NotSent(f"no answer from {address}: not connected in time", address), self._tries)
+            self._opened(NotSent(f"no answer from {address}: not connected in time", address, silent=True), self._tries)
             return
         self._due = self._first_deadline()
         if now >= self._due and self._lent is None:
             self.on_readable()  # this thread may have been held up meanwhile, and what has come is no silence
             self._due = self._first_deadline()
         if now >= self._due:
-            self.fail("no answer in time")
+            self.fail("no answer in time", silent=True)
 
     def _first_deadline(self) -> float:
         return min((request.deadline for request in self._sent), default=float("inf"))
@@ -299,7 +303,7 @@ class Link:
     def next_at(self) -> float:
         return self._due
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str, *, silent: bool = False) -> None:
         with self._keeper.mutex:  # or it would be borrowed, or given back, in the middle of this
             sock, self.sock = self.sock, None
             lent, self._lent = self._lent, None
@@ -316,7 +320,7 @@ class Link:
         self._told.clear()
         sent, self._sent = self._sent, deque()
         for request in sent:
-            error = Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address)
+            error = Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address, silent=silent)
             self._keeper.safely(request.then, error, request.sent)
 
     def serves(self, endpoint: Endpoint) -> bool:

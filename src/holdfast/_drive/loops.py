@@ -28,11 +28,11 @@ class Loops:
     def watch(self, driver: Driver) -> None:
         """Operations run in it. Any thread may say so."""
         with self._keeper.mutex:
-            driver.unwatched = False
             self._drivers.add(driver)
             if not self._looks:
-                self._looks = True
                 self._keeper.later(EVERY, self._look)
+                self._looks = True
+            driver.unwatched = False  # the last: interrupted before, the next operation asks again
 
     def __bool__(self) -> bool:
         """Operations run in some; or did so at the last look."""
@@ -44,7 +44,7 @@ class Loops:
             drivers = [driver for driver in self._drivers if driver.loop.is_closed()]
         for driver in drivers:
             for operation in [*driver.running]:
-                driver.end(operation)
+                self._keeper.safely(driver.end, operation)  # or nobody would look at the others any more
                 self._ended_at = self._keeper.clock()
 
     def lately(self) -> bool:

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
+from holdfast import _guardian
 from holdfast._servers import binary as binaries
 from holdfast._servers.supervisor import Connection, tail
 from holdfast.errors import ServerError
 
-_GUARDIAN = Path(__file__).parents[1] / "_guardian.py"
 _PATIENCE = 10.0  # seconds a server may take to start: a loaded machine, a long append-only file
 
 
@@ -145,11 +145,12 @@ class PrivateServer:
         if self._channel is None:
             self._channel = socket.socketpair()
         log = self.directory / "server.log"
+        log.touch(mode=0o600)
         with log.open("ab") as output:
             before = output.tell()
             command = [self._program, str(config), *self._args]
             self._guardian = subprocess.Popen(
-                [binaries.interpreter(), "-I", "-S", str(_GUARDIAN), "--remove", str(self.directory), "--", *command],
+                [binaries.interpreter(), *_guardian.PROGRAM, "--remove", str(self.directory), "--", *command],
                 stdin=self._channel[1].fileno(),
                 stdout=output,
                 stderr=output,

@@ -1,0 +1,14 @@
+"""What is told to others of a thread or task that waits."""
+
+from __future__ import annotations
+
+from holdfast._core.wait_graph import Wait
+from holdfast._drive.clock import clock
+from holdfast._drive.owners import told
+
+
+def test_waits_that_began_a_millisecond_apart_are_told_apart() -> None:
+    """The one that began last is ended, if they close a cycle: others compare what they are told."""
+    now = clock()
+    waits = [Wait("a", 1, now + number / 1000, ("b",), yields=True) for number in range(40)]
+    assert len({told(wait)["since"] for wait in waits}) > 20

@@ -1,0 +1,126 @@
+"""What one process has, and what it remembers of closed event loops."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast._core.board import Board
+from holdfast._core.requests import Command, NotSent
+from holdfast._drive import clock
+from holdfast._drive.keeper import Keeper
+from holdfast._drive.loops import UNDER_WAY, Loops
+from holdfast._drive.process import Process
+from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.system import System
+from unit.waiters import waiter
+
+
+def test_each_token_is_the_id_of_the_process_and_a_secret_of_its_own() -> None:
+    process = Process()
+    tokens = [process.token() for _ in range(200)]
+    assert len(set(tokens)) == 200
+    assert all(re.fullmatch(f"{process.id}\\.[0-9a-f]{{32}}", token) for token in tokens)
+
+
+def test_a_client_is_made_once() -> None:
+    process, made = Process(), list[object]()
+
+    def make() -> object:
+        made.append(object())
+        return made[-1]
+
+    assert process.client("key", make) is process.client("key", make)
+    assert len(made) == 1
+
+
+class Absent(System):
+    """Has no thread for the keeper."""
+
+    def keep(self, keeper: object) -> Any:
+        pass
+
+
+def test_who_is_to_wait_wakes_the_keeper() -> None:
+    keeper = Keeper("aaaaaaaaaaaa", dict, Absent())
+    keeper._wake_at = math.inf
+    assert not keeper.enlist(Endpoint(), waiter())
+    assert keeper._wake_at <= keeper.clock()
+    keeper._stopping = True
+    keeper.run()
+
+
+def test_a_keeper_that_has_ended_opens_nothing() -> None:
+    keeper = Keeper("aaaaaaaaaaaa", dict, Absent())
+    keeper._stopping = True
+    keeper.run()
+    answers = list[object]()
+    keeper.line_to(Endpoint()).call(Command(("PING",), 1.0), lambda answer, _sent: answers.append(answer))
+    assert [type(answer) for answer in answers] == [NotSent]
+
+
+def test_what_others_read_off_their_clocks_is_compared_with_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "ahead", 1000.0)
+    assert clock.wall() > time.time() + 900
+
+
+def test_a_majority_is_more_than_half_of_the_servers() -> None:
+    for there, reachable in ((1, False), (2, True)):
+        nodes: Any = tuple(SimpleNamespace(reachable=lambda _prefix, yes=number < there: yes) for number in range(3))
+        assert Board(nodes).reachable(b"hf:") is reachable
+
+
+def test_a_listener_is_told_nothing_any_more() -> None:
+    process, told, listener = Process(), list[object](), SimpleNamespace(hope="hope")
+    endpoints: Any = ("one", "other")
+    nobody: Any = SimpleNamespace(hope="")
+    keeper: Any = SimpleNamespace(despair=lambda *what: told.append(what))
+    process.withdraw(endpoints, nobody)
+    process._keepers.append(keeper)
+    process.withdraw(endpoints, nobody)
+    process.withdraw(endpoints, listener)
+    assert told == [("one", listener), ("other", listener)]
+
+
+def test_nobody_waits_for_a_keeper_that_is_busy() -> None:
+    """However often it is poked, until it looks."""
+
+    called = list[int]()
+    keeper = Keeper("aaaaaaaaaaaa", dict, Absent())
+    for number in range(20_000):
+        keeper.call(partial(called.append, number))
+    keeper._stopping = True
+    keeper.run()
+    assert called == list(range(20_000))
+
+
+def test_what_was_ended_may_be_under_way_for_a_while() -> None:
+    keeper: Any = SimpleNamespace(now=100.0, mutex=Process()._mutex, later=lambda *_: None)
+    keeper.clock = lambda: keeper.now
+    keeper.safely = lambda action, *args: action(*args)
+
+    class Closed:
+        """The driver of a loop that was closed in the middle of an operation."""
+
+        unwatched = True
+        running = (1,)
+        loop = SimpleNamespace(is_closed=lambda: True)
+
+        def end(self, _operation: object) -> None:
+            pass
+
+    driver: Any = Closed()
+    loops = Loops(keeper)
+    assert not loops.lately()
+    loops.watch(driver)
+    loops.end()
+    keeper.now += UNDER_WAY - 0.1
+    assert loops.lately()
+    keeper.now += 0.1
+    assert not loops.lately()
