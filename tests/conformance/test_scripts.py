@@ -472,3 +472,10 @@ def test_release_under_another_format_frees_and_touches_nothing_else(box: Box) -
     assert box.release(A, "bury") == 1
     assert box.holder() is None
     assert box.state() == state
+
+
+def test_a_fence_that_is_no_number_is_left_as_it_is_and_told(box: Box) -> None:
+    box.redis.hset(STATE, mapping={"v": "1", "fence": "seven"})
+    box.redis.expire(STATE, 60)
+    assert box.acquire(token("a")) == [-8, STATE.encode(), b"fence", b"seven"]
+    assert box.redis.hget(STATE, "fence") == b"seven"

@@ -62,6 +62,13 @@ def hopes(box: Box) -> list[str]:
 # declare, and the marker
 
 
+def test_who_votes_again_when_the_fences_are_gone_gets_new_ones(voter: Box) -> None:
+    vote(voter, A)
+    voter.redis.delete(STATE)
+    done, first, *_ = vote(voter, A)
+    assert (done, first > 0) == (1, True)
+
+
 def test_declared_new_once(box: Box) -> None:
     assert declare(box) == [1]
     marker = {field.decode(): value.decode() for field, value in box.redis.hgetall(MARKER).items()}

@@ -370,6 +370,7 @@ def test_each_revision_is_higher_than_the_one_before(schedule: Schedule) -> None
 
 def test_other_code_under_the_same_name(schedule: Schedule) -> None:
     schedule.serve(number=1)
+    assert schedule.register(origin="app:moved", mode="look") == [], "nobody is its own rival"
     assert (schedule.register(hope=OTHER), schedule.other) == ((schedule.start, b""), b""), "the same code"
     new = token("c", 1)
     assert schedule.register(origin="shop:job", hope=new, mode="look") == [[-5, 0, b"app:job", b"host " + OTHER[:4].encode()]]
@@ -377,8 +378,12 @@ def test_other_code_under_the_same_name(schedule: Schedule) -> None:
     assert schedule.look()[6:] == [b"app:job", 1]
     schedule.register(origin="shop:job", hope=new)
     assert (schedule.other, schedule.who) == (b"app:job", b"host " + OTHER[:4].encode())
+    third = token("d", 1)
+    assert schedule.register(origin="shop:job", hope=third, mode="look") == [], "only the code declared last is remembered"
+    assert schedule.register(hope=third, mode="look")[0][:3] == [-5, 0, b"shop:job"]
     schedule.command("ZADD", KEYS.serving, 1, new)
     assert schedule.look()[6:] == [b"shop:job", 0], "nobody serves it so"
+    assert schedule.register(origin="third:job", hope=third, mode="look") == [], "although a process serves it as app:job"
     schedule.register(hope=OTHER, mode="strict")
     assert schedule.other == b"", "who serves no more is no rival"
 
@@ -492,6 +497,7 @@ def test_who_serves_is_told_of_orders(box: Box) -> None:
     schedule.register(origin="app:newer", hope=OTHER)
     box.heard("a"), box.heard("b")
     schedule.rev = old
+    assert (schedule.serve(AGAIN)[0], box.heard("b")) == (2, []), "no run was given up"
     assert schedule.serve(AGAIN, end=(T2, "again"))[0] == 2
     assert box.heard("b") == [f"3 {OTHER}"], "also where who gives it up does not know the job as it is now"
 

@@ -51,9 +51,10 @@ def land(
     cost: int = 1,
     tags: str = " t u",
     kind: str = "v",
+    how: str = "release",
 ) -> Any:
     keys = (VALUE, FRESH, LOAD, STATE, FLOORS, FLOOR, WAITERS)
-    return run(box, LAND, keys, who, fence, "release", kind, ttl, stale, cost, tags, data)
+    return run(box, LAND, keys, who, fence, how, kind, ttl, stale, cost, tags, data)
 
 
 def abort(box: Box, who: str, how: str = "release", fence: int = 0, tags: str = " t") -> Any:
@@ -308,6 +309,9 @@ def test_something_else_under_a_key_is_left_alone(box: Box) -> None:
             assert invalidate(box, "t") == [-2, key.encode(), b"list"]
         assert box.dump() == before
     box.clear_keys()
+    box.redis.rpush(FLOORS, "theirs")
+    assert invalidate(box, "t") == [-2, FLOORS.encode(), b"list"]
+    box.clear_keys()
     box.redis.hset(STATE, mapping={"v": "2"})
     box.redis.expire(STATE, 60)
     assert land(box, C, 0) == [-3, b"2"]
@@ -450,3 +454,26 @@ FLIGHT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box
     ("renew", (LOAD, STATE, FLOORS), (A, LEASE, 1), lambda box: (invalidate(box, "t"), look(box, A))),
 ]
 """Each script in situations in which it does all that it may do: its name, keys, arguments, and what was before."""
+
+
+def test_a_value_is_put_even_if_its_tag_was_invalidated_at_a_later_time(box: Box) -> None:
+    """The server lost the state, and its clock was set back: the floors stand above every fence that it can draw."""
+    box.redis.zadd(FLOORS, {"t": 2**52})
+    what, fence = land(box, C, 0, b"put")
+    assert (what, fence) == (1, int(box.redis.hget(STATE, "fence")))
+    assert box.redis.exists(VALUE)
+
+
+def test_refusing_a_token_does_not_shorten_how_long_the_state_is_kept(box: Box) -> None:
+    hour = 3_600_000
+    fence = granted(look(box, A))
+    assert land(box, A, fence, ttl=hour, how="bury") == [1, fence]
+    assert box.redis.pttl(STATE) > hour, "invalidations must be remembered for longer than the value is there"
+
+
+def test_nor_if_that_was_due_to_be_set_again(box: Box) -> None:
+    hour = 3_600_000
+    fence = granted(look(box, A))
+    box.redis.hset(STATE, "keep", 1)
+    assert land(box, A, fence, ttl=hour, how="bury") == [1, fence]
+    assert box.redis.pttl(STATE) > hour

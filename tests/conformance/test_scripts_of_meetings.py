@@ -90,6 +90,9 @@ def test_calls_are_remembered_for_a_minute_and_names_for_longer(box: Box) -> Non
     members = box.redis.zrange(DONE, 0, -1)
     assert A.encode() not in members
     assert len(members) == 2
+    box.redis.delete(*LATCH_KEYS)
+    box.redis.eval(LATCH.body, 3, *LATCH_KEYS, "latch 1", 4, 1000, "down", A, 1, "")
+    assert box.redis.pttl(DONE) > 50_000, "however short the latch itself is kept"
 
 
 def test_another_count_is_told_and_changes_nothing(box: Box) -> None:

@@ -141,6 +141,12 @@ def test_as_many_as_there_are_and_no_more(box: Box) -> None:
     assert box.keys_for_ever() == []
 
 
+def test_what_is_known_of_permits_outlives_the_longest_lease(box: Box) -> None:
+    acquire(box, token("a"))
+    acquire(box, token("b"), ttl=3_600_000)
+    assert box.redis.pttl(STATE) > 3_600_000
+
+
 def test_the_limit_is_agreed_on(box: Box) -> None:
     assert acquire(box, token("a"), "") == [-5, 0], "nobody has said"
     assert box.dump() == {}
@@ -383,6 +389,7 @@ def test_while_its_slot_is_moving_a_holder_is_renewed_and_gives_back(box: Box) -
     acquire(box, token("c", 2), 3, join=True)
     assert moving(box, token("a")) == 1
     assert box.redis.pttl(LOCK) > 5000
+    assert box.redis.zscore(LOCK, token("a")) - box.now_us() / 1000 > 5000
     assert moving(box, token("b", 2), 1000) == 1
     assert box.redis.zscore(LOCK, token("b", 2)) - box.now_us() / 1000 > 1000, "never shorter: it may be a late copy"
     assert moving(box, token("b", 2), 0) == 1

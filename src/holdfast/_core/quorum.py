@@ -100,7 +100,7 @@ async def campaign(candidate: Attempt, at_once: bool, started: float, crowded: W
             if end is None:
                 end = now + pause if ballot.replies(Waits) else contact + candidate.patience
             if over or not known or now + pause > end:
-                raise TooFew(ballot.verdicts())
+                raise TooFew(ballot.verdicts(), silent=ballot.silent)
         if candidate.hope or voters < panel.majority:
             await _await_a_chance(candidate, now + pause)
         else:

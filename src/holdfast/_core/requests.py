@@ -44,9 +44,11 @@ class Answer(Struct, Generic[R]):
 class WireError(Exception):
     """Root of the three ways in which a request can fail. Internal: users see errors of `holdfast.errors`."""
 
-    def __init__(self, message: str, address: str = "") -> None:
+    def __init__(self, message: str, address: str = "", *, silent: bool = False) -> None:
         super().__init__(message)
         self.address = address
+        self.silent = silent
+        """No answer came in time: the server may be there, and busy."""
 
 
 class NotSent(WireError):
@@ -95,11 +97,12 @@ class Gone(NamedTuple):
 
 
 class TooFew(Exception):
-    """Too few servers can vote. ``nodes``: what each of them said."""
+    """Too few servers can vote. ``nodes``: what each of them said; ``silent``: those without an answer would be enough."""
 
-    def __init__(self, nodes: dict[str, str]) -> None:
+    def __init__(self, nodes: dict[str, str], *, silent: bool = False) -> None:
         super().__init__("; ".join(f"{name}: {said}" for name, said in nodes.items()))
         self.nodes = nodes
+        self.silent = silent
 
 
 class Disagreement(Exception):

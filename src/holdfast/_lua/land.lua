@@ -59,7 +59,7 @@ redis.call('DEL', load)
 redis.call('HDEL', state, 'of:' .. load)
 if ARGV[3] == 'bury' then
   bury(state, fields[2], token)
-  keep_alive(state, floors, whole(fields[4]), 0, now)
+  keep_alive(state, floors, redis.call('HGET', state, 'keep'), 0, now)  -- which may have been set above, for longer
 end
 tell(waiters)
 return stored and {1, fence} or {-1}

@@ -33,7 +33,8 @@ def open_socket(endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> 
     try:
         sock = system.dial(endpoint, timeout)
     except (OSError, ServerError) as error:  # ServerError: this machine's own server did not start
-        raise NotSent(f"no server at {endpoint.address}: {endpoint.why(error)}", endpoint.address) from error
+        silent = isinstance(error, TimeoutError)
+        raise NotSent(f"no server at {endpoint.address}: {endpoint.why(error)}", endpoint.address, silent=silent) from error
     try:
         sock.settimeout(timeout)
         commands = endpoint.handshake()
@@ -52,7 +53,8 @@ def open_socket(endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> 
         raise NotSent(f"{endpoint.address} is no Redis or Valkey server: {error}", endpoint.address) from error
     except OSError as error:
         sock.close()
-        raise NotSent(f"no answer from {endpoint.address}: {endpoint.why(error)}", endpoint.address) from error
+        silent = isinstance(error, TimeoutError)
+        raise NotSent(f"no answer from {endpoint.address}: {endpoint.why(error)}", endpoint.address, silent=silent) from error
     except BaseException:
         sock.close()
         raise
@@ -154,13 +156,13 @@ class Connection:
     def _unknown(self, error: Exception) -> Unknown:
         if isinstance(error, hiredis.ProtocolError):
             return Unknown(f"{self.address} is no Redis or Valkey server: {error}", self.address)
-        why = "no answer in time" if isinstance(error, BlockingIOError | TimeoutError) else str(error)
-        return Unknown(f"{self.address}: {why}", self.address)
+        silent = isinstance(error, BlockingIOError | TimeoutError)
+        return Unknown(f"{self.address}: {'no answer in time' if silent else error}", self.address, silent=silent)
 
     def hang_up(self) -> None:
         """Have the thread that reads hear that the connection has ended. For any thread."""
         try:
-            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)  # below TLS, which is that thread's
+            self._system.hang_up(self.sock)
         except OSError:
             pass
 

@@ -238,7 +238,8 @@ class Cluster:
                 why = error
         if isinstance(why, Refused):
             raise Refused(str(why), self.address)
-        raise NotSent(f"{self.address}: nobody answers; the last one: {why}", self.address)
+        silent = why is None or why.silent
+        raise NotSent(f"{self.address}: nobody answers; the last one: {why}", self.address, silent=silent)
 
     def _view(self, node: Endpoint, timeout: float) -> tuple[list[Any], bool]:
         connection = Connection(node, timeout)

@@ -35,9 +35,10 @@ def command(*parts: bytes | str | int) -> bytes:
 @functools.lru_cache(4096)
 def _frame(script: Script[Any], keys: tuple[bytes, ...], rest: tuple[bytes | str | int, ...], size: int) -> tuple[bytes, bytes]:
     """What stands before and after a token of ``size`` characters in a request: the token alone is new each time."""
-    gap = b"\0" * size
-    before, _, after = command("EVALSHA", script.sha, len(keys), *keys, gap, *rest).rpartition(gap)  # keys may hold NULs
-    return before, after
+    whole = command("EVALSHA", script.sha, len(keys), *keys, b"\0" * size, *rest)
+    # By its place: what stands before and after it may be anybody's text, and hold as many NULs.
+    after = command("EVALSHA", *rest).partition(b"EVALSHA")[2]
+    return whole[: -len(after) - size], after
 
 
 def in_full(call: Run[Any]) -> Command:

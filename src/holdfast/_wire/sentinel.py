@@ -105,7 +105,7 @@ class Sentinel:
             )
         if len(failures) == len(self.watchers) and all(isinstance(error, Refused) for error in failures):
             return Refused(f"{address}: the Sentinels refuse to answer: {why}", address)
-        return NotSent(f"{address}: no Sentinel answers: {why}", address)
+        return NotSent(f"{address}: no Sentinel answers: {why}", address, silent=all(error.silent for error in failures))
 
 
 def _reply(connection: Connection, endpoint: Endpoint, limit: float, *words: str) -> Any:

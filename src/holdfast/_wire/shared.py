@@ -47,7 +47,7 @@ class _Request:
 
     __slots__ = ("answered", "bell", "error", "left", "packed", "reply", "sent", "timeout")
 
-    def __init__(self, packed: bytes, timeout: float) -> None:
+    def __init__(self, packed: bytes, timeout: float, bell: Any) -> None:
         self.packed = packed
         self.timeout = timeout
         self.sent = 0.0
@@ -56,7 +56,7 @@ class _Request:
         self.answered = False
         self.left = False
         """Its thread waits no more."""
-        self.bell = threading.Lock()
+        self.bell = bell
         self.bell.acquire()
 
     def settle(self, reply: Any, error: WireError | None = None) -> None:
@@ -105,7 +105,7 @@ class _Lane:
                 self.busy = True
                 connection = self.connection
                 if connection is None or self._queue or self._in_flight:
-                    mine = _Request(packed, timeout)
+                    mine = _Request(packed, timeout, self._system.lock())
                     self._queue.append(mine)
                     self._lead(mine)
                     return _outcome(mine)
@@ -116,7 +116,7 @@ class _Lane:
         except BaseException as error:
             self._leave(error)
             raise
-        return _ELSEWHERE if get_ident() in self._waiting else self._follow(_Request(packed, timeout))
+        return _ELSEWHERE if get_ident() in self._waiting else self._follow(_Request(packed, timeout, self._system.lock()))
 
     def _follow(self, mine: _Request) -> Any:
         """Wait until somebody else has read our reply, or the turn is ours."""
@@ -265,7 +265,7 @@ class _Lane:
             connection.hang_up()  # whoever reads hears of it
         elif self._clock() > self._made + CONNECT_TIMEOUT:  # while it is opened there is no hurry
             self.over = True
-        return Unknown(f"{self.endpoint.address}: no answer in time", self.endpoint.address)
+        return Unknown(f"{self.endpoint.address}: no answer in time", self.endpoint.address, silent=True)
 
     def close(self) -> None:
         """Close the connection, if it is idle; otherwise it closes with its last user."""

@@ -45,6 +45,7 @@ class System:
     """The time of event loops, in seconds."""
     sleep: Callable[[float], None] = staticmethod(time.sleep)
     urandom: Callable[[int], bytes] = staticmethod(os.urandom)
+    lock: Callable[[], Any] = staticmethod(threading.Lock)
     selector: Callable[[], selectors.BaseSelector] = staticmethod(selectors.DefaultSelector)
     socketpair: Callable[[], tuple[socket.socket, socket.socket]] = staticmethod(socket.socketpair)
 
@@ -79,6 +80,10 @@ class System:
         poll = select.poll()
         poll.register(sock, select.POLLIN)
         return bool(poll.poll(max(0.0, 1000 * seconds)))
+
+    def hang_up(self, sock: socket.socket) -> None:
+        """End a connection, for whoever reads from it, too. Raises OSError."""
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, which is that thread's
 
     def start(self, what: Callable[..., object], *args: Any, name: str) -> None:
         """Call it in a thread of its own. Raises RuntimeError or MemoryError where there are no more threads."""
