@@ -99,6 +99,13 @@ PERMITS = (
         "a writer who becomes a reader is counted as a writer still",
     ),
     _defect(
+        "permit-limit-serves-nobody",
+        "_lua/permit_limit.lua",
+        "",
+        Instead("serve(p, false)", ""),
+        "there are more permits, and who waits for them is not told",
+    ),
+    _defect(
         "permit-asked-again-is-shorter",
         "_lua/_permit.lua",
         "confirm",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import breakages
-from holdfast.testing.campaign import Tally, campaign
+from holdfast.testing.campaign import Tally, batch, campaign
 
 HISTORIES = 500
 MANY = 50_000
@@ -20,7 +20,7 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(histories=HISTORIES, of="break")
+    tally = batch(0, HISTORIES, "break")
     assert tally.histories == HISTORIES
     judge(tally, capsys)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import reigns
-from holdfast.testing.campaign import Tally, campaign
+from holdfast.testing.campaign import Tally, batch, campaign
 from holdfast.testing.contests import CONTESTS
 
 HISTORIES = 200
@@ -23,7 +23,7 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(histories=HISTORIES, of="election")
+    tally = batch(0, HISTORIES, "election")
     assert tally.histories == HISTORIES
     judge(tally, capsys)
 

@@ -25,10 +25,13 @@ def search(name: str) -> tuple[str, Report]:
     return name, SCENARIOS[name].explore()
 
 
-def search_all(names: Iterable[str], capsys: pytest.CaptureFixture[str]) -> list[Report]:
-    """On two cores; what was covered is shown."""
+def on_two_cores(names: Iterable[str]) -> dict[str, Report]:
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        reports = dict(pool.map(search, names))
+        return dict(pool.map(search, names))
+
+
+def judge(reports: dict[str, Report], capsys: pytest.CaptureFixture[str]) -> list[Report]:
+    """What was covered is shown."""
     with capsys.disabled():
         print()
         for name, report in reports.items():
@@ -47,20 +50,20 @@ def search_all(names: Iterable[str], capsys: pytest.CaptureFixture[str]) -> list
 
 def test_every_schedule_of_two_clients_with_one_fault(capsys: pytest.CaptureFixture[str]) -> None:
     assert {scenario.faults for scenario in QUICK.values()} == {QUICK[name].faults for name in SMALL}
-    reports = search_all(SMALL, capsys)
+    reports = judge(dict(map(search, SMALL)), capsys)
     assert sum(report.schedules for report in reports) > 8_000
 
 
 @pytest.mark.soak
 def test_every_schedule_of_the_other_quick_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
-    reports = search_all(QUICK.keys() - SMALL, capsys)
+    reports = judge(on_two_cores(QUICK.keys() - SMALL), capsys)
     assert sum(report.schedules for report in reports) > 40_000
 
 
 def test_every_schedule_of_permits_with_one_fault(capsys: pytest.CaptureFixture[str]) -> None:
-    search_all(PERMITS, capsys)
+    judge(dict(map(search, PERMITS)), capsys)
 
 
 @pytest.mark.soak
 def test_every_schedule_of_three_clients_and_of_longer_scenarios(capsys: pytest.CaptureFixture[str]) -> None:
-    search_all(LONG, capsys)
+    judge(on_two_cores(LONG), capsys)

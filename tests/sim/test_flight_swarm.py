@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import stampede
-from holdfast.testing.campaign import Tally, campaign
+from holdfast.testing.campaign import Tally, batch, campaign
 from holdfast.testing.flights import FLIGHTS
 
 HISTORIES = 1000
@@ -22,7 +22,7 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_thousand_stampedes(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(histories=HISTORIES, of="flight")
+    tally = batch(0, HISTORIES, "flight")
     assert tally.histories == HISTORIES
     judge(tally, capsys)
 

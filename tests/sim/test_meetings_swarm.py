@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import meetings
-from holdfast.testing.campaign import Tally, campaign
+from holdfast.testing.campaign import Tally, batch, campaign
 from holdfast.testing.gatherings import GATHERINGS
 
 HISTORIES = 500
@@ -22,7 +22,7 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(histories=HISTORIES, of="meetings")
+    tally = batch(0, HISTORIES, "meetings")
     assert tally.histories == HISTORIES
     judge(tally, capsys)
 

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from holdfast.testing import quorum
-from holdfast.testing.campaign import Tally, campaign
+from holdfast.testing.campaign import Tally, batch, campaign
 from holdfast.testing.elections import ELECTIONS, UNGUARDED
 from holdfast.testing.explore import Report, explore
 
@@ -25,7 +25,7 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(histories=HISTORIES, of="quorum")
+    tally = batch(0, HISTORIES, "quorum")
     assert tally.histories == HISTORIES
     judge(tally, capsys)
 

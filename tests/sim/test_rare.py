@@ -10,7 +10,6 @@ import pytest
 from holdfast.testing.campaign import SWARMS, Tally, batch, swarm_of
 from holdfast.testing.sim.rare import PLAIN, THEMES
 
-HISTORIES = 40
 MANY = 3_000
 CASES = [f"{of}+{theme.name}" for theme in THEMES.values() for of in theme.swarms]
 
@@ -22,8 +21,8 @@ def judge(tally: Tally, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_dozens_of_histories(name: str) -> None:
-    judge(batch(0, HISTORIES, name), name)
+def test_some_histories(name: str) -> None:
+    judge(batch(0, THEMES[name.partition("+")[2]].histories, name), name)
 
 
 @pytest.mark.soak
@@ -37,9 +36,8 @@ def test_a_theme_is_drawn_apart(name: str) -> None:
     """A history under a theme is another one, the same each time; and without it, the one that the seed always was."""
     of = name.partition("+")[0]
     themed, plain = swarm_of(name).simulate, SWARMS[of].simulate
-    for seed in range(3):
-        assert themed(seed).history == themed(seed).history
-        assert plain(seed, theme=PLAIN).history == plain(seed).history
+    assert themed(1).history == themed(1).history
+    assert plain(1, theme=PLAIN).history == plain(1).history
     assert any(themed(seed).history != plain(seed).history for seed in range(10))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import schedules
-from holdfast.testing.campaign import Tally, campaign
+from holdfast.testing.campaign import Tally, batch, campaign
 
 HISTORIES = 400
 MANY = 20_000
@@ -21,7 +21,7 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(histories=HISTORIES, of="schedule")
+    tally = batch(0, HISTORIES, "schedule")
     assert tally.histories == HISTORIES
     judge(tally, capsys)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import together
-from holdfast.testing.campaign import Tally, campaign
+from holdfast.testing.campaign import Tally, batch, campaign
 from holdfast.testing.crossings import CROSSINGS
 
 HISTORIES, MANY = 200, 20_000
@@ -19,7 +19,7 @@ def judge(tally: Tally) -> None:
 
 
 def test_two_hundred_histories() -> None:
-    judge(campaign(histories=HISTORIES, of="several"))
+    judge(batch(0, HISTORIES, "several"))
 
 
 @pytest.mark.soak

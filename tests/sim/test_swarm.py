@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.campaign import Tally, campaign
+from holdfast.testing.campaign import Tally, batch, campaign
 
-HISTORIES = 2500
+HISTORIES = 2000
 MANY = 500_000
 
 
@@ -22,7 +22,7 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_thousands_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign(histories=HISTORIES)
+    tally = batch(0, HISTORIES)
     assert tally.histories == HISTORIES
     judge(tally, capsys)
 

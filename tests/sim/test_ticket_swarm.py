@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing import handovers
-from holdfast.testing.campaign import Tally, campaign
+from holdfast.testing.campaign import Tally, batch, campaign
 from holdfast.testing.relays import RELAYS
 
 HISTORIES = 500
@@ -25,7 +25,7 @@ def judge(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_hundreds_of_histories(capsys: pytest.CaptureFixture[str]) -> None:
     """So many on any machine: of those that a busy one does in some seconds, nobody might die while it holds a lock."""
-    tally = campaign(histories=HISTORIES, of="ticket")
+    tally = batch(0, HISTORIES, "ticket")
     assert tally.histories == HISTORIES
     judge(tally, capsys)
 

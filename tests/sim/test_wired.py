@@ -31,7 +31,7 @@ def test_many_histories_over_scripted_sockets() -> None:
     run(1000, 30_000)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(7))
 def test_a_seed_decides_everything(seed: int) -> None:
     """Also where the garbage collector runs at other moments."""
     gc.disable()

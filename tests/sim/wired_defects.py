@@ -96,6 +96,20 @@ WIRED = (
         Instead("future, _ = next_one()", "future, _ = next_one()\nwhile future.done():\n    future, _ = next_one()"),
         "the answer to a request that nobody awaits any more goes to the next one",
     ),
+    _defect(
+        "lane-answer-of-another",
+        "_wire/shared.py",
+        "_Lane.exchange",
+        Instead("connection is None or self._queue or self._in_flight", "connection is None or self._queue"),
+        "who finds the shared connection free reads the answer that another one has not had in time",
+    ),
+    _defect(
+        "lane-in-another-order",
+        "_wire/shared.py",
+        "_Lane._batch",
+        Instead("self._in_flight.append(request)", "self._in_flight.appendleft(request)"),
+        "those who ask on the shared connection at the same time get each other's answers",
+    ),
 )
 
 

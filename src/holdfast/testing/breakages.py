@@ -11,10 +11,12 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from holdfast._core.breaking import Changed, Outcome, TakenAway, break_lock
 from holdfast._core.inspecting import Ask, Field, look
 from holdfast._core.names import PREFIX, lock_keys
+from holdfast._core.renewing import QUESTION_EVERY
 from holdfast._core.requests import Sleep, WireError
 from holdfast.testing import swarm
 from holdfast.testing.history import Event
@@ -23,14 +25,15 @@ from holdfast.testing.judge.evidence import Evidence, Hold
 from holdfast.testing.judge.rules import Violation
 from holdfast.testing.runs import Run
 from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import World
 from holdfast.testing.swarm import Profile
 
 OPERATOR = "b" * 12
 WHERE = Field(places=1, parts=1, timeout=0.3)
-TOLD_WITHIN = 1.0
-"""Seconds for a message on its way, and a pause of who hears it apart."""
+TOLD_WITHIN = QUESTION_EVERY + 0.5
+"""Seconds for a message on its way, and for the question whether it is true: a pause of who hears it apart."""
 
 
 @dataclass(slots=True)
@@ -76,12 +79,16 @@ class Operator:
             attack = Attack(key.decode(), self._whose(mark), world.now)
             self.attacks.append(attack)
             name = world.servers[0].name
-            world.note("fault", name, attack.lock, until=float("inf"), note="foreign break", lease=attack.lease)
+            fault = partial(world.note, "fault", name, attack.lock, note="foreign break", lease=attack.lease)
+            fault(until=float("inf"))
             try:
                 (attack.answer,) = await break_lock(WHERE, key, mark, "ops", prefix=PREFIX)
+            except (WireError, Cancelled):
+                fault(until=world.now + swarm.ECHO)  # the request may still come
+                raise
             finally:
                 attack.came = world.now
-                world.note("healed", name, attack.lock, note="foreign break")
+                world.note("healed", name, attack.lock, note="foreign break", lease=attack.lease)
         except (WireError, Cancelled):
             return
 
@@ -92,19 +99,19 @@ class Operator:
         return self.world.drawn_for(next(found, ""))
 
 
-def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Operator]:
+def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, Operator]:
     """The world of a seed, before anything has happened in it."""
     rng = random.Random(f"break {seed}")
-    world, profile = swarm.build(seed, trace=trace, rng=rng)
+    world, profile = swarm.build(seed, trace=trace, rng=rng, theme=theme)
     operator = Operator(world, rng)
     for _ in range(rng.choice((1, 1, 2, 4))):
         world.plan(1 + int(150 * rng.random() ** 1.5), operator.come)
     return world, profile, operator
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
     """One history, judged. What happened in it is added to ``coverage``."""
-    world, profile, operator = build(seed, trace=trace)
+    world, profile, operator = build(seed, trace=trace, theme=theme)
     run = swarm.judged(seed, world, profile, coverage)
     case = Evidence(world.history)
     run.violations += judge(operator.attacks, world.history, case)

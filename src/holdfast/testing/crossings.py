@@ -15,8 +15,8 @@ from holdfast.testing.sim.state import WRITERS
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.worker import Worker
 
-WRITERS[Part] = lambda state, part: state._attributes(part, ("name", "asking", "lease", "attempt"))  # noqa: SLF001
-WRITERS[MultiLock] = lambda state, lock: state._attributes(lock, ("parts", "wants", "half"))  # noqa: SLF001
+WRITERS[Part] = lambda state, part: state._all((part.name, part.asking, part.lease, part.attempt))  # noqa: SLF001
+WRITERS[MultiLock] = lambda state, lock: state._all((lock.parts, lock.wants, lock.half))  # noqa: SLF001
 
 
 @dataclass(frozen=True)

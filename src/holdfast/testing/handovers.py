@@ -17,6 +17,7 @@ from holdfast.testing.judge.evidence import Evidence
 from holdfast.testing.judge.rules import Limits, Violation
 from holdfast.testing.runs import Run
 from holdfast.testing.sim.lock import Lease, Lock
+from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.tickets import Slip, issue, out, redeem
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import World
@@ -109,17 +110,17 @@ class Post:
             await Sleep(planned.gap)
 
 
-def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Post]:
+def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, Post]:
     """The world of a seed, before anything has happened in it."""
     rng = random.Random(f"ticket {seed}")
     post = Post(rng)
-    world, post.profile = swarm.build(seed, trace=trace, rng=rng, program=post.work)
+    world, post.profile = swarm.build(seed, trace=trace, rng=rng, program=post.work, theme=theme)
     return world, post.profile, post
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
     """One history, judged. What happened in it is added to ``coverage``."""
-    world, profile, post = build(seed, trace=trace)
+    world, profile, post = build(seed, trace=trace, theme=theme)
     run = swarm.judged(seed, world, profile, coverage, bounds=limits(profile), before_end=_let_run_out)
     case = Evidence(world.history)
     run.violations += judge(post.slips, case)

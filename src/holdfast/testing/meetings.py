@@ -19,7 +19,7 @@ from holdfast.testing.sim.ending import leftovers
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.rare import PLAIN, Theme
-from holdfast.testing.sim.visitor import Hall, Visitor, flag, meeting
+from holdfast.testing.sim.visitor import KEEP_MS, Hall, Visitor, flag, meeting
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 
@@ -52,6 +52,9 @@ class Profile:
     """How many workers each has."""
     faults: list[tuple[float, str, float]] = field(default_factory=list)
     """When, what, for how long."""
+    pace: float = 1.0
+    """By how much longer all pauses are."""
+    keep_ms: int = KEEP_MS
 
     @property
     def calm(self) -> bool:
@@ -95,8 +98,8 @@ class Play:
         if profile.mishaps:
             world.mishap = mishaps(world, profile.mishaps)
         self.hall = Hall(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
-        self.meeting = meeting(profile.count, profile.ttl, min(TIMEOUT, profile.ttl / 3))
-        self.flag = flag(profile.what, profile.count if profile.what == "latch" else 1, TIMEOUT)
+        self.meeting = meeting(profile.count, profile.ttl, min(TIMEOUT, profile.ttl / 3), profile.keep_ms)
+        self.flag = flag(profile.what, profile.count if profile.what == "latch" else 1, TIMEOUT, profile.keep_ms)
         for number, workers in enumerate(profile.processes):
             face, rate = rng.choice(FACES), 1 + rng.choice((0.0, 0.002))
             process = Process(world, self.hall, f"c{number + 1}", face=face, offset=1000 * rng.random(), rate=rate)
@@ -106,7 +109,10 @@ class Play:
         for at, kind, lasts in profile.faults:
             world.at(EPOCH + at, FAULTS[kind], world, rng, lasts)
         for late in range(30):
-            world.at(EPOCH + END + 20.0 * late, self._end_it, late)
+            world.at(EPOCH + profile.pace * END + 20.0 * late, self._end_it, late)
+        if theme.resets:
+            worker = Worker(Process(world, self.hall, "ff"), "1")
+            worker.start(self._sets_back(worker, random.Random(f"reset {seed}")))
         theme.begin(seed, world)
 
     # What workers do
@@ -115,7 +121,7 @@ class Play:
         rng, profile, visitor = self.rng, self.profile, Visitor(worker)
         for _ in range(rng.choice((2, 4, 4))):
             try:
-                await Sleep(rng.choice((0.0, 0.01, 1.0)) * rng.random())
+                await Sleep(profile.pace * rng.choice((0.0, 0.01, 1.0)) * rng.random())
                 wait = rng.choice((None, None, None, 3.0, 0.5))
                 takes = rng.choice((0.0, 0.1, 1.5)) * profile.ttl * rng.random() if profile.acts else None
                 if not await visitor.meet(self.meeting, wait, takes, fails=rng.random() < 0.05) and rng.random() < 0.6:
@@ -132,7 +138,7 @@ class Play:
         waits = rng.random() < 0.5
         for number in range(rng.choice((1, 2, 3))):
             try:
-                await Sleep(rng.choice((0.0, 0.1, 5.0)) * rng.random())
+                await Sleep(self.profile.pace * rng.choice((0.0, 0.1, 5.0)) * rng.random())
                 if waits:
                     await visitor.wait(self.flag, rng.choice((None, None, 3.0, 0.0)))
                 else:
@@ -146,12 +152,25 @@ class Play:
         waits = rng.random() < 0.6
         for _ in range(rng.choice((2, 4))):
             try:
-                await Sleep(rng.choice((0.0, 0.1, 5.0)) * rng.random())
+                await Sleep(self.profile.pace * rng.choice((0.0, 0.1, 5.0)) * rng.random())
                 if waits:
                     await visitor.wait(self.flag, rng.choice((None, None, 8.0, 0.0)))
                 else:
                     await visitor.count(self.flag)
                     await Sleep(rng.choice((0.0, 0.0, 1.0)) * rng.random())
+                    await visitor.clear(self.flag)
+            except Cancelled:
+                pass
+
+    async def _sets_back(self, worker: Worker, rng: random.Random) -> None:
+        """Reset what others wait for, again and again."""
+        visitor = Visitor(worker)
+        for _ in range(rng.choice((2, 4, 8))):
+            try:
+                await Sleep(rng.choice((0.1, 1.0, 5.0)) * rng.random())
+                if self.profile.what == "barrier":
+                    await visitor.change(self.meeting, "reset")
+                else:
                     await visitor.clear(self.flag)
             except Cancelled:
                 pass
@@ -173,7 +192,7 @@ class Play:
         """Everything happens; what is wrong."""
         world, profile = self.world, self.profile
         try:
-            ended = world.work(EPOCH + HORIZON, STEPS)
+            ended = world.work(EPOCH + profile.pace * HORIZON, int(profile.pace * STEPS))
         except Stuck:
             ended = False
         found = []

@@ -19,6 +19,7 @@ from holdfast.testing import swarm
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.runs import Run
 from holdfast.testing.sim.lock import Lease, Lock
+from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.worker import Cancelled
 from holdfast.testing.sim.world import World
 from holdfast.testing.swarm import Profile, Round
@@ -78,20 +79,20 @@ class Users:
                     pass
 
 
-def build(seed: int, *, trace: bool = False) -> tuple[World, Profile]:
+def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile]:
     """The world of a seed, before anything has happened in it."""
     rng = random.Random(f"permits {seed}")
     limit = rng.choice((1, 2, 2, 3, 5))
     users = Users(rng, limit, rng.randint(1, limit), rng.choice((0.0, 0.0, 0.2)), rng.choice((0.2, 0.5)))
-    world, profile = swarm.build(seed, trace=trace, rng=rng, program=users.work)
+    world, profile = swarm.build(seed, trace=trace, rng=rng, program=users.work, theme=theme)
     profile.linger = profile.guard = 0.0
     profile.progress_within = None
     return world, profile
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
     """One history, judged. What happened in it is added to ``coverage``."""
-    world, profile = build(seed, trace=trace)
+    world, profile = build(seed, trace=trace, theme=theme)
     run = swarm.judged(seed, world, profile, coverage, bounds=replace(swarm.limits(profile), permits=True))
     run.counts += _counts(world)
     return run

@@ -15,6 +15,7 @@ from holdfast.testing.sim.ending import told_at_once, write_the_end
 from holdfast.testing.sim.faults import QUORUM_FAULTS, mishaps
 from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.quorum import Company, QuorumLock, described
+from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.reentrant import RLock
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.voter import Voter
@@ -134,10 +135,11 @@ def _draw_faults(rng: random.Random, profile: Profile) -> None:
             profile.faults.append((int(300 * uniform() ** 2), kind, lasts))
 
 
-def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Company]:
+def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, Company]:
     """The world of a seed, before anything has happened in it."""
     rng = random.Random(seed)
     profile = draw(rng)
+    theme.redraw(seed, profile, lambda share: int(300 * share**2))
     profile.progress_within = progress_within(seed, profile.renew, profile.ttl, profile.workers)
     world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
     if profile.mishaps:
@@ -161,6 +163,7 @@ def build(seed: int, *, trace: bool = False) -> tuple[World, Profile, Company]:
         worker.start(work(rounds, partial(_rlock if nested else _lock, worker, company, profile, fair=profile.fair[of])))
     for step, kind, lasts in profile.faults:
         world.plan(1 + step, lambda kind=kind, lasts=lasts: QUORUM_FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
+    theme.begin(seed, world)
     return world, profile, company
 
 
@@ -183,9 +186,9 @@ def _rlock(worker: Worker, company: Company, profile: Profile, name: str, *, fai
     return RLock(_lock(worker, company, profile, name, fair=fair))
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
     """One history, judged. What happened in it is added to ``coverage``."""
-    world, profile, company = build(seed, trace=trace)
+    world, profile, company = build(seed, trace=trace, theme=theme)
     found: list[Violation] = []
     try:
         if not world.work(EPOCH + HORIZON, STEPS):

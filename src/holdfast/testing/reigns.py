@@ -18,7 +18,7 @@ from holdfast.testing.history import Event
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.rules import Violation
-from holdfast.testing.judge.upsets import AMNESIA, CLOCK, Upsets
+from holdfast.testing.judge.upsets import AMNESIA, CLOCK, FORWARD, Upsets
 from holdfast.testing.runs import Run
 from holdfast.testing.sim.candidate import Candidate, Election, Observer
 from holdfast.testing.sim.ending import leftovers
@@ -211,19 +211,20 @@ class Play:
 
 
 def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]:
-    """In every history, however much goes wrong. When a server has lost its memory, or its clock was set, two may believe to
-    lead, for one lease at most: the fence keeps the older out."""
+    """In every history, however much goes wrong. When a server has lost its memory, or its clock was set forward, two may
+    believe to lead, for one lease at most: the fence keeps the older out."""
     found: list[Violation] = []
     upsets = Upsets(history)
     highest, names = 0, dict[int, str]()
     seen: dict[str, int] = {}
     for event in history:
         if event.kind == "leads":
-            docket.decide("E2")
-            if event.fence <= highest:
+            start = history[0].at  # who knows neither what terms there were nor what time it is may begin anywhere
+            forgot = upsets.between(start, event.at, AMNESIA) and upsets.between(start, event.at, CLOCK)
+            if not docket.decide("E2", forgot) and event.fence <= highest:
                 found.append(Violation("E2", f"{event.who} leads in term {event.fence}, after {highest}", (event,)))
             highest, names[event.fence] = max(highest, event.fence), event.attempt
-        unsettled = upsets.between(event.at - lease, event.at, AMNESIA, CLOCK)
+        unsettled = upsets.between(event.at - lease, event.at, AMNESIA, FORWARD)
         if event.kind in {"leads", "keeps"} and not docket.decide("E1", unsettled) and event.note:
             found.append(Violation("E1", f"{event.who} leads, and so believes {event.note}", (event,)))
         if event.kind == "saw" and event.fence:

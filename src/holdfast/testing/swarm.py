@@ -100,6 +100,7 @@ class Profile:
     guard: float = 0.0
     """As the lock's: the server was declared new."""
     progress_within: float | None = None
+    horizon: float = HORIZON
 
     @property
     def longest(self) -> float:
@@ -324,7 +325,7 @@ def judged(
     ``before_end``: what has to happen before it is looked at what is left."""
     found: list[Violation] = []
     try:
-        if world.work(EPOCH + HORIZON, STEPS):
+        if world.work(EPOCH + profile.horizon, int(STEPS * profile.horizon / HORIZON)):
             if before_end is not None:
                 before_end(world, profile)
             settle(world, profile)

@@ -19,6 +19,7 @@ from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.rules import Violation
 from holdfast.testing.runs import Run
 from holdfast.testing.sim.lock import Lock
+from holdfast.testing.sim.rare import PLAIN, Theme
 from holdfast.testing.sim.several import MultiLock
 from holdfast.testing.sim.worker import Worker
 from holdfast.testing.swarm import Profile
@@ -27,13 +28,13 @@ ORDERS = ("xy", "yx", "xyz", "zyx", "zx", "yz", "x", "z")
 """Who wants which, in the order in which he names them."""
 
 
-def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Profile]:
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
     """One history, judged. What happened in it is added to ``coverage``."""
     made: list[MultiLock] = []
     rng = random.Random(f"several {seed}")
     run = swarm.judged(
         seed,
-        *swarm.build(seed, trace=trace, redraw=partial(_redraw, rng), lock_of=partial(_lock_of, made)),
+        *swarm.build(seed, trace=trace, redraw=partial(_redraw, rng), lock_of=partial(_lock_of, made), theme=theme),
         coverage,
     )
     run.violations += [Violation("M1", what) for lock in made for what in lock.half]

@@ -11,8 +11,11 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from holdfast.testing.history import Event, process_of
-from holdfast.testing.judge.evidence import INFINITY, ROUNDING, Ask, Evidence, Hold, Scene
+from holdfast.testing.judge.evidence import DRIFT, INFINITY, ROUNDING, Ask, Evidence, Hold, Scene
 from holdfast.testing.judge.rules import Limits, Violation
+
+MUTE = 2.2
+"""Seconds after its last sign of life in which somebody in line may still be given the lock, and some for the way."""
 
 
 def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
@@ -82,6 +85,8 @@ def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
         elif scene.server and not limits.permits:
             yield from _left_free(case, limits, lock, scene)
             yield from _claimed_by_nobody(case, limits, scene)
+        if scene.server and limits.quorum == 1:
+            yield from _given_to_the_hung(case, scene)
     for ask in case.asks:
         if ask.ended > ask.event.until + limits.lag or ask.ended == INFINITY:
             yield from _overdue(case, ask, limits.lag)
@@ -128,6 +133,28 @@ def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator
             lock = place.event.lock
             text = f"{place.event.who} was given {lock!r} {times} times, for up to {longest:.3f} s, and never took it"
             yield Violation("R7", text, (place.event,))
+
+
+def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
+    """Grants to those in line whose process has shown no sign of life for `MUTE`: each would cost the others a claim. Excused:
+    a copy of their own request, another one of the process who asks just then, and a clock that was set."""
+    hung = {fault.process: fault.at for fault in case.faults if fault.kind == "hung"}
+    for lease, place in scene.queued.items() if hung else ():
+        process = process_of(place.event.who)
+        since = max(hung.get(process, INFINITY), place.event.at)  # who asks himself gives one, too
+        for event in case.leases.get(lease, ()):
+            if event.kind != "granted" or not since < event.at <= place.ended:
+                continue
+            excused = any(fault.kind == "duplicate" and fault.concerns(lease) for fault in case.faults)
+            excused = excused or case.disturbed(since, event.at, event.lock, ("clock",)) or _asks(case, process, event.at)
+            if not case.docket.decide("R7 hung", excused) and event.at > since + MUTE:
+                text = f"{place.event.who} was given {event.lock!r} at {case.ms(event.at)}, and hangs since {case.ms(since)}"
+                yield Violation("R7", text, (place.event, event))
+
+
+def _asks(case: Evidence, process: str, at: float) -> bool:
+    """Somebody of this process has asked for something shortly before."""
+    return any(process_of(ask.event.who) == process and at - MUTE <= ask.event.at <= at for ask in case.asks)
 
 
 def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
@@ -279,18 +306,25 @@ def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Vi
             continue
         said = case.leases.get(lease, ())
         for event, ask in scene.lined:
-            stood = ask is not None and event.at < left and owner.ended < ask.ended and process_of(event.who) == process
-            if stood and not any(e.kind == "granted" and e.at >= place.event.since for e in said):
+            if ask is None or process_of(event.who) != process or event.at >= left:
+                continue
+            still = owner.ended < min(ask.ended, ask.event.until)
+            served = any(e.kind == "granted" and e.at >= place.event.since for e in said)
+            if still and not served and event.at < _last_loss(case, owner):
                 text = f"{owner.event.who} gave its place up at {case.ms(owner.ended)}, when {event.who} could have had it"
                 yield Violation("R8", text, (place.event, event))
                 break
 
 
+def _last_loss(case: Evidence, owner: Ask) -> float:
+    """When somebody lost another lock before it gave up: who wants several at once gives all of them up then."""
+    who, since = owner.event.who, owner.event.at
+    lost = [hold.ended for hold in case.holds() if hold.who == who and hold.how == "lost" and hold.ended <= owner.ended]
+    return max((at for at in lost if at >= since), default=INFINITY)
+
+
 LIMIT = 1.0
 """Seconds for which a process passes a lock on at most."""
-
-DRIFT = 1.005
-"""By which its clock may be slow, with a little more."""
 
 
 def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iterator[Violation]:
@@ -310,6 +344,7 @@ def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iter
                 waits = place.event
                 known = lease in scene.queued or event.at > case.due(waits.at, limits.handover, case.touching(process))
                 there = waits.at < event.at < place.ended and not case.disturbed(waits.at, event.at, event.lock)
+                there = there and not case.mute(process_of(waits.who), event.at)
                 if known and there and process_of(waits.who) != process:
                     outside = waits
         if outside is not None or taken_for > LIMIT * DRIFT:

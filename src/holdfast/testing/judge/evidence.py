@@ -17,7 +17,13 @@ INFINITY = float("inf")
 ROUNDING = 1e-6
 """Seconds by which two reckonings of the same time may differ."""
 
-LASTING = frozenset(("silence", "slow", "restart", "refused", "pause"))
+MILLISECOND = 0.001
+"""In such units servers count leases (s)."""
+
+DRIFT = 1.005
+"""By which the clock of a server or a process may be slow, with a little more."""
+
+LASTING = frozenset(("silence", "slow", "restart", "refused", "pause", "hung"))
 """Faults that last until they are healed. All others are over at once, if they do not say until when they last."""
 
 SERVER = frozenset(("granted", "extended", "freed", "asked"))
@@ -315,7 +321,8 @@ class Evidence:
                 striking = there if clock else faults
                 if any(fault.kind in UNSETTLING and (fault.strikes(event) or fault.strikes(kept)) for fault in striking):
                     return True
-                if kept.until - sum(map(_forward, clock)) - ROUNDING <= event.at < kept.until - ROUNDING:
+                forward = DRIFT * sum(map(_forward, clock)) + MILLISECOND
+                if kept.until - forward <= event.at < kept.until - ROUNDING:
                     return True
         return False
 
@@ -345,6 +352,11 @@ class Evidence:
         slow = until > since + SIGN_OF_LIFE
         felt = [fault for fault in self.touching(process) if fault.at <= until and fault.kind not in PASSING]
         return [fault for fault in felt if (slow if fault.weather else fault.ends(echo) + RECONNECTED >= since)]
+
+    def mute(self, process: str, at: float) -> bool:
+        """At that time, the process has given no sign of life for so long that its places in the queue may be passed over."""
+        own = [fault for fault in self.faults if fault.process == process and fault.kind in LASTING]
+        return any(fault.at + SIGN_OF_LIFE <= at < fault.end + RECONNECTED for fault in own)
 
     def deafened(self, process: str, at: float) -> bool:
         """At that time, the process may just have lost a connection: who does not listen is passed over."""
@@ -426,7 +438,8 @@ class Evidence:
     def _renewed(self, event: Event) -> None:
         hold = self._open.get(event.attempt)
         if hold is not None:
-            hold.until = event.until
+            # Who believes no more, as of a time that is past, has believed until now, if not less.
+            hold.until = event.until if event.until > event.at else min(hold.until, event.at)
         self.renewals += 1
         self._about(event)
 
@@ -471,7 +484,9 @@ class Evidence:
     def _healed(self, event: Event) -> None:
         kind = kind_of(event.note)
         for fault in self.faults:
-            if fault.end == INFINITY and event.who in {"", fault.event.who} and kind in {"", fault.kind}:
+            of_it = event.who in {"", fault.event.who} and kind in {"", fault.kind} and event.lock in {"", fault.lock}
+            of_it = of_it and event.lease in {"", fault.event.lease}
+            if fault.end == INFINITY and of_it:
                 fault.end = event.at
 
     def _crashed(self, event: Event) -> None:

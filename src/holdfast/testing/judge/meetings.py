@@ -135,19 +135,28 @@ def _the_forgotten(case: Meetings, came: dict[str, Event]) -> Iterator[Violation
 
 
 def latch(case: Meetings) -> Iterator[Violation]:
-    """The rules of latches that are never set back."""
+    """The rules of latches."""
     when = {(event.kind, event.attempt): number for number, event in enumerate(case.history)}
     begun = {event.attempt: event for event in case.of("count")}
+    resets = [(when["clear", e.attempt], when.get(("cleared", e.attempt), len(case.history))) for e in case.of("clear")]
 
-    def missing(kind: str, then: int) -> int:
-        """If what had come so far by then was all that was counted."""
-        return max(0, case.count - _sum(event for a, event in begun.items() if when.get((kind, a), then + 1) <= then))
+    def missing(kind: str, then: int, since: int = 0) -> int:
+        """If what had come so far by then was all that was counted, of what has begun since a reset."""
+        known = (e for a, e in begun.items() if when.get((kind, a), then + 1) <= then and when["count", a] >= since)
+        return max(0, case.count - _sum(known))
+
+    def over(attempt: str, then: int) -> bool:
+        """What this has counted was set back before that."""
+        ended = when.get(("counted", attempt), len(case.history))
+        return any(ended < begin and end < then for begin, end in resets)
 
     for event in case.of("counted"):
         if case.docket.decide("L1", case.upsets.between(case.history[0].at, event.at, AMNESIA)):
             continue
-        least = missing("count", when["counted", event.attempt])
-        most = missing("counted", when["count", event.attempt])
+        began, ended = when["count", event.attempt], when["counted", event.attempt]
+        counts = (e for a, e in begun.items() if when["count", a] <= ended and not over(a, began))
+        least = max(0, case.count - _sum(counts))
+        most = missing("counted", began, max((done for since, done in resets if since < ended), default=0))
         if not least <= event.fence <= most:
             yield Violation("L1", f"{event.attempt} finds {event.fence} missing, not from {least} to {most}")
     for event in case.of("released"):
@@ -158,6 +167,7 @@ def latch(case: Meetings) -> Iterator[Violation]:
     for wait, end in _waits(case):
         if end.note == "forgotten" and not case.upsets.between(wait.at, end.at, AMNESIA):
             yield Violation("L1", f"{end.attempt} is told that the server has lost what was counted, and it has not")
+    yield from _open_meanwhile(case)
     yield from _asleep(case)
 
 
@@ -169,6 +179,14 @@ def _sum(counts: Iterator[Event]) -> int:
 def event(case: Meetings) -> Iterator[Violation]:
     """The rules of events."""
     opened, closed = ([one.at for one in case.of(kind)] for kind in ("opened", "closed"))
+    yield from _open_meanwhile(case)
+    yield from _set_by_nobody(case, opened, closed)
+    yield from _asleep(case)
+
+
+def _open_meanwhile(case: Meetings) -> Iterator[Violation]:
+    """Who is released has waited for something that was open, at the server, while he waited."""
+    opened, closed = ([one.at for one in case.of(kind)] for kind in ("opened", "closed"))
     spans = [(at, next((end for end in closed if end > at), float("inf"))) for at in opened]
     for wait, end in _waits(case):
         if end.kind != "released":
@@ -176,8 +194,6 @@ def event(case: Meetings) -> Iterator[Violation]:
         case.docket.decide("L2")
         if not any(since <= end.at and until >= wait.at for since, until in spans):
             yield Violation("L2", f"{end.attempt} is released, and it was not open meanwhile")
-    yield from _set_by_nobody(case, opened, closed)
-    yield from _asleep(case)
 
 
 def _set_by_nobody(case: Meetings, opened: list[float], closed: list[float]) -> Iterator[Violation]:

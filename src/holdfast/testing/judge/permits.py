@@ -107,13 +107,14 @@ def _heads(case: Evidence, scene: Scene, at: float) -> dict[str, Place]:
 
 
 def _used(case: Evidence, scene: Scene, wanted: dict[str, int], at: float) -> int:
-    """How many permits are held at that time, as far as the server knows."""
+    """How many permits are held at that time, as far as the server knows. When its clock was set, nobody knows until when."""
     held: dict[str, float] = {}
     for event in scene.server:
         if event.at > at:
             break
         if event.kind in {"granted", "extended"}:
-            held[event.attempt] = event.until
+            unknown = case.disturbed(event.at, event.until, event.lock, ("clock",))
+            held[event.attempt] = INFINITY if unknown else event.until
         elif event.kind == "freed":
             held.pop(event.attempt, None)
     used = 0

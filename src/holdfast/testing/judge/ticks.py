@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from holdfast.testing.history import Event
 from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.rules import Violation
-from holdfast.testing.judge.upsets import AMNESIA, CLOCK, Upsets
+from holdfast.testing.judge.upsets import AMNESIA, CLOCK, FORWARD, Upsets
 
 ROUNDING = 0.002
 """Seconds: leases are told in whole milliseconds."""
@@ -34,7 +34,7 @@ BESIDE = 10
 """Runs of a job that may go on at the same time, where it allows more than one."""
 
 ASLEEP = 10.0
-"""Seconds after which everybody has asked what time it is, after the clock was set."""
+"""Seconds after which everybody has asked what time it is, after the clock was set forward."""
 
 SLACK = 2_000_000
 """Ticks of the last two seconds may be on their way (us)."""
@@ -256,7 +256,7 @@ def s4_none_forgotten(case: Served) -> Iterator[Violation]:
         known = {entry.scheduled for entry in facts.entries} | {run.scheduled for run in facts.running}
         now = int(case.shown(case.now) * 1e6)
         # Who sleeps until a tick is due is not told that the clock was set forward.
-        unaware = case.upsets.between(case.now - ASLEEP, case.now, CLOCK)
+        unaware = case.upsets.between(case.now - ASLEEP, case.now, FORWARD)
         case.docket.decide("S4")
         claims = case.roomy and not case.docket.decide("S4 claims", unaware)
         if claims and facts.last < now - SLACK - int(2e6 * options.ttl) - int(1e6 * (period + 1.0)):
@@ -294,7 +294,7 @@ def s9_one_late_run(case: Served) -> Iterator[Violation]:
             if entry.fence and entry.attempt == 1 and entry.scheduled % round(period * 1e6) == 0
         )
         for (tick, started), (later, _) in pairwise(runs):
-            unaware = any(0 <= started / 1e6 - case.shown(at) <= ASLEEP for at, _ in case.upsets.of(CLOCK))
+            unaware = any(0 <= started / 1e6 - case.shown(at) <= ASLEEP for at, _ in case.upsets.of(FORWARD))
             if not case.docket.decide("S9", unaware) and later <= started - case.slack * 1e6:
                 late = (started - tick) / 1e6
                 yield Violation(

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from holdfast.testing.history import Event
 
-AMNESIA, CLOCK = "amnesia", "clock"
+AMNESIA, CLOCK, FORWARD = "amnesia", "clock", "clock forward"
+"""Memory that was lost; a clock that was set, and one that was set forward: only then, what a server keeps ends too soon."""
 
 
 class Upsets:
@@ -17,7 +18,10 @@ class Upsets:
         for event in history:
             kind = event.note.partition(" ")[0].rstrip(":")
             if event.kind == "fault" and kind in {AMNESIA, CLOCK}:
-                self._spans.append((kind, event.at, max(event.at, event.until)))
+                span = event.at, max(event.at, event.until)
+                self._spans.append((kind, *span))
+                if event.note.startswith(FORWARD):
+                    self._spans.append((FORWARD, *span))
 
     def between(self, since: float, until: float, *kinds: str) -> bool:
         """One of these kinds in this time, or still going on: a server that is down has not forgotten yet."""

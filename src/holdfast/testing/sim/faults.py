@@ -6,7 +6,7 @@ The numbers are rows of the table of faults in the design page "simulation".
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -255,7 +255,10 @@ def _leases(world: World, call: Call) -> str:
     return " ".join(name for token in tokens if (name := world.drawn_for(token)) != token)
 
 
-def mishaps(world: World, share: float) -> Callable[[Wire, Call], bool]:
+MISHAPS = ("lost-request", "lost-reply", "lost-reply", "duplicate", "slow")
+
+
+def mishaps(world: World, share: float, kinds: Sequence[str] = MISHAPS) -> Callable[[Wire, Call], bool]:
     """Something happens to this share of the requests, as they arrive at the server; answers True if that was all that
     becomes of one there."""
     rng = world.rng
@@ -263,7 +266,7 @@ def mishaps(world: World, share: float) -> Callable[[Wire, Call], bool]:
     def mishap(wire: Wire, call: Call) -> bool:
         if rng.random() >= share:
             return False
-        what = rng.choice(("lost-request", "lost-reply", "lost-reply", "duplicate", "slow"))
+        what = rng.choice(kinds)
         _told(world, what, wire.process.name, 0.0, lease=_leases(world, call) if what == "duplicate" else "")
         if what == "lost-request":
             wire.cut()

@@ -10,7 +10,7 @@ from holdfast._core.acquire import KeyConflict, acquire
 from holdfast._core.attempt import Attempt, Grant, Spec, answer_within, milliseconds
 from holdfast._core.mutex import Busy
 from holdfast._core.names import lock_keys
-from holdfast._core.renewing import INFINITY, Tenure
+from holdfast._core.renewing import BOUNDED, INFINITY, Tenure
 from holdfast._core.requests import Disagreement, TooFew, WireError
 from holdfast._core.sharing import ON_ONE_SERVER, abandon
 from holdfast._core.sharing import acquire as acquire_shared
@@ -70,6 +70,8 @@ class Lease(BaseLease):
 
     def notice_loss(self) -> None:
         if self._first_to_tell():
+            if self in self._sim.leases and self._tenure.lost == BOUNDED:
+                self.tell()  # the last renewal may have asked for so little that nothing of it can be believed
             self._sim.leases.pop(self, None)
             self._note("lost", fence=self.fence, note=self._tenure.lost)
         self._make_way()

@@ -90,6 +90,8 @@ class Process:
         self.luck: random.Random | None = None
         """What its tokens are drawn from, where they are more than numbers."""
         self.is_paused = False
+        self.keeper_hangs = False
+        """Its keeper does nothing any more, and its workers go on."""
         self.parked: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         """What it does when it goes on."""
         self.cut_off_from: set[Server] = set()
@@ -177,6 +179,12 @@ class Process:
             for what, args in parked:
                 self._do(what, *args)
 
+    def hang_keeper(self) -> None:
+        """Its keeper hangs from now on: it renews nothing, hears nothing, and tells nobody of a loss."""
+        if self.here and not self.keeper_hangs:
+            self.keeper_hangs = True
+            self.world.note("fault", self.name, until=INFINITY, note="hung: its keeper")
+
     def close(self) -> None:
         """It ends in good order, as `_drive.keeper` does it: waiters are told, held locks given back, and it is gone."""
         for node in self.nodes.values():
@@ -246,6 +254,8 @@ class Process:
             self.soon(self._do_calls)
 
     def _do_calls(self) -> None:
+        if self.keeper_hangs:
+            return
         while self.calls:
             self.calls.popleft()()
         self.plan()
@@ -336,6 +346,8 @@ class Process:
 
     def _turn(self) -> None:
         self._wake, self._wake_at = None, INFINITY
+        if self.keeper_hangs:
+            return
         for node in list(self.nodes.values()):
             node.turn(self.clock())
         self.plan()

@@ -160,6 +160,13 @@ class Server:
         self.keyspace.execute(*command)
         self.look()
 
+    def visit(self, call: Run[Any]) -> None:
+        """Somebody on the spot runs a script of ours."""
+        self.keyspace.now = self._tick()
+        self.keyspace.run(call.script, call.keys, call.args)
+        self._publish()
+        self.look()
+
     def _publish(self) -> None:
         published = list(self.keyspace.published)
         self.keyspace.published.clear()

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
-from functools import partial
-from types import CoroutineType, FunctionType
+from functools import cache, lru_cache, partial
+from operator import attrgetter
+from types import CodeType, CoroutineType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from holdfast._core.attempt import Attempt, Grant, Spec
@@ -57,9 +58,14 @@ nothing else may be as large.)"""
 
 _NUMBER = re.compile(rb"\d{12,}")
 
-WAITER = tuple(name for name in Waiter.__slots__ if name != "asked_under")
-ATTEMPT = tuple(name for name in Attempt.__slots__ if name not in {"spec", "gate", "unclaimed"})
-TENURE = tuple(name for name in Tenure.__slots__ if name not in {"spec", "owner"})
+WAITER = attrgetter(*(name for name in Waiter.__slots__ if name != "asked_under"))
+ATTEMPT = attrgetter(*(name for name in Attempt.__slots__ if name not in {"spec", "gate", "unclaimed"}))
+TENURE = attrgetter(*(name for name in Tenure.__slots__ if name not in {"spec", "owner"}))
+NODE = attrgetter("_inbox_at", "_ping_at", "_record_at", "_hear", "_asked_early", "_leftovers")
+GATE = attrgetter("tenure", "fence", "passes", "taken", "asked", "linger_until", "heard", "late_at", "trouble", "crowded")
+GRANT = attrgetter("fence", "taken", "deadline", "claim", "queued", "tenure")
+LOAD = attrgetter("fence", "record")
+CANDIDATE = attrgetter("horizon", "hope", "voted", "seen")
 
 
 class Fingerprint:
@@ -89,16 +95,30 @@ class Fingerprint:
         elif isinstance(value, BaseException):
             self._put(type(value).__name__, str(value))
         elif isinstance(value, Struct) or is_dataclass(value):
-            self._flat.append(type(value).__name__)
-            names = value.__match_args__ if isinstance(value, Struct) else [field.name for field in fields(value)]
-            self._attributes(value, names)
+            kind: Any = type(value)
+            self._flat.append(kind.__name__)
+            self._all([getattr(value, name) for name in _names(kind)])
         else:
             raise TypeError(f"what of a {type(value).__name__} matters for the future? Say so in `same_in_all_states`, or here")
 
     def _items(self, values: tuple[Any, ...] | list[Any] | deque[Any]) -> None:
         self._flat += (type(values).__name__, len(values))
+        self._all(values)
+
+    def _all(self, values: Iterable[Any]) -> None:
+        """Each of them, as `add` does it: what is met most often, without a call."""
+        flat, add = self._flat, self.add
         for value in values:
-            self.add(value)
+            kind = type(value)
+            if (
+                value is None
+                or kind is bool
+                or ((kind is str or kind is bytes) and len(value) < 12)
+                or (kind is int and -1 < value < MILLISECONDS)
+            ):
+                flat.append(value)
+            else:
+                add(value)
 
     def _float(self, value: float) -> None:
         if self._several and MICROSECONDS <= value < 1e18:
@@ -108,7 +128,7 @@ class Fingerprint:
 
     def _int(self, value: int) -> None:
         if value >= MICROSECONDS:
-            self._put("#")
+            self._flat.append("#")
             self._ranked.append(value)
         else:
             self._number(value - self._ms if value >= MILLISECONDS else value)
@@ -116,27 +136,19 @@ class Fingerprint:
     def _number(self, value: float) -> None:
         self._flat.append("minus one" if value == -1 else value)  # whose hash is that of -2
 
-    def _bytes(self, value: bytes) -> None:
+    def _text(self, value: str | bytes) -> None:
         if len(value) < 12:
             self._flat.append(value)
             return
-        self._flat.append(_NUMBER.sub(b"#", value))
-        for number in _NUMBER.findall(value):
-            self._int(int(number))
-
-    def _text(self, value: str) -> None:
-        self._bytes(value.encode())
+        text, numbers = _numbers_in(value)
+        self._flat.append(text)
+        for number in numbers:
+            self._int(number)
 
     def _dict(self, value: dict[Any, Any]) -> None:
         self._flat.append(len(value))
-        for key, item in value.items():
-            self.add(key)
-            self.add(item)
-
-    def _attributes(self, value: Any, names: Sequence[str]) -> None:
-        add = self.add
-        for name in names:
-            add(getattr(value, name))
+        for pair in value.items():
+            self._all(pair)
 
     # The parts of a world
 
@@ -188,7 +200,7 @@ class Fingerprint:
             self._put(waiter.asked_under == node.waiting.subscription(waiter.attempt.spec.prefix))
         for tenure in sorted(node.renewing.tenures(), key=lambda tenure: tenure.token):
             self.add(tenure)
-        self._attributes(node, ("_inbox_at", "_ping_at", "_record_at", "_hear", "_asked_early", "_leftovers"))
+        self._all(NODE(node))
         for line in (node.commands, node.inbox):
             self._line(line)  # type: ignore[arg-type]
 
@@ -207,9 +219,7 @@ class Fingerprint:
             self.add(gate.who)
         self.add(gate.line)
         self._put(gate.last - gate.fence)
-        self._attributes(
-            gate, ("tenure", "fence", "passes", "taken", "asked", "linger_until", "heard", "late_at", "trouble", "crowded")
-        )
+        self._all(GATE(gate))
 
     def _promised(self, then: Any) -> None:
         """What is to be done with an answer, as far as that may differ between requests that look the same."""
@@ -229,32 +239,29 @@ class Fingerprint:
             self._promised(request.then)
         for pipe in (wire.up, wire.down):
             self._put(len(pipe.messages))
-            for message in pipe.messages:
-                self.add(message)
+            self._all(pipe.messages)
 
     def _worker(self, worker: Worker) -> None:
         self._put(worker.name, worker.done, worker.thrown, worker.acquisition, worker.shielded)
-        self.add(worker.asked)
-        self.add(worker.asked_to_join)
-        self.add(worker.asked_first)
+        self._all((worker.asked, worker.asked_to_join, worker.asked_first))
         coroutine: Any = worker.coroutine
         while coroutine is not None and not worker.done:
             frame = getattr(coroutine, "cr_frame", None)
             if frame is None:
                 break
-            self._put(frame.f_code.co_name, frame.f_lasti)
-            for name, value in sorted(frame.f_locals.items()):
-                self._flat.append(name)
-                self.add(value)
+            found = frame.f_locals
+            names = [name for name in _locals(frame.f_code) if name in found]
+            self._put(frame.f_code.co_name, frame.f_lasti, *names)
+            self._all([found[name] for name in names])
             coroutine = coroutine.cr_await
 
     # Single things
 
     def _waiter(self, waiter: Waiter) -> None:
-        self._attributes(waiter, WAITER)
+        self._all(WAITER(waiter))
 
     def _tenure(self, tenure: Tenure) -> None:
-        self._attributes(tenure, TENURE)
+        self._all(TENURE(tenure))
         self._put(tenure.owner is nobody)
 
     def _lease(self, lease: Lease) -> None:
@@ -265,16 +272,16 @@ class Fingerprint:
     def _attempt(self, attempt: Attempt) -> None:
         slot = attempt.slot
         self._put(slot.whose if isinstance(slot, Slot) else "", attempt.gate is None, attempt.unclaimed is None)
-        self._attributes(attempt, ATTEMPT)
+        self._all(ATTEMPT(attempt))
 
     def _grant(self, grant: Grant) -> None:
         self._text(grant.attempt.token)
         self._put(grant.last - grant.fence)
-        self._attributes(grant, ("fence", "taken", "deadline", "claim", "queued", "tenure"))
+        self._all(GRANT(grant))
 
     def _load(self, load: Load) -> None:
         self._tenure(load.tenure)
-        self._attributes(load, ("fence", "record"))
+        self._all(LOAD(load))
 
     def _listener(self, listener: Listener) -> None:
         self._text(listener.hope)
@@ -288,7 +295,7 @@ class Fingerprint:
 
     def _candidate(self, candidate: Candidate) -> None:
         self._attempt(candidate)
-        self._attributes(candidate, ("horizon", "hope", "voted", "seen"))
+        self._all(CANDIDATE(candidate))
         self._put(*sorted(candidate.hoped), *sorted(node.address for node in candidate.hints))  # type: ignore[attr-defined]
 
     def _horizon(self, horizon: Horizon) -> None:
@@ -324,6 +331,25 @@ class Fingerprint:
 
     def _lead(self, lead: Lead) -> None:
         self._text(lead.place.attempt.token if lead.place is not None else "")
+
+
+@lru_cache(4096)
+def _numbers_in(value: str | bytes) -> tuple[bytes, tuple[int, ...]]:
+    """A text without its long numbers, and these."""
+    text = value.encode() if isinstance(value, str) else bytes(value)
+    return _NUMBER.sub(b"#", text), tuple(map(int, _NUMBER.findall(text)))
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    """What the state of a thing of this type consists of."""
+    return kind.__match_args__ if issubclass(kind, Struct) else tuple(field.name for field in fields(kind))
+
+
+@cache
+def _locals(code: CodeType) -> tuple[str, ...]:
+    """The names of the local variables of a function, each once."""
+    return tuple(dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)))
 
 
 def entry_name(entry: list[Any]) -> str:
@@ -368,7 +394,7 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     bool: _plain,
     float: Fingerprint._float,  # noqa: SLF001
     int: Fingerprint._int,  # noqa: SLF001
-    bytes: Fingerprint._bytes,  # noqa: SLF001
+    bytes: Fingerprint._text,  # noqa: SLF001
     str: Fingerprint._text,  # noqa: SLF001
     dict: Fingerprint._dict,  # noqa: SLF001
     **dict.fromkeys((tuple, list, deque), Fingerprint._items),  # noqa: SLF001
@@ -394,7 +420,7 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     candidate.Observer: lambda fingerprint, observer: fingerprint.add(observer.watch),
     Source: lambda fingerprint, source: fingerprint._put(source.version),  # noqa: SLF001
     Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
-    Status: Fingerprint._bytes,  # noqa: SLF001
+    Status: Fingerprint._text,  # noqa: SLF001
     Candidate: _once(Fingerprint._candidate),  # noqa: SLF001
     Horizon: Fingerprint._horizon,  # noqa: SLF001
     Vote: Fingerprint._vote,  # noqa: SLF001

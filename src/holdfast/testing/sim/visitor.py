@@ -2,9 +2,9 @@
 
 The kinds of events. Of a barrier: ``come``, then ``through`` (fence: the number) or ``parted`` (note: why); ``acting`` and
 ``acted``, where there is an action; from the server ``together`` (fence: the number, last: which meeting). Of a latch or an
-event: ``count`` (last: by how many; note: the name), then ``counted`` (fence: what is missing) or ``uncounted``; ``await``
-(until: when the wait ends), then ``released``, ``unreleased`` or ``ended``; from the server ``opened`` and ``closed``. An
-attempt at any of these has a name of its own.
+event: ``count`` (last: by how many; note: the name), then ``counted`` (fence: what is missing) or ``uncounted``; ``clear``, and
+``cleared`` if there is an answer; ``await`` (until: when the wait ends), then ``released``, ``unreleased`` or ``ended``; from
+the server ``opened`` and ``closed``. An attempt at any of these has a name of its own.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from holdfast.testing.sim.wire import Wire
 from holdfast.testing.sim.worker import Cancelled, Worker
 
 KEEP_MS = 10**7
+"""For which all is kept after its last use, unless a history says otherwise."""
 
 
-def meeting(parties: int, ttl: float, timeout: float) -> Meeting:
+def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) -> Meeting:
     """The barrier of a history."""
     base = b"hf:{m}"
     action = base + b":action"
     spec = Spec("m", (action, action + b":state", action + b":queue"), ttl, renew=True, max_hold=None, timeout=timeout)
-    return Meeting(tuple(base + side for side in (b"", b":places", b":done", b":waiters")), spec, parties, KEEP_MS)
+    return Meeting(tuple(base + side for side in (b"", b":places", b":done", b":waiters")), spec, parties, keep_ms)
 
 
-def flag(kind: str, count: int, timeout: float) -> Latch:
+def flag(kind: str, count: int, timeout: float, keep_ms: int = KEEP_MS) -> Latch:
     """The latch of a history; its kind is "event" or "latch"."""
     base = b"hf:{m}"
-    return Latch((base, base + b":waiters", base + b":done"), f"{kind} 1", count, KEEP_MS, timeout)
+    return Latch((base, base + b":waiters", base + b":done"), f"{kind} 1", count, keep_ms, timeout)
 
 
 class Hall(Server):
@@ -55,11 +56,8 @@ class Hall(Server):
         return answers
 
     def visit(self, call: Run[Any]) -> None:
-        """Somebody on the spot does this."""
         before = self._places(call)
-        self.keyspace.now = self._tick()
-        self.keyspace.run(call.script, call.keys, call.args)
-        self._publish()
+        super().visit(call)
         self._look(call, before)
 
     def _places(self, call: Run[Any]) -> list[bytes]:
@@ -109,7 +107,7 @@ class Visitor:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self._attempts = 0
+        self._attempts = self._cleared = 0
 
     def _note(self, kind: str, **facts: Any) -> None:
         worker = self.worker
@@ -181,13 +179,20 @@ class Visitor:
         else:
             self._note("counted", fence=seen.missing)
 
+    def _note_clear(self, kind: str) -> None:
+        self.worker.process.world.note(kind, self.worker.name, "m", f"{self.worker.name}!{self._cleared}")
+
     async def clear(self, what: Latch) -> None:
         """Set it back."""
+        self._cleared += 1
+        self._note_clear("clear")
         try:
             with self.worker.operation():
                 await latch.reset(what)
         except WireError:
             pass
+        else:
+            self._note_clear("cleared")
 
     async def wait(self, what: Latch, wait: float | None) -> None:
         """Wait until it is open."""

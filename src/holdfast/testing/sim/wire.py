@@ -288,6 +288,8 @@ class Line:
         self.backoff = 0.0
 
     def call(self, call: Call, then: Then) -> None:
+        if self.process.keeper_hangs:
+            return
         if self.wire is not None:
             self.wire.send(call, self._planning(then))
             return
@@ -301,6 +303,8 @@ class Line:
             self.process.soon(self._opened)
 
     def _opened(self) -> None:
+        if self.process.keeper_hangs:
+            return
         self.opening = False
         queued, self.queued = self.queued, []
         if not self.server.reachable:
@@ -320,19 +324,21 @@ class Line:
         """The keeper looks at what is to do next after each answer."""
 
         def planning(answer: Any, sent: float) -> None:
-            then(answer, sent)
-            self.process.plan()
+            if not self.process.keeper_hangs:
+                then(answer, sent)
+                self.process.plan()
 
         return planning
 
     def _pushed(self, reply: list[Any]) -> None:
         assert self._on_push is not None
-        self._on_push(reply)
-        self.process.plan()
+        if not self.process.keeper_hangs:
+            self._on_push(reply)
+            self.process.plan()
 
     def _lost(self) -> None:
         self.wire = None
-        if self._on_closed is not None:
+        if self._on_closed is not None and not self.process.keeper_hangs:
             self._on_closed()
             self.process.plan()
 

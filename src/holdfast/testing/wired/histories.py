@@ -26,6 +26,7 @@ from holdfast._core.requests import Command, WireError
 from holdfast._drive import aio, sync
 from holdfast._lease import BaseLease
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.shared import Pool
 from holdfast.errors import HoldfastError
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.docket import Docket
@@ -34,7 +35,7 @@ from holdfast.testing.runs import Run
 from holdfast.testing.wired.machine import Loop, Machine, Process
 from holdfast.testing.wired.server import Server
 from holdfast.testing.wired.sockets import Network, Socket
-from holdfast.testing.wired.world import Stuck, World
+from holdfast.testing.wired.world import Callers, Stuck, World
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ STEPS = 12
 """What each worker does before all is healed."""
 
 TASKS = 3
-"""Workers in an event loop. Of threads there is one: with several, which runs when would not be ours to say."""
+"""Workers in an event loop, or threads that share a connection."""
 
 CALM = 5
 """Questions that are asked in the end, the first of them in vain perhaps: on connections that have died meanwhile."""
@@ -68,7 +69,8 @@ class Lease(BaseLease):
 class Profile:
     """What a seed has drawn."""
 
-    face: Literal["sync", "asyncio"]
+    face: Literal["sync", "shared", "asyncio"]
+    """Who asks: one thread, several that share a connection, or tasks."""
     delay: float
     """Mean seconds of each way between client and server."""
     faults: dict[str, float]
@@ -117,7 +119,7 @@ class History:
         self.counts: Counter[str] = Counter()
         self.docket = Docket()
         self.profile = profile = Profile(
-            "sync" if seed % 2 == 0 else "asyncio",
+            "asyncio" if seed % 2 else "shared" if seed % 8 == 6 else "sync",
             rng.choice((0.001, 0.01, 0.03)),
             faults,
             (rng.uniform(1 - DRIFT, 1 + DRIFT), rng.uniform(1 - DRIFT, 1 + DRIFT)),
@@ -138,19 +140,33 @@ class History:
     def tell(self) -> None:
         """Let it happen."""
         try:
-            if self.profile.face == "sync":
+            if self.profile.face == "shared":
+                self._shared()
+            elif self.profile.face == "sync":
                 _at_once(self._sync())
             else:
                 with closing(Loop(self.machine)) as loop:
                     loop.run_until_complete(self._asyncio())
         except Stuck:
             self._violated("T3", "somebody waits for ever")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
+            self._violated("T0", f"it raises {error!r}")
 
     async def _sync(self) -> None:
         face = _Threads(self.process, self.endpoint)
         await self._work(face, (0.0,))
         self._heal()
         await self._calm_down(face)
+
+    def _shared(self) -> None:
+        """As with many threads: no connection is left that one has to itself."""
+        face = _Threads(self.process, self.endpoint)
+        pool = self.process.pool(self.endpoint)
+        assert isinstance(pool, Pool)
+        pool._of_few._idle.clear()  # noqa: SLF001
+        Callers(self.world).run([lambda: _at_once(self._work(face, (0.0,)))] * TASKS)
+        self._heal()
+        Callers(self.world).run([lambda: _at_once(self._calm_down(face))])
 
     async def _asyncio(self) -> None:
         face = _Tasks(self.process, self.endpoint)

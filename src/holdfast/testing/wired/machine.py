@@ -1,6 +1,6 @@
 """The machine that the drivers run on, in the place of `holdfast._wire.system.SYSTEM`; its keeper and its event loop.
 
-No thread is ever started. Who blocks (the sync driver in a read, an event loop in its selector) lets the world go on until it
+One thread runs at a time. Who blocks (the sync driver in a read, an event loop in its selector) lets the world go on until it
 may continue; the keeper takes one turn whenever its selector has something, or its time has come.
 """
 
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._drive.process import Process as RealProcess
 from holdfast._wire.system import Looper, System
 from holdfast.testing.wired.sockets import FIRST, Network, Scripted, Selector, Socket, pipe
+from holdfast.testing.wired.world import Bell
 
 if TYPE_CHECKING:
     from holdfast._wire.endpoint import Endpoint
@@ -41,6 +42,7 @@ class Machine(System):
         self.clock = self.monotonic = lambda: self._base + world.now * rate
         self.sleep = lambda seconds: world.wait(lambda: False, seconds / rate)  # type: ignore[assignment]
         self.urandom = rng.randbytes
+        self.lock = lambda: Bell(world)
         self.selector = lambda: Selector(self.sockets)
         self.socketpair = self._pipe
 
@@ -78,6 +80,9 @@ class Machine(System):
                 self._in_background = False
 
         self.world.after(2 * self.network.way(), run)
+
+    def hang_up(self, sock: socket.socket) -> None:
+        sock.shutdown(socket.SHUT_RDWR)
 
     def keep(self, keeper: Looper) -> threading.Thread:
         Turns(self, keeper)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.testing.history import Event
@@ -28,6 +29,10 @@ class World:
         self.servers: list[Server] = []
         self.watchers: list[Callable[[], None]] = []
         """Called after each event: the judge, and keepers that may have something to do."""
+        self.callers: Callers | None = None
+        """Those who block at the same time, if there are several."""
+        self._stepping = 0
+        """What happens now is an event: if that waits, nobody else goes on."""
         self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._count = 0
 
@@ -47,6 +52,13 @@ class World:
     def step(self, until: float = float("inf")) -> None:
         """Let the next event happen; if there is none by then, let time pass until ``until``. Raises Stuck."""
         self.steps += 1
+        self._stepping += 1
+        try:
+            self._step(until)
+        finally:
+            self._stepping -= 1
+
+    def _step(self, until: float) -> None:
         if self._due and self._due[0][0] <= until:
             at, _, what = heapq.heappop(self._due)
             self.now = max(self.now, at)
@@ -60,9 +72,97 @@ class World:
 
     def wait(self, over: Callable[[], bool], seconds: float) -> bool:
         """Block whoever calls until ``over()``, for so many seconds at most; False if it is not over by then."""
+        if self.callers is not None and not self._stepping:
+            return self.callers.wait(over, seconds)
         until = self.now + seconds
         while not over():
             if self.now >= until:
                 return False
             self.step(until)
         return True
+
+
+class Callers:
+    """Threads of which one runs at a time: it goes on until it blocks, and then the first whose wait is over."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._blocked: dict[int, tuple[Callable[[], bool], float]] = {}
+        self._turns: dict[int, threading.Semaphore] = {}
+        self._stuck = False
+
+    def run(self, calls: Sequence[Callable[[], object]]) -> None:
+        """Run each in a thread of its own, to its end. Raises Stuck, or what one of them has raised."""
+        ended, errors = list[object](), list[Exception]()
+
+        def run(call: Callable[[], object]) -> None:
+            me = threading.get_ident()
+            self._turns[me] = threading.Semaphore(0)
+            self._blocked[me] = (lambda: True, float("inf"))
+            there.release()
+            self._turns[me].acquire()
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 - raised again in whoever waits for all
+                errors.append(error)
+            finally:
+                ended.append(call)
+                self._hand_on()
+
+        there = threading.Semaphore(0)
+        threads = [threading.Thread(target=run, args=(call,), daemon=True) for call in calls]
+        for thread in threads:
+            thread.start()
+            there.acquire()
+        self._turns[threading.get_ident()] = threading.Semaphore(0)
+        self._world.callers = self
+        try:
+            self.wait(lambda: len(ended) == len(calls), float("inf"))
+        finally:
+            self._world.callers = None
+        if errors:
+            raise errors[0]
+
+    def wait(self, over: Callable[[], bool], seconds: float) -> bool:
+        """As `World.wait`, and meanwhile others go on."""
+        me = threading.get_ident()
+        self._blocked[me] = (over, self._world.now + seconds)
+        if self._hand_on(me):
+            self._turns[me].acquire()
+        if self._stuck and not over():
+            raise Stuck
+        return over()
+
+    def _hand_on(self, me: int = 0) -> bool:
+        """Let the world go on until somebody can, and wake it; False if that is who asks."""
+        while True:
+            for who, (over, until) in self._blocked.items():
+                if self._stuck or over() or self._world.now >= until:
+                    del self._blocked[who]
+                    if who != me:
+                        self._turns[who].release()
+                    return who != me
+            try:
+                self._world.step(min(until for _, until in self._blocked.values()))
+            except Stuck:
+                self._stuck = True
+
+
+class Bell:
+    """A `threading.Lock` for such threads."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._taken = False
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        seconds = 0.0 if not blocking else float("inf") if timeout < 0 else timeout
+        if self._taken and not self._world.wait(lambda: not self._taken, seconds):
+            return False
+        self._taken = True
+        return True
+
+    def release(self) -> None:
+        if not self._taken:
+            raise RuntimeError("release unlocked lock")
+        self._taken = False
