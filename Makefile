@@ -1,5 +1,7 @@
 # make demo [SHOW=ladder] | test | uvloop | bench | soak | mutants | cron | pythons | dist | models | docs. Each sets up what it needs in .venv, once.
 PYTHON ?= python3
+# Processes that run tests: more than processors, as many tests wait more than they compute.
+JOBS ?= 6
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -12,11 +14,11 @@ demo: $(READY)
 	$(BIN)/holdfast demo $(SHOW)
 
 test: $(READY) lint types
-	$(BIN)/pytest -m "not soak and not cron" -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -m "not soak and not cron" -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 # The asyncio tests once more, in the loops of uvloop.
 uvloop: $(READY)
-	HOLDFAST_TEST_LOOP=uvloop $(BIN)/pytest -m "not soak and not cron" -n 4 --dist loadfile --no-loadscope-reorder tests/live tests/faults
+	HOLDFAST_TEST_LOOP=uvloop $(BIN)/pytest -m "not soak and not cron" -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/live tests/faults
 
 lint: $(READY)
 	$(BIN)/ruff check .

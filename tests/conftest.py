@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     from holdfast._servers.process import PrivateServer
 
 
-LONGEST = ("sim/test_exhaustive", "chaos/test_chaos.", "sim/", "faults/", "live/", "cli/", "docs/", "conformance/")
+LONGEST = (
+    *("sim/test_mutations", "sim/test_exhaustive", "faults/test_handler_points", "cli/test_bench", "docs/test_examples"),
+    *("chaos/test_chaos.", "sim/", "cli/test_matrix", "cli/test_demo.", "cli/test_run_descendants"),
+    *("faults/", "live/", "cli/", "docs/", "conformance/"),
+)
 """How the names of files begin that are given to processes first, where there are several: then none is left with a long one
 when the others have done. Last are the many small files of tests/unit."""
 

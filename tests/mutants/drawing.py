@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -71,9 +71,9 @@ def of_area(area: str) -> Iterator[Mutant]:
         yield from of_file(area, str(path.relative_to(PACKAGE)))
 
 
-def drawn(seed: int) -> Iterator[Mutant]:
-    """All of them, in an order that the seed decides: the areas by turns, and in each the operators."""
-    yield from _by_turns([shuffled(f"{seed} {area}", list(of_area(area))) for area in AREAS])
+def drawn(seed: int, areas: Iterable[str] = AREAS) -> Iterator[Mutant]:
+    """All of these areas, in an order that the seed decides: the areas by turns, and in each the operators."""
+    yield from _by_turns([shuffled(f"{seed} {area}", list(of_area(area))) for area in areas])
 
 
 def shuffled(seed: str, mutants: list[Mutant]) -> list[Mutant]:

@@ -15,13 +15,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-CPU, WALL, FILE = 10, 120, 256 << 20
+CPU, WALL, FILE = 10, 180, 256 << 20
 """CPU seconds of one process, seconds, and bytes of a file that a piece of work may take."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it has ended: "ok", "failed", "killed" (by a limit, or a signal of its own)."""
+    """How it has ended: "ok", "failed", "killed" (by a limit, or a signal of its own), "hung" (beyond `WALL`)."""
 
     how: str
     said: str
@@ -37,19 +37,19 @@ def enter() -> None:
         os.execvp("unshare", [*unshare, sys.executable, "-m", "mutants", *sys.argv[1:]])  # noqa: S606  # it needs none
 
 
-def isolated(work: Callable[[], int]) -> Outcome:
-    """Do it; it succeeds if it returns 0."""
+def isolated(work: Callable[[], int], patience: float = 1.0) -> Outcome:
+    """Do it; it succeeds if it returns 0. ``patience`` is the part of `WALL` that it may take."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory(prefix="holdfast-mutant-", ignore_cleanup_errors=True) as room:
         said = Path(room, "said")
         child = os.fork()
         if child == 0:
             _work(work, said)
-        status = _wait(child, time.monotonic() + WALL)
+        status = _wait(child, time.monotonic() + patience * WALL)
         _end_all(child)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         text = said.read_text(encoding="utf-8", errors="replace")[-20_000:] if said.exists() else ""
-    how = "killed" if status is None or os.WIFSIGNALED(status) else "failed" if os.WEXITSTATUS(status) else "ok"
+    how = "hung" if status is None else "killed" if os.WIFSIGNALED(status) else "failed" if os.WEXITSTATUS(status) else "ok"
     return Outcome(how, text, used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast._core.acquire import KeyConflict, acquire
 from holdfast._core.attempt import Attempt, Grant, milliseconds
-from holdfast._core.mutex import Busy
+from holdfast._core.mutex import GRACE, Busy
 from holdfast._core.requests import Command, NotSent, Refused, Request, Run, TimedOut, Unknown, WireError
 from unit.driver import OTHER, Driver, Fault, always, first, kind_of, some, spec
 from unit.scenarios import SCENARIOS, Scenario, freed, held, holder_releases, nothing
@@ -201,6 +201,21 @@ def test_max_hold_bounds_the_first_lease() -> None:
     driver.run(acquire(Attempt(spec(max_hold=1.0)), None))
     run = next(request for request in driver.trace if isinstance(request, Run))
     assert run.args[1] == milliseconds(1.0)
+
+
+def test_an_answer_is_waited_for_a_little_longer_than_the_lock() -> None:
+    driver = Driver(freed())
+    driver.run(acquire(Attempt(spec()), 0.1))
+    run = next(request for request in driver.trace if isinstance(request, Run))
+    assert run.timeout == pytest.approx(min(spec().timeout, 0.1 + GRACE))
+
+
+def test_it_was_taken_when_the_answer_came() -> None:
+    driver = Driver(freed())
+    driver.slow = {("acquire", 0): 5.0}
+    grant = driver.run(acquire(Attempt(spec()), None))
+    assert isinstance(grant, Grant)
+    assert grant.taken == driver.server.now
 
 
 def test_a_hand_over_that_was_read_too_late_is_not_believed() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._core.barrier import Broken, Participant, _outcome, _Over, _Passed
+from holdfast._core.barrier import Broken, Participant, _outcome, _Over, _Passed, _read, _Waiting
 
 
 def participant() -> Participant:
     me = Participant()
     me.hope, me.pending = "0123456789ab.hope", True
     return me
+
+
+def test_how_long_the_others_are_waited_for() -> None:
+    assert _read([0, 1000, 7]) == _Waiting(1.0, 7)
 
 
 def test_who_passes_has_a_number() -> None:

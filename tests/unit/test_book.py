@@ -8,8 +8,9 @@ import pytest
 
 from holdfast._core import schedule
 from holdfast._core.book import HERE, LOOK_AGAIN, Book
-from holdfast._core.jobs import REGISTER, Keys, Options, Registered
-from holdfast._core.seats import Say, Seat
+from holdfast._core.jobs import REGISTER, SERVE, Answered, Keys, Late, Options, Registered, Served
+from holdfast._core.requests import Answer, Now
+from holdfast._core.seats import Say, Seat, Start
 from holdfast.schedule import Every
 
 KEYS = Keys.of("s")
@@ -29,6 +30,11 @@ def test_once_a_day_all_jobs_are_registered_again(book: Book) -> None:
     assert not book.unregistered()
     book.look_around(LOOK_AGAIN)
     assert [seat.name for seat in book.unregistered()] == ["job"], "or the server forgets the list of them in a hundred days"
+
+
+def test_who_is_told_that_it_was_too_late_asks_again_after_that(book: Book) -> None:
+    book.answered(Answer(Late(6_000_000), 1.0, 6.0))
+    assert book.retry_at > 6.0
 
 
 def test_a_schedule_that_cannot_be_served_is_told_for_each_of_its_jobs() -> None:
@@ -77,3 +83,27 @@ def test_each_request_names_what_may_fall_due_on_its_way(book: Book) -> None:
     assert [item.due.ticks for item in book.gather(0.5) or () if item.due] == [[1_000_000]]
     assert call.args[-5:] == (seat.last, "", "1000000", 2_000_000, "token")
     asked.close()
+
+
+def test_a_run_that_is_granted_begins_at_once(book: Book) -> None:
+    """What the answer says is done before anything is waited for: the next tick may be hours away."""
+    turn = schedule.turn(book)
+    turn.send(None)  # asks for the time
+    turn.send(0.5)
+    turn.send("token")
+    granted = Answered(1_000_000, 0, 0, "", False, slot=0, fence=7, scheduled=1_000_000)
+    assert isinstance(turn.send(Answer(Served(1_500_000, 1, [granted]), 0.5, 0.6)), Now)
+    with pytest.raises(StopIteration) as ended:
+        turn.send(0.6)
+    assert [todo.run.fence for todo in ended.value.value if isinstance(todo, Start)] == [7]
+
+
+def test_a_job_that_was_registered_anew_is_asked_about_at_once(book: Book) -> None:
+    book.seats["job"].revision = 0
+    turn = schedule.turn(book)
+    turn.send(None)
+    assert turn.send(0.5).script is REGISTER
+    assert isinstance(turn.send(Answer((1_000_000, [Registered(1, 0, b"")]), 0.5, 0.6)), Now)
+    turn.send(0.6)
+    assert turn.send("token").script is SERVE
+    turn.close()

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import threading
+import time
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import strategies as st
@@ -15,8 +19,11 @@ from holdfast._core.moving import alone
 from holdfast._core.mutex import ACQUIRE, RELEASE, RENEW
 from holdfast._core.names import channel
 from holdfast._core.requests import Answer, Command, NotSent, Refused, Run, Unknown, WireError
+from holdfast._drive.clock import clock
+from holdfast._drive.process import Process
+from holdfast._drive.shards import ShardDriver, ShardLine
 from holdfast._lua import Script
-from holdfast._wire.cluster import HOPS, Cluster, Shard, Step
+from holdfast._wire.cluster import HOPS, LEAST, Cluster, Shard, Step
 from holdfast._wire.endpoint import Endpoint
 from holdfast._wire.slots import SLOTS, id_within, slot_of
 from holdfast._wire.url import from_url
@@ -96,10 +103,102 @@ def test_to_the_owner() -> None:
     assert nodes.go(Command(("EXISTS", KEYS[0]), 0.2), 1) == (["EXISTS b:2"], 1)
 
 
+def test_ranges_in_any_order() -> None:
+    nodes = Map()
+    nodes.learn((SLOT + 1, SLOTS - 1, "b", 2), (SLOT, SLOT, "c", 3), (0, SLOT - 1, "a", 1))
+    assert nodes.go(acquire(), 7) == (["acquire c:3"], 7)
+
+
 def test_a_slot_that_has_moved() -> None:
     nodes = Map()
     assert nodes.go(acquire(), Refused(f"MOVED {SLOT} c:3"), 7) == (["acquire a:1", "acquire c:3"], 7)
     assert nodes.go(acquire(), True, 7) == (["who owns what?", "acquire c:3"], 7)
+
+
+def test_who_owns_what_is_asked_anew_where_an_owner_says_that_it_is_none() -> None:
+    nodes = Map()
+    assert nodes.go(acquire(), Refused("CLUSTERDOWN Hash slot not served"))[0] == ["acquire a:1"]
+    assert nodes.go(acquire(), True, 7)[0] == ["who owns what?", "acquire a:1"]
+
+
+def test_one_at_a_time_finds_out_who_owns_what() -> None:
+    nodes, asked, answered = Map(), threading.Event(), threading.Event()
+    times = list[float]()
+
+    def refresh(timeout: float) -> None:
+        times.append(timeout)
+        asked.set()
+        answered.wait(30)
+
+    nodes.cluster.refresh = refresh  # type: ignore[method-assign]
+    nodes.cluster.refresh_soon()
+    asked.wait(30)
+    nodes.cluster.refresh_soon()
+    asking = [thread for thread in threading.enumerate() if thread.name == "holdfast-cluster"]
+    answered.set()
+    for thread in asking:
+        thread.join()
+    assert len(times) == len(asking) == 1
+
+
+def test_who_owns_what_is_found_out_when_there_is_room_for_a_thread_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes, asked = Map(), threading.Event()
+    nodes.cluster.refresh = lambda timeout: asked.set()  # type: ignore[method-assign]  # noqa: ARG005
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
+        nodes.cluster.refresh_soon()
+    assert not asked.is_set()
+    nodes.cluster.refresh_soon()
+    assert asked.wait(30)
+
+
+def test_nobody_is_asked_when_there_is_no_time_left() -> None:
+    nodes = Map()
+    with pytest.raises(NotSent, match="the last one: None"):
+        nodes.cluster._ask(clock() - 0.001)
+
+
+def test_nobody_is_known_to_serve_anything_before_somebody_was_asked() -> None:
+    nodes = Map()
+    nodes.cluster = Cluster((("a", 1),), {}, None)
+    steps, error = nodes.go(acquire(), False)
+    assert steps == ["who owns what?"]
+    assert isinstance(error, Refused)
+
+
+def test_a_request_has_its_time_and_to_find_out_who_answers_leaves_a_part_of_it() -> None:
+    nodes, had = Map(), list[float]()
+    nodes.cluster.stale = True
+    shard = Shard(nodes.cluster, SLOT, sharded=False)
+    driver = ShardDriver(Process(), shard)
+
+    def find_out(timeout: float) -> bool:
+        had.append(timeout)
+        time.sleep(2 * LEAST)
+        return True
+
+    def take(step: Step) -> Answer[int]:
+        had.append(step.call.timeout)
+        return Answer(7, 5.0, 5.0)
+
+    driver._find_out, driver._take = find_out, take  # type: ignore[method-assign]
+    assert driver.run(ask(Run(ACQUIRE, KEYS, ("t", 1000, 0), 60.0))) == 7
+    asking, request = had
+    assert 50.0 < asking <= 60.0 - LEAST
+    assert 50.0 < request <= 60.0 - 2 * LEAST
+
+
+async def ask(call: Run[Any]) -> Any:
+    return (await call).value
+
+
+def test_a_lease_counts_from_when_its_request_was_sent() -> None:
+    shard: Any = SimpleNamespace(cluster=Map().cluster)
+    answers: list[object] = []
+    line: Any = SimpleNamespace(call=lambda _call, then: then(7, 5.0))
+    keeper: Any = SimpleNamespace(line_to=lambda _endpoint: line)
+    ShardLine(keeper, shard).call(acquire(), lambda *answer: answers.append(answer))
+    assert answers == [(7, 5.0)]
 
 
 def test_a_slot_that_is_moving() -> None:

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from itertools import count
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from holdfast._core.deadlocks import Link, cycles, links, shown, youngest
+from holdfast._core import yielding
+from holdfast._core.attempt import Attempt
+from holdfast._core.deadlocks import Link, cycles, links, listens, shown, youngest
+from holdfast._core.requests import Answer, Command
+from holdfast._core.yielding import Lookout
+from unit.driver import spec
 
 _since = count()
 
@@ -51,6 +59,29 @@ def test_many_waiters_take_no_time() -> None:
     ring = [link(f"r{number}", f"{(number + 1) % 30}", "") for number in range(30)]
     ring = [one._replace(holds=(str(number),)) for number, one in enumerate(ring)]
     assert cycles(ring) == [tuple(ring)]
+
+
+def test_whether_the_holder_listens_is_asked_unless_it_does_so_elsewhere_in_a_cluster() -> None:
+    asking = listens("a" * 12, "hf:{x}")
+    assert isinstance(asking.send(None), Command)
+    with pytest.raises(StopIteration) as answer:
+        asking.send(Answer([b"inbox", 0], 1.0, 1.0))
+    assert answer.value.value is False
+    with pytest.raises(StopIteration) as answer:
+        listens("a" * 12 + "{1}", "hf:{x}").send(None)
+    assert answer.value.value is True
+
+
+def test_a_wait_is_ended_when_two_looks_have_found_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[object] = []
+    monkeypatch.setattr(yielding, "end_wait", lambda _node, attempt, _error: ended.append(attempt))
+    attempt = Attempt(spec())
+    node: Any = SimpleNamespace(mutex=nullcontext(), waiting=None)
+    one, other = link("p1", "B", "A"), link("q1", "A", "B", yields=True)
+    lookout, once, changed = Lookout(), ((one, other), ((b"", b"1"),)), ((one, other), ((b"", b"2"),))
+    for found, expected in ((once, []), (changed, []), (changed, [attempt])):
+        lookout._compare(node, {(other.owner, other.lock): attempt}, [(other, found)])
+        assert ended == expected
 
 
 def test_the_youngest_of_those_that_yield() -> None:

@@ -48,6 +48,23 @@ def test_a_lease_that_was_broken_is_read_by_the_keeper_before_the_hand_over() ->
         assert _seen(TOKEN, ours) is None
 
 
+def test_time_is_up_for_who_only_looks_at_its_slot() -> None:
+    until = clock() + 0.01
+    assert isinstance(Slot().take(until), TimedOut)
+    assert clock() >= until
+
+
+def test_nobody_writes_to_a_pipe_that_was_closed_meanwhile() -> None:
+    looks = [10**6, -1]
+
+    class Closing(Slot):
+        alarm = property(lambda _: looks.pop(0))
+
+    slot = Closing()
+    slot.put(None)
+    assert slot.get() is None
+
+
 def tell_a_listener(slot: Slot) -> None:
     """Once it listens."""
     while slot.alarm < 0:

@@ -197,9 +197,11 @@ def test_no_secret_in_the_repr_or_the_address() -> None:
 
 
 def test_addresses() -> None:
+    assert (Endpoint().db, Endpoint().address) == (0, "localhost:6379")
     assert from_url("redis://u:p@h:1").address == "h:1"
     assert from_url("redis://u:p@h:1/2").address == "h:1/2"
     assert from_url("unix://:p@/run/x.sock").address == "unix:/run/x.sock"
+    assert Endpoint(path="/run/x.sock", local="local:x").address == "local:x"
 
 
 def test_the_same_server_is_the_same_object() -> None:

@@ -11,6 +11,7 @@ from holdfast._core import flight
 from holdfast._core.attempt import Attempt, Grant
 from holdfast._core.flight import AGAIN, Load
 from holdfast._core.requests import Answer, Now, Refused, Request, Run
+from holdfast._core.site import Wish, fresh
 from unit.driver import Driver, Fault, always
 from unit.server import Server
 
@@ -23,6 +24,17 @@ def test_a_request_is_repeated_while_the_server_is_loading_and_no_longer() -> No
     with pytest.raises(Refused):
         driver.run(flight.drop(SITE))
     assert SITE.patience - 2 * AGAIN < driver.server.now - began < SITE.patience
+
+
+def test_who_is_not_to_load_asks_for_no_lease() -> None:
+    token, lease, *_ = flight._looking(SITE, Wish(load=False)).args
+    assert (token, lease) == ("", 0)
+
+
+def test_a_value_with_tags_is_read_at_a_glance() -> None:
+    found = fresh([b"1 v 100 200 0 1 t u\ndata", None, b"0"])
+    assert found is not None
+    assert (found.kind, found.data, found.fence) == ("v", b"data", 100)
 
 
 def requests_of(operation: Coroutine[Any, Any, object]) -> list[Request[Any]]:

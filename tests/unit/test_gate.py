@@ -33,6 +33,19 @@ def test_who_comes_first_asks_for_all(house: House) -> None:
     assert not house.gate.leads()
 
 
+def test_who_has_it_keeps_it_though_its_loop_was_closed(house: House) -> None:
+    holder, _ = house.holder(closed=True)
+    house.in_line()
+    assert house.gate.who is holder
+
+
+def test_what_somebody_was_about_to_be_given_is_not_his_yet(house: House) -> None:
+    house.holder()
+    this = house.in_line()
+    this.given = Lead()  # an interrupt has hit whoever was giving it
+    assert house.gate.received(this) is None
+
+
 def test_all_are_served_in_order_of_arrival_with_the_next_fence_each(house: House) -> None:
     holder, tenure = house.holder()
     those = [house.in_line() for _ in range(5)]

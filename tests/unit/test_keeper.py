@@ -158,12 +158,42 @@ def test_both_connections_are_opened_when_a_lease_is_one_second_old(stage: Stage
     assert stage.now == pytest.approx(start + 0.4 + LONG)
     assert [call.args[0] for call, _ in stage.sent] == ["EXISTS"]
     assert "SUBSCRIBE" in stage.turn()
+    connected = [*stage.sent]
+    keeper.go_on(stage)
+    assert stage.sent == connected, "once is enough"
     stage.node.renewing.forget("p.1")
     keeper.go_on(stage)
     assert keeper.due == [], "no lease is left to be looked at"
 
 
 # The inbox
+
+
+def test_a_sign_of_life_has_the_time_limit_of_who_waits(stage: Stage) -> None:
+    this = stage.queued()
+    stage.now = this.refresh_at
+    assert "refresh" in stage.turn()
+    timeouts = [call.timeout for call, _ in stage.sent if isinstance(call, Run) and call.script.name == "refresh"]
+    assert timeouts == [this.attempt.spec.timeout]
+
+
+def test_a_sign_of_life_that_could_not_be_sent_is_sent_later(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    this = stage.queued()
+    stage.now = this.refresh_at
+    monkeypatch.setattr(stage, "safely", lambda *_: False)
+    stage.turn()
+    assert stage.now < this.refresh_at < stage.now + 1.5
+
+
+def test_what_nobody_reads_the_answer_to_is_given_up_until_it_cannot_be_there(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(stage.node, "insist", lambda _call, until, _gate: asked.append(until))
+    attempt = Attempt(spec(), TOKEN, pending=True)
+    gate: Any = None
+    stage.node.bury(gate, attempt)
+    assert asked == [stage.now + attempt.spec.timeout + attempt.spec.first_ttl]
 
 
 def test_the_inbox_is_opened_for_the_first_who_waits(stage: Stage) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast._core.attempt import Grant
-from holdfast._core.leading import Candidacy, Elected, Office, Other, Watch, campaign, proclaim, transfer
+from holdfast._core.leading import Candidacy, Elected, Office, Other, View, Watch, campaign, change, proclaim, transfer
 from holdfast._core.mutex import Busy
-from holdfast._core.requests import NotSent, Run, Sleep, Unknown
+from holdfast._core.requests import Answer, NotSent, Now, Run, Sleep, Unknown
 from unit.driver import OTHER, Driver, Fault, some, spec
 from unit.server import LOCK, Server
 
@@ -62,6 +62,15 @@ def test_nobody_knows_of_a_transfer_without_an_answer_whatever_the_later_ones_co
         assert isinstance(operation.send(None), Run)
     with pytest.raises(Unknown):
         operation.throw(NotSent("no connection"))
+
+
+def test_a_lock_without_a_lease_is_looked_at_again_in_time() -> None:
+    operation = change(Office(spec(), LOCK + b":observers"), watch := Watch())
+    assert isinstance(operation.send(None), Now)
+    assert isinstance(operation.send(100.0), Run)
+    with pytest.raises(StopIteration):
+        operation.send(Answer(View(Other(taken=False), None), 100.0, 100.0))
+    assert watch.free_at == 100.0
 
 
 def test_an_observer_does_not_go_back_to_an_earlier_term() -> None:

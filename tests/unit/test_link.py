@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import selectors
 import socket
+import threading
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast._core.requests import Command, Refused
+from holdfast._core.mutex import RENEW
+from holdfast._core.requests import Command, NotSent, Refused, Run, Unknown
 from holdfast._drive.link import Link
 from holdfast._wire.endpoint import Endpoint
+from holdfast._wire.multiplex import Multiplex
 from holdfast._wire.system import SYSTEM, System
 
-KEEPER: Any = SimpleNamespace(safely=lambda action, *args: action(*args))
+KEEPER: Any = SimpleNamespace(safely=lambda action, *args: action(*args), mutex=threading.RLock())
 PING = Command(("PING",), 1.0)
 
 
@@ -70,6 +74,77 @@ def test_a_server_that_is_no_primary_any_more_is_looked_for_anew() -> None:
     assert moved == [(endpoint, None)], "only where somebody knows which server it is now"
 
 
+def test_each_connection_is_told_a_script_with_its_first_use() -> None:
+    ours, server = socket.socketpair()
+    with ours, server:
+        link = Link(KEEPER, Endpoint(), whole_first=True, system=Machine())
+        link.sock = ours
+        for kind in (b"$4\r\nEVAL\r\n", b"$7\r\nEVALSHA\r\n"):
+            link.call(Run(RENEW, (b"k", b"s", b"q"), ("token", 1000, 1), 1.0), lambda *_: None)
+            assert kind in server.recv(100_000)
+
+
+def test_a_socket_is_not_lent_while_a_part_of_a_request_is_unsent() -> None:
+    told = list[object]()
+    waiter: Any = SimpleNamespace(put=told.append)
+    ours, server = socket.socketpair()
+    with ours, server, selectors.DefaultSelector() as selector:
+        keeper: Any = SimpleNamespace(safely=KEEPER.safely, mutex=KEEPER.mutex, selector=selector)
+        link = Link(keeper, Endpoint(), system=Machine())
+        link.sock = ours
+        ours.setblocking(False)
+        selector.register(ours, selectors.EVENT_READ, link)
+        link.call(Command(("SET", "k", "x" * 5_000_000), 1.0), lambda *_: None)
+        assert link.lend(waiter) is None
+        while selector.get_key(ours).events & selectors.EVENT_WRITE:
+            server.recv(1_000_000)
+            link.on_writable()
+        assert link.lend(waiter) is ours
+        assert link.lend(waiter) is None, "somebody looks at it already"
+        link.fail("the connection was closed")
+        assert told == [None], "who looks at it has to look elsewhere"
+
+
+def test_a_connection_that_could_not_be_opened_is_tried_again_after_a_pause() -> None:
+    machine, answers = Machine(), list[object]()
+    link = Link(KEEPER, Endpoint(), system=machine)
+    link.call(PING, lambda answer, _sent: answers.append(answer))
+    assert link.begins
+    away = NotSent("nobody is there")
+    link._opened(away, 1)
+    link.call(PING, lambda answer, _sent: answers.append(str(answer)))
+    assert answers == [away, "no connection to localhost:6379"]
+    machine.now += 0.05
+    link.call(PING, lambda answer, _sent: answers.append(answer))
+    assert (link.busy, link.begins) == (True, False)
+    link._opened(away, 2)
+    machine.now += 0.05
+    link.call(PING, lambda answer, _sent: answers.append(str(answer)))
+    assert answers[2:] == [away, "no connection to localhost:6379"], "each pause is twice as long"
+
+
+def test_it_stirs_when_something_has_come() -> None:
+    ours, server = socket.socketpair()
+    with ours, server:
+        link = Link(KEEPER, Endpoint(), system=Machine())
+        assert not link.stirs()
+        ours.setblocking(False)
+        link.sock = ours
+        assert not link.stirs()
+        server.sendall(b"+PONG\r\n")
+        assert link.stirs()
+
+
+def test_a_connection_that_is_opened_too_late_is_closed() -> None:
+    ours, server = socket.socketpair()
+    with ours, server:
+        link = Link(KEEPER, Endpoint(), system=Machine())
+        link.call(PING, lambda *_: None)
+        link.close()
+        link._opened(ours, 1)
+        assert ours.fileno() == -1
+
+
 def test_what_has_come_while_the_thread_was_held_up_is_no_silence() -> None:
     machine, answers = Machine(), list[object]()
     ours, server = socket.socketpair()
@@ -90,3 +165,13 @@ def test_a_connection_sends_at_once_and_finds_out_when_the_server_has_gone() -> 
         with SYSTEM.dial(endpoint, 5.0) as sock:
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+def test_a_request_of_asyncio_that_was_sent_and_not_answered_may_have_been_done() -> None:
+    errors = list[object]()
+    connection: Any = SimpleNamespace(endpoint=Endpoint(timeout=0.2))
+    for sent in (103.0, 0.0):
+        future = SimpleNamespace(done=lambda: False, set_exception=errors.append)
+        Multiplex._too_late(connection, SimpleNamespace(future=future, sent=sent))  # type: ignore[arg-type]
+    assert [type(error) for error in errors] == [Unknown, NotSent]
+    assert str(errors[0]) == "localhost:6379: no answer in time"

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from holdfast._core.kinds import Look, _told
 from holdfast._core.names import MAX_NAME, lock_keys
 from holdfast.errors import ConfigError
 
@@ -117,3 +118,8 @@ def test_no_braces_in_a_prefix(bad: str) -> None:
     with pytest.raises(ConfigError, match="prefix") as caught:
         lock_keys("x", bad, None)
     assert caught.value.parameter == "prefix"
+
+
+def test_a_name_of_another_kind_says_until_when_it_is_held() -> None:
+    said = _told("", Look(b"hf:{x}", b"string", b"", 1500, 0))
+    assert said.startswith("it is the name of a lock that is held, 1.5 s of its lease left. ")

@@ -14,3 +14,11 @@ from holdfast._wire.resp import command, pack
 def test_a_script_is_sent_by_its_digest(keys: tuple[bytes, ...], args: tuple[bytes | str | int, ...]) -> None:
     packed = pack(Run(RELEASE, keys, args, 1.0))
     assert packed == command("EVALSHA", RELEASE.sha, len(keys), *keys, *args)
+
+
+def test_arguments_with_many_nuls() -> None:
+    """The place of the token is not looked for: what is told from a gap of its size may be anybody's text."""
+    keys = (b"a", b"b", b"c")
+    for rest in (("\0" * 40,), ("x", "\0" * 40, 7), ("a\0\0\0b",), ()):
+        args = ("tok", *rest)
+        assert pack(Run(RELEASE, keys, args, 1.0)) == command("EVALSHA", RELEASE.sha, 3, *keys, *args)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast._core.inspecting import PAGE, Survey
+import pytest
+
+from holdfast._core.inspecting import PAGE, Ask, Survey, page
+from holdfast._core.requests import NotSent
 
 TWO_SERVERS: Any = SimpleNamespace(parts=2)
 
@@ -31,3 +34,16 @@ def test_a_key_is_shown_once_and_a_page_has_an_end() -> None:
     assert survey.take() == keys[PAGE:]
     assert survey.take() == []
     assert survey.over
+
+
+def test_a_minority_that_is_away_hides_no_lock() -> None:
+    three: Any = SimpleNamespace(parts=3, places=3, timeout=1.0, together=lambda _keys: (), slot_of=None)
+    survey = Survey(three, b"*", lambda _key: True)
+    away = NotSent("away")
+    for part, outcome in ((0, StopIteration), (1, NotSent)):
+        scan = page(survey)
+        request = scan.send(None)
+        assert survey.part == part
+        with pytest.raises(outcome):
+            while True:
+                request = scan.throw(away) if isinstance(request, Ask) else scan.send(None)

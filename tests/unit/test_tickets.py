@@ -17,6 +17,7 @@ from holdfast import _tickets as texts
 from holdfast._core.attempt import Spec
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import NotSent, Refused, Unknown
+from holdfast._core.tickets import TRIES
 from holdfast.aio import redeem as aio_redeem
 from unit.driver import OTHER, Fault, always, first, never, some
 from unit.server import LOCK
@@ -261,6 +262,7 @@ def test_a_server_that_has_not_seen_it_leaves_the_lease_as_it_was(stage: Stage, 
         stage.script.failing = always(fault, "rotate")
         with pytest.raises(ServerError, match=r"lock 'x'.*(nobody there|READONLY)"):
             lease.ticket()
+        assert stage.script.counts["rotate"] == (TRIES if fault is AWAY else 1), "a refusal is an answer"
         lease.check()
         assert len(stage.process.keeper.renewing) == 1, "and it is renewed"
         stage.script.failing = never

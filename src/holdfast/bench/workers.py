@@ -1,4 +1,4 @@
-"""The other processes of a scenario: started anew (spawn), told what to do over a pipe, gone at the end whatever happens."""
+"""The other processes of a scenario: forked from a clean one, told what to do over a pipe, gone at the end whatever happens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
-_SPACE = multiprocessing.get_context("spawn")
+_SPACE = multiprocessing.get_context("forkserver")
+_SPACE.set_forkserver_preload(["holdfast.bench.scenarios"])  # imported once, not by each worker
 _PATIENCE = 10.0  # seconds a worker may take to end by itself
 
 
