@@ -1,7 +1,7 @@
 /*
  * The queue of a busy lock, and the direct hand-over from one holder to the next.
  *
- * SPEAKS OF  _lua/acquire.lua _lua/refresh.lua _lua/release.lua _lua/renew.lua _lua/break.lua _lua/inspect.lua _lua/records.lua _lua/_grant.lua _lua/_state.lua _lua/_queue.lua _lua/_line.lua _lua/_whole.lua _lua/_numbers.lua _lua/_inbox.lua _core/acquire.py _core/waiting.py
+ * SPEAKS OF  _lua/acquire.lua _lua/refresh.lua _lua/release.lua _lua/renew.lua _lua/break.lua _lua/inspect.lua _lua/records.lua _lua/_grant.lua _lua/_state.lua _lua/_queue.lua _lua/_line.lua _lua/_whole.lua _lua/_numbers.lua _lua/_inbox.lua _core/lock/acquire.py _core/lock/server_queue.py
  *
  * Processes make attempts to get the lock, one after the other: stand in line, wait, hold, give back; or give up at any point.
  * Time is counted in ticks, and every length of time counts down, the same for all: what clocks may do is the business of

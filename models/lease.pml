@@ -1,7 +1,7 @@
 /*
  * A lease on one server: taken, renewed, believed by its holder's own clock, given back; and the fence that is drawn with it.
  *
- * SPEAKS OF  _lua/acquire.lua _lua/renew.lua _lua/moving.lua _lua/release.lua _lua/guard.lua _core/mutex.py _core/renewing.py
+ * SPEAKS OF  _lua/acquire.lua _lua/renew.lua _lua/moving.lua _lua/release.lua _lua/guard.lua _core/lock/replies.py _core/lock/renewal.py
  *
  * Time is counted in ticks, up to LAST. The server has a clock of its own; client 0's may miss one tick of TTL (it runs
  * slow), but no more. A request that was sent is served at any later time, once, more than once, or never. Its answer may be

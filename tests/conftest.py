@@ -22,15 +22,15 @@ from redis.retry import Retry
 
 import holdfast
 from holdfast._core.names import PREFIX, guard_key, marker_key
-from holdfast._servers import private
-from holdfast._servers.supervisor import BOOT, SOCKET, Connection
+from holdfast._local.server import private
+from holdfast._local.server.supervisor import BOOT, SOCKET, Connection
 from live.witness import SHARED, held_by, open_sockets
 from loops import choose, use_the_chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast._servers.process import PrivateServer
+    from holdfast._local.server.process import PrivateServer
 
 
 LONGEST = (
@@ -79,7 +79,7 @@ for number, handler in {
 
 
 class NewServer(Protocol):
-    """Starts a server of the test's own; parameters as in `holdfast._servers.private`. It is stopped after the test."""
+    """Starts a server of the test's own; parameters as in `holdfast._local.server.private`. It is stopped after the test."""
 
     def __call__(
         self,

@@ -16,13 +16,16 @@ from types import ModuleType
 import pytest
 
 import holdfast
-from holdfast import _aio_cache, aio, barrier, cache, events, locks, redlock, reentrant, transactions
-from holdfast._core import control, mutex, names, requests, waiting
+from holdfast import aio
+from holdfast._api import sync_barrier, sync_event, sync_lock, sync_redlock, sync_rlock, sync_transaction
+from holdfast._api.cache import aio_cache, sync_cache
+from holdfast._core import control_records, names, requests
+from holdfast._core.lock import replies, server_queue
 from holdfast._lua import source
 
 ROOT = Path(holdfast.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
-CORE = sorted((ROOT / "_core").glob("*.py"))
+CORE = sorted((ROOT / "_core").rglob("*.py"))
 SCRIPTS = sorted(path.stem for path in (ROOT / "_lua").glob("*.lua"))
 CALLED = [name for name in SCRIPTS if not name.startswith("_")]
 
@@ -133,17 +136,14 @@ def test_the_core_awaits_requests_and_nothing_else() -> None:
                     assert called in operations | requests, f"{relative(path)}: {ast.unparse(node)}"
 
 
-FACES = ("locks", "aio", "_face", "_lease", "decorator", "cache", "_cache", "_aio_cache", "_once", "_sync_once", "_aio_once")
-
-
 def test_lower_floors_do_not_know_the_upper_ones() -> None:
-    floors = [("_wire", "_drive"), ("_lua", "_core"), *((below, face) for below in ("_wire", "_drive") for face in FACES)]
+    floors = [("_lua", "_core"), ("_net", "_runtime"), ("_net", "_api"), ("_runtime", "_api"), ("_local", "_api")]
     offenders = [
         f"{relative(path)} imports {module}"
         for package, forbidden in floors
-        for path in (ROOT / package).glob("*.py")
+        for path in (ROOT / package).rglob("*.py")
         for module in imports(path)
-        if module.startswith(f"holdfast.{forbidden}") and module != "holdfast._drive.clock"
+        if module.startswith(f"holdfast.{forbidden}")
     ]
     assert offenders == []
 
@@ -245,8 +245,8 @@ PUBLIC = {
         aio
         close
         declare_new
+        fencing
         find_deadlocks
-        guard
         inspect
         legacy
         locked
@@ -282,15 +282,11 @@ PUBLIC = {
         transaction
         transactional
     """,
-    "holdfast.barrier": "Barrier BrokenBarrier",
-    "holdfast.events": "CountDownLatch Event",
-    "holdfast.cache": "Cache Memoized Statistics",
-    "holdfast.leader": "Elected Leader",
     "holdfast.doctor": "Finding Report examine",
     "holdfast.schedule": "Cancelled Command Cron Every Job JobFailed JobStatus Record Run Runner Schedule Timetable current",
     "holdfast.django": "hold locked_atomic release_after",
     "holdfast.sqlalchemy": "hold release_after",
-    "holdfast.guard": "KEEP_FENCE SQL accept guarded_set",
+    "holdfast.fencing": "KEEP_FENCE SQL accept guarded_set",
     "holdfast.legacy": "Migrating MigratingLease TimestampLease TimestampLock",
     "holdfast.legacy.aio": "Migrating MigratingLease TimestampLease TimestampLock",
     "holdfast.testing": "Clock Memory clock memory server",
@@ -344,11 +340,11 @@ def test_public_names() -> None:
 def test_names_are_there_before_what_they_stand_for_is_imported() -> None:
     program = """
 import sys, holdfast
-early = "holdfast.locks" in sys.modules
+early = "holdfast._api.sync_lock" in sys.modules
 before = set(dir(holdfast))
 from holdfast import *
-print(early, before >= set(holdfast.__all__) <= set(globals()), Lock is holdfast.locks.Lock)
-print(guard is sys.modules["holdfast.guard"])
+print(early, before >= set(holdfast.__all__) <= set(globals()), Lock is holdfast._api.sync_lock.Lock)
+print(fencing is sys.modules["holdfast.fencing"])
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.split() == ["False", "True", "True", "True"]
@@ -368,7 +364,7 @@ def members(cls: type) -> set[str]:
     return {name for name in names | assigned if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("face", [locks, aio], ids=["sync", "asyncio"])
+@pytest.mark.parametrize("face", [sync_lock, aio], ids=["sync", "asyncio"])
 def test_public_members(face: ModuleType) -> None:
     assert members(face.Lock) == members(face.FairLock) == set(LOCK.split())
     assert members(face.Lease) == set(LEASE.split())
@@ -385,7 +381,7 @@ def test_public_members_of_leader(cls: type) -> None:
     assert members(cls) == set(f"campaign hand_over leader observe proclaim resign {whom}".split())
 
 
-@pytest.mark.parametrize("cls", [redlock.Redlock, aio.Redlock, reentrant.RLock, aio.RLock])
+@pytest.mark.parametrize("cls", [sync_redlock.Redlock, aio.Redlock, sync_rlock.RLock, aio.RLock])
 def test_every_other_lock_has_what_a_lock_has(cls: type) -> None:
     assert members(cls) == set(LOCK.split())
 
@@ -403,7 +399,7 @@ OF_ASYNCIO = {
     "an asyncio.Lock": "a threading.Lock",
     "an asyncio.BoundedSemaphore": "a threading.BoundedSemaphore",
     "``async with": "``with",
-    "aio.Lock": "locks.Lock",
+    "aio.Lock": "sync_lock.Lock",
     "AsyncIterator": "Iterator",
     "Coroutine[Any, Any, T]": "T",
     "Coroutine[Any, Any, _T]": "_T",
@@ -454,25 +450,25 @@ def described(cls: type) -> dict[str, str]:
 
 
 SYNC = {
-    "Barrier": barrier.Barrier,
-    "Cache": cache.Cache,
-    "CountDownLatch": events.CountDownLatch,
-    "Event": events.Event,
-    "Lock": locks.Lock,
-    "FairLock": locks.FairLock,
+    "Barrier": sync_barrier.Barrier,
+    "Cache": sync_cache.Cache,
+    "CountDownLatch": sync_event.CountDownLatch,
+    "Event": sync_event.Event,
+    "Lock": sync_lock.Lock,
+    "FairLock": sync_lock.FairLock,
     "Leader": holdfast.Leader,
-    "Lease": locks.Lease,
+    "Lease": sync_lock.Lease,
     "inspect": holdfast.inspect,
     "once": holdfast.once,
     "MultiLease": holdfast.MultiLease,
     "MultiLock": holdfast.MultiLock,
     "RWLock": holdfast.RWLock,
-    "Redlock": redlock.Redlock,
+    "Redlock": sync_redlock.Redlock,
     "Semaphore": holdfast.Semaphore,
-    "RLock": reentrant.RLock,
+    "RLock": sync_rlock.RLock,
     "redeem": holdfast.redeem,
     "Schedule": holdfast.Schedule,
-    "Transaction": transactions.Transaction,
+    "Transaction": sync_transaction.Transaction,
 }
 
 
@@ -506,13 +502,13 @@ def test_both_faces_take_the_same_arguments() -> None:
 
 
 def test_both_faces_memoize_alike() -> None:
-    ours, theirs = cache.Memoized, _aio_cache.Memoized
+    ours, theirs = sync_cache.Memoized, aio_cache.Memoized
     assert members(ours) == members(theirs) == {"cache_key", "invalidate"}
     assert described(ours) == described(theirs)
     assert signatures(ours) == signatures(theirs)
 
 
-@pytest.mark.parametrize("face", [locks, aio], ids=["sync", "asyncio"])
+@pytest.mark.parametrize("face", [sync_lock, aio], ids=["sync", "asyncio"])
 def test_a_fair_lock_takes_all_options_but_those_of_passing_on(face: ModuleType) -> None:
     options, fair = (inspect.signature(cls).parameters for cls in (face.Lock, face.FairLock))
     assert set(options) - set(fair) == {"linger", "max_passes", "max_pass_time"}
@@ -525,7 +521,7 @@ def test_what_needs_the_server_is_awaited_and_nothing_else() -> None:
             if member.startswith("_") or not inspect.isfunction(thing):
                 continue
             assert inspect.iscoroutinefunction(thing) is (member != "notice_loss"), member
-            assert not inspect.iscoroutinefunction(vars(getattr(locks, name))[member])
+            assert not inspect.iscoroutinefunction(vars(getattr(sync_lock, name))[member])
 
 
 # The scripts
@@ -573,16 +569,16 @@ def constant(name: str, text: str) -> int:
 
 def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
     text = source("acquire")
-    assert constant("BLOCK", text) == mutex.BLOCK
-    assert constant("LONGEST", source("records")) == control.LONGEST
-    assert constant("CLAIM", text) == 1000 * mutex.CLAIM
-    assert constant("KEEP", text) == 1000 * mutex.KEEP
-    assert constant("PLACE", text) == 3 * 1000 * waiting.REFRESH_EVERY
+    assert constant("BLOCK", text) == replies.BLOCK
+    assert constant("LONGEST", source("records")) == control_records.LONGEST
+    assert constant("CLAIM", text) == 1000 * replies.CLAIM
+    assert constant("KEEP", text) == 1000 * replies.KEEP
+    assert constant("PLACE", text) == 3 * 1000 * server_queue.REFRESH_EVERY
     assert re.findall(r"fields\[3\] [~=]= '(\d+)'", text) == ["1", "1"]
     assert re.findall(r"'v', version or '(\d+)'", text) == ["1"]
     assert re.findall(r"'(\d+) ' \.\. (\w+)", text) == [("1", "token"), ("2", "holder")], "the format of messages"
     assert "format 1" in inspect.getsource(requests)
-    node = (ROOT / "_core" / "node.py").read_text()
+    node = (ROOT / "_core" / "lock" / "node.py").read_text()
     assert re.findall(r'what == "(\d)"', node) == ["1", "4", "2", "3"]
     assert "'4 ' .. holder" in source("break")
     assert re.findall(r"'(\d+) ' \.\.", source("yield")) == re.findall(r"'(\d+) ' \.\. hope", source("abort")) == ["3"]
@@ -601,7 +597,7 @@ def test_no_text_is_ever_put_into_a_script() -> None:
             if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Script", "_lua.source", "source"}:
                 assert isinstance(node.args[0], ast.Constant), f"{relative(path)}: {ast.unparse(node)}"
             if isinstance(node, ast.Attribute) and node.attr == "body":
-                allowed = {"_wire/resp.py", "testing/keyspace/engine.py", "bench/bare.py"}
+                allowed = {"_net/protocol.py", "testing/keyspace/engine.py", "bench/bare.py"}
                 assert relative(path) in allowed, f"{relative(path)}: {ast.unparse(node)}"
     loader = parse(ROOT / "_lua" / "__init__.py")
     formats = [node for node in ast.walk(loader) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)]

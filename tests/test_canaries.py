@@ -19,8 +19,8 @@ import redis
 
 import holdfast
 import holdfast.aio
-from holdfast._drive.process import current
-from holdfast._wire.url import from_url
+from holdfast._net.url import from_url
+from holdfast._runtime.process import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,23 +2,18 @@
 
 General layout
 --------------
-`locks` and `aio` are the two faces, one-liners over the same operations; `_face` and `_lease` are what they share. The
-algorithms are in `_core`, each written once as an ``async def`` that does no input or output: it awaits the typed requests of
-`_core.requests`. `_core.acquire` is the central file, `_core.mutex` describes a lock and gives it back, `_core.waiting` and
-`_core.renewing` are what a process knows about its waiters and leases, `_core.node` what its keeper does about them. `_drive`
-carries out what they ask: on the calling thread (`sync`), in the calling task (`aio`), and in the one thread per process that
-renews leases and listens for hand-overs (`keeper`). `_wire` opens connections and speaks the protocol. The scripts that run on
-the server are in `_lua`. `decorator` and `guard` stand beside the faces, and so does the rest of the family: `reentrant`,
-`semaphore`, `rwlock`, `multilock`, `leader`; `events` and `barrier`; `cache` and `_sync_once`, by single flight; `schedule`;
-and `transactions`, which needs no lock. `legacy` is the timestamp lock, for those who come from there. `errors` holds what they
-raise, `_guardian` ends commands with their owner. `_servers` starts servers: private ones for tests and the demo, and this
-machine's own for ``local://``. `cli` is the command, `bench` what ``holdfast bench`` measures. `testing` is for tests, yours
-and ours: the simulator, the judge, a server in memory.
+`_api` has the public classes: for each, one module with what both APIs share, one for threads (``sync_*``), and one for asyncio
+(``aio_*``). The algorithms are in `_core`, each written once as an ``async def`` that does no input or output: it awaits the
+typed requests of `_core.requests`. `_core.lock.acquire` is the central file. `_runtime` carries the requests out: on the
+calling thread, in the calling task, or in the keeper, the background thread that renews leases and listens for hand-overs.
+`_net` opens connections and speaks the protocol. `_lua` has the scripts that run on the server. `_local` starts servers on this
+machine and ends commands with their owner. `schedule`, `cli`, `doctor`, `bench`, `legacy` (the timestamp lock) and `testing`
+(the simulator, the judge, a server in memory) stand on all of these.
 """
 
 from typing import TYPE_CHECKING
 
-from holdfast._later import later
+from holdfast._lazy import later
 from holdfast.errors import (
     CommandFailed,
     ConfigError,
@@ -40,28 +35,28 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
-    from holdfast import aio, guard, legacy
-    from holdfast._drive.process import close
-    from holdfast._statistics import LockStatistics
-    from holdfast._sync_inspect import inspect
-    from holdfast._sync_once import once
-    from holdfast._tickets import Ticket
-    from holdfast._transactional import transactional
-    from holdfast.barrier import Barrier, BrokenBarrier
-    from holdfast.cache import Cache
-    from holdfast.deadlocks import find_deadlocks
-    from holdfast.decorator import locked
-    from holdfast.events import CountDownLatch, Event
-    from holdfast.leader import Leader
-    from holdfast.locks import FairLock, Lease, Lock
-    from holdfast.multilock import MultiLease, MultiLock
-    from holdfast.redlock import Redlock, declare_new
-    from holdfast.reentrant import RLock
-    from holdfast.rwlock import RWLock
+    from holdfast import aio, fencing, legacy
+    from holdfast._api.cache.sync_cache import Cache
+    from holdfast._api.decorator import locked
+    from holdfast._api.statistics import LockStatistics
+    from holdfast._api.sync_barrier import Barrier, BrokenBarrier
+    from holdfast._api.sync_deadlock import find_deadlocks
+    from holdfast._api.sync_election import Leader
+    from holdfast._api.sync_event import CountDownLatch, Event
+    from holdfast._api.sync_inspect import inspect
+    from holdfast._api.sync_lock import FairLock, Lease, Lock
+    from holdfast._api.sync_multilock import MultiLease, MultiLock
+    from holdfast._api.sync_once import once
+    from holdfast._api.sync_redlock import Redlock, declare_new
+    from holdfast._api.sync_rlock import RLock
+    from holdfast._api.sync_rwlock import RWLock
+    from holdfast._api.sync_semaphore import BoundedSemaphore, Semaphore
+    from holdfast._api.sync_ticket import redeem
+    from holdfast._api.sync_transaction import Transaction, transaction
+    from holdfast._api.ticket import Ticket
+    from holdfast._api.transactional import transactional
+    from holdfast._runtime.process import close
     from holdfast.schedule import Schedule
-    from holdfast.semaphore import BoundedSemaphore, Semaphore
-    from holdfast.tickets import redeem
-    from holdfast.transactions import Transaction, transaction
 
 __version__ = "0.1.0"
 
@@ -106,8 +101,8 @@ __all__ = [
     "aio",
     "close",
     "declare_new",
+    "fencing",
     "find_deadlocks",
-    "guard",
     "inspect",
     "legacy",
     "locked",
@@ -118,38 +113,38 @@ __all__ = [
 ]
 
 _LATER = {
-    "Barrier": "holdfast.barrier",
-    "BoundedSemaphore": "holdfast.semaphore",
-    "BrokenBarrier": "holdfast.barrier",
-    "Cache": "holdfast.cache",
-    "CountDownLatch": "holdfast.events",
-    "Event": "holdfast.events",
-    "FairLock": "holdfast.locks",
-    "Leader": "holdfast.leader",
-    "Lease": "holdfast.locks",
-    "Lock": "holdfast.locks",
-    "LockStatistics": "holdfast._statistics",
-    "MultiLease": "holdfast.multilock",
-    "MultiLock": "holdfast.multilock",
-    "RLock": "holdfast.reentrant",
-    "RWLock": "holdfast.rwlock",
-    "Redlock": "holdfast.redlock",
+    "Barrier": "holdfast._api.sync_barrier",
+    "BoundedSemaphore": "holdfast._api.sync_semaphore",
+    "BrokenBarrier": "holdfast._api.sync_barrier",
+    "Cache": "holdfast._api.cache.sync_cache",
+    "CountDownLatch": "holdfast._api.sync_event",
+    "Event": "holdfast._api.sync_event",
+    "FairLock": "holdfast._api.sync_lock",
+    "Leader": "holdfast._api.sync_election",
+    "Lease": "holdfast._api.sync_lock",
+    "Lock": "holdfast._api.sync_lock",
+    "LockStatistics": "holdfast._api.statistics",
+    "MultiLease": "holdfast._api.sync_multilock",
+    "MultiLock": "holdfast._api.sync_multilock",
+    "RLock": "holdfast._api.sync_rlock",
+    "RWLock": "holdfast._api.sync_rwlock",
+    "Redlock": "holdfast._api.sync_redlock",
     "Schedule": "holdfast.schedule",
-    "Semaphore": "holdfast.semaphore",
-    "Ticket": "holdfast._tickets",
-    "Transaction": "holdfast.transactions",
+    "Semaphore": "holdfast._api.sync_semaphore",
+    "Ticket": "holdfast._api.ticket",
+    "Transaction": "holdfast._api.sync_transaction",
     "aio": "holdfast.aio",
-    "close": "holdfast._drive.process",
-    "declare_new": "holdfast.redlock",
-    "find_deadlocks": "holdfast.deadlocks",
-    "guard": "holdfast.guard",
-    "inspect": "holdfast._sync_inspect",
+    "close": "holdfast._runtime.process",
+    "declare_new": "holdfast._api.sync_redlock",
+    "find_deadlocks": "holdfast._api.sync_deadlock",
+    "fencing": "holdfast.fencing",
+    "inspect": "holdfast._api.sync_inspect",
     "legacy": "holdfast.legacy",
-    "locked": "holdfast.decorator",
-    "once": "holdfast._sync_once",
-    "redeem": "holdfast.tickets",
-    "transaction": "holdfast.transactions",
-    "transactional": "holdfast._transactional",
+    "locked": "holdfast._api.decorator",
+    "once": "holdfast._api.sync_once",
+    "redeem": "holdfast._api.sync_ticket",
+    "transaction": "holdfast._api.sync_transaction",
+    "transactional": "holdfast._api.transactional",
 }
 """What is imported at its first use (PEP 562), and where from: a command line has forked its guardian by then."""
 

@@ -8,40 +8,40 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast import _face, _lease
-from holdfast._aio_lease import Lease, running_task
-from holdfast._core.acquire import KeyConflict
-from holdfast._core.attempt import Attempt
-from holdfast._core.mutex import Busy
+from holdfast._api import lease, lock
+from holdfast._api.aio_lease import Lease, running_task
+from holdfast._api.decorator import locked
+from holdfast._api.fair_lock import BaseFairLock
+from holdfast._clock import clock
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.server_queue import Astray
 from holdfast._core.requests import Disagreement, TooFew, WireError
-from holdfast._core.waiting import Astray
-from holdfast._drive.aio import Driver, close, driver_for
-from holdfast._drive.clock import clock
-from holdfast._drive.process import current
-from holdfast._fair import BaseFairLock
-from holdfast._later import later
-from holdfast.decorator import locked
+from holdfast._lazy import later
+from holdfast._runtime.drivers.aio import Driver, close, driver_for
+from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
 
 if TYPE_CHECKING:
-    from holdfast._aio_barrier import Barrier
-    from holdfast._aio_cache import Cache
-    from holdfast._aio_deadlocks import find_deadlocks
-    from holdfast._aio_events import CountDownLatch, Event
-    from holdfast._aio_inspect import inspect
-    from holdfast._aio_leader import Leader
-    from holdfast._aio_multilock import MultiLease, MultiLock
-    from holdfast._aio_once import once
-    from holdfast._aio_redlock import Redlock
-    from holdfast._aio_reentrant import RLock
-    from holdfast._aio_rwlock import RWLock
-    from holdfast._aio_semaphore import BoundedSemaphore, Semaphore
-    from holdfast._aio_tickets import redeem
-    from holdfast._aio_transactions import Transaction, transaction
-    from holdfast._tickets import Ticket
-    from holdfast._transactional import transactional
-    from holdfast._wire.cluster import Cluster
-    from holdfast.schedule.tasks import Schedule
+    from holdfast._api.aio_barrier import Barrier
+    from holdfast._api.aio_deadlock import find_deadlocks
+    from holdfast._api.aio_election import Leader
+    from holdfast._api.aio_event import CountDownLatch, Event
+    from holdfast._api.aio_inspect import inspect
+    from holdfast._api.aio_multilock import MultiLease, MultiLock
+    from holdfast._api.aio_once import once
+    from holdfast._api.aio_redlock import Redlock
+    from holdfast._api.aio_rlock import RLock
+    from holdfast._api.aio_rwlock import RWLock
+    from holdfast._api.aio_semaphore import BoundedSemaphore, Semaphore
+    from holdfast._api.aio_ticket import redeem
+    from holdfast._api.aio_transaction import Transaction, transaction
+    from holdfast._api.cache.aio_cache import Cache
+    from holdfast._api.ticket import Ticket
+    from holdfast._api.transactional import transactional
+    from holdfast._net.cluster import Cluster
+    from holdfast.schedule.aio import Schedule
 
 __all__ = [
     "Barrier", "BoundedSemaphore", "Cache", "CountDownLatch", "Event", "FairLock", "Leader", "Lease", "Lock",
@@ -50,26 +50,26 @@ __all__ = [
 ]  # fmt: skip
 
 _LATER = {
-    "Barrier": "holdfast._aio_barrier",
-    "BoundedSemaphore": "holdfast._aio_semaphore",
-    "Cache": "holdfast._aio_cache",
-    "CountDownLatch": "holdfast._aio_events",
-    "Event": "holdfast._aio_events",
-    "Leader": "holdfast._aio_leader",
-    "MultiLease": "holdfast._aio_multilock",
-    "MultiLock": "holdfast._aio_multilock",
-    "RLock": "holdfast._aio_reentrant",
-    "RWLock": "holdfast._aio_rwlock",
-    "Redlock": "holdfast._aio_redlock",
-    "Schedule": "holdfast.schedule.tasks",
-    "Semaphore": "holdfast._aio_semaphore",
-    "Transaction": "holdfast._aio_transactions",
-    "find_deadlocks": "holdfast._aio_deadlocks",
-    "inspect": "holdfast._aio_inspect",
-    "once": "holdfast._aio_once",
-    "redeem": "holdfast._aio_tickets",
-    "transaction": "holdfast._aio_transactions",
-    "transactional": "holdfast._transactional",
+    "Barrier": "holdfast._api.aio_barrier",
+    "BoundedSemaphore": "holdfast._api.aio_semaphore",
+    "Cache": "holdfast._api.cache.aio_cache",
+    "CountDownLatch": "holdfast._api.aio_event",
+    "Event": "holdfast._api.aio_event",
+    "Leader": "holdfast._api.aio_election",
+    "MultiLease": "holdfast._api.aio_multilock",
+    "MultiLock": "holdfast._api.aio_multilock",
+    "RLock": "holdfast._api.aio_rlock",
+    "RWLock": "holdfast._api.aio_rwlock",
+    "Redlock": "holdfast._api.aio_redlock",
+    "Schedule": "holdfast.schedule.aio",
+    "Semaphore": "holdfast._api.aio_semaphore",
+    "Transaction": "holdfast._api.aio_transaction",
+    "find_deadlocks": "holdfast._api.aio_deadlock",
+    "inspect": "holdfast._api.aio_inspect",
+    "once": "holdfast._api.aio_once",
+    "redeem": "holdfast._api.aio_ticket",
+    "transaction": "holdfast._api.aio_transaction",
+    "transactional": "holdfast._api.transactional",
 }
 """What builds on this module, or is not needed for locks: imported at its first use, and where from."""
 
@@ -80,7 +80,7 @@ if not TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Lock(_face.BaseLock[Lease]):
+class Lock(lock.BaseLock[Lease]):
     """A named lock that at most one process, thread or task holds, anywhere.
 
     Taken, it is a lease: it ends ``ttl`` seconds after its holder stops renewing it, so a crashed holder blocks nobody for
@@ -124,7 +124,7 @@ class Lock(_face.BaseLock[Lease]):
 
     def _start(self) -> None:
         self._current: Lease | None = None
-        self._entered: _lease.Entered[Lease] = _lease.Entered()
+        self._entered: lease.Entered[Lease] = lease.Entered()
         self._home: Driver | None = None
         self._users: dict[Driver, int] = {}
         """How many tasks await it, by what asks for them: where its server changes, those who came before wait on."""
@@ -138,7 +138,7 @@ class Lock(_face.BaseLock[Lease]):
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
-        wait = self._wait if blocking and timeout == -1 else _face.acquire_wait(self._wait, blocking, timeout)
+        wait = self._wait if blocking and timeout == -1 else lock.acquire_wait(self._wait, blocking, timeout)
         return await self._acquire(wait)
 
     async def _acquire(self, wait: float | None) -> bool:
@@ -268,7 +268,7 @@ class Lock(_face.BaseLock[Lease]):
     def _new_driver(self) -> Driver:
         if self._cluster is None:
             return driver_for(current(), self._endpoint)
-        from holdfast._drive.aioshards import ShardDriver
+        from holdfast._runtime.drivers.aio_cluster import ShardDriver
 
         return driver_for(current(), self._endpoint, ShardDriver)
 
@@ -305,7 +305,7 @@ class Lock(_face.BaseLock[Lease]):
 
     async def _undo(self, attempt: Attempt) -> None:
         self._tally.gave_up(attempt)
-        _lease.disown(attempt)
+        lease.disown(attempt)
         await self._driver().run(self._abandon(attempt))
         attempt.unclaimed = None
 

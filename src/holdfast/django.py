@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 
-from holdfast._holding import Holding, enter, explain
-from holdfast._reentrant import depth, unfinished
+from holdfast._api.rlock import depth, unfinished
+from holdfast._api.transaction_end import Holding, enter, explain
 from holdfast.errors import LeaseLost
 
 if TYPE_CHECKING:
-    from holdfast.locks import Lease, Lock
+    from holdfast._api.sync_lock import Lease, Lock
 
 __all__ = ["hold", "locked_atomic", "release_after"]
 

@@ -86,7 +86,7 @@ class Deadlock(HoldfastError):
     name: str
     key: str
     cycle: Any
-    """Who waits for what, and holds what: a `holdfast.deadlocks.Cycle`."""
+    """Who waits for what, and holds what: a `holdfast._api.sync_deadlock.Cycle`."""
 
 
 class LeaseLost(HoldfastError):

@@ -17,13 +17,14 @@ from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util import await_only
 from sqlalchemy.util.concurrency import in_greenlet
 
-from holdfast._holding import Holding, enter, enter_in_loop
+from holdfast._api.transaction_end import Holding, enter, enter_in_loop
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
     from sqlalchemy.orm import scoped_session
 
-    from holdfast import aio, locks
+    from holdfast import aio
+    from holdfast._api import sync_lock
 
     Target = Session | scoped_session[Any] | Connection
     AsyncTarget = AsyncSession | async_scoped_session[Any] | AsyncConnection
@@ -35,7 +36,7 @@ KEY = "holdfast"
 
 
 @overload
-def hold(target: Target, lock: locks.Lock) -> locks.Lease: ...
+def hold(target: Target, lock: sync_lock.Lock) -> sync_lock.Lease: ...
 @overload
 def hold(target: AsyncTarget, lock: aio.Lock) -> Coroutine[Any, Any, aio.Lease]: ...
 def hold(target: Any, lock: Any) -> Any:
@@ -63,7 +64,7 @@ async def _hold_in_loop(holding: Holding, lock: aio.Lock) -> aio.Lease:
 
 
 @overload
-def release_after(target: Target, lease: locks.Lease) -> None: ...
+def release_after(target: Target, lease: sync_lock.Lease) -> None: ...
 @overload
 def release_after(target: AsyncTarget, lease: aio.Lease) -> None: ...
 def release_after(target: Any, lease: Any) -> None:

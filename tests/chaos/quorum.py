@@ -13,8 +13,8 @@ from typing import Any, Self
 import holdfast
 from chaos.middle import Middle
 from chaos.topologies import MAX_TTL, Choose, Fault, command, disturbances, killed, on_the_way, stopped
-from holdfast._servers import private
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
 
 SERVERS = 5
 

@@ -12,8 +12,8 @@ import redis
 import holdfast
 from chaos.topologies import MAX_TTL, NAMES, Topology, client_of
 from chaos.worker import LAST_WAIT
-from holdfast._core.waiting import REFRESH_EVERY
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.server_queue import REFRESH_EVERY
+from holdfast._local.server.process import PrivateServer
 
 PLACE = 3 * REFRESH_EVERY
 """Seconds a place in line counts after the last sign of life."""

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 from chaos.topologies import Fault, command, disturbances, killed, stopped
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.sentinels import Sentinels
 
 

@@ -14,7 +14,7 @@ from holdfast.testing import history
 from holdfast.testing.checkers import RULES, Coverage, Violation
 from holdfast.testing.history import Event, process_of
 from holdfast.testing.judge.evidence import INFINITY, Ask, Evidence, Hold
-from holdfast.testing.judge.rules import USUAL
+from holdfast.testing.judge.safety_rules import USUAL
 
 OVERRUN = 1.0
 """Seconds after the end of its wait within which everybody has an answer, whatever is broken."""

@@ -32,7 +32,7 @@ while True:
     time.sleep(0.01)
 """,
 ]
-"""Says every 10 ms that it is alive, and when it gets TERM, which it does not mind; times are of `holdfast._guardian.clock`."""
+"""Says every 10 ms that it is alive, and when it gets TERM, which it does not mind; times are of `program.clock`."""
 
 
 def running(pid: int) -> bool:

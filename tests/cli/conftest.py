@@ -14,7 +14,7 @@ from cli.commands import Holdfast
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast._servers.process import PrivateServer
+    from holdfast._local.server.process import PrivateServer
 
 _numbers = itertools.count()
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import redis
 
-from holdfast import _access
-from holdfast._servers.process import PrivateServer
+from holdfast._api import access
+from holdfast._local.server.process import PrivateServer
 from holdfast.cli import acl, main
 
 
@@ -69,7 +69,7 @@ def test_bad_usage(capfd: pytest.CaptureFixture[str], options: tuple[str, ...]) 
 
 
 def test_there_is_an_option_for_each_feature(capsys: pytest.CaptureFixture[str]) -> None:
-    assert {"lock", "legacy", *acl.FEATURES} == set(_access.FEATURES)
+    assert {"lock", "legacy", *acl.FEATURES} == set(access.FEATURES)
     assert set(printed(capsys, "--schedule")) >= {"~hf:schedule:{*", "+zrange"}
     assert set(printed(capsys, "--schedule", "--prefix", "shop:")) >= {"~shop:{*", "~shop:schedule:{*"}
 

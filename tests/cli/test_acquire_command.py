@@ -16,12 +16,13 @@ import redis
 
 import holdfast
 from cli.commands import PROGRAM, Holdfast, wait_until
+from holdfast._runtime.process import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from conftest import NewServer
-    from holdfast._servers.process import PrivateServer
+    from holdfast._local.server.process import PrivateServer
 
 
 def call(hf: Holdfast, *words: str, ticket: str = "", stdin: str = "") -> tuple[int, str, str]:
@@ -174,10 +175,10 @@ def test_a_ticket_stays_until_another_one_takes_its_place(
 
 def test_who_is_killed_after_the_grant_has_left_its_ticket(server: PrivateServer, name: str, tmp_path: Path) -> None:
     """What was written before the question is the ticket: the text that is there afterwards says its end, besides."""
-    import holdfast._tickets as texts
+    import holdfast._api.ticket as texts
 
     with holdfast.FairLock(server.url, name) as lease:
-        token = holdfast._drive.process.current().token()
+        token = current().token()
         early = texts.write(lease._tenure.spec, token, texts.UNKNOWN_END)
         late = lease._ticket(60, token)
     assert len(early.reveal()) == len(late.reveal()), "so it is written over in place"

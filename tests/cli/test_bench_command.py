@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from cli.commands import PROGRAM
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from holdfast.bench.report import MEASURES, SCHEMA
 from holdfast.bench.scenarios import SCENARIOS
 

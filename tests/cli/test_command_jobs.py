@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from cli.commands import CROWD, FAMILY, STUBBORN, pids, running, wait_until
-from holdfast import _guardian
-from holdfast._guard import Guard
+from holdfast._local.guardian import program as guardian_program
+from holdfast._local.guardian.parent import Guard
 from holdfast.errors import ConfigError, LeaseLost
 from holdfast.schedule import command
 from holdfast.schedule.command import Command, JobFailed
@@ -122,7 +122,7 @@ def test_a_command_ends_before_a_lease_that_is_not_renewed(monkeypatch: pytest.M
 
     monkeypatch.setattr(Guard, "deadline", note)
     lease = Lease(2)
-    end = lease.remaining() + _guardian.clock()
+    end = lease.remaining() + guardian_program.clock()
     heard: list[str] = []
     with pytest.raises(LeaseLost, match="the command was ended before its end"):
         Command(STUBBORN, echo=heard.append)(run(lease))

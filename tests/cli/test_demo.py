@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from cli.commands import PROGRAM, Holdfast, wait_until
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from holdfast.cli import main
 from holdfast.cli.demo import scenes, screen, stage
 

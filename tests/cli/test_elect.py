@@ -19,7 +19,7 @@ from holdfast import Leader
 if TYPE_CHECKING:
     import redis
 
-    from holdfast._servers.process import PrivateServer
+    from holdfast._local.server.process import PrivateServer
 
 
 def elect(hf: Holdfast, *arguments: str) -> subprocess.Popen[str]:

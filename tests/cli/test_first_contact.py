@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from conftest import NewServer
-    from holdfast._servers.process import PrivateServer
+    from holdfast._local.server.process import PrivateServer
 
 
 @pytest.fixture

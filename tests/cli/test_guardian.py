@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import _guardian
+from holdfast._local.guardian import program as guardian_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PROGRAM = [sys.executable, *_guardian.PROGRAM]
+PROGRAM = [sys.executable, *guardian_program.PROGRAM]
 
 # A command that says "PID of itself, PID of its child" and stays; the child does, too.
 FAMILY = ["sh", "-c", "sleep 60 & echo $$ $!; wait"]
@@ -143,8 +143,8 @@ time.sleep(60)
 
 PREAMBLE = """
 import os, select, signal, sys, time
-from holdfast._guardian import clock
-from holdfast._guard import launch
+from holdfast._local.guardian.program import clock
+from holdfast._local.guardian.parent import launch
 
 heard = []
 
@@ -373,7 +373,7 @@ guard.close()
     def test_without_a_subreaper_the_group_is_what_ends(self) -> None:
         """As on macOS, or where a sandbox refuses it: what is left in the group, and nothing outside of it."""
         lines = drive("""
-from holdfast import _descendants
+from holdfast._local.guardian import descendants as _descendants
 _descendants.become_subreaper = lambda: False
 guard = launch(["sh", "-c", "sleep 60 & echo group $!; setsid sleep 60 >&- 2>&- & echo session $!; exit 5"], os.environ)
 guard.start("A=B", grace=60, keep_daemons=True)
@@ -401,7 +401,7 @@ print("left", os.read(said, 100).decode(), end="")
     @pytest.mark.parametrize("numbers", ["small", "large"])
     def test_a_child_that_proc_hides_is_a_child(self, monkeypatch: pytest.MonkeyPatch, listed: str, numbers: str) -> None:
         """As with hidepid, where it belongs to another user (su): nothing but the kernel tells whose child it is."""
-        from holdfast import _descendants
+        from holdfast._local.guardian import descendants
 
         def hidden(path: str, mode: str) -> object:
             if path.endswith("/stat"):
@@ -411,15 +411,15 @@ print("left", os.read(said, 100).decode(), end="")
             return open(path, mode)  # noqa: PTH123
 
         if listed != "by the kernel":
-            monkeypatch.setattr(_descendants, "_children_of", _descendants._searched)
+            monkeypatch.setattr(descendants, "_children_of", descendants._searched)
         if numbers == "large":
-            monkeypatch.setattr(_descendants, "PROBED", 1)
+            monkeypatch.setattr(descendants, "PROBED", 1)
         if listed == "nowhere":
             monkeypatch.setattr(os, "listdir", lambda _: ["1"])
         with subprocess.Popen(["sleep", "60"]) as process:
             try:
-                monkeypatch.setattr(_descendants, "open", hidden, raising=False)
-                found = _descendants.children()
+                monkeypatch.setattr(descendants, "open", hidden, raising=False)
+                found = descendants.children()
             finally:
                 monkeypatch.undo()
                 process.kill()
@@ -431,7 +431,7 @@ print("left", os.read(said, 100).decode(), end="")
         """However large the numbers; a namespace within counts, too."""
         program = """
 import os, subprocess
-from holdfast import _descendants
+from holdfast._local.guardian import descendants as _descendants
 _descendants.PROBED = 0
 children = [subprocess.Popen([*unshare, "sleep", "60"]) for unshare in ([], [], ["unshare", "--pid", "--fork", "--kill-child"])]
 assert not _descendants.own_proc()
@@ -443,7 +443,7 @@ print(sorted(one.pid for one in children) == sorted(one.pid for one in _descenda
     def test_what_cannot_be_listed_is_not_gone(self) -> None:
         """Beside a child that was there before: only the kernel's word that no child is left ends the wait."""
         lines = drive("""
-from holdfast import _descendants
+from holdfast._local.guardian import descendants as _descendants
 other = os.fork() or time.sleep(60)
 orphans = _descendants.Orphans()
 heard, say = os.pipe()
@@ -468,7 +468,7 @@ for pid in left:
     def test_what_one_listing_misses_is_not_gone(self) -> None:
         """Beside a child that was there before: a process may be forked, or given another parent, in this very moment."""
         lines = drive("""
-from holdfast import _descendants
+from holdfast._local.guardian import descendants as _descendants
 other = os.fork() or time.sleep(60)
 orphans = _descendants.Orphans()
 heard, say = os.pipe()
@@ -511,7 +511,7 @@ guard.take_over(print)
     def test_a_command_that_ends_right_after_the_look_at_it_says_how(self) -> None:
         """Among the children that have ended it is then the leader, whose status is not known yet."""
         lines = drive("""
-from holdfast import _guardian
+from holdfast._local.guardian import program as _guardian
 class EndsAfterTheLook(_guardian.Group):
     def _look_at_leader(self):
         stops = super()._look_at_leader()
@@ -530,11 +530,11 @@ print(group.status)
     def test_a_group_without_members_in_a_list_is_not_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The list is of another PID namespace, or was read while somebody forked."""
         with subprocess.Popen(["sleep", "60"], process_group=0) as process:
-            assert _guardian.alive(process.pid)
+            assert guardian_program.alive(process.pid)
             monkeypatch.setattr(os, "listdir", lambda _: ["1"])
-            assert _guardian.alive(process.pid)
+            assert guardian_program.alive(process.pid)
             process.kill()
-        assert not _guardian.alive(process.pid)
+        assert not guardian_program.alive(process.pid)
 
     def test_errors_of_exec(self, tmp_path: Path) -> None:
         plain = tmp_path / "plain"

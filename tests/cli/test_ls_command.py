@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from cli.commands import PROGRAM, Holdfast
-from holdfast._drive.process import current
+from holdfast._runtime.process import current
 from holdfast.cli import main
 from live.witness import in_thread, until
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import redis
 
     from conftest import NewServer
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import redis
 
 import holdfast
 from cli.matrix import ENDS, Cell, starts
-from holdfast._servers import private
+from holdfast._local.server import private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cli.commands import FAMILY, PROGRAM, STUBBORN, Holdfast, error_line, line, pids, running, wait_until
-from holdfast._core import control
+from holdfast._core import control_records
 from holdfast.cli.durations import duration, positive_duration
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class TestExitCodes:
         line(holder)
         await_record(client, name)
         process = client.get(key(name)).decode().partition(".")[0]  # type: ignore[union-attr]
-        said = control.read(client.get(f"hf:proc:{process}"))
+        said = control_records.read(client.get(f"hf:proc:{process}"))
         assert said is not None
         assert said.label_of(key(name).encode()) == "a?b" + "x" * 197
         holder.communicate("\n")

@@ -208,7 +208,7 @@ sys.exit(main(sys.argv[1:]))
 def test_a_failure_in_place_of_a_guardian_keeps_the_lock(hf: Holdfast, name: str) -> None:
     program = """
 import sys
-from holdfast import _descendants
+from holdfast._local.guardian import descendants as _descendants
 from holdfast.cli import main
 left = _descendants.Orphans._left
 def fail(self):

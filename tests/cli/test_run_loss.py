@@ -27,7 +27,7 @@ from cli.commands import (
     state,
     wait_until,
 )
-from holdfast import _guardian
+from holdfast._local.guardian import program
 from holdfast.cli.output import EX_LOST
 from holdfast.cli.supervise import Supervisor, Terms
 
@@ -44,7 +44,7 @@ def key(name: str) -> str:
 
 
 def lease_end(client: redis.Redis, name: str) -> float:
-    """When the lease ends at the server, on `_guardian.clock`; asked just after a renewal, so that none comes soon."""
+    """When the lease ends at the server, on `program.clock`; asked just after a renewal, so that none comes soon."""
     last = ends(client, name)
     while (found := ends(client, name)) < last + 0.1:
         time.sleep(0.002)
@@ -61,11 +61,11 @@ def last_end(client: redis.Redis, name: str) -> float:
 def ends(client: redis.Redis, name: str) -> float:
     """When the lease would end now: a little earlier than it does, never later."""
     while True:
-        before = _guardian.clock()
+        before = program.clock()
         left = client.pttl(key(name))
         assert isinstance(left, int)
         assert left > 0
-        if _guardian.clock() < before + 0.01:
+        if program.clock() < before + 0.01:
             return before + left / 1000
 
 
@@ -96,10 +96,10 @@ class Paused:
     fence = 1
 
     def __init__(self, seconds: float) -> None:
-        self.end, self.lost = _guardian.clock() + seconds, threading.Event()
+        self.end, self.lost = program.clock() + seconds, threading.Event()
 
     def remaining(self) -> float:
-        left = self.end - _guardian.clock()
+        left = self.end - program.clock()
         time.sleep(0.05)
         return left
 
@@ -190,9 +190,9 @@ class TestServerGone:
         with redis.Redis.from_url(server.url) as client:
             end = lease_end(client, name)
             server.pause()
-            wait_until(lambda: _guardian.clock() > end - 1)
+            wait_until(lambda: program.clock() > end - 1)
             server.resume()
-            wait_until(lambda: _guardian.clock() > end)
+            wait_until(lambda: program.clock() > end)
         _, err = process.communicate("\n")
         assert (process.returncode, err) == (0, "")
 
@@ -362,7 +362,7 @@ class TestGuardian:
         """On a machine that is busy enough. What holdfast then does in its place is told, and counts, as if it had done it."""
         server = new_server()
         script = (
-            "import math, sys; from holdfast import _guard; from holdfast.cli import main\n"
+            "import math, sys; from holdfast._local.guardian import parent as _guard; from holdfast.cli import main\n"
             "act = _guard._Guardian._act\n"
             "def late(self, now):\n"
             "    self.term_at = self.kill_at = math.inf\n"

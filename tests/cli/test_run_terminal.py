@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.commands import PROGRAM, STUBBORN, Holdfast, running, state, wait_until
-from holdfast._servers import local
+from holdfast._local.server import local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,7 +222,7 @@ def test_fg_when_another_thread_gets_the_signal_to_go_on(hf: Holdfast, name: str
     """And notes it a little later: that does not mean that nobody could stop us."""
     script = (
         "import os, signal, sys, threading; from holdfast.cli import main, supervise\n"
-        "noted, late = supervise._guardian.noted_signals, False\n"
+        "noted, late = supervise.program.noted_signals, False\n"
         "def noted_signals(fd):\n"
         "    global late\n"
         "    heard = noted(fd)\n"
@@ -231,7 +231,7 @@ def test_fg_when_another_thread_gets_the_signal_to_go_on(hf: Holdfast, name: str
         "        signal.set_wakeup_fd(tell := signal.set_wakeup_fd(-1))\n"
         "        threading.Timer(0.1, os.write, (tell, heard)).start()\n"
         "    return b'' if late else heard\n"
-        "supervise._guardian.noted_signals = noted_signals\n"
+        "supervise.program.noted_signals = noted_signals\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     to_the_background_and_back(terminals(hf, [sys.executable, "-c", script, "run", name, "--", *READER]))

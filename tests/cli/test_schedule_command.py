@@ -25,7 +25,7 @@ from holdfast.cli import main, output
 from holdfast.cli.schedule import _echo, _Lines
 
 if TYPE_CHECKING:
-    from holdfast._servers.process import PrivateServer
+    from holdfast._local.server.process import PrivateServer
 
 _numbers = itertools.count()
 

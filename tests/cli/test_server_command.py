@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from holdfast._servers import binary, local, private
-from holdfast._servers.process import PrivateServer, _free_port, make_private
-from holdfast._servers.supervisor import Connection
+from holdfast._local.server import binary, local, private
+from holdfast._local.server.process import PrivateServer, _free_port, make_private
+from holdfast._local.server.supervisor import Connection
 from holdfast.cli import main
 
 

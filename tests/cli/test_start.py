@@ -11,20 +11,24 @@ if TYPE_CHECKING:
 PROGRAM = "import sys; from holdfast.cli import main; sys.exit(main())"  # as the script that pip makes
 
 OURS = """
-    holdfast holdfast._descendants holdfast._face holdfast._fair holdfast._guard holdfast._guardian holdfast._later
-    holdfast._lease holdfast._log holdfast._lua holdfast._tally holdfast._sync_lease holdfast.errors holdfast.locks
-    holdfast.cli holdfast.cli.contact holdfast.cli.durations holdfast.cli.output holdfast.cli.run holdfast.cli.servers
-    holdfast.cli.supervise holdfast.cli.terminal
-    holdfast._core holdfast._core.acquire holdfast._core.attempt holdfast._core.control holdfast._core.gate
-    holdfast._core.hearing holdfast._core.insist holdfast._core.interrupting holdfast._core.kinds holdfast._core.loose
-    holdfast._core.mutex holdfast._core.names holdfast._core.node holdfast._core.renewing holdfast._core.replicas
-    holdfast._core.requests holdfast._core.sharing holdfast._core.struct holdfast._core.surroundings
-    holdfast._core.tending holdfast._core.wait_graph holdfast._core.waiting
-    holdfast._drive holdfast._drive.clock holdfast._drive.ear holdfast._drive.flag holdfast._drive.hearing
-    holdfast._drive.keeper holdfast._drive.lasting holdfast._drive.link holdfast._drive.loops
-    holdfast._drive.process holdfast._drive.replicas holdfast._drive.sync holdfast._drive.tending
-    holdfast._wire holdfast._wire.blocking holdfast._wire.client holdfast._wire.dedicated holdfast._wire.endpoint
-    holdfast._wire.hidden holdfast._wire.resp holdfast._wire.shared holdfast._wire.system holdfast._wire.url
+    holdfast._api holdfast._core.lock holdfast._core.deadlock holdfast._local holdfast._local.guardian
+    holdfast._runtime.keeper holdfast._runtime.drivers
+    holdfast holdfast._local.guardian.descendants holdfast._api.lock holdfast._api.fair_lock holdfast._local.guardian.parent
+    holdfast._local.guardian.program holdfast._lazy holdfast._api.lease holdfast._log holdfast._lua holdfast._api.tally
+    holdfast._api.sync_lease holdfast.errors holdfast._api.sync_lock holdfast.cli holdfast.cli.contact holdfast.cli.durations
+    holdfast.cli.output holdfast.cli.run holdfast.cli.servers holdfast.cli.supervise holdfast.cli.terminal
+    holdfast._core holdfast._core.lock.acquire holdfast._core.lock.records holdfast._core.control_records
+    holdfast._core.lock.local_queue holdfast._core.subscription holdfast._core.retry holdfast._core.deadlock.abort_wait
+    holdfast._core.lock.name_conflict holdfast._core.lock.idle_queues holdfast._core.lock.replies holdfast._core.names
+    holdfast._core.lock.node holdfast._core.lock.renewal holdfast._core.lock.replication holdfast._core.requests
+    holdfast._core.lock.local_acquire holdfast._core.struct holdfast._core.lock.ports holdfast._core.keep_alive
+    holdfast._core.deadlock.wait_graph holdfast._core.lock.server_queue holdfast._runtime holdfast._clock
+    holdfast._runtime.keeper.inbox_wait holdfast._runtime.flag holdfast._runtime.drivers.subscriptions
+    holdfast._runtime.keeper.thread holdfast._runtime.keeper.long_leases holdfast._runtime.keeper.connection
+    holdfast._runtime.closed_loops holdfast._runtime.process holdfast._runtime.drivers.replication
+    holdfast._runtime.drivers.sync holdfast._runtime.drivers.keep_alive holdfast._net holdfast._net.sync_connection
+    holdfast._net.resolve holdfast._net.wait_connection holdfast._net.endpoint holdfast._net.redaction holdfast._net.protocol
+    holdfast._net.sync_pool holdfast._net.system holdfast._net.url
 """
 """Of ours, for a command under a plain lock on one server: without votes, without asyncio, without what waits for a cache."""
 
@@ -50,7 +54,7 @@ def imported(hf: Holdfast, *program: str) -> set[str]:
 def test_what_is_imported_for_a_command(hf: Holdfast, name: str) -> None:
     loaded = imported(hf, "-c", PROGRAM, "run", name, "--", "true") - imported(hf, "-c", "pass")
     ours = {module for module in loaded if module.partition(".")[0] == "holdfast"}
-    assert "holdfast._drive.sync" in ours, "no lock was taken"
+    assert "holdfast._runtime.drivers.sync" in ours, "no lock was taken"
     assert ours <= set(OURS.split())
     # The process record wants json, 20 ms after the lock was taken: a quick command has ended by then, on a machine that is.
     others = {module.partition(".")[0] for module in loaded - ours} - {"json"}

@@ -14,13 +14,13 @@ import pytest
 
 import holdfast
 from cli.commands import PROGRAM, Holdfast, line, state, wait_until
-from holdfast._drive.process import current
+from holdfast._runtime.process import current
 
 if TYPE_CHECKING:
     import redis
 
     from conftest import NewServer
-    from holdfast._servers.process import PrivateServer
+    from holdfast._local.server.process import PrivateServer
 
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 

@@ -9,11 +9,11 @@ from typing import Any, Self
 
 import redis
 
-from holdfast._core.mutex import ACQUIRE, BLOCK, REFRESH, RELEASE, RENEW
-from holdfast._core.tickets import ROTATE
+from holdfast._core.lock.replies import ACQUIRE, BLOCK, REFRESH, RELEASE, RENEW
+from holdfast._core.lock.ticket import ROTATE
+from holdfast._local.server.process import PrivateServer
 from holdfast._lua import Script
-from holdfast._servers.process import PrivateServer
-from holdfast.guard import GUARD
+from holdfast.fencing import GUARD
 
 LOCK, STATE, QUEUE = KEYS = ("hf:{x}", "hf:{x}:state", "hf:{x}:queue")
 SCRIPTS: dict[str, Script[Any]] = {script.name: script for script in (ACQUIRE, REFRESH, RELEASE, RENEW, ROTATE, GUARD)}

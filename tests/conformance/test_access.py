@@ -27,12 +27,13 @@ from conformance.test_scripts_of_flight import STATE as FLIGHT_STATE
 from conformance.test_scripts_of_meetings import MEETING_CASES
 from conformance.test_scripts_of_permits import PERMIT_CASES
 from conformance.test_scripts_of_several import SEVERAL_CASES
-from holdfast import _access, _lua, guard
-from holdfast._core.surroundings import Place
-from holdfast._drive.shards import place_of
+from holdfast import _lua, fencing
+from holdfast._api import access
+from holdfast._core.lock.ports import Place
 from holdfast._lua import source
-from holdfast._wire.cluster import Cluster, Shard
-from holdfast._wire.url import from_url
+from holdfast._net.cluster import Cluster, Shard
+from holdfast._net.url import from_url
+from holdfast._runtime.drivers.sync_cluster import place_of
 from live.clusters import cluster
 from live.witness import in_thread, until
 
@@ -40,7 +41,7 @@ ROOT = Path(holdfast.__file__).parent
 APART = {"bench", "cli", "testing", "_servers", "doctor"}
 """Packages that ask servers what locks do not."""
 
-RULE = _access.rule(("lock", "guard"), guarded=["data"])
+RULE = access.rule(("lock", "guard"), guarded=["data"])
 USER = "limited"
 
 
@@ -270,18 +271,18 @@ def test_the_rights_are_enough_and_none_is_too_much(
     box: Box, limited: Any, features: tuple[str, ...], cases: list[Case]
 ) -> None:
     stamps = [LOCK, "hf:proc:*"] if "legacy" in features else []
-    rights = _access.rule(features, guarded=["data"] if "guard" in features else [], timestamps=stamps)
+    rights = access.rule(features, guarded=["data"] if "guard" in features else [], timestamps=stamps)
     box.redis.execute_command("ACL SETUSER", USER, *rights, ">secret")
-    assert {case.script for case in cases} == {script for name in features for script in _access.FEATURES[name].scripts}
-    assert set(plain_commands()) == {name for feature in _access.FEATURES.values() for name in feature.commands}
-    sent = {name for feature in features for name in _access.FEATURES[feature].commands}
+    assert {case.script for case in cases} == {script for name in features for script in access.FEATURES[name].scripts}
+    assert set(plain_commands()) == {name for feature in access.FEATURES.values() for name in feature.commands}
+    sent = {name for feature in features for name in access.FEATURES[feature].commands}
     prefix = {"cache": "hf:cache:", "schedule": "hf:schedule:"}.get(features[0], "hf:")
     direct = {name: ask for name, ask in plain_commands(prefix).items() if name in sent}
     for ask in direct.values():
         ask(limited)
     expected = list(outcomes(box, box.redis, cases))
     assert list(outcomes(box, limited, cases)) == expected
-    for command in _access.commands(features):
+    for command in access.commands(features):
         name = command.lower()
         box.redis.execute_command("ACL SETUSER", USER, f"-{name.partition('|')[0]}")
         if command in direct:
@@ -321,8 +322,8 @@ def alone(request: pytest.FixtureRequest) -> Iterator[Box]:
 def test_in_a_cluster_the_rights_are_enough_and_none_is_too_much(alone: Box) -> None:
     """As far as they are other rights than those for a single server."""
     new = alone.redis.execute_command("COMMAND INFO", "SPUBLISH")[0] is not None
-    version = _access.SHARDED_SINCE if new else _access.OLDEST
-    rights = _access.rule(("lock", "guard", "cluster"), guarded=["data"], version=version)
+    version = access.SHARDED_SINCE if new else access.OLDEST
+    rights = access.rule(("lock", "guard", "cluster"), guarded=["data"], version=version)
     alone.redis.execute_command("ACL SETUSER", USER, *rights, ">secret")
     url = f"redis+cluster://{USER}:secret@127.0.0.1:{alone.server.port}"
     use(url, alone.redis)
@@ -360,8 +361,8 @@ def use(url: str, admin: Any) -> None:
         assert lock.locked()
         with pytest.raises(holdfast.LockTimeout, match=r"\(me\)"):
             lock.__enter__()
-        assert guard.guarded_set(url, "data", "value", lease.fence, ttl=10)
-        assert guard.accept(url, "data", lease.fence)
+        assert fencing.guarded_set(url, "data", "value", lease.fence, ttl=10)
+        assert fencing.accept(url, "data", lease.fence)
     hand_over(url, admin)
     with holdfast.Lock(url, "lingering", linger=5):
         pass
@@ -402,7 +403,7 @@ def test_who_lacks_a_right_is_told_which_and_what_to_do(box: Box, limited: Any) 
             holdfast.Lock(url, "x", wait=0).acquire()
         assert missing in str(caught.value) or "can't run this command" in str(caught.value)  # Redis 6.2 does not say which
         with pytest.raises(holdfast.ServerError, match="`holdfast acl` prints the rights"):
-            guard.accept(url, "elsewhere", 1)
+            fencing.accept(url, "elsewhere", 1)
         box.redis.delete(*KEYS)
     holdfast.close()
 
@@ -412,7 +413,7 @@ def test_who_lacks_a_right_is_told_which_and_what_to_do(box: Box, limited: Any) 
 
 def test_each_script_belongs_to_a_feature() -> None:
     scripts = {path.stem for path in (ROOT / "_lua").glob("*.lua") if not path.stem.startswith("_")}
-    assert scripts == {script for feature in _access.FEATURES.values() for script in feature.scripts}
+    assert scripts == {script for feature in access.FEATURES.values() for script in feature.scripts}
 
 
 def test_no_call_in_a_script_is_overlooked() -> None:
@@ -423,8 +424,8 @@ def test_no_call_in_a_script_is_overlooked() -> None:
 
 
 def test_what_is_sent_as_it_is_stands_in_the_table() -> None:
-    allowed = {name for feature in _access.FEATURES.values() for name in feature.commands} | {"AUTH", "HELLO", "SELECT"}
-    patterns = [pattern for feature in _access.FEATURES.values() for pattern in (*feature.keys, *feature.channels)]
+    allowed = {name for feature in access.FEATURES.values() for name in feature.commands} | {"AUTH", "HELLO", "SELECT"}
+    patterns = [pattern for feature in access.FEATURES.values() for pattern in (*feature.keys, *feature.channels)]
     keys = [pattern.replace("<prefix>", "hf:") for pattern in patterns]
     sent = set()
     for path in ROOT.rglob("*.py"):
@@ -440,7 +441,7 @@ def test_what_is_sent_as_it_is_stands_in_the_table() -> None:
                     name = longer if longer in allowed else first.value
                     assert name in allowed, f"{path.name}: {ast.unparse(node)}"
                     sent.add(name)
-        if path.name != "_access.py":
+        if path.name != "_api/access.py":
             for key in re.findall(r'f?"(hf:\w[^"{]*)', text):
                 assert any(pattern.startswith(key) for pattern in keys), f"{path.name}: {key}"
     assert allowed - sent <= {"AUTH", "HELLO", "SELECT", "SUBSCRIBE", "SSUBSCRIBE"}, "nobody sends these"
@@ -455,7 +456,7 @@ def _nowhere() -> Cluster:
 
 def test_who_has_no_cluster_gets_no_rights_for_one() -> None:
     for version in ((6, 2), (9, 1)):
-        assert not {"+spublish", "+ssubscribe", "+pubsub|shardnumsub", "+asking"} & set(_access.rule(version=version))
-    assert "+spublish" not in _access.rule(["lock", "cluster"], version=(6, 2))
+        assert not {"+spublish", "+ssubscribe", "+pubsub|shardnumsub", "+asking"} & set(access.rule(version=version))
+    assert "+spublish" not in access.rule(["lock", "cluster"], version=(6, 2))
     with pytest.raises(holdfast.ConfigError, match=r"before 6\.2"):
-        _access.rule(version=(6, 0))
+        access.rule(version=(6, 0))

@@ -27,9 +27,9 @@ from conformance.test_scripts_of_flight import (
     hope,
 )
 from fuzzing import AMOUNTS
-from holdfast._core import flight
 from holdfast._core.requests import Conflict
-from holdfast._core.site import ABORT, DROP, INVALIDATE, LAND, LOOK, MAX_SIZE
+from holdfast._core.single_flight import flight
+from holdfast._core.single_flight.entry import ABORT, DROP, INVALIDATE, LAND, LOOK, MAX_SIZE
 from holdfast._lua import Script
 
 BATCH = 100

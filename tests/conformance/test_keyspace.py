@@ -16,7 +16,7 @@ import redis
 from conformance import test_scripts, test_scripts_of_flight, test_scripts_while_held, test_trace
 from conformance.box import PREFIXES, Box
 from conformance.conftest import SERVERS
-from holdfast._servers import private
+from holdfast._local.server import private
 from holdfast.testing.keyspace import Keyspace, ReplyError
 from holdfast.testing.keyspace.engine import Engine, kinds
 from live.witness import until

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from conformance.box import SCRIPTS
 from conformance.conftest import SERVERS
 from conformance.keyspace_steps import COMMANDS, FULL, HEARD, SMALL_SCRIPTS, Step, trace
-from holdfast._servers import private
+from holdfast._local.server import private
 from holdfast.testing.keyspace import Keyspace, ReplyError
 from holdfast.testing.keyspace.engine import Engine, kinds
 

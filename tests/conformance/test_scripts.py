@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.box import KEYS, LOCK, QUEUE, STATE, Box, token
-from holdfast._core.mutex import BLOCK
+from holdfast._core.lock.replies import BLOCK
 
 A, B, C, D = (token(process) for process in "abcd")
 KEEP = 600_000

@@ -12,9 +12,10 @@ import holdfast
 from conformance.box import KEYS, LOCK, SCRIPTS, STATE, Box, token
 from conformance.conftest import SERVERS
 from conformance.test_scripts_of_flight import FLIGHT_CASES
-from holdfast._core import mutex, requests
+from holdfast._core import requests
+from holdfast._core.lock import replies
+from holdfast._local.server import private
 from holdfast._lua import source
-from holdfast._servers import private
 from live.witness import until
 
 A, B, C = (token(process) for process in "abc")
@@ -183,10 +184,10 @@ def test_another_format_is_an_error_that_says_so(box: Box) -> None:
 
 
 def test_the_core_reads_every_answer() -> None:
-    read = mutex.read_reply
-    assert read([1, 7, 39]) == mutex.Held(7, 39)
-    assert read([0, 1500, 7, b"abc", 1]) == mutex.Busy(1.5, 7, "abc", lingers=True)
-    assert read([0, -1, 7, b"", 0]) == mutex.Busy(None, 7, "", lingers=False)
-    assert read([0, -2, 7, b"", 0]) == mutex.Busy(0.0, 7, "", lingers=False)
+    read = replies.read_reply
+    assert read([1, 7, 39]) == replies.Held(7, 39)
+    assert read([0, 1500, 7, b"abc", 1]) == replies.Busy(1.5, 7, "abc", lingers=True)
+    assert read([0, -1, 7, b"", 0]) == replies.Busy(None, 7, "", lingers=False)
+    assert read([0, -2, 7, b"", 0]) == replies.Busy(0.0, 7, "", lingers=False)
     for raw in ([-2, b"k", b"list"], [-3, b"2"], [-4, b"NOPERM x"], [5], [0]):
         assert isinstance(read(raw), requests.Conflict), raw

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from conformance.box import KEYS, LOCK, MARKER, QUEUE, Box, token
-from holdfast._core.mutex import BLOCK
+from holdfast._core.lock.replies import BLOCK
 from holdfast._lua import source
 
 A, B, C = (token(process) for process in "abc")

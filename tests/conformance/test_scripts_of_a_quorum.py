@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from conformance.box import LOCK, STATE, Box, token
-from holdfast._core.ballot import CONFIRM, DECLARE, VOTE, YIELD
-from holdfast._core.breaking import BREAK
-from holdfast._core.mutex import BLOCK
+from holdfast._core.inspect.break_lock import BREAK
+from holdfast._core.lock.replies import BLOCK
+from holdfast._core.quorum.votes import CONFIRM, DECLARE, VOTE, YIELD
 from holdfast._lua import Script
 
 HOPEFULS, MARKER = "hf:{x}:hopefuls", "hf:marker"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from conformance.box import Box, token
-from holdfast._core.jobs import JOBS, ORDER, REGISTER, SERVE, Keys, Options
-from holdfast._core.mutex import BLOCK, RENEW
-from holdfast._core.orders import overview
+from holdfast._core.lock.replies import BLOCK, RENEW
+from holdfast._core.schedule.commands import overview
+from holdfast._core.schedule.job import JOBS, ORDER, REGISTER, SERVE, Keys, Options
 from holdfast._lua import Script
 from holdfast.testing.keyspace import Keyspace, ReplyError
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from conformance.box import LOCK, QUEUE, STATE, Box, token
-from holdfast._core.leading import INTRODUCE, OBSERVE, PROCLAIM, TRANSFER, VACATE
+from holdfast._core.election import INTRODUCE, OBSERVE, PROCLAIM, TRANSFER, VACATE
 from holdfast._lua import Script
 
 A, B, C = (token(process) for process in "abc")

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from conformance.box import Box, token
-from holdfast._core import flight
-from holdfast._core.site import ABORT, DROP, INVALIDATE, LAND, LOOK
+from holdfast._core.single_flight import flight
+from holdfast._core.single_flight.entry import ABORT, DROP, INVALIDATE, LAND, LOOK
 from holdfast._lua import Script
 
 A, B, C = (token(process) for process in "abc")

@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from conformance.box import Box, token
-from holdfast._core.barrier import BARRIER
-from holdfast._core.latch import LATCH
+from holdfast._core.rendezvous.barrier import BARRIER
+from holdfast._core.rendezvous.latch import LATCH
 
 A, B, C, D = (token(process) for process in "abcd")
 STATE, WAITERS, DONE, PLACES, ACTION = (f"hf:{{m}}{side}" for side in ("", ":waiters", ":done", ":places", ":action"))

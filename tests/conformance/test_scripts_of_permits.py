@@ -12,9 +12,9 @@ import redis
 
 from conformance.box import KEYS, LOCK, QUEUE, STATE, Box
 from conformance.box import token as plain
-from holdfast._core.breaking import BREAK_PERMITS
-from holdfast._core.mutex import CLAIM
-from holdfast._core.permits import ACQUIRE, ALL, CHANGE, LIMIT, REFRESH, RELEASE, RENEW
+from holdfast._core.inspect.break_lock import BREAK_PERMITS
+from holdfast._core.lock.replies import CLAIM
+from holdfast._core.permit import ACQUIRE, ALL, CHANGE, LIMIT, REFRESH, RELEASE, RENEW
 from holdfast._lua import Script, whole_number
 
 LEASE = 30_000

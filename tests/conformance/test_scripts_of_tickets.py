@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from conformance.box import LOCK, MARKER, QUEUE, STATE, Box, token
-from holdfast._core.mutex import BLOCK
+from holdfast._core.lock.replies import BLOCK
 from holdfast._lua import source
 
 A, B, C, D, T = (token(process) for process in "abcde")

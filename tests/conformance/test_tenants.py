@@ -13,8 +13,8 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 import holdfast
 from conformance.box import Box
-from holdfast import _access
-from holdfast._drive.process import current
+from holdfast._api import access
+from holdfast._runtime.process import current
 from live.clusters import cluster
 from live.witness import in_thread, until
 
@@ -28,7 +28,7 @@ class Tenant:
 
     def __init__(self, box: Box, name: str) -> None:
         self.name, self.prefix = name, f"{name}:"
-        rights = _access.rule(ALL, prefix=self.prefix, raw_keys=["app:*"])
+        rights = access.rule(ALL, prefix=self.prefix, raw_keys=["app:*"])
         box.redis.execute_command("ACL SETUSER", name, *rights, ">secret")
         self.url = f"unix://{name}:secret@{box.server.socket}"
         self.client: Any = redis.Redis(unix_socket_path=box.server.socket, username=name, password="secret", protocol=2)
@@ -110,7 +110,7 @@ def test_only_who_may_inspect_lists_names(box: Box) -> None:
     with tenants(box) as (a, b), b.lock("secret name"):
         assert b"b:{secret name}" in set(a.client.scan_iter("b:*"))
         for features in (ALL[:7], ("permits", "leader")):
-            assert not {"+scan", "+keys"} & set(_access.rule(features, prefix="a:"))
+            assert not {"+scan", "+keys"} & set(access.rule(features, prefix="a:"))
 
 
 def test_two_prefixes_share_a_key_and_exclude_each_other(box: Box) -> None:

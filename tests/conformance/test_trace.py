@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from conformance.box import KEYS, LOCK, STATE, Box, token
-from holdfast._core.mutex import BLOCK
-from holdfast._servers import private
+from holdfast._core.lock.replies import BLOCK
+from holdfast._local.server import private
 
 FILE = Path(__file__).with_name("trace_format_1.json")
 A, B, C, D = (token(process) for process in "abcd")

@@ -23,8 +23,8 @@ import redis
 
 import holdfast
 from docs.pages import PAGES, ROOT, Block, blocks, name
-from holdfast._servers import private
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
 
 MARK = "---next command---"
 BIN = Path(sys.executable).parent

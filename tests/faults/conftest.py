@@ -10,9 +10,9 @@ import pytest
 import holdfast
 from faults.faces import Admin, Aio, Face, Sync
 from faults.proxy import Proxy
-from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
-from holdfast._core.tickets import ROTATE
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
+from holdfast._core.lock.ticket import ROTATE
+from holdfast._local.server.process import PrivateServer
 
 _numbers = itertools.count()
 

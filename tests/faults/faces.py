@@ -18,9 +18,9 @@ import redis
 
 import holdfast
 import holdfast.aio
-from holdfast._core.mutex import BLOCK
+from holdfast._core.lock.replies import BLOCK
 from holdfast._core.names import lock_keys
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 
 PATIENCE = 10.0
 """Seconds after which something that should have happened counts as never happening."""

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 import holdfast
 import holdfast.aio
-import holdfast.guard
+import holdfast.fencing
 
 
 class Peer:

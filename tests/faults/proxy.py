@@ -24,14 +24,14 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
-from holdfast._core.ballot import CONFIRM, VOTE, YIELD
-from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
-from holdfast._core.tickets import ROTATE
+from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
+from holdfast._core.lock.ticket import ROTATE
+from holdfast._core.quorum.votes import CONFIRM, VOTE, YIELD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast._servers.process import PrivateServer
+    from holdfast._local.server.process import PrivateServer
 
 Action = Literal["pass", "lose", "cut", "refuse", "hold", "stall", "twice"]
 

@@ -8,7 +8,7 @@ import redis
 from faults.faces import until
 from faults.test_interrupts import at_every_line
 from holdfast import Barrier, CountDownLatch
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 
 pytestmark = [
     pytest.mark.fault(11),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from faults.proxy import Proxy
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.either_cache import either
 from live.witness import in_thread
 

@@ -14,8 +14,8 @@ import holdfast
 from faults.faces import Admin, at_most, until
 from faults.proxy import Action, Proxy
 from holdfast import aio
-from holdfast._core.mutex import CLAIM
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.replies import CLAIM
+from holdfast._local.server.process import PrivateServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import holdfast
-import holdfast.guard
+import holdfast.fencing
 from faults.faces import Admin, Aio, Sync, at_most, until
 from faults.peer import Peer
-from holdfast._core.waiting import REFRESH_EVERY
-from holdfast._servers import binary
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.server_queue import REFRESH_EVERY
+from holdfast._local.server import binary
+from holdfast._local.server.process import PrivateServer
 from holdfast.schedule import Every
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ def test_the_servers_clock_jumps_forward(clock: Clock, strange: PrivateServer, b
         other = face.Lock(f"{strange.url}?socket_timeout=4", lock.name, ttl=5)  # as from another process: it asks the server
         assert face.call(other.acquire, blocking=False)
         assert other.lease.fence > fence
-        assert holdfast.guard.accept(strange.url, lock.name, other.lease.fence)
-        assert not holdfast.guard.accept(strange.url, lock.name, fence)
+        assert holdfast.fencing.accept(strange.url, lock.name, other.lease.fence)
+        assert not holdfast.fencing.accept(strange.url, lock.name, fence)
         until(lock.lease.lost.is_set)
         token = admin.token()
         with pytest.raises(holdfast.LeaseLost, match=r"gone|somebody else's"):

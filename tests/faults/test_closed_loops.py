@@ -18,9 +18,9 @@ import redis
 import holdfast
 from faults.faces import Admin, Sync, until
 from holdfast import aio
-from holdfast._drive.link import Link
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
+from holdfast._runtime.keeper.connection import Link
+from holdfast._runtime.process import current
 from live.test_redlock import Group
 from live.witness import gate, waiting_here
 

@@ -16,7 +16,7 @@ import holdfast
 from faults.faces import Sync, until
 from faults.test_closed_loops import use
 from holdfast import aio
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.clusters import Cluster, cluster
 from loops import UVLOOP
 

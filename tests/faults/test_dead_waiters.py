@@ -16,8 +16,8 @@ import pytest
 import redis
 
 import holdfast
-from holdfast._core.mutex import CLAIM
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.replies import CLAIM
+from holdfast._local.server.process import PrivateServer
 from live.witness import in_thread, queue_length, until
 
 CROWD = """

@@ -17,14 +17,14 @@ import holdfast
 import holdfast.aio
 from faults.faces import Aio, until
 from faults.handler_points import HOME, at_every_point
-from holdfast._core.interrupting import drop
-from holdfast._core.loose import SPARE, Loose
-from holdfast._core.mutex import release
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
-from holdfast._wire.blocking import Connection
-from holdfast._wire.client import resolve
-from holdfast._wire.endpoint import Endpoint
+from holdfast._core.deadlock.abort_wait import drop
+from holdfast._core.lock.idle_queues import SPARE, Loose
+from holdfast._core.lock.replies import release
+from holdfast._local.server.process import PrivateServer
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.resolve import resolve
+from holdfast._net.sync_connection import Connection
+from holdfast._runtime.process import current
 
 pytestmark = pytest.mark.fault(11)
 

@@ -17,8 +17,8 @@ import holdfast
 import holdfast.aio
 from faults.faces import Admin, Face, at_most, until
 from faults.peer import Peer
-from holdfast._core.mutex import CLAIM
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.replies import CLAIM
+from holdfast._local.server.process import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -169,7 +169,7 @@ def test_danger_inherited_sockets_do_not_outlive_the_parent(face: Face, new_serv
     admin.redis.acl_setuser("peer", enabled=True, passwords=["+secret"], keys=["*"], channels=["*"], categories=["+@all"])
     blocker = holdfast.FairLock(server.url, name, ttl=30)
     with Peer(face.name, server.url.replace("unix://", "unix://peer:secret@"), name, ttl=30) as peer:
-        peer.ask("holdfast.guard.accept(url, 'something', 1)")  # a pooled connection of the sync face
+        peer.ask("holdfast.fencing.accept(url, 'something', 1)")  # a pooled connection of the sync face
         if state == "waiting":
             assert blocker.acquire()
         peer.ask("start(lock.acquire)")

@@ -18,8 +18,8 @@ import holdfast.aio
 from faults.faces import Admin, Face, Sync, at_most, until
 from faults.peer import Peer
 from faults.test_interrupts import at_every_line
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
+from holdfast._runtime.process import current
 from live.crowd import Crowd, Turn, in_order
 from live.witness import gate, waiting_here
 

@@ -18,8 +18,8 @@ import redis
 import holdfast
 import holdfast.aio
 from faults.handler_points import at_every_point
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
+from holdfast._runtime.process import current
 
 pytestmark = [
     pytest.mark.fault(11),
@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-BEYOND_REACH = re.compile(r"/(locks|reentrant|semaphore|rwlock|leader)\.py:\d+ (__exit__|release|resign) \(begins\)")
+BEYOND_REACH = re.compile(r"/sync_(lock|rlock|semaphore|rwlock|election)\.py:\d+ (__exit__|release|resign) \(begins\)")
 """The first instruction of the end of a with statement, or of `release`: nothing of ours runs before it, or after it."""
 
 KINDS: dict[str, Callable[[str, str], Any]] = {

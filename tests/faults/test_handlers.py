@@ -20,9 +20,9 @@ import pytest
 
 import holdfast
 from faults.faces import Admin, Sync, until
-from holdfast._drive.flag import Flag
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
+from holdfast._runtime.flag import Flag
+from holdfast._runtime.process import current
 from live.crowd import Crowd
 from live.test_redlock import Group
 

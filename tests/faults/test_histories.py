@@ -15,7 +15,7 @@ import pytest
 
 from faults.faces import Admin, until
 from faults.proxy import Proxy
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from holdfast.testing import history
 from holdfast.testing.checkers import Coverage, check
 

@@ -10,10 +10,10 @@ import pytest
 
 from faults.faces import Admin, Face, Sync, at_most, stays, until
 from faults.proxy import Proxy
-from holdfast._core.mutex import CLAIM
-from holdfast._core.node import PING_EVERY
-from holdfast._core.waiting import REFRESH_EVERY
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.node import PING_EVERY
+from holdfast._core.lock.replies import CLAIM
+from holdfast._core.lock.server_queue import REFRESH_EVERY
+from holdfast._local.server.process import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

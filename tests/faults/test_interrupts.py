@@ -19,10 +19,10 @@ import pytest
 import holdfast
 from faults.faces import Admin, until
 from faults.proxy import Action, Proxy, Rule
-from holdfast._core.mutex import CLAIM
-from holdfast._drive.link import Link
-from holdfast._drive.sync import Driver
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.replies import CLAIM
+from holdfast._local.server.process import PrivateServer
+from holdfast._runtime.drivers.sync import Driver
+from holdfast._runtime.keeper.connection import Link
 
 if TYPE_CHECKING:
     from conftest import NewServer

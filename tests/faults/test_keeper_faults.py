@@ -16,15 +16,15 @@ import pytest
 import holdfast
 from faults.faces import Admin, Face, at_most, stays, until
 from faults.proxy import Proxy
-from holdfast._core import node as nodes
+from holdfast._clock import clock
+from holdfast._core.lock import node as nodes
+from holdfast._core.lock.server_queue import REFRESH_EVERY
 from holdfast._core.requests import Command, NotSent
-from holdfast._core.waiting import REFRESH_EVERY
-from holdfast._drive.clock import clock
-from holdfast._drive.keeper import Keeper
-from holdfast._drive.link import Link
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
-from holdfast._wire.url import from_url
+from holdfast._local.server.process import PrivateServer
+from holdfast._net.url import from_url
+from holdfast._runtime.keeper.connection import Link
+from holdfast._runtime.keeper.thread import Keeper
+from holdfast._runtime.process import current
 from live.witness import open_sockets, warned_of_drop
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")

@@ -19,12 +19,12 @@ from faults.faces import Admin, Aio, Face, Sync, stays, until
 from faults.proxy import Action, Proxy, Rule
 from faults.terminator import Terminator
 from faults.test_tls import CA, good
-from holdfast._drive.clock import clock
-from holdfast._drive.fleet import RECENT
-from holdfast._drive.process import current
-from holdfast._servers import private
-from holdfast._servers.process import PrivateServer
-from holdfast._wire.multiplex import Multiplex
+from holdfast._clock import clock
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
+from holdfast._net.aio_connection import Multiplex
+from holdfast._runtime.fanout import RECENT
+from holdfast._runtime.process import current
 
 TTL, LATE = 30, 400
 """Seconds of a lease, and milliseconds for which a reply is held back: more than what is taken off for the drift of clocks."""

@@ -16,8 +16,8 @@ import holdfast
 from faults.faces import Admin, Face, at_most, stays, until
 from faults.proxy import Proxy
 from holdfast import aio
-from holdfast._core.waiting import REFRESH_EVERY
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.server_queue import REFRESH_EVERY
+from holdfast._local.server.process import PrivateServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 

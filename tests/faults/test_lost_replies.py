@@ -14,9 +14,9 @@ import pytest
 import holdfast
 from faults.faces import Admin, Aio, Face, Sync, at_most, until
 from faults.proxy import Action, Proxy, Rule
-from holdfast._core.mutex import CLAIM
-from holdfast._core.waiting import REFRESH_EVERY
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.replies import CLAIM
+from holdfast._core.lock.server_queue import REFRESH_EVERY
+from holdfast._local.server.process import PrivateServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 

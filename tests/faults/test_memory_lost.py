@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from faults.faces import Admin, Aio, Face, Sync, stays, until
-from holdfast._core.waiting import REFRESH_EVERY
+from holdfast._core.lock.server_queue import REFRESH_EVERY
 
 if TYPE_CHECKING:
     from conftest import NewServer

@@ -16,13 +16,13 @@ import pytest
 import holdfast.aio
 from faults.faces import Admin, until
 from faults.proxy import Proxy
+from holdfast._clock import clock
 from holdfast._core.requests import NotSent, Refused, Unknown
-from holdfast._drive.clock import clock
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
-from holdfast._wire.multiplex import MAX_IN_FLIGHT, Multiplex
-from holdfast._wire.resp import command
-from holdfast._wire.url import from_url
+from holdfast._local.server.process import PrivateServer
+from holdfast._net.aio_connection import MAX_IN_FLIGHT, Multiplex
+from holdfast._net.protocol import command
+from holdfast._net.url import from_url
+from holdfast._runtime.process import current
 
 if TYPE_CHECKING:
     from conftest import NewServer

@@ -21,9 +21,9 @@ import holdfast
 from faults.faces import Admin, Aio, Face, Sync, at_most, stays, until
 from faults.peer import Peer
 from faults.proxy import Proxy, _Buffer, _parts
-from holdfast._core.waiting import REFRESH_EVERY
-from holdfast._servers import binary
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.server_queue import REFRESH_EVERY
+from holdfast._local.server import binary
+from holdfast._local.server.process import PrivateServer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,9 +17,9 @@ import valkey.asyncio
 import holdfast
 from faults.faces import Admin, Face, at_most, until
 from faults.proxy import Proxy, arguments
-from holdfast._core.mutex import BLOCK
+from holdfast._core.lock.replies import BLOCK
 from holdfast._core.names import lock_keys
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -319,8 +319,8 @@ def test_row_64_fences_are_whole_numbers_of_16_digits(face: Face, server: Privat
     face.call(lock.release)
     assert face.call(lock.acquire)
     assert lock.lease.fence == ahead + 1 + BLOCK
-    assert holdfast.guard.accept(server.url, f"resource {name}", ahead + 1 + BLOCK)
-    assert not holdfast.guard.accept(server.url, f"resource {name}", ahead + 1)
+    assert holdfast.fencing.accept(server.url, f"resource {name}", ahead + 1 + BLOCK)
+    assert not holdfast.fencing.accept(server.url, f"resource {name}", ahead + 1)
     face.call(lock.release)
 
 

@@ -8,7 +8,7 @@ import redis
 from faults.faces import until
 from faults.test_interrupts import at_every_line
 from holdfast import once
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 
 
 @pytest.mark.fault(11)

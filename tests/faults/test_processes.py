@@ -15,8 +15,8 @@ import holdfast.aio
 from faults.faces import Admin, Aio, Face, Sync, at_most, until
 from faults.peer import Peer
 from faults.proxy import Proxy
-from holdfast._drive.clock import clock
-from holdfast._servers.process import PrivateServer
+from holdfast._clock import clock
+from holdfast._local.server.process import PrivateServer
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 
@@ -119,20 +119,20 @@ def test_row_2_a_stopped_holder_learns_of_its_loss(
     assert peer.ask("lock.acquire()")
     fence = peer.ask("lock.lease.fence")
     resource = f"resource of {name}"
-    assert peer.ask(f"holdfast.guard.accept(url, {resource!r}, {fence})") is True
+    assert peer.ask(f"holdfast.fencing.accept(url, {resource!r}, {fence})") is True
     lock = face.Lock(server.url, name, ttl=5)
     taken = face.start(lock.acquire, timeout=5)
     until(lambda: len(admin.places()) == 1)
     peer.stop()
     assert taken.result(5)
-    assert holdfast.guard.accept(server.url, resource, lock.lease.fence)
+    assert holdfast.fencing.accept(server.url, resource, lock.lease.fence)
     token = admin.token()
     peer.tell("lock.lease.lost.is_set(), lock.lease.remaining()")
     peer.go_on()
     assert peer.answer() == (True, 0.0)
     assert peer.ask("lock.lease.check()") == "LeaseLost"
-    assert peer.ask(f"holdfast.guard.accept(url, {resource!r}, {fence})") is False
-    assert peer.ask(f"holdfast.guard.guarded_set(url, {resource!r}, 'late', {fence})") is False
+    assert peer.ask(f"holdfast.fencing.accept(url, {resource!r}, {fence})") is False
+    assert peer.ask(f"holdfast.fencing.guarded_set(url, {resource!r}, 'late', {fence})") is False
     assert peer.ask("lock.release()") == "LeaseLost"
     assert (admin.token(), admin.fence()) == (token, lock.lease.fence)
     assert admin.ttl_ms() > 3000

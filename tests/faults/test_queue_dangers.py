@@ -12,7 +12,7 @@ import holdfast
 from faults.faces import Admin, Face, at_most, stays, until
 from faults.proxy import Proxy
 from holdfast import aio
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

@@ -20,11 +20,11 @@ from faults.peer import Peer
 from faults.proxy import Action, Proxy
 from faults.test_fork import in_child, run
 from holdfast._core.names import lock_keys
-from holdfast._core.polling import GiveBack
-from holdfast._drive.fleet import Fleet
-from holdfast._drive.process import Process, current
-from holdfast._servers import private
-from holdfast._wire.endpoint import Endpoint
+from holdfast._core.quorum.polling import GiveBack
+from holdfast._local.server import private
+from holdfast._net.endpoint import Endpoint
+from holdfast._runtime.fanout import Fleet
+from holdfast._runtime.process import Process, current
 
 pytestmark = pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning")
 

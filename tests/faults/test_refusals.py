@@ -17,7 +17,7 @@ from conformance.conftest import SERVERS
 from faults.faces import Admin, Aio, Sync, stays, until
 from faults.proxy import Proxy
 from holdfast._core.requests import Refused
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

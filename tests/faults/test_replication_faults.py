@@ -9,7 +9,7 @@ import pytest
 import redis
 
 import holdfast
-import holdfast.guard
+import holdfast.fencing
 from faults.faces import Aio, Sync, until
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def test_the_old_primary_is_cut_off_together_with_the_holder(
         assert int(old.info("errorstats")["errorstat_NOREPLICAS"]["count"]) >= 2
         for (face, lock), (_, other), lease in zip(locks, others, leases, strict=True):
             assert other.lease.fence > lease.fence
-            assert holdfast.guard.accept(replica.url, lock.name, other.lease.fence)
-            assert not holdfast.guard.accept(replica.url, lock.name, lease.fence)
+            assert holdfast.fencing.accept(replica.url, lock.name, other.lease.fence)
+            assert not holdfast.fencing.accept(replica.url, lock.name, lease.fence)
             with pytest.raises(holdfast.LeaseLost):
                 face.call(lock.release)
             face.call(other.release)

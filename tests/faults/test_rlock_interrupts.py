@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from faults.faces import Admin, until
 from faults.test_interrupts import at_every_line
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning"),

@@ -15,8 +15,8 @@ import pytest
 import holdfast
 from faults.faces import Admin, Aio, Face, Sync, at_most, stays, until
 from faults.proxy import Proxy
-from holdfast._core.mutex import ACQUIRE, RELEASE
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.replies import ACQUIRE, RELEASE
+from holdfast._local.server.process import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

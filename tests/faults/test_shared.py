@@ -18,13 +18,13 @@ from faults.faces import Admin, Sync, until
 from faults.proxy import Proxy
 from faults.test_interrupts import HOME, at_every_line
 from holdfast._core.requests import NotSent, Refused, Unknown, WireError
-from holdfast._servers.process import PrivateServer
-from holdfast._wire.blocking import Connection
-from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.resp import command
-from holdfast._wire.shared import OWN, Pool, _Lane
-from holdfast._wire.system import System
-from holdfast._wire.url import from_url
+from holdfast._local.server.process import PrivateServer
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.protocol import command
+from holdfast._net.sync_connection import Connection
+from holdfast._net.sync_pool import OWN, Pool, _Lane
+from holdfast._net.system import System
+from holdfast._net.url import from_url
 
 if TYPE_CHECKING:
     from conftest import NewServer
@@ -132,7 +132,7 @@ def test_each_has_its_own_time_limit(proxy: Proxy, short_is: str) -> None:
 
 def test_who_is_held_up_with_whoever_reads_gets_what_has_come(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that goes on after a pause: all time limits are over, and nobody has had the time to read."""
-    monkeypatch.setattr("holdfast._wire.shared.READS_WITHIN", 20.0)  # however slow this one is
+    monkeypatch.setattr("holdfast._net.sync_pool.READS_WITHIN", 20.0)  # however slow this one is
     pool = shared_only(proxy.url)
     lane = pool._lane
     assert start(echo, pool, 1).result(5) == b"1"

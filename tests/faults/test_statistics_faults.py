@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from faults.proxy import Proxy
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.witness import in_thread
 
 

@@ -18,7 +18,7 @@ from faults.proxy import Action, Proxy
 from faults.test_fork import in_child
 from faults.test_interrupts import at_every_line
 from holdfast import LeaseLost, NotHeld, ServerError, aio
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::holdfast.HoldfastWarning"),

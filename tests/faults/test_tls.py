@@ -15,8 +15,8 @@ import trustme
 
 import holdfast
 from faults.terminator import Terminator
-from holdfast._servers import private
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
 
 CA = trustme.CA()
 STRANGER = trustme.CA()

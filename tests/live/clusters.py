@@ -31,9 +31,9 @@ from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
-from holdfast._servers import private
-from holdfast._servers.process import PrivateServer
-from holdfast._servers.supervisor import Connection
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
+from holdfast._local.server.supervisor import Connection
 from holdfast.errors import ServerError
 
 SLOTS = 16384

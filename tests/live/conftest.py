@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.clusters import Cluster, cluster
 from live.witness import SHARED, Monitor, open_sockets
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import holdfast
 from holdfast import aio
-from holdfast._cache_options import Statistics
+from holdfast._api.cache.options import Statistics
 
 
 class Either:

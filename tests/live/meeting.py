@@ -25,7 +25,7 @@ class Either:
             found = getattr(self.made, method)
             return found(*args, **options) if callable(found) else found
 
-        if type(self.made).__module__.startswith("holdfast._aio"):
+        if type(self.made).__module__.rpartition(".")[2].startswith("aio_"):
 
             async def awaited() -> Any:
                 found = call()

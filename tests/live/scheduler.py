@@ -19,7 +19,7 @@ import redis
 import holdfast
 import holdfast.aio
 from holdfast.schedule import Cron, Every, Run
-from holdfast.schedule.jobs import BaseSchedule
+from holdfast.schedule.schedule import BaseSchedule
 
 
 def declare(schedule: BaseSchedule, jobs: list[dict[str, Any]], told: Callable[[str], object], *, tasks: bool) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
-from holdfast._servers import private
-from holdfast._servers.process import PrivateServer
-from holdfast._servers.supervisor import Connection
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
+from holdfast._local.server.supervisor import Connection
 
 HASTE = {
     "info-period": 500,

@@ -14,7 +14,7 @@ import redis
 import holdfast
 from faults.peer import Peer
 from holdfast import HoldfastWarning, LockTimeout, NotHeld, ServerError, aio
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.witness import connections, queue_length, until, until_in_loop, warned_of_drop
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ import pytest
 import redis
 
 import holdfast
-from holdfast import HolderChanged, LeaseLost, QuorumError, ServerError, TicketRefused, _access, aio, guard
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
+from holdfast import HolderChanged, LeaseLost, QuorumError, ServerError, TicketRefused, aio, fencing
+from holdfast._api import access
+from holdfast._local.server.process import PrivateServer
+from holdfast._runtime.process import current
 from live.clusters import cluster
 from live.witness import in_thread, until
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from conftest import NewServer
-    from holdfast._inspect import Broken
+    from holdfast._api.inspect import Broken
 
 
 @pytest.fixture(params=["threads", "asyncio"])
@@ -119,11 +120,11 @@ def test_once_more_does_no_harm(server: PrivateServer, name: str, breaks: Callab
 
 def test_an_operator_can_close_the_door_behind_him(server: PrivateServer, look: redis.Redis, name: str) -> None:
     lease = holdfast.Lock(server.url, name, ttl=60, renew=False).__enter__()
-    assert guard.guarded_set(look, f"{name}-data", "mine", lease.fence)
+    assert fencing.guarded_set(look, f"{name}-data", "mine", lease.fence)
     broken = holdfast.inspect(server.url).break_lock(name)
     assert broken is not None
-    assert guard.accept(look, f"{name}-data", broken.fence)
-    assert not guard.guarded_set(look, f"{name}-data", "still mine", lease.fence)
+    assert fencing.accept(look, f"{name}-data", broken.fence)
+    assert not fencing.guarded_set(look, f"{name}-data", "still mine", lease.fence)
     with pytest.raises(LeaseLost):
         lease.release()
 
@@ -228,7 +229,7 @@ def test_what_is_no_lock_is_left_alone(server: PrivateServer, look: redis.Redis,
 
 def test_rights_to_break_locks_and_no_others(server: PrivateServer, look: redis.Redis, name: str) -> None:
     command: Any = look.execute_command
-    command("ACL SETUSER", "ops", *_access.rule(("break",)), ">secret")
+    command("ACL SETUSER", "ops", *access.rule(("break",)), ">secret")
     ops = server.url.replace("redis://", "redis://ops:secret@")
     lease = holdfast.Lock(server.url, name).__enter__()
     with holdfast.Lock(server.url, "hidden", prefix=f"{name}:"), pytest.raises(ServerError, match="holdfast acl"):

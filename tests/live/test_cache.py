@@ -15,9 +15,9 @@ import redis
 
 import holdfast
 from holdfast import ConfigError, LockTimeout, ServerError, aio
-from holdfast._core.site import LOOK
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
+from holdfast._core.single_flight.entry import LOOK
+from holdfast._local.server.process import PrivateServer
+from holdfast._runtime.process import current
 from live.either_cache import Make, either
 from live.witness import Monitor, in_thread, until
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 import holdfast
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.databases import Database, Sqlite, mariadb
 from live.shoppers import KEY, Shoppers, crowd, together
 from live.witness import until

@@ -11,9 +11,9 @@ import redis.asyncio
 
 import holdfast
 from holdfast import aio
-from holdfast._core import flight
-from holdfast._servers.process import PrivateServer
-from holdfast._wire.slots import slot_of
+from holdfast._core.single_flight import flight
+from holdfast._local.server.process import PrivateServer
+from holdfast._net.slots import slot_of
 from live.clusters import Cluster
 from live.either_cache import Either, either
 from live.witness import in_thread, until

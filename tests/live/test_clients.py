@@ -14,9 +14,9 @@ import valkey
 import valkey.asyncio
 
 import holdfast
-from holdfast import FairLock, Lock, ServerError, aio, guard
-from holdfast._servers import private
-from holdfast._servers.process import PrivateServer
+from holdfast import FairLock, Lock, ServerError, aio, fencing
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
 from live.witness import connections, in_thread, nobody_else, queue_length, until
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def test_synchronous_clients(server: PrivateServer, name: str, kind: str) -> Non
     use(client, name)
     assert settings(client) == before
     assert client.ping()
-    assert guard.accept(client, name, 7)
+    assert fencing.accept(client, name, 7)
     client.close()
     client.connection_pool.disconnect()  # one that was passed in is not closed with the client
 

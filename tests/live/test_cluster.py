@@ -20,8 +20,9 @@ import valkey
 import valkey.asyncio
 
 import holdfast
-from holdfast import _access, aio
-from holdfast._servers.process import PrivateServer
+from holdfast import aio
+from holdfast._api import access
+from holdfast._local.server.process import PrivateServer
 from live.clusters import Cluster, cluster
 
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=:holdfast.errors.HoldfastWarning")
@@ -332,7 +333,7 @@ def test_resharding_under_load(nodes: Cluster) -> None:
 def test_the_rights_that_are_printed_are_enough(nodes: Cluster, name: str) -> None:
     version = (6, 2) if nodes.call(nodes.nodes[0], "INFO", "server").find("redis_version:6.") >= 0 else (7, 2)
     for node in nodes.nodes:
-        nodes.call(node, "ACL", "SETUSER", "limited", *_access.rule(("lock", "cluster"), version=version), ">secret")
+        nodes.call(node, "ACL", "SETUSER", "limited", *access.rule(("lock", "cluster"), version=version), ">secret")
     lock, other = (holdfast.FairLock(nodes.url.replace("//", "//limited:secret@"), name, ttl=3) for _ in range(2))
     with ThreadPoolExecutor(1) as waiters:
         with lock as lease:

@@ -33,7 +33,7 @@ from holdfast import (
     aio,
     declare_new,
 )
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from holdfast.sqlalchemy import hold, release_after
 from live.bank import Account, Bank, bank
 from live.witness import until

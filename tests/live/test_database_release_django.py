@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from holdfast import HoldfastWarning, LeaseLost, Lock, LockTimeout, NotHeld, RLock, aio
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from holdfast.django import hold, locked_atomic, release_after
 from live.witness import until
 

@@ -17,11 +17,11 @@ import pytest
 import redis
 
 from holdfast import ConfigError, Deadlock, FairLock, Lock, MultiLock, Semaphore, aio, find_deadlocks
-from holdfast._core import deadlocks
+from holdfast._api.sync_deadlock import Cycle
+from holdfast._core.deadlock import cycles as deadlock_cycles
 from holdfast._core.requests import Answer, Command, Sleep
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
-from holdfast.deadlocks import Cycle
+from holdfast._local.server.process import PrivateServer
+from holdfast._runtime.process import current
 from live.witness import in_thread, queue_length, until, waiting_here
 
 USER = """
@@ -203,7 +203,7 @@ def found_with(server: PrivateServer, name: str, between: Callable[[], object]) 
     """As `found`, with something done between the two looks."""
 
     async def find() -> list[Cycle]:
-        return await deadlocks.find(await deadlocks.everybody(b"hf:"))
+        return await deadlock_cycles.find(await deadlock_cycles.everybody(b"hf:"))
 
     steps = find()
     reply: Answer[Any] | None = None

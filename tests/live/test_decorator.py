@@ -13,7 +13,7 @@ import redis.asyncio
 
 from faults.peer import Peer
 from holdfast import FairLock, LeaseLost, LockTimeout, aio, locked
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.witness import in_thread, queue_length, until
 
 

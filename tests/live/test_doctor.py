@@ -11,9 +11,9 @@ import redis
 import redis.asyncio
 
 import holdfast
-from holdfast import _access
-from holdfast._servers import private
-from holdfast._servers.process import PrivateServer
+from holdfast._api import access
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
 from holdfast.doctor import Report, examine
 from live.witness import until
 
@@ -109,7 +109,7 @@ def test_a_full_server(new_server: NewServer) -> None:
 def test_each_right_that_is_missing_is_found(server: PrivateServer, missing: str, level: str, pattern: str) -> None:
     with closing(admin(server)) as client:
         extra = ["~hf:*", "+info", "+config|get", "+scan", "+pttl"]
-        client.execute_command("ACL SETUSER", "patient", *_access.rule(), *extra, ">canary-1", missing)
+        client.execute_command("ACL SETUSER", "patient", *access.rule(), *extra, ">canary-1", missing)
         report = examine(server.url.replace("//", "//patient:canary-1@"))
         assert found(report, level, pattern), bad(report)
         assert "canary" not in repr(report)
@@ -119,7 +119,7 @@ def test_each_right_that_is_missing_is_found(server: PrivateServer, missing: str
 
 def test_with_the_rights_of_locks_alone_nothing_is_wrong(server: PrivateServer) -> None:
     with closing(admin(server)) as client:
-        client.execute_command("ACL SETUSER", "patient", *_access.rule(), ">canary-1")
+        client.execute_command("ACL SETUSER", "patient", *access.rule(), ">canary-1")
         report = examine(server.url.replace("//", "//patient:canary-1@"))
         client.acl_deluser("patient")
     assert {level for level, _ in bad(report)} == {"note"}

@@ -11,8 +11,8 @@ import redis
 import redis.asyncio
 
 import holdfast
-from holdfast import _access
-from holdfast._servers.process import PrivateServer
+from holdfast._api import access
+from holdfast._local.server.process import PrivateServer
 from holdfast.doctor import examine
 from live.clusters import Cluster, cluster
 from live.sentinels import Sentinels
@@ -70,7 +70,7 @@ def test_what_is_wrong_with_one_of_them_is_found(three: Cluster) -> None:
 
 
 def test_with_the_rights_for_a_cluster_nothing_is_wrong_there(three: Cluster) -> None:
-    rights = _access.rule(("lock", "cluster"), version=_access.SHARDED_SINCE)
+    rights = access.rule(("lock", "cluster"), version=access.SHARDED_SINCE)
     for node in three.nodes:
         three.call(node, "ACL", "SETUSER", "patient", *rights, ">canary-1")
     report = examine(three.url.replace("//", "//patient:canary-1@"))

@@ -19,13 +19,13 @@ import holdfast
 from faults.peer import Peer
 from faults.proxy import Proxy
 from holdfast import ConfigError, CountDownLatch, Event, ServerError, aio
-from holdfast._core import latch as core
+from holdfast._core.rendezvous import latch as core
 from live.meeting import FACES, Either
 from live.witness import Monitor, in_thread, until, until_in_loop
 
 if TYPE_CHECKING:
     from conftest import NewServer
-    from holdfast._servers.process import PrivateServer
+    from holdfast._local.server.process import PrivateServer
 
 faces = pytest.mark.parametrize("face", FACES)
 

@@ -10,7 +10,7 @@ import redis
 
 import holdfast
 from holdfast import BrokenBarrier, aio
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.clusters import Cluster, cluster
 from live.meeting import FACES, Either
 from live.sentinels import Sentinels

@@ -11,7 +11,7 @@ import redis
 
 from faults.peer import Peer
 from holdfast import FairLock, aio
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.crowd import Crowd
 from live.witness import Monitor, in_thread, queue_length, until, until_in_loop
 

@@ -14,13 +14,13 @@ import pytest
 import redis
 
 import holdfast
-from holdfast._caller import AioCaller, Caller
-from holdfast._core import flight
-from holdfast._core.flight import Found, Load, Loading, Site, Wish
-from holdfast._core.site import LOOK
-from holdfast._drive.process import current
-from holdfast._servers import private
-from holdfast._servers.process import PrivateServer
+from holdfast._api.caller import AioCaller, Caller
+from holdfast._core.single_flight import flight
+from holdfast._core.single_flight.entry import LOOK
+from holdfast._core.single_flight.flight import Found, Load, Loading, Site, Wish
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
+from holdfast._runtime.process import current
 from live.witness import Monitor, in_thread, until
 
 T = TypeVar("T")

@@ -14,12 +14,12 @@ import redis.asyncio
 import valkey
 
 import holdfast
-from holdfast import FairLock, Lock, ServerError, aio, guard
+from holdfast import FairLock, Lock, ServerError, aio, fencing
 from holdfast._core.requests import Refused
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
-from holdfast._wire.client import from_client
-from holdfast._wire.resp import command
+from holdfast._local.server.process import PrivateServer
+from holdfast._net.protocol import command
+from holdfast._net.resolve import from_client
+from holdfast._runtime.process import current
 from live.test_clients import settings, use
 from live.witness import connections, in_thread, nobody_else, queue_length, until, until_in_loop
 
@@ -90,7 +90,7 @@ def test_a_lock_does_all_it_does(client: Any, look: redis.Redis, name: str) -> N
         until(lambda: queue_length(look, name) == 1)  # so the inbox listens
         lease.check()
     assert waiting.result(5)
-    assert guard.accept(client, name, 7)
+    assert fencing.accept(client, name, 7)
     assert settings(client)["settings"] == before
     holdfast.close()
     assert look.get(f"hf:{{{name}}}") is None

@@ -9,8 +9,8 @@ import pytest
 import redis
 import valkey
 
-from holdfast import ConfigError, Lock, ServerError, guard
-from holdfast._servers.process import PrivateServer
+from holdfast import ConfigError, Lock, ServerError, fencing
+from holdfast._local.server.process import PrivateServer
 from live.witness import Monitor
 
 
@@ -30,52 +30,52 @@ def test_a_late_write_is_refused(server: PrivateServer, look: redis.Redis, name:
             fences.append(lease.fence)
     old, new = fences
     key = f"{name}:value"
-    assert guard.guarded_set(server.url, key, "by the old one", old)
-    assert guard.guarded_set(server.url, key, "by the new one", new)
-    assert not guard.guarded_set(server.url, key, "too late", old)
+    assert fencing.guarded_set(server.url, key, "by the old one", old)
+    assert fencing.guarded_set(server.url, key, "by the new one", new)
+    assert not fencing.guarded_set(server.url, key, "too late", old)
     assert look.get(key) == "by the new one"
-    assert guard.guarded_set(server.url, key, "again", new), "one holder may write often"
+    assert fencing.guarded_set(server.url, key, "again", new), "one holder may write often"
     assert look.get(key) == "again"
 
 
 def test_accept_without_a_value(server: PrivateServer, look: redis.Redis, name: str) -> None:
-    assert guard.accept(server.url, name, 7)
-    assert guard.accept(server.url, name, 7)
-    assert not guard.accept(server.url, name, 6)
-    assert guard.accept(server.url, name, 8)
-    assert not guard.guarded_set(server.url, name, "x", 7), "both share what they remember"
+    assert fencing.accept(server.url, name, 7)
+    assert fencing.accept(server.url, name, 7)
+    assert not fencing.accept(server.url, name, 6)
+    assert fencing.accept(server.url, name, 8)
+    assert not fencing.guarded_set(server.url, name, "x", 7), "both share what they remember"
     assert look.get(name) is None
 
 
 def test_large_fences_are_compared_exactly(server: PrivateServer, name: str) -> None:
     fence = 2**53 - 2
-    assert guard.accept(server.url, name, fence)
-    assert not guard.accept(server.url, name, fence - 1)
-    assert guard.accept(server.url, name, fence)
+    assert fencing.accept(server.url, name, fence)
+    assert not fencing.accept(server.url, name, fence - 1)
+    assert fencing.accept(server.url, name, fence)
 
 
 def test_expiries(server: PrivateServer, look: redis.Redis, name: str) -> None:
-    guard.guarded_set(server.url, name, "x", 7)
+    fencing.guarded_set(server.url, name, "x", 7)
     assert look.ttl(name) == -1, "without ttl it stays, as with SET"
-    guard.guarded_set(server.url, name, "x", 7, ttl=60, keep=3600)
+    fencing.guarded_set(server.url, name, "x", 7, ttl=60, keep=3600)
     assert 59_000 < look.pttl(name) <= 60_000
     fence_key = remembered(look, name)
     assert look.get(fence_key) == "7"
     assert 3_599_000 < look.pttl(fence_key) <= 3_600_000
-    guard.accept(server.url, name, 7)
+    fencing.accept(server.url, name, 7)
     assert look.ttl(fence_key) > 6 * 86400, "a week"
     look.delete(name)
 
 
 def test_a_key_with_a_hash_tag(server: PrivateServer, look: redis.Redis, name: str) -> None:
     key = f"a:{{{name}}}:b"
-    guard.guarded_set(server.url, key, "x", 7, ttl=60)
+    fencing.guarded_set(server.url, key, "x", 7, ttl=60)
     assert {str(k) for k in look.scan_iter(f"*{name}*")} == {key, f"{key}:fence"}
 
 
 def test_bytes_and_odd_values(server: PrivateServer, look: redis.Redis, name: str) -> None:
     for value in (b"\xff\x00\r\n", "", "é✓", "x" * 100_000):
-        assert guard.guarded_set(server.url, name.encode() + b"\xfe", value, 7, ttl=60)
+        assert fencing.guarded_set(server.url, name.encode() + b"\xfe", value, 7, ttl=60)
         with redis.Redis.from_url(server.url) as raw:
             assert raw.get(name.encode() + b"\xfe") == (value if isinstance(value, bytes) else value.encode())
 
@@ -83,29 +83,29 @@ def test_bytes_and_odd_values(server: PrivateServer, look: redis.Redis, name: st
 def test_clients(server: PrivateServer, name: str) -> None:
     assert server.port
     with redis.Redis(port=server.port, decode_responses=True) as one, valkey.Valkey(port=server.port) as other:
-        assert guard.accept(one, name, 7)
-        assert not guard.accept(other, name, 6)
+        assert fencing.accept(one, name, 7)
+        assert not fencing.accept(other, name, 6)
 
 
 def test_one_trip(server: PrivateServer, monitor: Monitor, name: str) -> None:
-    guard.accept(server.url, name, 7)
+    fencing.accept(server.url, name, 7)
     monitor.commands()
-    guard.accept(server.url, name, 7)
-    guard.guarded_set(server.url, name, "x", 7, ttl=60)
+    fencing.accept(server.url, name, 7)
+    fencing.guarded_set(server.url, name, "x", 7, ttl=60)
     assert monitor.names() == ["EVALSHA"] * 2
 
 
 def test_data_of_another_kind_and_no_server(server: PrivateServer, look: redis.Redis, name: str) -> None:
-    guard.accept(server.url, name, 7)
+    fencing.accept(server.url, name, 7)
     fence_key = remembered(look, name)
     look.delete(fence_key)
     look.rpush(fence_key, "x")
     look.expire(fence_key, 60)
     with pytest.raises((ServerError, ConfigError), match=r"WRONGTYPE|list"):
-        guard.accept(server.url, name, 7)
+        fencing.accept(server.url, name, 7)
     assert look.exists(name) == 0
     with pytest.raises(ServerError, match=r"127\.0\.0\.1:1") as caught:
-        guard.accept("redis://u:canary@127.0.0.1:1", name, 7)
+        fencing.accept("redis://u:canary@127.0.0.1:1", name, 7)
     assert caught.value.address == "127.0.0.1:1"
     assert "canary" not in str(caught.value)
 
@@ -117,7 +117,7 @@ def test_the_predicate_for_a_table() -> None:
         database.execute("INSERT INTO t VALUES (1, 'empty', 0)")
 
         def write(value: str, fence: int) -> bool:
-            statement = f"UPDATE t SET value = :value, fence = :fence WHERE id = :id AND {guard.SQL}"  # noqa: S608
+            statement = f"UPDATE t SET value = :value, fence = :fence WHERE id = :id AND {fencing.SQL}"  # noqa: S608
             return database.execute(statement, {"id": 1, "value": value, "fence": fence}).rowcount == 1
 
         assert write("new", 8)

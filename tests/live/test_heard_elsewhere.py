@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from holdfast._core.mutex import ACQUIRE, RELEASE
+from holdfast._core.lock.replies import ACQUIRE, RELEASE
 from holdfast._core.names import lock_keys
 
 if TYPE_CHECKING:

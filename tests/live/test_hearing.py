@@ -8,11 +8,11 @@ import time
 
 import redis
 
-from holdfast._caller import AioCaller, Caller
-from holdfast._core.hearing import Listener, Withdraw, hear, listen
+from holdfast._api.caller import AioCaller, Caller
 from holdfast._core.requests import Now
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
+from holdfast._core.subscription import Listener, Withdraw, hear, listen
+from holdfast._local.server.process import PrivateServer
+from holdfast._runtime.process import current
 
 
 def tell(server: PrivateServer, hope: str) -> None:

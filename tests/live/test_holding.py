@@ -15,8 +15,8 @@ import redis
 
 from faults.faces import Aio, Sync
 from holdfast import ConfigError, FairLock, LeaseLost, Lock, MultiLock, NotHeld, Redlock, RLock, aio, declare_new, testing
-from holdfast._servers import private
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
 from holdfast.testing import clock
 from live.witness import PATIENCE
 

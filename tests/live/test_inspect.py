@@ -15,9 +15,11 @@ import pytest
 import redis
 
 import holdfast
-from holdfast import ConfigError, ServerError, _access, aio
-from holdfast._inspect import LockInfo
-from holdfast._servers.process import PrivateServer
+from holdfast import ConfigError, ServerError, aio
+from holdfast._api import access
+from holdfast._api.inspect import LockInfo
+from holdfast._local.server.process import PrivateServer
+from holdfast._runtime.process import current
 from live.clusters import cluster
 from live.witness import in_thread, until
 
@@ -93,9 +95,9 @@ def test_who_holds_a_lock_and_who_waits_in_order(own: PrivateServer, face: str) 
     before = time.time()
     with ExitStack() as stack, client_of(own) as client:
         lock = holdfast.FairLock(own.url, "naïve {name}", label="night shift")
-        stack.callback(holdfast._drive.process.current().set_label, None)  # type: ignore[arg-type]
+        stack.callback(current().set_label, None)  # type: ignore[arg-type]
         lease = stack.enter_context(lock)
-        until(lambda: client.exists(f"hf:proc:{holdfast._drive.process.current().id}"))
+        until(lambda: client.exists(f"hf:proc:{current().id}"))
         for number in range(2):
             waits = in_thread(take_and_leave, holdfast.FairLock(own.url, "naïve {name}", wait=20))
             stack.callback(waits.result, 20)
@@ -253,7 +255,7 @@ def test_of_several_servers_a_majority_counts(new_server: NewServer, face: str) 
 
 def test_a_user_who_may_only_look(own: PrivateServer, face: str) -> None:
     with client_of(own) as client, holdfast.Lock(own.url, "mine"):
-        client.execute_command("ACL SETUSER", "guest", *_access.rule(("inspect",)), ">secret")
+        client.execute_command("ACL SETUSER", "guest", *access.rule(("inspect",)), ">secret")
         guest = own.url.replace("redis://", "redis://guest:secret@")
         assert Seeing(face, guest).names() == {"mine"}
         assert Seeing(face, guest).show("mine").held
@@ -298,7 +300,7 @@ def test_what_several_share(server: PrivateServer, name: str, face: str) -> None
 def test_of_more_than_are_listed_all_are_counted(
     server: PrivateServer, name: str, face: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("_core.inspecting", "_sync_inspect", "_aio_inspect"):
+    for module in ("_core.inspect.scan", "_api.sync_inspect", "_api.aio_inspect"):
         monkeypatch.setattr(f"holdfast.{module}.LINE", 2)
     with ExitStack() as stack:
         for _ in range(3):

@@ -14,7 +14,7 @@ import redis
 
 import holdfast
 from holdfast import aio
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

@@ -9,7 +9,7 @@ import redis
 
 import holdfast
 from holdfast import Lock, LockTimeout, aio
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.witness import in_thread, until
 
 

@@ -18,14 +18,14 @@ import redis
 
 import holdfast
 from holdfast import ConfigError, LeaseLost, LockTimeout, NoCandidate, NotHeld, aio
-from holdfast._caller import Caller
+from holdfast._api.caller import Caller
+from holdfast._api.sync_election import Elected, Leader
 from holdfast._core.requests import Command
-from holdfast.leader import Elected, Leader
 from live.witness import until
 
 if TYPE_CHECKING:
     from conftest import NewServer
-    from holdfast._servers.process import PrivateServer
+    from holdfast._local.server.process import PrivateServer
 
 CANDIDATE = """
 import sys

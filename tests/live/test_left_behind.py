@@ -13,9 +13,9 @@ import redis
 
 import holdfast
 from holdfast import aio
-from holdfast._core.attempt import Attempt
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.records import Attempt
+from holdfast._local.server.process import PrivateServer
+from holdfast._runtime.process import current
 from live.witness import gate, in_thread, queue_length, until, until_in_loop
 
 HOLDS_TO_THE_END = """

@@ -12,9 +12,9 @@ import redis
 import holdfast
 from faults.peer import Peer
 from holdfast import LeaseLost, Lock, aio
-from holdfast._core.gate import LIMIT
-from holdfast._drive.clock import clock
-from holdfast._servers.process import PrivateServer
+from holdfast._clock import clock
+from holdfast._core.lock.local_queue import LIMIT
+from holdfast._local.server.process import PrivateServer
 from live.crowd import Crowd
 from live.witness import Monitor, gate, in_thread, until, waiting_here
 
@@ -130,7 +130,7 @@ def test_another_process_that_does_not_wait_gets_it_too(server: PrivateServer, n
     """Never "busy"."""
     with Peer("sync", server.url, name) as peer:
         # Whoever has it may be slow; the quarter of a second that he is given is not the point.
-        peer.ask("setattr(sys.modules['holdfast._core.acquire'], 'RECALL', 5.0)")
+        peer.ask("setattr(sys.modules['holdfast._core.lock.acquire'], 'RECALL', 5.0)")
         for _ in range(5):
             lock = linger(server.url, name)
             assert peer.ask("lock.acquire(False)") is True

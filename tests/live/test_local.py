@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast._servers import binary, local
-from holdfast._servers.supervisor import LOG, SOCKET, Connection
+from holdfast._local.server import binary, local
+from holdfast._local.server.supervisor import LOG, SOCKET, Connection
 from holdfast.errors import ServerError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def test_the_directory_is_made_for_us_alone(local_url: str) -> None:
 
 def test_ten_at_once_start_one(local_url: str) -> None:
     code = (
-        "import sys; from holdfast._servers import local; from holdfast._servers.supervisor import Connection\n"
+        "import sys; from holdfast._local.server import local; from holdfast._local.server.supervisor import Connection\n"
         "print('here', flush=True); sys.stdin.read(1)\n"
         "c = Connection(local.ensure(sys.argv[1]), 5); print(c.info('server')['process_id'], flush=True); c.close()"
     )
@@ -175,17 +175,17 @@ def test_a_running_server_costs_one_connect(local_url: str) -> None:
     local.ensure(local_url)
     code = (
         "import sys, holdfast; before = set(sys.modules)\n"
-        "from holdfast._servers import local; local.ensure(sys.argv[1]); print(*(set(sys.modules) - before))"
+        "from holdfast._local.server import local; local.ensure(sys.argv[1]); print(*(set(sys.modules) - before))"
     )
     said = subprocess.run([sys.executable, "-c", code, local_url], check=True, capture_output=True, text=True).stdout
-    assert not {"redis", "asyncio", "subprocess", "fcntl", "holdfast._servers.start"} & set(said.split())
+    assert not {"redis", "asyncio", "subprocess", "fcntl", "holdfast._local.server.start"} & set(said.split())
 
 
 # What it must not take over from its starter
 
 
 def test_it_survives_its_starter(local_url: str) -> None:
-    code = "import os, sys; from holdfast._servers import local; local.ensure(sys.argv[1]); os.killpg(0, 9)"
+    code = "import os, sys; from holdfast._local.server import local; local.ensure(sys.argv[1]); os.killpg(0, 9)"
     starter = subprocess.run([sys.executable, "-c", code, local_url], check=False, start_new_session=True)
     assert starter.returncode == CRASH
     path = local.socket_path(local_url)

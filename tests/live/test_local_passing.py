@@ -14,9 +14,9 @@ import redis
 
 from faults.peer import Peer
 from holdfast import FairLock, Lock, aio
-from holdfast._core.gate import LIMIT
-from holdfast._face import BaseLock
-from holdfast._servers.process import PrivateServer
+from holdfast._api.lock import BaseLock
+from holdfast._core.lock.local_queue import LIMIT
+from holdfast._local.server.process import PrivateServer
 from live.crowd import Crowd
 from live.witness import PATIENCE, Monitor, gate, in_thread, queue_length, until, until_in_loop, waiting_here
 

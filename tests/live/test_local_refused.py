@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._servers import binary, local
+from holdfast._local.server import binary, local
 from holdfast.errors import ConfigError
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast._servers.process import PrivateServer
-from holdfast._servers.supervisor import BOOT, LOG, LOG_LIMIT, SOCKET, Connection, Supervisor
+from holdfast._local.server.process import PrivateServer
+from holdfast._local.server.supervisor import BOOT, LOG, LOG_LIMIT, SOCKET, Connection, Supervisor
 
 if TYPE_CHECKING:
     from conftest import NewServer

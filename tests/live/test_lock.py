@@ -17,7 +17,7 @@ import holdfast
 from faults.peer import Peer
 from holdfast import ConfigError, FairLock, HoldfastWarning, Lock, LockTimeout, NotHeld, ServerError
 from holdfast._core.names import lock_keys
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.witness import Monitor, in_thread, queue_length, until
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def test_a_restart_between_two_uses_goes_unnoticed(new_server: NewServer, name: 
     uses: list[Callable[[], object]] = [
         lock.locked,
         lambda: lock.__exit__(None, None, None) if lock.__enter__() else None,
-        lambda: holdfast.guard.accept(server.url, "k", 7),
+        lambda: holdfast.fencing.accept(server.url, "k", 7),
     ]
     for use in uses:
         assert lock.locked() is False

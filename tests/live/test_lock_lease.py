@@ -14,9 +14,9 @@ import redis
 
 import holdfast
 from holdfast import FairLock, HoldfastWarning, Lease, LeaseLost, Lock, NotHeld, ServerError
-from holdfast._core.node import RECORD_AFTER
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.node import RECORD_AFTER
+from holdfast._local.server.process import PrivateServer
+from holdfast._runtime.process import current
 from live.witness import PATIENCE, Monitor, connections, in_thread, queue_length, until, warned_of_drop
 
 if TYPE_CHECKING:
@@ -341,7 +341,7 @@ def test_a_quick_use_pays_for_nothing_at_the_end(
     server: PrivateServer, monitor: Monitor, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No record of the process was written, so none has to be removed."""
-    monkeypatch.setattr("holdfast._core.node.RECORD_AFTER", 250 * RECORD_AFTER)  # however slow this quick use is
+    monkeypatch.setattr("holdfast._core.lock.node.RECORD_AFTER", 250 * RECORD_AFTER)  # however slow this quick use is
     holdfast.close()
     monitor.commands()
     with Lock(server.url, name):

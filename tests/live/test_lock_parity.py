@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from holdfast import FairLock, Lock, RLock, aio
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.owners import done
 from live.witness import in_thread, queue_length, until, until_in_loop
 

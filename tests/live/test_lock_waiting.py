@@ -13,7 +13,7 @@ import redis
 
 from faults.peer import Peer
 from holdfast import FairLock, LeaseLost, Lock, LockTimeout, ServerError
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.witness import PATIENCE, Monitor, in_thread, queue_length, until
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def test_the_claim_becomes_a_full_lease(server: PrivateServer, look: redis.Redis
 def test_the_end_of_a_dead_holders_lease_wakes_the_next(
     server: PrivateServer, look: redis.Redis, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast._core.waiting.REFRESH_EVERY", 60.0)  # who asks all the time finds it free, too
+    monkeypatch.setattr("holdfast._core.lock.server_queue.REFRESH_EVERY", 60.0)  # who asks all the time finds it free, too
     started = time.monotonic()
     look.set(f"hf:{{{name}}}", "somebody who died", px=400)
     with Lock(server.url, name, wait=PATIENCE) as lease:

@@ -13,7 +13,7 @@ import redis
 import holdfast
 import holdfast.aio
 from faults.faces import Aio, Face, Sync
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.witness import Monitor, until, waiting_here
 
 if TYPE_CHECKING:

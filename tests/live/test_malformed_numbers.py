@@ -10,8 +10,8 @@ import pytest
 from redis import Redis
 
 import holdfast
-from holdfast import aio, guard
-from holdfast._servers.process import PrivateServer
+from holdfast import aio, fencing
+from holdfast._local.server.process import PrivateServer
 
 ODD = ["1e400", "-1e400", "9007199254740993", "9" * 400, "abc", "nan", "-5", "1.5", ""]
 
@@ -83,10 +83,10 @@ def test_a_guard_that_remembers_no_number_refuses(server: PrivateServer, name: s
     with Redis.from_url(server.url) as redis:
         redis.set(f"{{{name}}}:fence", odd, px=60_000)
         with pytest.raises(holdfast.ConfigError, match="which is not a number"):
-            guard.guarded_set(server.url, f"{{{name}}}", "mine", 7)
+            fencing.guarded_set(server.url, f"{{{name}}}", "mine", 7)
         assert not redis.exists(f"{{{name}}}")
         redis.set(f"{{{name}}}:fence", 6)
-        assert guard.guarded_set(server.url, f"{{{name}}}", "mine", 7)
+        assert fencing.guarded_set(server.url, f"{{{name}}}", "mine", 7)
 
 
 def test_the_count_of_a_latch(server: PrivateServer, name: str) -> None:

@@ -14,7 +14,7 @@ import redis
 import holdfast
 from fuzzing import MALFORMED
 from holdfast import aio
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from holdfast.cli import main
 
 if TYPE_CHECKING:

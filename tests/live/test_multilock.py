@@ -29,9 +29,9 @@ from holdfast import (
     ServerError,
     aio,
 )
-from holdfast._core.multilock import GATHER, SCATTER
-from holdfast._multilock import _place
-from holdfast._servers.process import PrivateServer
+from holdfast._api.multilock import _place
+from holdfast._core.lock.multilock import GATHER, SCATTER
+from holdfast._local.server.process import PrivateServer
 from live.witness import Monitor, gate, in_thread, queue_length, until, waiting_here
 
 if TYPE_CHECKING:

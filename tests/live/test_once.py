@@ -28,11 +28,11 @@ from holdfast import (
     NotHeld,
     ResultNotKept,
     ServerError,
-    _access,
     aio,
     once,
 )
-from holdfast._servers.process import PrivateServer
+from holdfast._api import access
+from holdfast._local.server.process import PrivateServer
 from live.witness import Monitor, in_thread, until, until_in_loop
 
 if TYPE_CHECKING:
@@ -689,7 +689,7 @@ def test_events(server: PrivateServer, name: str) -> None:
 @pytest.mark.parametrize("face", FACES)
 def test_with_the_rights_that_it_needs_and_no_others(server: PrivateServer, look: redis.Redis, name: str, face: str) -> None:
     admin: Any = look
-    admin.execute_command("ACL SETUSER", name, *_access.rule(("lock", "once")), ">secret")
+    admin.execute_command("ACL SETUSER", name, *access.rule(("lock", "once")), ">secret")
     inside, go_on = threading.Event(), threading.Event()
 
     def work() -> str:

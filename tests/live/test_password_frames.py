@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast import aio, doctor
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 
 CANARY = "canary-7f3a"
 SOURCE = str(Path(holdfast.__file__).parent)
@@ -96,7 +96,7 @@ def test_coroutine_functions_that_are_passed_a_url(server: PrivateServer, rude: 
 
 @pytest.mark.parametrize("wrong", ["redis://u:{}@h:x", "redis://u:{}@h?db=1&db=2", "redis://u:{}#@h", "redis://u:%zz{}@h/0"])
 def test_when_the_url_cannot_be_read(wrong: str) -> None:
-    from holdfast._wire.url import from_url
+    from holdfast._net.url import from_url
 
     url = wrong.format(CANARY)
     with pytest.raises(holdfast.ConfigError) as failed:
@@ -123,7 +123,7 @@ MAKERS: dict[str, Callable[[Any, str], object]] = {
     "Schedule": lambda face, url: face.Schedule(url, "x"),
     "locked": lambda _, url: holdfast.locked(url, "x")(print),
     "transactional": lambda _, url: holdfast.transactional(url, "x")(lambda _: None),
-    "accept": lambda _, url: holdfast.guard.accept(url, "x", 1),
+    "accept": lambda _, url: holdfast.fencing.accept(url, "x", 1),
     "find_deadlocks": lambda _, url: holdfast.find_deadlocks(url),
     "declare_new": lambda _, url: holdfast.declare_new(url),
     "examine": lambda _, url: doctor.examine(url),

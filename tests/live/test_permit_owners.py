@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from holdfast import RWLock, aio
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.owners import OWNERS, Either, Owners, done
 from live.witness import in_thread
 

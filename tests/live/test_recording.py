@@ -14,8 +14,8 @@ import pytest
 import redis
 
 import holdfast
-from holdfast import Lock, aio, guard
-from holdfast._servers.process import PrivateServer
+from holdfast import Lock, aio, fencing
+from holdfast._local.server.process import PrivateServer
 from holdfast.testing import history
 from holdfast.testing.checkers import Coverage, Violation, check, main
 from holdfast.testing.history import Event, process_of
@@ -25,11 +25,11 @@ from live.witness import in_thread, until
 WORKER = """
 import sys, threading, time
 from pathlib import Path
-from holdfast import Lock, guard
+from holdfast import Lock, fencing
 from holdfast.testing.recording import Recorder, Register
 
 url, name, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-register = Register(folder / "register", lambda fence: guard.accept(url, name, fence))
+register = Register(folder / "register", lambda fence: fencing.accept(url, name, fence))
 with Recorder(folder / sys.argv[4]) as record:
     def work():
         lock = Lock(url, name, ttl=0.5)
@@ -152,7 +152,7 @@ def test_what_a_thread_does_is_written_down(server: PrivateServer, look: redis.R
 
 
 def test_tasks(server: PrivateServer, name: str, tmp_path: Path) -> None:
-    register = Register(tmp_path / "register", lambda fence: guard.accept(server.url, name, fence))
+    register = Register(tmp_path / "register", lambda fence: fencing.accept(server.url, name, fence))
 
     async def work(record: Recorder) -> None:
         lock = aio.Lock(server.url, name)

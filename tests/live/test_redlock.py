@@ -25,15 +25,15 @@ import holdfast
 from faults.faces import Aio, Sync
 from faults.test_interrupts import at_every_line
 from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, QuorumError, Redlock, aio, declare_new
-from holdfast._core.ballot import Heard
-from holdfast._core.polling import Poll
+from holdfast._core.quorum.polling import Poll
+from holdfast._core.quorum.votes import Heard
 from holdfast._core.requests import Command
-from holdfast._drive import aio_several
-from holdfast._drive.fleet import Fleets
-from holdfast._drive.process import current
-from holdfast._servers import private
-from holdfast._servers.process import PrivateServer
-from holdfast._wire.client import resolve
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
+from holdfast._net.resolve import resolve
+from holdfast._runtime.drivers import aio_quorum
+from holdfast._runtime.fanout import Fleets
+from holdfast._runtime.process import current
 from live.crowd import Crowd
 from live.witness import in_thread, until
 
@@ -510,7 +510,7 @@ def test_many_threads_and_tasks_on_one_lock(five: Group, name: str) -> None:
 
 PROGRAM = """
 import sys, holdfast
-from holdfast import guard
+from holdfast import fencing
 import redis
 *urls, name, register = sys.argv[1:]
 client = redis.Redis.from_url(register)
@@ -518,7 +518,7 @@ lock = holdfast.Redlock(urls, name, wait=20)
 for _ in range(15):
     with lock as lease:
         inside = client.incr(name + ":inside")
-        fine = inside == 1 and guard.accept(client, name, lease.fence)
+        fine = inside == 1 and fencing.accept(client, name, lease.fence)
         print(lease.fence, fine, flush=True)
         client.decr(name + ":inside")
 """
@@ -714,7 +714,7 @@ def test_an_answer_that_is_there_counts_however_late_a_loop_looks(three: Group) 
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        driver = aio_several.Driver(current(), tuple(resolve(url, "asyncio") for url in three.urls))
+        driver = aio_quorum.Driver(current(), tuple(resolve(url, "asyncio") for url in three.urls))
         await driver._poll(Poll([call] * 3, Heard({0, 1, 2}), 5.0))
         links = [sock for stream in driver._streams for sock in stream.sockets()]
         heard = Heard({0, 1, 2})

@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from holdfast import ConfigError, FairLock, Lock, ServerError, aio, redeem
-from holdfast._servers import private
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
 from live.witness import Monitor, in_thread, until, waiting_here
 
 

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, RLock, aio, declare_new, locked
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.owners import OWNERS, Either, Owners, done
 from live.witness import Monitor, in_thread, until, warned_of_drop
 

@@ -12,8 +12,8 @@ import redis
 
 import holdfast
 from holdfast import LeaseLost, LockTimeout, RWLock, aio
-from holdfast._core.permits import RELEASE
-from holdfast._servers.process import PrivateServer
+from holdfast._core.permit import RELEASE
+from holdfast._local.server.process import PrivateServer
 from live.permits import Face
 from live.test_semaphore import crash
 from live.witness import queue_length, until
@@ -99,7 +99,7 @@ def test_what_would_wait_for_ever_is_refused_with_the_reason(server: PrivateServ
         for side, why in ((lock.write, "not re-entrant"), (lock.read, "downgrade")):
             with pytest.raises(RuntimeError, match=why):
                 side.acquire()
-        assert isinstance(lease, holdfast.rwlock.WriteLease)
+        assert isinstance(lease, holdfast._api.sync_rwlock.WriteLease)
         lease.downgrade()
         with pytest.raises(RuntimeError, match="a reader cannot become a writer"):
             lock.write.acquire()

@@ -23,7 +23,7 @@ import redis
 import holdfast
 import holdfast.aio
 import holdfast.schedule
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from holdfast.schedule import Cancelled, Every, Run
 from live.clusters import Cluster
 from live.witness import until, until_in_loop

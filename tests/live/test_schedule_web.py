@@ -19,7 +19,7 @@ import redis
 import holdfast
 from docs.pages import ROOT, blocks
 from faults.test_clocks import Clock, library  # noqa: F401 (a fixture)
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 
 if TYPE_CHECKING:
     from conftest import NewServer

@@ -18,7 +18,7 @@ import redis
 
 import holdfast
 from holdfast import ConfigError, LeaseLost, LockTimeout, NotHeld, aio
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.permits import Face
 from live.witness import in_thread, queue_length, until
 

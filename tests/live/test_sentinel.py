@@ -15,8 +15,8 @@ import valkey.sentinel
 
 import holdfast
 from holdfast import ConfigError, FairLock, LeaseLost, Lock, LockTimeout, ServerError, aio
-from holdfast._core.mutex import ACQUIRE
-from holdfast._servers.process import PrivateServer
+from holdfast._core.lock.replies import ACQUIRE
+from holdfast._local.server.process import PrivateServer
 from live.sentinels import Sentinels
 from live.witness import in_thread, until, until_in_loop
 

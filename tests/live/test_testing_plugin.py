@@ -11,7 +11,7 @@ from pathlib import Path
 import holdfast
 from docs.pages import ROOT, blocks
 from holdfast import Lock, testing
-from holdfast._drive.process import current
+from holdfast._runtime.process import current
 from live.witness import until
 
 TESTS = """
@@ -39,7 +39,7 @@ def test_clock(holdfast_memory, holdfast_clock):
 
 
 def test_real_time_again():
-    from holdfast._drive import clock
+    from holdfast._runtime import clock
     assert clock.ahead == 0
 
 
@@ -58,7 +58,8 @@ import sys
 
 
 def test_nothing_is_imported():
-    assert not {"lupa", "redis", "asyncio", "holdfast.testing.inmemory.backend", "holdfast._servers.process"} & set(sys.modules)
+    late = {"lupa", "redis", "asyncio", "holdfast.testing.inmemory.backend", "holdfast._local.server.process"}
+    assert not late & set(sys.modules)
 """
 
 

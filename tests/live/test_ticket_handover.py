@@ -16,8 +16,8 @@ import redis
 import holdfast
 from faults.faces import Aio, Face, Sync
 from holdfast import ConfigError, FairLock, Lock, NotHeld, TicketRefused, redeem
-from holdfast._drive.process import current
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
+from holdfast._runtime.process import current
 from live.witness import in_thread, queue_length, until
 
 pytestmark = pytest.mark.filterwarnings("ignore:ttl=.*less than 2 s:holdfast.HoldfastWarning")

@@ -18,9 +18,8 @@ import redis.asyncio
 
 import holdfast
 from faults.proxy import Proxy
-from holdfast import ConfigError, LeaseLost, Lock, LockTimeout, NotHeld, ServerError, legacy
-from holdfast._drive import clock
-from holdfast._servers.process import PrivateServer
+from holdfast import ConfigError, LeaseLost, Lock, LockTimeout, NotHeld, ServerError, _clock, legacy
+from holdfast._local.server.process import PrivateServer
 from holdfast.legacy import Migrating, TimestampLock
 from live.clusters import Cluster
 from live.deployed import Deployed
@@ -70,7 +69,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
 def long_ago(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """Ours is in the past until this is undone."""
     with monkeypatch.context() as moved:
-        moved.setattr(clock, "ahead", -100.0)
+        moved.setattr(_clock, "ahead", -100.0)
         yield moved
 
 

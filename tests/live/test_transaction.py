@@ -12,7 +12,7 @@ import redis
 import holdfast
 from faults.proxy import Proxy
 from holdfast import CommandFailed, ConfigError, ServerError, TransactionConflict
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from live.optimists import KINDS, Optimist, done, play
 from live.witness import until_in_loop
 

@@ -16,9 +16,9 @@ import redis
 import holdfast
 from faults.proxy import Proxy, Rule
 from holdfast import CommandFailed, ConfigError, ServerError, TransactionConflict
-from holdfast._drive import optimism
-from holdfast._servers.process import PrivateServer
-from holdfast._wire.pipeline import Reconnected, Tripwire
+from holdfast._local.server.process import PrivateServer
+from holdfast._net.client_pipeline import Reconnected, Tripwire
+from holdfast._runtime.drivers import sync_client
 from live.optimists import KINDS, Optimist, done, play
 from live.witness import in_thread, until, until_in_loop
 
@@ -325,7 +325,7 @@ def test_an_interrupt_between_two_steps_of_the_driver(
     with redis.Redis.from_url(server.url, max_connections=1) as client:
         with pytest.raises(KeyboardInterrupt), holdfast.transaction(client, name) as tx:
             tx.queue.set(name, 1)
-            monkeypatch.setattr(optimism.driver, "run", interrupted)
+            monkeypatch.setattr(sync_client.driver, "run", interrupted)
         assert client.get(name) is None
         holdfast.transaction(client, name).run(lambda tx: tx.queue.set(name, 2))
         assert client.get(name) == b"2"

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from holdfast._core.optimism import TRIES
-from holdfast._servers.process import PrivateServer
+from holdfast._core.transaction import TRIES
+from holdfast._local.server.process import PrivateServer
 from holdfast.cli.demo import counter
 from holdfast.cli.demo.stage import Stage
 

@@ -16,7 +16,7 @@ import holdfast
 from faults.terminator import Terminator
 from faults.test_tls import CA, good
 from holdfast import LeaseLost, aio
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server.process import PrivateServer
 from holdfast.legacy.aio import TimestampLock
 from live.test_redlock import Group
 from live.witness import connections, in_thread, nobody_else, queue_length, until, until_in_loop, waiting_here

@@ -18,11 +18,11 @@ from uuid import uuid4
 import pytest
 import redis
 
-from holdfast._core.gate import Gate
-from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
-from holdfast._drive.process import current
-from holdfast._face import BaseLock
-from holdfast.guard import GUARD
+from holdfast._api.lock import BaseLock
+from holdfast._core.lock.local_queue import Gate
+from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
+from holdfast._runtime.process import current
+from holdfast.fencing import GUARD
 
 T = TypeVar("T")
 

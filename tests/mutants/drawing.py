@@ -15,11 +15,15 @@ from mutants.operators import Place
 PACKAGE = Path(__file__).parents[2] / "src" / "holdfast"
 AREAS = {
     "scripts": ("_lua/*.lua",),
-    "core": ("_core/*.py",),
-    "drivers": ("_drive/*.py",),
-    "wire": ("_wire/*.py",),
-    "supervision": ("_servers/*.py", "_guard.py", "_guardian.py", "_descendants.py", "cli/run.py", "cli/supervise.py"),
-    "faces": ("_[a-z]*.py", "[a-z]*.py", "schedule/*.py"),
+    "core": ("_core/**/*.py",),
+    "drivers": ("_runtime/**/*.py",),
+    "wire": ("_net/*.py",),
+    "supervision": (
+        "_local/**/*.py",
+        "cli/run.py",
+        "cli/supervise.py",
+    ),
+    "faces": ("_api/**/*.py", "_[a-z]*.py", "[a-z]*.py", "schedule/*.py"),
 }
 UNDRAWN = {"__repr__", "__str__", ""}
 """Functions that say something to people, or what stands in none: that is run before any test."""

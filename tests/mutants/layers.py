@@ -134,9 +134,9 @@ def run_histories(root: Path, names: list[str]) -> int:
 
 
 def _campaign() -> Any:
-    from holdfast.testing import campaign
+    from holdfast.testing import runner
 
-    return campaign
+    return runner
 
 
 def _prefer(root: Path) -> None:

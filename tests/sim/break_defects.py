@@ -33,7 +33,7 @@ BREAKING = (
     ),
     _defect(
         "break-not-reported",
-        "_core/renewing.py",
+        "_core/lock/renewal.py",
         "Renewing.on_answer",
         Instead(
             "return not tenure.lose(broken_by(tenure.hint) if tenure.hint else 'it was taken away')",

@@ -16,7 +16,7 @@ from holdfast.legacy import _migrating
 from holdfast.testing.judge.evidence import Evidence
 from holdfast.testing.judge.evidence import Hold as Held
 from holdfast.testing.sim import faults
-from holdfast.testing.sim.lock import Lease, Lock, spec
+from holdfast.testing.sim.lock_client import Lease, Lock, spec
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.worker import Cancelled, Worker

@@ -40,16 +40,24 @@ LANDING = (
     ),
     _defect(
         "load-counted-from-answer",
-        "_core/flight.py",
+        "_core/single_flight/flight.py",
         "_made_of",
         Nth("time swapped"),
         "the lease of a load counts from when the answer came",
     ),
     _defect(
-        "load-not-renewed", "_core/flight.py", "_made_of", Nth("dropped"), "a load that takes longer than its lease loses it"
+        "load-not-renewed",
+        "_core/single_flight/flight.py",
+        "_made_of",
+        Nth("dropped"),
+        "a load that takes longer than its lease loses it",
     ),
     _defect(
-        "load-looked-after-for-ever", "_core/flight.py", "_over", Nth("dropped", 2), "a load that is over is still looked after"
+        "load-looked-after-for-ever",
+        "_core/single_flight/flight.py",
+        "_over",
+        Nth("dropped", 2),
+        "a load that is over is still looked after",
     ),
 )
 
@@ -70,14 +78,14 @@ LOOKING = (
     ),
     _defect(
         "glance-finds-the-void",
-        "_core/site.py",
+        "_core/single_flight/entry.py",
         "fresh",
         Nth("operand dropped", 5),
         "the plain command finds a value whose tag was invalidated",
     ),
     _defect(
         "glance-finds-the-stale",
-        "_core/site.py",
+        "_core/single_flight/entry.py",
         "fresh",
         Nth("operand dropped", 4),
         "the plain command finds a stale value, and calls it fresh",
@@ -116,21 +124,21 @@ TELLING = (
     _defect("waits-unlisted", "_lua/look.lua", "", Nth("never", 17), "who waits is not listed among those to be told"),
     _defect(
         "waits-beyond-the-lease",
-        "_core/flight.py",
+        "_core/single_flight/flight.py",
         "_wait_with",
         Instead("min(until, now + left)", "until"),
         "who waits does not look when the loader's lease has ended",
     ),
     _defect(
         "crowd-without-leader",
-        "_core/crowd.py",
+        "_core/single_flight/coalesce.py",
         "Crowd.leave",
         Nth("never", 2),
         "when who looks for all has what he wanted, nobody looks for the others",
     ),
     _defect(
         "look-leaves-the-load",
-        "_core/flight.py",
+        "_core/single_flight/flight.py",
         "abandon",
         Nth("never"),
         "who is cancelled while he looks leaves a lease behind",

@@ -69,7 +69,9 @@ MEETINGS = (
         Instead("more == '0'", "more == '0' or true"),
         "all go on, and nobody runs the action",
     ),
-    _defect("barrier-looks-no-more", "_core/barrier.py", "_meet", Nth("dropped", 8), "who waits gives no sign of life"),
+    _defect(
+        "barrier-looks-no-more", "_core/rendezvous/barrier.py", "_meet", Nth("dropped", 8), "who waits gives no sign of life"
+    ),
     _defect(
         "latch-counts-twice",
         "_lua/latch.lua",
@@ -87,14 +89,14 @@ MEETINGS = (
     _defect("latch-tells-nobody", "_lua/latch.lua", "", Nth("dropped", 12), "who waits is not told that it is open"),
     _defect(
         "latch-misses-the-past",
-        "_core/latch.py",
+        "_core/rendezvous/latch.py",
         "Waiting.released_by",
         Nth("operand dropped", 2),
         "who waits does not learn that it was open, if it was set back at once",
     ),
     _defect(
         "latch-joins-late",
-        "_core/latch.py",
+        "_core/rendezvous/latch.py",
         "wait",
         Instead(
             "me.crowd.join(me)\nreleased, came = await _look_for_all(latch, me, until)",
@@ -111,7 +113,7 @@ MEETINGS = (
     ),
     _defect(
         "latch-released-at-once",
-        "_core/latch.py",
+        "_core/rendezvous/latch.py",
         "Waiting.released_by",
         Nth("boundary shifted"),
         "who waits for a latch that was not opened meanwhile is released",

@@ -66,11 +66,11 @@ FEWER = {"election": 300, "election+forgetful": 3000, "election+jumping": 3000}
 """Where histories take longer: the rest is for the scenarios to find."""
 
 SCENARIOS = {
-    "lock": ("scenarios", "QUICK"),
-    "quorum": ("elections", "ELECTIONS"),
-    "meetings": ("gatherings", "GATHERINGS"),
-    "permits": ("scenarios", "PERMITS"),
-    "election": ("contests", "CONTESTS"),
+    "lock": ("scenarios.lock", "QUICK"),
+    "quorum": ("scenarios.quorum", "ELECTIONS"),
+    "meetings": ("scenarios.rendezvous", "GATHERINGS"),
+    "permits": ("scenarios.lock", "PERMITS"),
+    "election": ("scenarios.election", "CONTESTS"),
 }
 """Where the small scenarios are that are searched after the seeds: module and name."""
 
@@ -175,7 +175,7 @@ class Copy:
     def swapped(self, mutation: Mutation) -> Iterator[None]:
         """With this defect in what is imported already. To import all of it anew takes five times as long as most histories do,
         so that is done only where the defect is in no function."""
-        for name in ("campaign", "elections"):
+        for name in ("runner", "scenarios.quorum"):
             self.part(name)  # all that histories need: what was imported later would keep the defect
         undo = self._swap_scripts(mutation) if mutation.file.endswith(".lua") else self._swap_code(mutation)
         if undo is None:
@@ -277,9 +277,9 @@ def look(copy: Copy, mutation: Mutation, place: int | str) -> tuple[Caught | Non
     """What a seed or a scenario shows of a defect, and how many histories that took."""
     by, seed, choices, histories = SWARM.get(mutation.of, mutation.of), 0, list[int](), 1
     if isinstance(place, int):
-        seed, violations = place, copy.part("campaign").swarm_of(mutation.of).simulate(place).violations
+        seed, violations = place, copy.part("runner").swarm_of(mutation.of).simulate(place).violations
     else:
-        report = copy.part("elections").ALL[place].explore(most=SCHEDULES)
+        report = copy.part("scenarios.quorum").ALL[place].explore(most=SCHEDULES)
         by, histories, violations = place, report.schedules, []
         if report.found:
             choices, violations = report.found[0].choices, report.found[0].violations
@@ -355,9 +355,9 @@ def again(copy: Copy, case: Caught) -> str:
     """What a recorded case violates now; empty if nothing."""
     if case.of_swarm:
         of = next((of for of, by in SWARM.items() if by == case.by), case.by)
-        found = copy.part("campaign").swarm_of(of).simulate(case.seed).violations
+        found = copy.part("runner").swarm_of(of).simulate(case.seed).violations
     else:
-        _, found = copy.part("elections").ALL[case.by].replay(case.choices)
+        _, found = copy.part("scenarios.quorum").ALL[case.by].replay(case.choices)
         # Without its defect, a schedule may come to a place where there are fewer choices.
         found = [violation for violation in found if "list index out of range" not in violation.text]
     return str(found[0].rule) if found else ""

@@ -27,49 +27,49 @@ from sim.ticket_defects import TICKETS
 HOLDING = (
     Mutation(
         "renewal-answer-unread",
-        "_core/renewing.py",
+        "_core/lock/renewal.py",
         "Renewing.on_answer",
         Nth("operand dropped", 3),
         "a lock that is gone counts as renewed",
     ),
     Mutation(
         "renewed-without-margin",
-        "_core/renewing.py",
+        "_core/lock/renewal.py",
         "Tenure.renewed",
         Nth("term dropped"),
         "a renewed lease is believed without allowance for the drift of clocks",
     ),
     Mutation(
         "shorter-lease-not-believed",
-        "_core/renewing.py",
+        "_core/lock/renewal.py",
         "Tenure.asks",
         Nth("dropped", 2),
         "who asks for a shorter lease goes on believing in the longer one until it is answered",
     ),
     Mutation(
         "renewed-too-late",
-        "_core/renewing.py",
+        "_core/lock/renewal.py",
         "Tenure.renewed",
         Instead("self.due_at(sent + ttl * self.spec.renew_part)", "sent + ttl"),
         "a lease is renewed when it is over",
     ),
     Mutation(
         "by-hand-counted-from-answer",
-        "_core/renewing.py",
+        "_core/lock/renewal.py",
         "renew",
         Nth("time swapped"),
         "a lease that is renewed by hand counts from when the answer came",
     ),
     Mutation(
         "keeper-counted-from-answer",
-        "_core/node.py",
+        "_core/lock/node.py",
         "Node._on_renewed",
         Instead("self.renewing.on_answer(renew, answer, sent, now)", "self.renewing.on_answer(renew, answer, now, now)"),
         "a lease that the keeper renews counts from when the answer came",
     ),
     Mutation(
         "watched-after-release",
-        "_lease.py",
+        "_api/lease.py",
         "BaseLease._release",
         Nth("dropped", 6),
         "a lease that was given back is still looked after",
@@ -78,39 +78,51 @@ HOLDING = (
 
 ASKING = (
     Mutation(
-        "counted-from-answer", "_core/acquire.py", "take", Nth("time swapped"), "the lease counts from when the answer came"
+        "counted-from-answer",
+        "_core/lock/acquire.py",
+        "take",
+        Nth("time swapped"),
+        "the lease counts from when the answer came",
     ),
     Mutation(
         "no-margin",
-        "_core/attempt.py",
+        "_core/lock/records.py",
         "margin",
         Instead("ttl * 0.01 + 0.002", "0.0"),
         "there is no allowance for the drift of clocks",
     ),
-    Mutation("never-joins", "_core/acquire.py", "ask", Instead("int(join)", "0"), "who waits does not stand in line"),
+    Mutation("never-joins", "_core/lock/acquire.py", "ask", Instead("int(join)", "0"), "who waits does not stand in line"),
     Mutation(
         "never-pending",
-        "_core/acquire.py",
+        "_core/lock/acquire.py",
         "ask",
         Instead("(attempt.doubt, True, True)", "(attempt.doubt, True, attempt.pending)"),
         "an attempt does not know that it may have left something on the server",
     ),
     Mutation(
         "busy-forgets-a-copy",
-        "_core/acquire.py",
+        "_core/lock/acquire.py",
         "take",
         Instead("attempt.pending = attempt.doubt", "attempt.pending = False"),
         "who is told that the lock is busy forgets an earlier request without an answer",
     ),
     Mutation(
-        "unknown-is-no", "_core/acquire.py", "ask", Nth("operand dropped", 4), "a request without an answer counts as not done"
+        "unknown-is-no",
+        "_core/lock/acquire.py",
+        "ask",
+        Nth("operand dropped", 4),
+        "a request without an answer counts as not done",
     ),
     Mutation(
-        "waiter-stays-listed", "_core/acquire.py", "_stand_in_line", Nth("dropped", 5), "who waits no more is still refreshed"
+        "waiter-stays-listed",
+        "_core/lock/acquire.py",
+        "_stand_in_line",
+        Nth("dropped", 5),
+        "who waits no more is still refreshed",
     ),
     Mutation(
         "release-buries-nothing",
-        "_core/mutex.py",
+        "_core/lock/replies.py",
         "release",
         Instead("'bury' if doubt else 'release'", "'release'"),
         "after the release, a late copy of the request takes the lock again",
@@ -120,21 +132,21 @@ ASKING = (
 WAITING = (
     Mutation(
         "joined-before-listening",
-        "_core/waiting.py",
+        "_core/lock/server_queue.py",
         "Waiting.enlist",
         Instead("return listens", "return True"),
         "who waits stands in line before its inbox listens",
     ),
     Mutation(
         "message-counted-from-reading",
-        "_core/waiting.py",
+        "_core/lock/server_queue.py",
         "Waiting.on_message",
         Instead("waiter.told + CLAIM - margin(CLAIM)", "now + CLAIM - margin(CLAIM)"),
         "the claim window counts from when the message was read",
     ),
     Mutation(
         "message-for-the-full-lease",
-        "_core/waiting.py",
+        "_core/lock/server_queue.py",
         "Waiting.on_message",
         Instead(
             "waiter.told + CLAIM - margin(CLAIM)", "waiter.told + waiter.attempt.spec.ttl - margin(waiter.attempt.spec.ttl)"
@@ -143,35 +155,35 @@ WAITING = (
     ),
     Mutation(
         "message-gives-back-a-held-lock",
-        "_core/waiting.py",
+        "_core/lock/server_queue.py",
         "Waiting.on_message",
         Nth("operand dropped", 2),
         "the message of a hand-over that was learnt by asking gives the lock back",
     ),
     Mutation(
         "refreshed-too-rarely",
-        "_core/waiting.py",
+        "_core/lock/server_queue.py",
         "",
         Instead("REFRESH_EVERY = 1.0", "REFRESH_EVERY = 10.0"),
         "a sign of life is sent less often than a place counts",
     ),
     Mutation(
         "refreshed-once",
-        "_core/waiting.py",
+        "_core/lock/server_queue.py",
         "Waiting.on_refreshed",
         Nth("dropped"),
         "after the first refresh there is no second",
     ),
     Mutation(
         "refresh-not-repeated",
-        "_core/waiting.py",
+        "_core/lock/server_queue.py",
         "Waiting.on_failed",
         Nth("dropped"),
         "after a refresh without an answer there is no other",
     ),
     Mutation(
         "refresh-counted-from-answer",
-        "_core/waiting.py",
+        "_core/lock/server_queue.py",
         "Waiting.on_refreshed",
         Instead(
             "Granted(fence, sent + ttl - margin(ttl), claim=False)", "Granted(fence, now + ttl - margin(ttl), claim=False)"
@@ -204,25 +216,31 @@ MORE = (
     ),
     Mutation(
         "late-answer-accepted",
-        "_core/acquire.py",
+        "_core/lock/acquire.py",
         "take",
         Nth("always", 3),
         "an answer that came when the lease was over is taken for a lock",
     ),
     Mutation(
         "late-message-accepted",
-        "_core/acquire.py",
+        "_core/lock/acquire.py",
         "_stand_in_line",
         Nth("operand dropped", 5),
         "a hand-over that is read when the claim window is over is taken for a lock",
     ),
-    Mutation("joins-unasked", "_core/acquire.py", "ask", Instead("int(join)", "1"), "who only asks stands in line already"),
     Mutation(
-        "time-out-leaves-place", "_core/acquire.py", "_stand_in_line", Nth("dropped", 10), "who runs out of time stays in line"
+        "joins-unasked", "_core/lock/acquire.py", "ask", Instead("int(join)", "1"), "who only asks stands in line already"
+    ),
+    Mutation(
+        "time-out-leaves-place",
+        "_core/lock/acquire.py",
+        "_stand_in_line",
+        Nth("dropped", 10),
+        "who runs out of time stays in line",
     ),
     Mutation(
         "old-message-believed",
-        "_core/waiting.py",
+        "_core/lock/server_queue.py",
         "Waiting.on_message",
         Nth("always", 5),
         "the fence of a message is not compared with the last one known",

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import LeaseLost, ResultNotKept, once
-from holdfast._core import flight
+from holdfast._api.once import Job, Running
 from holdfast._core import requests as sent
-from holdfast._core.acquire import KeyConflict
-from holdfast._core.attempt import Attempt
-from holdfast._core.flight import Found, Load, Loading
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.records import Attempt
 from holdfast._core.requests import Call, Sleep, WireError
-from holdfast._core.site import DROP
-from holdfast._once import Job, Running
-from holdfast.testing.sim.ending import leftovers
+from holdfast._core.single_flight import flight
+from holdfast._core.single_flight.entry import DROP
+from holdfast._core.single_flight.flight import Found, Load, Loading
 from holdfast.testing.sim.faults import FAULTS, mishaps
+from holdfast.testing.sim.leftovers import leftovers
+from holdfast.testing.sim.network import Wire
 from holdfast.testing.sim.process import Face, Process
 from holdfast.testing.sim.server import Server
-from holdfast.testing.sim.wire import Wire
 from holdfast.testing.sim.worker import Cancelled, Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
 

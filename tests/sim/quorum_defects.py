@@ -31,22 +31,24 @@ FENCES = (
     ),
     _defect(
         "fence-unconfirmed",
-        "_core/quorum.py",
+        "_core/quorum/acquire.py",
         "_agree",
         Instead("sum((vote.fence == best.fence for vote in votes)) < panel.majority", "not votes"),
         "the highest answer is the fence, and no majority confirms it",
     ),
     _defect(
         "fence-confirmed-by-one",
-        "_core/quorum.py",
+        "_core/quorum/acquire.py",
         "_agree",
         Instead("Count(len(granted), panel.majority)", "Count(len(granted), 1)"),
         "one server's confirmation is enough",
     ),
-    _defect("fence-is-the-lowest", "_core/quorum.py", "_agree", Nth("constant changed"), "the lowest answer is the fence"),
+    _defect(
+        "fence-is-the-lowest", "_core/quorum/acquire.py", "_agree", Nth("constant changed"), "the lowest answer is the fence"
+    ),
     _defect(
         "fences-of-another",
-        "_core/quorum.py",
+        "_core/quorum/acquire.py",
         "_agree",
         Nth("constant changed", 4),
         "what is passed on in a process has fences that others may have, too",
@@ -54,58 +56,66 @@ FENCES = (
 )
 
 MAJORITY = (
-    _defect("half-is-enough", "_core/ballot.py", "Panel.majority", Nth("term dropped"), "less than half win"),
+    _defect("half-is-enough", "_core/quorum/votes.py", "Panel.majority", Nth("term dropped"), "less than half win"),
     _defect(
         "quorum-without-drift",
-        "_core/quorum.py",
+        "_core/quorum/acquire.py",
         "_settle",
         Nth("term dropped"),
         "nothing is taken off the lease for the drift of clocks",
     ),
     _defect(
-        "quorum-from-answer", "_core/quorum.py", "_settle", Nth("time swapped"), "the lease counts from when the answers came"
+        "quorum-from-answer",
+        "_core/quorum/acquire.py",
+        "_settle",
+        Nth("time swapped"),
+        "the lease counts from when the answers came",
     ),
     _defect(
-        "votes-from-answer", "_core/quorum.py", "_settle", Nth("time swapped", 2), "each vote counts from when its answer came"
+        "votes-from-answer",
+        "_core/quorum/acquire.py",
+        "_settle",
+        Nth("time swapped", 2),
+        "each vote counts from when its answer came",
     ),
     _defect(
         "until-the-last-vote-ends",
-        "_core/votes.py",
+        "_core/quorum/lease.py",
         "Mandate.deadline",
         Instead("self.majority - 1", "0"),
         "the lease lasts as long as the last of its votes, whatever the majority does",
     ),
     _defect(
         "unanswered-counts",
-        "_core/votes.py",
+        "_core/quorum/lease.py",
         "Vote.counts",
         Nth("operand dropped"),
         "a server that has not answered counts as one that has granted",
     ),
     _defect(
         "a-vote-too-few",
-        "_core/votes.py",
+        "_core/quorum/lease.py",
         "Mandate.falls",
         Instead("self.majority", "self.majority - 1"),
         "the lease is held on to when only a minority has it",
     ),
     _defect(
         "more-time-than-was-asked-for",
-        "_core/quorum.py",
+        "_core/quorum/acquire.py",
         "again",
         Instead("vote.answered_at >= vote.asked_at", "vote"),
         "a lease that is made longer counts, though a renewal for less is under way and may come last",
     ),
     _defect(
         "too-late-to-be-believed",
-        "_core/quorum.py",
+        "_core/quorum/acquire.py",
         "_settle",
         Nth("operand dropped", 2),
         "a majority that came when the lease was over counts",
     ),
     _defect(
         "shorter-votes-not-believed",
-        "_core/votes.py",
+        "_core/quorum/lease.py",
         "Mandate.asks",
         Nth("dropped", 2),
         "who asks for a shorter lease goes on believing in the longer one until it is answered",
@@ -132,21 +142,21 @@ MAJORITY = (
 UNDOING = (
     _defect(
         "undo-only-what-answered",
-        "_core/quorum.py",
+        "_core/quorum/acquire.py",
         "_vote",
         Instead("'bury'", "''"),
         "who has not answered is not told that the round is over",
     ),
     _defect(
         "undo-before-its-do",
-        "_core/quorum.py",
+        "_core/quorum/acquire.py",
         "_vote",
         Instead("'bury'", "'leave'"),
         "an undo on another connection does not refuse what it has overtaken",
     ),
     _defect(
         "undo-that-failed-later",
-        "_core/quorum.py",
+        "_core/quorum/acquire.py",
         "_undo",
         Instead(
             "Poll(calls, heard, timeout if heard.awaited else 0.0, otherwise=lambda number: GiveBack(bury, number, until))",
@@ -156,7 +166,7 @@ UNDOING = (
     ),
     _defect(
         "release-that-failed-later",
-        "_core/quorum.py",
+        "_core/quorum/acquire.py",
         "release",
         Instead(
             "Poll(calls, count, candidate.spec.timeout, otherwise=lambda number: GiveBack(*mandate.giving_back_to(number)))",
@@ -183,7 +193,11 @@ UNDOING = (
     ),
     _defect("hope-stays", "_lua/yield.lua", "", Nth("dropped", 7), "who has given up is still told when the lock is free"),
     _defect(
-        "hope-not-withdrawn", "_core/quorum.py", "_settle", Nth("dropped", 4), "a process listens for a lock that it has got"
+        "hope-not-withdrawn",
+        "_core/quorum/acquire.py",
+        "_settle",
+        Nth("dropped", 4),
+        "a process listens for a lock that it has got",
     ),
     _defect("nobody-is-told", "_lua/yield.lua", "", Nth("operand dropped", 13), "a release tells nobody that the lock is free"),
 )

@@ -24,7 +24,7 @@ RARE = (
     ),
     Mutation(
         "observer-goes-back",
-        "_core/leading.py",
+        "_core/election.py",
         "Watch.is_news",
         Instead("found.term < self.highest", "False"),
         "an observer sees a leader again whose term is over, when the server has lost the last of its memory",
@@ -32,7 +32,7 @@ RARE = (
     ),
     Mutation(
         "message-with-any-number",
-        "_core/node.py",
+        "_core/lock/node.py",
         "Node._on_push",
         Instead("what == '1' and more.isdigit()", "what == '1'"),
         "who reads a message takes for granted that there is a number in it",
@@ -75,7 +75,7 @@ RARE = (
     ),
     Mutation(
         "leads-without-the-lock",
-        "_core/leading.py",
+        "_core/election.py",
         "_take_up",
         Instead("not answer.value or answer.came >= deadline", "answer.came >= deadline"),
         "a candidate leads whose lock was another one's when it said so",

@@ -8,28 +8,28 @@ from mutants.operators import Instead, Nth
 REENTRANT = (
     Mutation(
         "again-draws-a-fence",
-        "_reentrant.py",
+        "_api/rlock.py",
         "Holding.again",
         Instead("return self.lease", "self.lease.fence += 1\nreturn self.lease"),
         "who takes a lock again gets the next fence",
     ),
     Mutation(
         "inner-gives-back",
-        "_reentrant.py",
+        "_api/rlock.py",
         "Holdings.leave",
         Instead("holding.count == 1", "holding.count"),
         "the end of the inner of two uses gives the lock back",
     ),
     Mutation(
         "taken-again-after-loss",
-        "_reentrant.py",
+        "_api/rlock.py",
         "Holdings.mine",
         Nth("dropped", 2),
         "who has lost a lock takes it again as if he had it",
     ),
     Mutation(
         "never-given-back",
-        "_reentrant.py",
+        "_api/rlock.py",
         "Holdings.leave",
         Nth("dropped", 3),
         "the last of several uses does not give the lock back",

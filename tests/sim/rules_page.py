@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.testing.campaign import SWARMS
-from holdfast.testing.judge.docket import in_order
+from holdfast.testing.judge.verdicts import in_order
+from holdfast.testing.runner import SWARMS
 
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "simulation.md"
 

@@ -99,14 +99,14 @@ ENDING = (
 SERVING = (
     _defect(
         "run-counted-from-answer",
-        "_core/book.py",
+        "_core/schedule/state.py",
         "Book._granted",
         Nth("time swapped", 2),
         "the lease of a run counts from when the answer came",
     ),
     _defect(
         "claim-forgotten",
-        "_core/book.py",
+        "_core/schedule/state.py",
         "Book.failed",
         Instead(
             "for item in self._unanswered or ():\n    item.due = None\n    self._plan(item.seat)",
@@ -117,28 +117,28 @@ SERVING = (
     ),
     _defect(
         "answer-not-awaited",
-        "_core/book.py",
+        "_core/schedule/state.py",
         "Book.next_at",
         Nth("never"),
         "what got no answer is asked again when something else happens",
     ),
     _defect(
         "looking-while-stopping",
-        "_core/book.py",
+        "_core/schedule/state.py",
         "Book.next_at",
         Nth("always", 2),
         "a process that stops wakes up for what it does no more, again and again",
     ),
     _defect(
         "grace-loses-ticks",
-        "_core/misfires.py",
+        "_core/schedule/misfire.py",
         "due",
         Instead("ticks[0] > first", "ticks[0] > first and len(ticks) > 1"),
         "ticks that were late are neither run nor missed",
     ),
     _defect(
         "begun-too-late",
-        "_core/book.py",
+        "_core/schedule/state.py",
         "Book._granted",
         Nth("operand dropped", 2),
         "a run is begun although its lease is over when the answer comes",

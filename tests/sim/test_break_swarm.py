@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing import breakages
-from holdfast.testing.campaign import Tally, batch, campaign
+from holdfast.testing.runner import Tally, batch, campaign
+from holdfast.testing.swarms import break_lock as break_lock_swarm
 
 HISTORIES = 500
 MANY = 50_000
@@ -32,6 +32,6 @@ def test_many_histories(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
     for seed in range(10):
-        shown = breakages.simulate(seed, trace=True).history
+        shown = break_lock_swarm.simulate(seed, trace=True).history
         unseen = [event for event in shown if event.kind not in {"sent", "served", "answered"}]
-        assert breakages.simulate(seed).history == unseen
+        assert break_lock_swarm.simulate(seed).history == unseen

@@ -8,10 +8,10 @@ import pytest
 
 from holdfast._core.requests import Command, Run
 from holdfast.testing import checkers
-from holdfast.testing.scenarios import Program, Scenario, once
+from holdfast.testing.scenarios.lock import Program, Scenario, once
+from holdfast.testing.sim.network import Pipe
 from holdfast.testing.sim.process import Face
 from holdfast.testing.sim.stepwise import Stepwise
-from holdfast.testing.sim.wire import Pipe
 from holdfast.testing.sim.worker import Worker
 
 Way = Callable[[Stepwise, Worker], None]

@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing import __main__ as command
-from holdfast.testing import campaign, elections, explore, scenarios, swarm
+from holdfast.testing import explore, runner
 from holdfast.testing.history import Event, write
-from holdfast.testing.judge.rules import Violation
+from holdfast.testing.judge.safety_rules import Violation
+from holdfast.testing.scenarios import lock as lock_scenarios
+from holdfast.testing.scenarios import quorum as quorum_scenarios
+from holdfast.testing.swarms import lock as lock_swarm
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str]:
@@ -35,15 +38,15 @@ def test_it_is_a_command() -> None:
 
 
 def test_too_little_is_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(campaign, "enough", lambda _of: {"contended": 10**6})
+    monkeypatch.setattr(runner, "enough", lambda _of: {"contended": 10**6})
     code, said = run(monkeypatch, capsys, "swarm", "--histories", "20", "--jobs", "1")
     assert code == 2
     assert "INVALID, too little has happened: contended" in said
 
 
 def test_what_fails_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    tally = campaign.Tally(histories=1000, seconds=1.0, failed=[(17, "R1 two holders")])
-    monkeypatch.setattr(campaign, "campaign", lambda **_: tally)
+    tally = runner.Tally(histories=1000, seconds=1.0, failed=[(17, "R1 two holders")])
+    monkeypatch.setattr(runner, "campaign", lambda **_: tally)
     code, said = run(monkeypatch, capsys, "swarm")
     assert code == 1
     assert "seed 17: R1 two holders\n  python -m holdfast.testing replay 17" in said
@@ -52,7 +55,7 @@ def test_what_fails_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_scenarios_are_listed_and_explored(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = run(monkeypatch, capsys, "explore")
     assert code == 0
-    assert [line.split()[0] for line in said.splitlines()] == list(elections.ALL)
+    assert [line.split()[0] for line in said.splitlines()] == list(quorum_scenarios.ALL)
     code, said = run(monkeypatch, capsys, "explore", "two")
     assert code == 0
     assert "all covered" in said
@@ -64,7 +67,7 @@ def test_scenarios_are_listed_and_explored(monkeypatch: pytest.MonkeyPatch, caps
 
 def test_a_schedule_that_fails_says_how_to_see_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     found = explore.Found([0, 1, 2], [Violation("R1", "two holders")], [])
-    monkeypatch.setattr(scenarios.Scenario, "explore", lambda *_, **__: explore.Report(covered=True, found=[found]))
+    monkeypatch.setattr(lock_scenarios.Scenario, "explore", lambda *_, **__: explore.Report(covered=True, found=[found]))
     code, said = run(monkeypatch, capsys, "explore", "two-crash")
     assert code == 1
     assert "python -m holdfast.testing replay two-crash:0.1.2" in said
@@ -73,7 +76,7 @@ def test_a_schedule_that_fails_says_how_to_see_it(monkeypatch: pytest.MonkeyPatc
 def test_replays(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = run(monkeypatch, capsys, "replay", "3")
     assert code == 0
-    assert said.startswith(f"seed 3: {swarm.simulate(3).profile}")
+    assert said.startswith(f"seed 3: {lock_swarm.simulate(3).profile}")
     assert "HOLDS" in said
     code, shown = run(monkeypatch, capsys, "replay", "3", "--requests")
     assert code == 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing import reigns
-from holdfast.testing.campaign import Tally, batch, campaign
-from holdfast.testing.contests import CONTESTS
+from holdfast.testing.runner import Tally, batch, campaign
+from holdfast.testing.scenarios.election import CONTESTS
+from holdfast.testing.swarms import election as election_swarm
 
 HISTORIES = 200
 MANY = 20_000
@@ -37,7 +37,7 @@ def test_many_histories(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_seed_is_one_history() -> None:
     for seed in range(3):
-        assert reigns.simulate(seed).history == reigns.simulate(seed).history
+        assert election_swarm.simulate(seed).history == election_swarm.simulate(seed).history
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in CONTESTS])

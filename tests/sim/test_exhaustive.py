@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from holdfast.testing.explore import Report
-from holdfast.testing.scenarios import LONG, PERMITS, QUICK, SCENARIOS
+from holdfast.testing.scenarios.lock import LONG, PERMITS, QUICK, SCENARIOS
 
 SMALL = {
     *("two", "two-limited", "two-held", "two-by-hand", "two-together", "two-slow", "two-duplicate", "two-deaf"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing import stampede
-from holdfast.testing.campaign import Tally, batch, campaign
-from holdfast.testing.flights import FLIGHTS
+from holdfast.testing.runner import Tally, batch, campaign
+from holdfast.testing.scenarios.single_flight import FLIGHTS
+from holdfast.testing.swarms import single_flight as single_flight_swarm
 
 HISTORIES = 1000
 MANY = 50_000
@@ -36,9 +36,9 @@ def test_many_stampedes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
     for seed in range(20):
-        shown = stampede.simulate(seed, trace=True).history
+        shown = single_flight_swarm.simulate(seed, trace=True).history
         unseen = [event for event in shown if event.kind not in {"sent", "served", "answered"}]
-        assert stampede.simulate(seed).history == unseen
+        assert single_flight_swarm.simulate(seed).history == unseen
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in FLIGHTS])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from holdfast.testing.machine import LockMachine
-from holdfast.testing.sim import lock
+from holdfast.testing.sim import lock_client
 
 TestLockMachine = LockMachine.TestCase
 TestLockMachine.settings = settings(
@@ -17,10 +17,10 @@ TestLockMachine.settings = settings(
 def test_it_notices_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody forgot to give the lock back."""
 
-    async def nothing(_lock: lock.Lock, _lease: lock.Lease) -> None:
+    async def nothing(_lock: lock_client.Lock, _lease: lock_client.Lease) -> None:
         """As if there were nothing to give back."""
 
-    monkeypatch.setattr(lock.Lock, "_release", nothing)
+    monkeypatch.setattr(lock_client.Lock, "_release", nothing)
     machine = LockMachine()
     machine.build(rounds=[(None, 0.0), (0.7, 0.0)], face="threads", together=1, linger=0.0)
     with pytest.raises(AssertionError, match="left behind"):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing import meetings
-from holdfast.testing.campaign import Tally, batch, campaign
-from holdfast.testing.gatherings import GATHERINGS
+from holdfast.testing.runner import Tally, batch, campaign
+from holdfast.testing.scenarios.rendezvous import GATHERINGS
+from holdfast.testing.swarms import rendezvous as rendezvous_swarm
 
 HISTORIES = 500
 MANY = 20_000
@@ -55,4 +55,4 @@ def test_every_schedule_of_longer_ones() -> None:
 
 
 def test_a_seed_is_one_history() -> None:
-    assert meetings.simulate(3).history == meetings.simulate(3).history
+    assert rendezvous_swarm.simulate(3).history == rendezvous_swarm.simulate(3).history

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.judge.rules import Violation
+from holdfast.testing.judge.safety_rules import Violation
 from mutants.defects import Mutation
 from sim import mutate
 from sim.mutations import MUTATIONS
@@ -77,7 +77,7 @@ class Anew:
         self.defect = None
 
     def part(self, name: str) -> Any:
-        assert name == "campaign"
+        assert name == "runner"
 
         def simulate(seed: int) -> Any:
             return SimpleNamespace(violations=[Violation("R8", "")] * (seed == 3 or (seed == 5 and self.defect is not None)))

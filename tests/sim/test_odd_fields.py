@@ -12,32 +12,22 @@ from hypothesis import strategies as st
 import holdfast._lua
 from conformance import test_flight_values
 from fuzzing import AMOUNTS, ODD_NUMBERS, SHARE, explore
-from holdfast import guard
-from holdfast._core import (
-    ballot,
-    barrier,
-    breaking,
-    control,
-    inspecting,
-    jobs,
-    latch,
-    leading,
-    moving,
-    multilock,
-    mutex,
-    permits,
-    tickets,
-    timestamp,
-)
+from holdfast import fencing
+from holdfast._core import control_records, election, permit, timestamp
+from holdfast._core.inspect import break_lock, scan
+from holdfast._core.lock import multilock, replies, slot_migration, ticket
+from holdfast._core.quorum import votes
+from holdfast._core.rendezvous import barrier, latch
 from holdfast._core.requests import Conflict, Run, Unknown
+from holdfast._core.schedule import job
 from holdfast._lua import Script
-from holdfast._wire import resp
+from holdfast._net import protocol
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
 LOCK, STATE, QUEUE = KEYS = (b"hf:{x}", b"hf:{x}:state", b"hf:{x}:queue")
 HOPEFULS, OBSERVERS, MARKER = b"hf:{x}:hopefuls", b"hf:{x}:observers", b"hf:guard"
 PLACES, DONE, WAITERS, ACTION, FENCE = (b"hf:{x}:" + name for name in (b"places", b"done", b"waiters", b"action", b"fence"))
-SCHEDULE = jobs.Keys.of("x")
+SCHEDULE = job.Keys.of("x")
 JOB = SCHEDULE.job("job")
 SCHEDULED = (SCHEDULE.base, SCHEDULE.serving, SCHEDULE.jobs)
 RUN = JOB.run(0)
@@ -51,46 +41,47 @@ Case = tuple[Script[Any], tuple[bytes, ...], tuple[str | int, ...]]
 
 def serving(policy: str, *ended: str) -> Case:
     """A process claims what is due, says what has ended, and wants something to run."""
-    options = jobs.Options(overlap="queue") if policy == "queue" else jobs.Options()
+    options = job.Options(overlap="queue") if policy == "queue" else job.Options()
     head = (B, 7, NOW // 1000 + 9000, 30_000, "host", options.slots, 5, options.policy)
     keys = (SCHEDULE.base, SCHEDULE.serving, *JOB.serving(options.slots))
-    return jobs.SERVE, keys, (*head, *(ended or ("", "", "", "")), *WHEN, A)
+    return job.SERVE, keys, (*head, *(ended or ("", "", "", "")), *WHEN, A)
 
 
 SCRIPTS: list[Case] = [
-    (mutex.ACQUIRE, KEYS, (A, 30_000, 0)),
-    (mutex.ACQUIRE, KEYS, (A, 30_000, 1)),
-    (mutex.ACQUIRE, KEYS, (A, 30_000, 0, 33)),
-    (mutex.ACQUIRE, (*KEYS, MARKER), (A, 30_000, 1, 0, 30_000)),
-    *((mutex.RELEASE, KEYS, (A, how)) for how in ("release", "leave", "bury")),
-    (mutex.RENEW, KEYS, (A, 30_000, 7)),
-    (mutex.REFRESH, KEYS, ("a" * 12, A, 30_000)),
-    (tickets.ROTATE, KEYS, (A, B, 30_000, 0)),
-    (tickets.ROTATE, KEYS, (A, B, 30_000, 10**13)),
+    (replies.ACQUIRE, KEYS, (A, 30_000, 0)),
+    (replies.ACQUIRE, KEYS, (A, 30_000, 1)),
+    (replies.ACQUIRE, KEYS, (A, 30_000, 0, 33)),
+    (replies.ACQUIRE, (*KEYS, MARKER), (A, 30_000, 1, 0, 30_000)),
+    *((replies.RELEASE, KEYS, (A, how)) for how in ("release", "leave", "bury")),
+    (replies.RENEW, KEYS, (A, 30_000, 7)),
+    (replies.REFRESH, KEYS, ("a" * 12, A, 30_000)),
+    (ticket.ROTATE, KEYS, (A, B, 30_000, 0)),
+    (ticket.ROTATE, KEYS, (A, B, 30_000, 10**13)),
     (multilock.GATHER, KEYS, (A, 30_000)),
     *((multilock.SCATTER, KEYS, (A, how)) for how in ("release", "bury")),
-    *((script, KEYS[:1], (A, ttl)) for script, ttl in ((moving._RENEW, 30_000), (moving._RELEASE[0], 0))),
-    *((script, KEYS[:1], (A1, ttl)) for script, ttl in ((moving._PERMIT_RENEW, 30_000), (moving._PERMIT_RELEASE[0], 0))),
-    (inspecting.INSPECT, (*KEYS, HOPEFULS), (10,)),
-    (control.RECORDS, KEYS, ()),
-    (breaking.BREAK, (*KEYS, HOPEFULS), (MARK, "me")),
-    (breaking.BREAK_PERMITS, KEYS, ("me", MARK)),
-    (ballot.VOTE, (LOCK, STATE, HOPEFULS, MARKER), (A, 30_000, 0, 30_000, "digest", A, 0, 0)),
-    (ballot.CONFIRM, KEYS[:2], (A, 10**15)),
-    *((ballot.DECLARE, (MARKER,), (30_000, "digest", what)) for what in "?01+"),
-    (ballot.YIELD, (LOCK, STATE, HOPEFULS), (A, "bury", A)),
-    (leading.INTRODUCE, (STATE,), (A, "me")),
-    (leading.PROCLAIM, (*KEYS, OBSERVERS), (A, 0, 1, "me", "")),
-    (leading.OBSERVE, (LOCK, STATE, OBSERVERS), (1000, A)),
-    (leading.TRANSFER, (*KEYS, OBSERVERS), (A, "you")),
-    (leading.VACATE, (OBSERVERS,), ()),
-    (permits.ACQUIRE, KEYS, (A1, 30_000, 1, "semaphore 1", 2)),
-    (permits.ACQUIRE, KEYS, (A1, 30_000, 0, "semaphore 1", "")),
-    *((permits.RELEASE, KEYS, (A1, how)) for how in ("release", "leave", "bury")),
-    (permits.RENEW, KEYS, (A1, 30_000, 7)),
-    (permits.REFRESH, KEYS, ("a" * 12, A1, 30_000)),
-    (permits.CHANGE, KEYS, (A1, 0, 7, 30_000, "semaphore 1", 2)),
-    *((permits.LIMIT, KEYS, ("semaphore 1", limit, 30_000)) for limit in ("", 3)),
+    *((script, KEYS[:1], (A, ttl)) for script, ttl in ((slot_migration._RENEW, 30_000), (slot_migration._RELEASE[0], 0))),
+    (slot_migration._PERMIT_RENEW, KEYS[:1], (A1, 30_000)),
+    (slot_migration._PERMIT_RELEASE[0], KEYS[:1], (A1, 0)),
+    (scan.INSPECT, (*KEYS, HOPEFULS), (10,)),
+    (control_records.RECORDS, KEYS, ()),
+    (break_lock.BREAK, (*KEYS, HOPEFULS), (MARK, "me")),
+    (break_lock.BREAK_PERMITS, KEYS, ("me", MARK)),
+    (votes.VOTE, (LOCK, STATE, HOPEFULS, MARKER), (A, 30_000, 0, 30_000, "digest", A, 0, 0)),
+    (votes.CONFIRM, KEYS[:2], (A, 10**15)),
+    *((votes.DECLARE, (MARKER,), (30_000, "digest", what)) for what in "?01+"),
+    (votes.YIELD, (LOCK, STATE, HOPEFULS), (A, "bury", A)),
+    (election.INTRODUCE, (STATE,), (A, "me")),
+    (election.PROCLAIM, (*KEYS, OBSERVERS), (A, 0, 1, "me", "")),
+    (election.OBSERVE, (LOCK, STATE, OBSERVERS), (1000, A)),
+    (election.TRANSFER, (*KEYS, OBSERVERS), (A, "you")),
+    (election.VACATE, (OBSERVERS,), ()),
+    (permit.ACQUIRE, KEYS, (A1, 30_000, 1, "semaphore 1", 2)),
+    (permit.ACQUIRE, KEYS, (A1, 30_000, 0, "semaphore 1", "")),
+    *((permit.RELEASE, KEYS, (A1, how)) for how in ("release", "leave", "bury")),
+    (permit.RENEW, KEYS, (A1, 30_000, 7)),
+    (permit.REFRESH, KEYS, ("a" * 12, A1, 30_000)),
+    (permit.CHANGE, KEYS, (A1, 0, 7, 30_000, "semaphore 1", 2)),
+    *((permit.LIMIT, KEYS, ("semaphore 1", limit, 30_000)) for limit in ("", 3)),
     *((latch.LATCH, (STATE, WAITERS, DONE), ("latch 1", 2, 60_000, *what)) for what in (("look", A, 1000), ("look", "", 0))),
     *((latch.LATCH, (STATE, WAITERS, DONE), ("latch 1", 2, 60_000, *what)) for what in (("down", A, 1, "me"), ("reset", A))),
     *(
@@ -102,16 +93,16 @@ SCRIPTS: list[Case] = [
     ),
     serving("skip"),
     serving("queue", "0", A, "crashed", "text"),
-    (jobs.JOBS, (SCHEDULE.base, SCHEDULE.serving, *JOB.looking()), (jobs.BESIDE, 9)),
+    (job.JOBS, (SCHEDULE.base, SCHEDULE.serving, *JOB.looking()), (job.BESIDE, 9)),
     *(
-        (jobs.REGISTER, (*SCHEDULED, JOB.job), (A, 30_000, "host", mode, 1, "job", "d", "w", "o"))
+        (job.REGISTER, (*SCHEDULED, JOB.job), (A, 30_000, "host", mode, 1, "job", "d", "w", "o"))
         for mode in ("", "strict")
     ),
     *(
-        (jobs.ORDER, (*SCHEDULED, JOB.job, JOB.log), (what, A, "job"))
+        (job.ORDER, (*SCHEDULED, JOB.job, JOB.log), (what, A, "job"))
         for what in ("pause", "resume", "run", "cancel", "remove")
     ),
-    (guard.GUARD, (LOCK, FENCE), (10**15, 60_000, "mine", "")),
+    (fencing.GUARD, (LOCK, FENCE), (10**15, 60_000, "mine", "")),
     (timestamp.STAMP, (LOCK,), (A, B, "")),
     (timestamp.CLOCK, (LOCK,), ()),
 ]  # fmt: skip
@@ -232,13 +223,13 @@ def test_any_content_gets_a_documented_answer(amount: int, name: str) -> None:
             assert raw.code == "WRONGTYPE" or "user_script" not in str(raw), raw
         else:
             try:
-                answer = resp.parsed(Run(script, names, args, 1.0), raw)
+                answer = protocol.parsed(Run(script, names, args, 1.0), raw)
             except Unknown:
                 raise AssertionError(raw) from None
             assert not isinstance(answer, Conflict) or not answer.why.startswith("unexpected"), raw
         for key, fence in fences:
             check_fence(key, fence, space.execute("HGET", key, "fence"))
-        if isinstance(before, bytes) and before != A.encode() and script not in {guard.GUARD, timestamp.STAMP}:
+        if isinstance(before, bytes) and before != A.encode() and script not in {fencing.GUARD, timestamp.STAMP}:
             assert space.execute("GET", LOCK) == before, "somebody has it"
 
     def contents(case: Case) -> st.SearchStrategy[tuple[Case, dict[bytes, Any]]]:
@@ -285,12 +276,12 @@ def with_one_long_field(case: Case, key: bytes, field: str | None, long: str) ->
     for other in HASHES.keys() & set(names):
         content[other] = dict.fromkeys(HASHES[other], "1") | {"leader": A, f"at:{A}": str(NOW), "run": "x"}
         content[other]["v"] = {"latch": "latch 1", "barrier": "barrier 1"}.get(script.name, "1")
-    content |= {LOCK: A, QUEUE: {A: "1", B: "2"}} if script is not permits.ACQUIRE else {}
+    content |= {LOCK: A, QUEUE: {A: "1", B: "2"}} if script is not permit.ACQUIRE else {}
     if field is not None:
         content[key][field] = long
     elif key in SETS:
         content[key] = {long + ".b": "1"}
-    elif key not in HASHES and script is not control.RECORDS:
+    elif key not in HASHES and script is not control_records.RECORDS:
         content[key] = long + ".b"
     return content
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast._core import flight
-from holdfast._core.flight import Load
+from holdfast._core.single_flight import flight
+from holdfast._core.single_flight.flight import Load
 from sim.once_swarm import simulate
 
 ENOUGH = {"stored": 500, "replayed": 500, "remembered": 100, "in progress": 50, "died running": 20, "lost": 50, "failed": 200,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing import permits
-from holdfast.testing.campaign import Tally, batch, campaign
+from holdfast.testing.runner import Tally, batch, campaign
+from holdfast.testing.swarms import permit as permit_swarm
 
 HISTORIES = 500
 MANY = 50_000
@@ -34,6 +34,6 @@ def test_many_histories(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
     for seed in range(10):
-        shown = permits.simulate(seed, trace=True).history
+        shown = permit_swarm.simulate(seed, trace=True).history
         unseen = [event for event in shown if event.kind not in {"sent", "served", "answered"}]
-        assert permits.simulate(seed).history == unseen
+        assert permit_swarm.simulate(seed).history == unseen

@@ -7,10 +7,10 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from holdfast.testing import quorum
-from holdfast.testing.campaign import Tally, batch, campaign
-from holdfast.testing.elections import ELECTIONS, UNGUARDED
 from holdfast.testing.explore import Report, explore
+from holdfast.testing.runner import Tally, batch, campaign
+from holdfast.testing.scenarios.quorum import ELECTIONS, UNGUARDED
+from holdfast.testing.swarms import quorum as quorum_swarm
 
 HISTORIES = 300
 MANY = 20_000
@@ -39,9 +39,9 @@ def test_many_histories(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
     for seed in range(15):
-        shown = quorum.simulate(seed, trace=True).history
+        shown = quorum_swarm.simulate(seed, trace=True).history
         unseen = [event for event in shown if event.kind not in {"sent", "served", "answered"}]
-        assert quorum.simulate(seed).history == unseen
+        assert quorum_swarm.simulate(seed).history == unseen
 
 
 def test_without_the_guard_there_are_two_holders() -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast.testing.campaign import SWARMS, Tally, batch, swarm_of
+from holdfast.testing.runner import SWARMS, Tally, batch, swarm_of
 from holdfast.testing.sim.rare import PLAIN, THEMES
 
 MANY = 3_000

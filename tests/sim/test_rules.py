@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.campaign import JUDGED_IN, SWARMS, Tally
 from holdfast.testing.checkers import RULES
+from holdfast.testing.runner import JUDGED_IN, SWARMS, Tally
 from sim.rules_page import PAGE, render
 
 

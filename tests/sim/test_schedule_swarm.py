@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing import schedules
-from holdfast.testing.campaign import Tally, batch, campaign
+from holdfast.testing.runner import Tally, batch, campaign
+from holdfast.testing.swarms import schedule as schedule_swarm
 
 HISTORIES = 400
 MANY = 20_000
@@ -35,4 +35,4 @@ def test_twenty_thousand_histories(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("seed", [1, 4, 11])
 def test_a_seed_is_one_history(seed: int) -> None:
-    assert schedules.simulate(seed).history == schedules.simulate(seed).history
+    assert schedule_swarm.simulate(seed).history == schedule_swarm.simulate(seed).history

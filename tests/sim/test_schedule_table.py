@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast._core.jobs import BESIDE, JOBS, Keys, Options
-from holdfast._core.orders import Entry, overview
+from holdfast._core.schedule.commands import Entry, overview
+from holdfast._core.schedule.job import BESIDE, JOBS, Keys, Options
 from holdfast.schedule.timetable import Every
 from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.schedule_client import Service
 from holdfast.testing.sim.server import Server
-from holdfast.testing.sim.service import Service
 from holdfast.testing.sim.world import EPOCH, Weather, World
 
 KEYS = Keys.of("s")

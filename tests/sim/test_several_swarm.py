@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing import together
-from holdfast.testing.campaign import Tally, batch, campaign
-from holdfast.testing.crossings import CROSSINGS
+from holdfast.testing.runner import Tally, batch, campaign
+from holdfast.testing.scenarios.multilock import CROSSINGS
+from holdfast.testing.swarms import multilock as multilock_swarm
 
 HISTORIES, MANY = 200, 20_000
 LONG = {"crossed-cancel"}
@@ -29,14 +29,14 @@ def test_many_histories() -> None:
 
 def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
     for seed in range(20):
-        shown = together.simulate(seed, trace=True).history
+        shown = multilock_swarm.simulate(seed, trace=True).history
         unseen = [event for event in shown if event.kind not in {"sent", "served", "answered"}]
-        assert together.simulate(seed).history == unseen
+        assert multilock_swarm.simulate(seed).history == unseen
 
 
 def test_a_place_in_the_queue_outlives_a_wait_that_is_ended() -> None:
     """One of the locks is lost while the next one is waited for, and another thread of the process wants that one, too."""
-    assert together.simulate(24_577).violations == []
+    assert multilock_swarm.simulate(24_577).violations == []
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in CROSSINGS])

@@ -9,29 +9,29 @@ import sys
 
 import pytest
 
-from holdfast._core.acquire import RECALL
-from holdfast._core.waiting import Waiting
-from holdfast.testing import swarm
+from holdfast._core.lock.acquire import RECALL
+from holdfast._core.lock.server_queue import Waiting
 from holdfast.testing.explore import explore
-from holdfast.testing.scenarios import SCENARIOS, Program, Scenario, once
+from holdfast.testing.scenarios.lock import SCENARIOS, Program, Scenario, once
 from holdfast.testing.sim import stepwise
-from holdfast.testing.sim.lock import Lock, spec
+from holdfast.testing.sim.lock_client import Lock, spec
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.state import Fingerprint
 from holdfast.testing.sim.worker import Worker
 from holdfast.testing.sim.world import EPOCH, Stuck, World
+from holdfast.testing.swarms import lock as lock_swarm
 
 PROGRAM = """
 import hashlib
-from holdfast.testing import swarm
+from holdfast.testing.swarms import lock as swarm
 print(hashlib.sha256(repr([swarm.simulate(seed, trace=True).history for seed in range(40)]).encode()).hexdigest())
 """
 
 
 def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
     for seed in range(100):
-        assert swarm.simulate(seed, trace=True).history == swarm.simulate(seed, trace=True).history
+        assert lock_swarm.simulate(seed, trace=True).history == lock_swarm.simulate(seed, trace=True).history
 
 
 def test_a_seed_is_the_same_in_every_process() -> None:
@@ -52,12 +52,12 @@ def test_a_seed_is_the_same_in_every_process() -> None:
 def test_watching_changes_nothing() -> None:
     """A replay that shows each request is the same history."""
     for seed in range(50):
-        shown = [e for e in swarm.simulate(seed, trace=True).history if e.kind not in {"sent", "served", "answered"}]
-        assert shown == swarm.simulate(seed).history
+        shown = [e for e in lock_swarm.simulate(seed, trace=True).history if e.kind not in {"sent", "served", "answered"}]
+        assert shown == lock_swarm.simulate(seed).history
 
 
 def test_seeds_differ() -> None:
-    assert len({repr(swarm.draw(random.Random(seed))) for seed in range(100)}) == 100
+    assert len({repr(lock_swarm.draw(random.Random(seed))) for seed in range(100)}) == 100
 
 
 def test_a_world_in_which_somebody_waits_and_nothing_can_happen_is_stuck() -> None:
@@ -139,7 +139,7 @@ def test_an_error_in_the_code_under_test_is_told_with_its_seed(monkeypatch: pyte
         raise ZeroDivisionError
 
     monkeypatch.setattr(Waiting, "joined", broken)
-    violations = [violation for seed in range(20) for violation in swarm.simulate(seed).violations]
+    violations = [violation for seed in range(20) for violation in lock_swarm.simulate(seed).violations]
     assert "R0 it raises ZeroDivisionError()" in {str(violation) for violation in violations}
     found = SCENARIOS["two"].explore().found
     assert "R0 it raises ZeroDivisionError()" in {str(violation) for violation in found[0].violations}

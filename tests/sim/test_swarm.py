@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.campaign import Tally, batch, campaign
+from holdfast.testing.runner import Tally, batch, campaign
 
 HISTORIES = 2000
 MANY = 500_000

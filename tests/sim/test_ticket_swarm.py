@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing import handovers
-from holdfast.testing.campaign import Tally, batch, campaign
-from holdfast.testing.relays import RELAYS
+from holdfast.testing.runner import Tally, batch, campaign
+from holdfast.testing.scenarios.ticket import RELAYS
+from holdfast.testing.swarms import ticket as ticket_swarm
 
 HISTORIES = 500
 MANY = 50_000
@@ -39,9 +39,9 @@ def test_many_histories(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_two_runs_of_a_seed_are_the_same_to_the_last_event() -> None:
     for seed in range(10):
-        shown = handovers.simulate(seed, trace=True).history
+        shown = ticket_swarm.simulate(seed, trace=True).history
         unseen = [event for event in shown if event.kind not in {"sent", "served", "answered"}]
-        assert handovers.simulate(seed).history == unseen
+        assert ticket_swarm.simulate(seed).history == unseen
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.soak] * (name in LONG)) for name in RELAYS])

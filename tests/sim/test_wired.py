@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.campaign import batch
+from holdfast.testing.runner import batch
 from holdfast.testing.wired.histories import simulate
 from sim.wired_defects import WIRED
 

@@ -24,7 +24,7 @@ SEEDS = 300
 WIRED = (
     _defect(
         "sync-sent-at-answer",
-        "_drive/sync.py",
+        "_runtime/drivers/sync.py",
         "Driver.call",
         Instead(
             "Answer(parsed(call, reply), sent, self._clock())", "Answer(parsed(call, reply), self._clock(), self._clock())"
@@ -33,7 +33,7 @@ WIRED = (
     ),
     _defect(
         "asyncio-sent-at-answer",
-        "_drive/aio.py",
+        "_runtime/drivers/aio.py",
         "Driver.call",
         Instead(
             "Answer(parsed(call, reply), sent, self._clock())", "Answer(parsed(call, reply), self._clock(), self._clock())"
@@ -42,70 +42,70 @@ WIRED = (
     ),
     _defect(
         "connecting-sent-at-answer",
-        "_wire/multiplex.py",
+        "_net/aio_connection.py",
         "Multiplex.exchange",
         Instead("request.sent", "self._clock()"),
         "a request that had to wait for its connection counts from its answer",
     ),
     _defect(
         "link-sent-at-answer",
-        "_drive/link.py",
+        "_runtime/keeper/connection.py",
         "Link._settle",
         Instead("request.then(answer, request.sent)", "request.then(answer, self._clock())"),
         "a request of the keeper counts from its answer",
     ),
     _defect(
         "link-keeps-unsent",
-        "_drive/link.py",
+        "_runtime/keeper/connection.py",
         "Link.fail",
         Instead("self._out, self._due = (b'', float('inf'))", "self._due = float('inf')"),
         "what was not sent on a connection that is lost goes out first on the next one",
     ),
     _defect(
         "link-keeps-half-a-reply",
-        "_drive/link.py",
+        "_runtime/keeper/connection.py",
         "Link._opened",
         Nth("dropped", 12),
         "half a reply of a connection that is lost is read before those of the next one",
     ),
     _defect(
         "link-keeps-in-flight",
-        "_drive/link.py",
+        "_runtime/keeper/connection.py",
         "Link.fail",
         Instead("sent, self._sent = (self._sent, deque())", "sent = list(self._sent)"),
         "what awaits an answer when a connection is lost awaits it on the next one, too",
     ),
     _defect(
         "link-drops-the-rest",
-        "_drive/link.py",
+        "_runtime/keeper/connection.py",
         "Link.on_writable",
         Instead("self._out[sent:]", "b'' if sent else self._out"),
         "what the kernel does not take of a write is never sent",
     ),
     _defect(
         "link-sends-the-latest-first",
-        "_drive/link.py",
+        "_runtime/keeper/connection.py",
         "Link._write",
         Instead("self._out + request.packed", "request.packed + self._out"),
         "a request goes in front of the rest of the one before",
     ),
     _defect(
         "asyncio-skips-cancelled",
-        "_wire/multiplex.py",
+        "_net/aio_connection.py",
         "_Protocol.buffer_updated",
         Instead("future, _ = next_one()", "future, _ = next_one()\nwhile future.done():\n    future, _ = next_one()"),
         "the answer to a request that nobody awaits any more goes to the next one",
     ),
     _defect(
         "lane-answer-of-another",
-        "_wire/shared.py",
+        "_net/sync_pool.py",
         "_Lane.exchange",
         Instead("connection is None or self._queue or self._in_flight", "connection is None or self._queue"),
         "who finds the shared connection free reads the answer that another one has not had in time",
     ),
     _defect(
         "lane-in-another-order",
-        "_wire/shared.py",
+        "_net/sync_pool.py",
         "_Lane._batch",
         Instead("self._in_flight.append(request)", "self._in_flight.appendleft(request)"),
         "those who ask on the shared connection at the same time get each other's answers",

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from holdfast import Lock
-from holdfast._drive.process import current
+from holdfast._runtime.process import current
 
 if TYPE_CHECKING:
     from conftest import NewServer

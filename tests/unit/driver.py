@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from holdfast._core import mutex
-from holdfast._core.attempt import Attempt, Spec, milliseconds
-from holdfast._core.mutex import REFRESH
+from holdfast._core.lock import replies as lock_replies
+from holdfast._core.lock.records import Attempt, Spec, milliseconds
+from holdfast._core.lock.replies import REFRESH
+from holdfast._core.lock.server_queue import Waiter, Waiting
 from holdfast._core.requests import (
     Answer,
     Command,
@@ -28,7 +29,6 @@ from holdfast._core.requests import (
     Unknown,
     Wait,
 )
-from holdfast._core.waiting import Waiter, Waiting
 from unit.server import KEYS, Server
 
 T = TypeVar("T")
@@ -136,7 +136,7 @@ class Driver:
         self.server.listen(ME)
 
     def run(self, operation: Coroutine[Any, Any, T]) -> T:
-        """As the drivers in `_drive`: whatever goes wrong is thrown into the operation."""
+        """As the drivers in `_runtime`: whatever goes wrong is thrown into the operation."""
         try:
             request = operation.send(None)
             while True:
@@ -267,7 +267,7 @@ class Driver:
         """What the faces do when an acquisition was interrupted."""
         self.faults, self.failing = {}, never
         if attempt.pending:
-            self.run(mutex.give_up(attempt))
+            self.run(lock_replies.give_up(attempt))
         self.deliver()
 
     def nothing_left(self) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast._core.attempt import Attempt, Grant
-from holdfast._core.gate import Gate, Given, Lead
-from holdfast._core.mutex import BLOCK, Busy, Held
-from holdfast._core.renewing import Tenure
+from holdfast._core.lock.local_queue import Gate, Given, Lead
+from holdfast._core.lock.records import Attempt, Grant
+from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.replies import BLOCK, Busy, Held
+from holdfast._core.lock.server_queue import Waiter
 from holdfast._core.requests import Answer
-from holdfast._core.waiting import Waiter
 from unit import driver
 from unit.driver import slot_of, spec
 from unit.node import Node

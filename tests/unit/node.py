@@ -7,10 +7,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from holdfast._core.attempt import Attempt
-from holdfast._core.gate import Gate
-from holdfast._core.renewing import Renewing, Tenure
-from holdfast._core.waiting import Waiting
+from holdfast._core.lock.local_queue import Gate
+from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.renewal import Renewing, Tenure
+from holdfast._core.lock.server_queue import Waiting
 
 
 @dataclass

@@ -7,16 +7,16 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from holdfast._core import quorum
-from holdfast._core.attempt import Grant, Spec, milliseconds
-from holdfast._core.ballot import DECLARE, VOTE, Candidate, Panel
-from holdfast._core.hearing import Enroll, Hark, Withdraw
-from holdfast._core.mutex import Busy
+from holdfast._core.lock.records import Grant, Spec, milliseconds
+from holdfast._core.lock.renewal import Renewing, renewals
+from holdfast._core.lock.replies import Busy
 from holdfast._core.names import lock_keys, side_key
-from holdfast._core.polling import GiveBack, Poll
-from holdfast._core.renewing import Renewing, renewals
+from holdfast._core.quorum import acquire
+from holdfast._core.quorum.lease import Mandate, Vote
+from holdfast._core.quorum.polling import GiveBack, Poll
+from holdfast._core.quorum.votes import DECLARE, VOTE, Candidate, Panel
 from holdfast._core.requests import Answer, Call, Command, Draw, Now, Refused, Request, Run, Unknown, WireError
-from holdfast._core.votes import Mandate, Vote
+from holdfast._core.subscription import Enroll, Hark, Withdraw
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class Servers:
         return Candidate(Spec("x", KEYS, ttl, renew, max_hold, min(0.2, ttl / 3)), panel=self.panel)
 
     def acquire(self, wait: float | None = 0.0, candidate: Candidate | None = None) -> Grant | Busy:
-        return self.run(quorum.acquire(candidate or self.candidate(), wait))
+        return self.run(acquire.acquire(candidate or self.candidate(), wait))
 
     def taken(self, candidate: Candidate | None = None) -> Mandate:
         """The lease, which is to be had at once."""
@@ -136,7 +136,7 @@ class Servers:
 
     def release(self, mandate: Mandate, candidate: Candidate | None = None) -> bool:
         mandate.end()
-        return self.run(quorum.release(candidate or self.candidate(), mandate))
+        return self.run(acquire.release(candidate or self.candidate(), mandate))
 
     def run(self, operation: Coroutine[Any, Any, T], *, cancel: int = -1, applied: bool = False) -> T:
         """Drive an operation to its end. ``cancel``: the number of the request that is interrupted; ``applied``: its calls are

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast import _face, aio, locks
-from holdfast._core.attempt import Spec
-from holdfast._core.gate import Gate
-from holdfast._core.mutex import RELEASE
-from holdfast._core.renewing import Renewing, Tenure, renewal
+from holdfast import aio
+from holdfast._api import lock, sync_lock
+from holdfast._core.lock.local_queue import Gate
+from holdfast._core.lock.records import Spec
+from holdfast._core.lock.renewal import Renewing, Tenure, renewal
+from holdfast._core.lock.replies import RELEASE
 from holdfast._core.requests import Run
-from holdfast._wire.endpoint import Endpoint
+from holdfast._net.endpoint import Endpoint
 from unit.driver import ME, Driver, Slot
 from unit.node import Node
 from unit.server import Server
@@ -132,11 +133,11 @@ class Stage:
         self.server = Server()
         self.script = Driver(self.server)
         self.process = Process(self.script)
-        for module in (locks, aio, _face):
+        for module in (sync_lock, aio, lock):
             patch.setattr(module, "current", lambda: self.process)
-        for module in (locks, aio):
+        for module in (sync_lock, aio):
             patch.setattr(module, "clock", lambda: self.server.now)
-        patch.setattr(locks, "Driver", SyncDriver)
+        patch.setattr(sync_lock, "Driver", SyncDriver)
         patch.setattr(aio, "driver_for", AioDriver)
 
     def scripts(self) -> list[tuple[object, ...]]:

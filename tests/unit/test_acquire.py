@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast._core.acquire import KeyConflict, acquire
-from holdfast._core.attempt import Attempt, Grant, milliseconds
-from holdfast._core.mutex import GRACE, Busy
+from holdfast._core.lock.acquire import KeyConflict, acquire
+from holdfast._core.lock.records import Attempt, Grant, milliseconds
+from holdfast._core.lock.replies import GRACE, Busy
 from holdfast._core.requests import Command, NotSent, Refused, Request, Run, TimedOut, Unknown, WireError
 from unit.driver import OTHER, Driver, Fault, always, first, kind_of, some, spec
 from unit.scenarios import SCENARIOS, Scenario, freed, held, holder_releases, nothing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._core.barrier import Broken, Participant, _outcome, _Over, _Passed, _read, _Waiting
+from holdfast._core.rendezvous.barrier import Broken, Participant, _outcome, _Over, _Passed, _read, _Waiting
 
 
 def participant() -> Participant:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast._core import schedule
-from holdfast._core.book import HERE, LOOK_AGAIN, Book
-from holdfast._core.jobs import REGISTER, SERVE, Answered, Keys, Late, Options, Registered, Served
 from holdfast._core.requests import Answer, Now
-from holdfast._core.seats import Say, Seat, Start
+from holdfast._core.schedule import loop
+from holdfast._core.schedule.job import REGISTER, SERVE, Answered, Keys, Late, Options, Registered, Served
+from holdfast._core.schedule.records import Say, Seat, Start
+from holdfast._core.schedule.state import HERE, LOOK_AGAIN, Book
 from holdfast.schedule import Every
 
 KEYS = Keys.of("s")
@@ -70,13 +70,13 @@ def test_a_hint_that_comes_while_they_are_read_is_not_lost(book: Book) -> None:
     book.listener.hints = Hints([HERE])
     book.beat_at = 99.0
     with pytest.raises(StopIteration):
-        schedule._wait(book).send(None)
+        loop._wait(book).send(None)
     assert book.beat_at == 0.0, "asks the server what it was about"
 
 
 def test_each_request_names_what_may_fall_due_on_its_way(book: Book) -> None:
     """Something that waits is not to be begun in the place of a later tick, so the server has to know which ticks there are."""
-    asked = schedule.ask(book, 0.5)
+    asked = loop.ask(book, 0.5)
     asked.send(None)  # draws a token
     call = asked.send("token")
     seat = book.seats["job"]
@@ -87,7 +87,7 @@ def test_each_request_names_what_may_fall_due_on_its_way(book: Book) -> None:
 
 def test_a_run_that_is_granted_begins_at_once(book: Book) -> None:
     """What the answer says is done before anything is waited for: the next tick may be hours away."""
-    turn = schedule.turn(book)
+    turn = loop.turn(book)
     turn.send(None)  # asks for the time
     turn.send(0.5)
     turn.send("token")
@@ -100,7 +100,7 @@ def test_a_run_that_is_granted_begins_at_once(book: Book) -> None:
 
 def test_a_job_that_was_registered_anew_is_asked_about_at_once(book: Book) -> None:
     book.seats["job"].revision = 0
-    turn = schedule.turn(book)
+    turn = loop.turn(book)
     turn.send(None)
     assert turn.send(0.5).script is REGISTER
     assert isinstance(turn.send(Answer((1_000_000, [Registered(1, 0, b"")]), 0.5, 0.6)), Now)

@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import aio
-from holdfast._cache_options import Figures
+from holdfast._api.cache.options import Figures
 from holdfast.errors import ConfigError
 
 URL = "redis://localhost:1"

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import strategies as st
 
 from fuzzing import AMOUNTS, explore, json_values
-from holdfast._core import permits
-from holdfast._core.moving import alone
-from holdfast._core.mutex import ACQUIRE, RELEASE, RENEW
+from holdfast._clock import clock
+from holdfast._core import permit
+from holdfast._core.lock.replies import ACQUIRE, RELEASE, RENEW
+from holdfast._core.lock.slot_migration import alone
 from holdfast._core.names import channel
 from holdfast._core.requests import Answer, Command, NotSent, Refused, Run, Unknown, WireError
-from holdfast._drive.clock import clock
-from holdfast._drive.process import Process
-from holdfast._drive.shards import ShardDriver, ShardLine
 from holdfast._lua import Script
-from holdfast._wire.cluster import HOPS, LEAST, Cluster, Shard, Step
-from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.slots import SLOTS, id_within, slot_of
-from holdfast._wire.url import from_url
+from holdfast._net.cluster import HOPS, LEAST, Cluster, Shard, Step
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.slots import SLOTS, id_within, slot_of
+from holdfast._net.url import from_url
+from holdfast._runtime.drivers.sync_cluster import ShardDriver, ShardLine
+from holdfast._runtime.process import Process
 from holdfast.errors import ConfigError
 
 KEYS = (b"hf:{a}", b"hf:{a}:state", b"hf:{a}:queue")
@@ -222,7 +222,7 @@ def test_keys_that_are_on_both_sides() -> None:
     assert what.transient
 
 
-@pytest.mark.parametrize(("script", "name"), [(RELEASE, "moving"), (permits.RELEASE, "permit_moving")])
+@pytest.mark.parametrize(("script", "name"), [(RELEASE, "moving"), (permit.RELEASE, "permit_moving")])
 def test_a_release_that_was_begun_has_given_the_lock_back(script: Script[int], name: str) -> None:
     release = Run(script, KEYS, ("t", "release"), 0.2)
     for half, answers in ((False, [1, 0, -1]), (True, [1, 1, -1])):

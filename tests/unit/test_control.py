@@ -9,33 +9,34 @@ import pytest
 from hypothesis import strategies as st
 
 from fuzzing import AMOUNTS, GOOD, MALFORMED, ODD_NUMBERS, WAIT, explore, json_values, odd_text
-from holdfast._core import control, deadlocks
-from holdfast._core.orders import overview
-from holdfast._drive.process import describe
-from holdfast._inspect import _party
+from holdfast._api.inspect import _party
+from holdfast._core import control_records
+from holdfast._core.deadlock import cycles
+from holdfast._core.schedule.commands import overview
+from holdfast._runtime.process import describe
 
 
 @pytest.mark.parametrize("raw", MALFORMED, ids=lambda raw: raw[:30].decode("ascii", "replace"))
 def test_what_is_no_record_is_told_by_the_id_of_its_process(raw: bytes) -> None:
     assert describe(raw, "0123456789ab") == "process 0123456789ab"
-    assert deadlocks.links("p", raw) == []
+    assert cycles.links("p", raw) == []
     assert _party("p", raw, b"hf:{b}")["host"] is None
 
 
 def test_a_record_is_read_as_it_was_written() -> None:
-    said = control.read(control.write(GOOD, [WAIT]))
+    said = control_records.read(control_records.write(GOOD, [WAIT]))
     assert said == ("h", 7, "night shift", (("hf:{b}", 3.0, "7f", "T", ("hf:{a}",), True),), {})
-    assert control.read(json.dumps(GOOD)) == ("h", 7, "night shift", (), {})
+    assert control_records.read(json.dumps(GOOD)) == ("h", 7, "night shift", (), {})
 
 
 def test_a_record_has_room_for_what_fits_and_no_more() -> None:
     waits = [{**WAIT, "id": f"{n:x}"} for n in range(200)]
-    text = control.write(GOOD, waits)
-    assert 3800 < len(text.encode()) <= control.LONGEST
-    said = control.read(text)
+    text = control_records.write(GOOD, waits)
+    assert 3800 < len(text.encode()) <= control_records.LONGEST
+    said = control_records.read(text)
     assert said is not None
     assert [wait.owner for wait in said.waits] == [f"{n:x}" for n in range(len(said.waits))]
-    assert control.read(control.write(GOOD, [{**WAIT, "lock": "x" * 5000}])) == ("h", 7, "night shift", (), {})
+    assert control_records.read(control_records.write(GOOD, [{**WAIT, "lock": "x" * 5000}])) == ("h", 7, "night shift", (), {})
 
 
 @pytest.mark.parametrize("amount", AMOUNTS)
@@ -47,9 +48,9 @@ def test_any_text_is_a_record_or_none(amount: int) -> None:
         assert len(shown) <= 300
         party = _party("p", raw, b"hf:{b}")
         assert party["pid"] is None or 0 <= party["pid"] <= 2**53
-        for link in deadlocks.links("p", raw):
+        for link in cycles.links("p", raw):
             assert math.isfinite(link.since)
-            json.dumps(deadlocks.shown((link,)).as_dict(), allow_nan=False, ensure_ascii=False).encode()
+            json.dumps(cycles.shown((link,)).as_dict(), allow_nan=False, ensure_ascii=False).encode()
 
     field = json_values | st.sampled_from(ODD_NUMBERS).map(lambda number: f"\0{number}\0")
     waits = st.lists(
@@ -67,28 +68,37 @@ def written(value: object) -> bytes:
 
 
 def test_each_lock_has_a_label_of_its_own() -> None:
-    said = control.read(control.write({**GOOD, "label": None}, [], {b"hf:{a}": "importer", b"hf:{b}": "mailer"}))
+    said = control_records.read(
+        control_records.write({**GOOD, "label": None}, [], {b"hf:{a}": "importer", b"hf:{b}": "mailer"})
+    )
     assert said is not None
     assert [said.label_of(key) for key in (b"hf:{a}", b"hf:{b}", b"hf:{c}")] == ["importer", "mailer", ""]
 
 
 @pytest.mark.parametrize("label", ["x", "x" * 200, "\N{SNOWMAN}" * 200, "\N{GRINNING FACE}" * 200, '"' * 200])
 def test_labels_leave_room_for_the_rest_of_a_record(label: str) -> None:
-    text = control.write(GOOD, [WAIT], {b"hf:{%d}" % n: label for n in range(1000)})
-    said = control.read(text)
+    text = control_records.write(GOOD, [WAIT], {b"hf:{%d}" % n: label for n in range(1000)})
+    said = control_records.read(text)
     assert said is not None
     assert len(said.waits) == 1
-    assert 1 <= len(said.labels) <= control.MOST_LABELS
-    assert len(text.encode()) <= control.LONGEST
+    assert 1 <= len(said.labels) <= control_records.MOST_LABELS
+    assert len(text.encode()) <= control_records.LONGEST
 
 
 def test_a_label_without_room_leaves_out_no_other_one() -> None:
     """Emoji were counted as escapes: a label that is allowed had no room, nor had all those behind it."""
     faces = "\N{GRINNING FACE}" * 200
     labels = {b"hf:{%d}" % n: label for n, label in enumerate(("a" * 200, faces, "importer", faces, faces, "mailer"))}
-    said = control.read(control.write(GOOD, [], labels))
+    said = control_records.read(control_records.write(GOOD, [], labels))
     assert said is not None
-    assert [said.labels.get(control.mark_of(key)) for key in labels] == ["a" * 200, faces, "importer", faces, None, "mailer"]
+    assert [said.labels.get(control_records.mark_of(key)) for key in labels] == [
+        "a" * 200,
+        faces,
+        "importer",
+        faces,
+        None,
+        "mailer",
+    ]
 
 
 @pytest.mark.parametrize("letter", ["x", '"', "\N{SNOWMAN}", "\N{GRINNING FACE}"])
@@ -97,16 +107,16 @@ def test_a_record_of_the_longest_texts_is_read(letter: str, waits: list[dict[str
     """One that is longer than a record may be counts as none."""
     facts = {"host": "h" * 253, "pid": 2**22, "label": letter * 200, "start": 1_700_000_000.123}
     labels = {b"hf:{%d}" % n: letter * 200 for n in range(100)}
-    text = control.write(facts, waits, labels)
-    assert len(text.encode()) <= control.LONGEST
-    said = control.read(text)
+    text = control_records.write(facts, waits, labels)
+    assert len(text.encode()) <= control_records.LONGEST
+    said = control_records.read(text)
     assert said is not None
     assert (said.label, *said.labels.values()) == (letter * 200,) * (1 + len(said.labels))
     assert said.labels
 
 
 def test_half_a_character_leaves_a_record_readable() -> None:
-    said = control.read(control.write({**GOOD, "host": "h\udcff"}, [{**WAIT, "who": "\ud800"}]))
+    said = control_records.read(control_records.write({**GOOD, "host": "h\udcff"}, [{**WAIT, "who": "\ud800"}]))
     assert said is not None
     assert (said.host, said.waits[0].who) == ("h?", "?")
 
@@ -141,7 +151,7 @@ def test_an_odd_process_that_serves_a_schedule_hides_no_other(odd: bytes) -> Non
 
 
 def test_a_record_tells_as_many_of_the_locks_that_are_held_as_fit() -> None:
-    assert control.first_of([]) == []
-    assert control.first_of(["a", "x" * control.HOLDS, "b"]) == ["a", "b"], "a long one is left out"
+    assert control_records.first_of([]) == []
+    assert control_records.first_of(["a", "x" * control_records.HOLDS, "b"]) == ["a", "b"], "a long one is left out"
     key = "k" * 96  # with quotes, comma and blank: 100 bytes
-    assert len(control.first_of([key] * control.HOLDS)) == control.HOLDS // 100
+    assert len(control_records.first_of([key] * control_records.HOLDS)) == control_records.HOLDS // 100

@@ -6,9 +6,9 @@ from contextlib import nullcontext
 
 import pytest
 
-from holdfast._core.crowd import Crowd, Failed, Member
 from holdfast._core.requests import NotSent
-from holdfast._core.site import Found, Record
+from holdfast._core.single_flight.coalesce import Crowd, Failed, Member
+from holdfast._core.single_flight.entry import Found, Record
 
 FOUND = Found(Record("v", b"data", 1, 1.0), stale=False)
 

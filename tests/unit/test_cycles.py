@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast._core import yielding
-from holdfast._core.attempt import Attempt
-from holdfast._core.deadlocks import Link, cycles, links, listens, shown, youngest
+from holdfast._core.deadlock import victim
+from holdfast._core.deadlock.cycles import Link, cycles, links, listens, shown, youngest
+from holdfast._core.deadlock.victim import Lookout
+from holdfast._core.lock.records import Attempt
 from holdfast._core.requests import Answer, Command
-from holdfast._core.yielding import Lookout
 from unit.driver import spec
 
 _since = count()
@@ -74,7 +74,7 @@ def test_whether_the_holder_listens_is_asked_unless_it_does_so_elsewhere_in_a_cl
 
 def test_a_wait_is_ended_when_two_looks_have_found_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[object] = []
-    monkeypatch.setattr(yielding, "end_wait", lambda _node, attempt, _error: ended.append(attempt))
+    monkeypatch.setattr(victim, "end_wait", lambda _node, attempt, _error: ended.append(attempt))
     attempt = Attempt(spec())
     node: Any = SimpleNamespace(mutex=nullcontext(), waiting=None)
     one, other = link("p1", "B", "A"), link("q1", "A", "B", yields=True)

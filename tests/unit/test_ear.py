@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from holdfast._clock import clock
 from holdfast._core.requests import TimedOut
-from holdfast._drive.clock import clock
-from holdfast._drive.ear import Slot, _listen, _seen
+from holdfast._runtime.keeper.inbox_wait import Slot, _listen, _seen
 
 TOKEN = "0123456789ab.cdef"
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast._wire.client import from_client, resolve
-from holdfast._wire.endpoint import DEFAULT_TIMEOUT, Endpoint
-from holdfast._wire.sentinel import Sentinel
-from holdfast._wire.url import from_url
+from holdfast._net.endpoint import DEFAULT_TIMEOUT, Endpoint
+from holdfast._net.resolve import from_client, resolve
+from holdfast._net.sentinel import Sentinel
+from holdfast._net.url import from_url
 from holdfast.errors import ConfigError, HoldfastWarning
 
 CANARY = "canary"

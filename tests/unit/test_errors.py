@@ -12,8 +12,8 @@ import pytest
 import holdfast
 import holdfast.schedule
 from holdfast import errors
-from holdfast.barrier import BrokenBarrier
-from holdfast.deadlocks import Cycle, Waiter
+from holdfast._api.sync_barrier import BrokenBarrier
+from holdfast._api.sync_deadlock import Cycle, Waiter
 from holdfast.errors import (
     CommandFailed,
     ConfigError,

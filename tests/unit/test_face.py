@@ -10,16 +10,17 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import _sync_lease, aio, locks
-from holdfast._core.attempt import Grant, margin
-from holdfast._core.ballot import Ballot, Panel
-from holdfast._core.mutex import UNHEARD, Busy
-from holdfast._core.renewing import Tenure
+from holdfast import aio
+from holdfast._api import sync_lease, sync_lock
+from holdfast._api.lease import BaseLease
+from holdfast._api.sync_lock import Lock
+from holdfast._api.sync_semaphore import Semaphore
+from holdfast._core.lock.records import Grant, margin
+from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.replies import UNHEARD, Busy
+from holdfast._core.quorum.votes import Ballot, Panel
 from holdfast._core.requests import NotSent, Refused, Unknown
-from holdfast._lease import BaseLease
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
-from holdfast.locks import Lock
-from holdfast.semaphore import Semaphore
 from unit.driver import OTHER, Fault, always, first, never
 from unit.server import LOCK
 from unit.stage import Stage, stage
@@ -167,10 +168,10 @@ def test_an_end_that_nobody_has_noticed_is_noticed_by_asking(stage: Stage) -> No
 
 def test_threads_that_ask_for_the_event_at_the_same_moment_get_the_same(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or one of them would wait for an event that nobody sets."""
-    original = _sync_lease._Lost
+    original = sync_lease._Lost
     theirs: list[threading.Event] = []
 
-    def slowly(lease: locks.Lease) -> _sync_lease._Lost:
+    def slowly(lease: sync_lock.Lease) -> sync_lease._Lost:
         if not theirs:
             other = threading.Thread(target=lambda: theirs.append(lease.lost))
             theirs.append(threading.Event())
@@ -178,7 +179,7 @@ def test_threads_that_ask_for_the_event_at_the_same_moment_get_the_same(stage: S
             other.join(0.05)
         return original(lease)
 
-    monkeypatch.setattr(_sync_lease, "_Lost", slowly)
+    monkeypatch.setattr(sync_lease, "_Lost", slowly)
     with Lock(URL, "x") as lease:
         mine = lease.lost
         assert theirs[1:] in ([], [mine]), "the other has to wait, or gets the same"
@@ -199,10 +200,10 @@ def lost_on_its_way(lease: BaseLease) -> Grant:
 
 
 def test_a_loss_is_told_once_however_many_notice_it(stage: Stage) -> None:
-    calls: list[locks.Lease] = []
+    calls: list[sync_lock.Lease] = []
     lock = Lock(URL, "x", on_lost=calls.append)
     with pytest.raises(LeaseLost), lock as first:
-        lease = locks.Lease(lock, first._driver, lost_on_its_way(first))
+        lease = sync_lock.Lease(lock, first._driver, lost_on_its_way(first))
         assert lease.lost.is_set(), "found lost when it was made"
         told(first._tenure)
         for thread in threading.enumerate():

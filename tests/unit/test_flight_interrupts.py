@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast._core import flight
-from holdfast._core.attempt import Attempt, Grant
-from holdfast._core.crowd import Crowd, Failed, Member
-from holdfast._core.flight import Load, Loading, Wish
-from holdfast._core.hearing import Hark
+from holdfast._core.keep_alive import Leave, Tend
+from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.requests import Answer, Draw, Meet, NotSent, Now, Request, Run, Send, Unknown
-from holdfast._core.site import ABORT, LOOK, Granted
-from holdfast._core.tending import Leave, Tend
+from holdfast._core.single_flight import flight
+from holdfast._core.single_flight.coalesce import Crowd, Failed, Member
+from holdfast._core.single_flight.entry import ABORT, LOOK, Granted
+from holdfast._core.single_flight.flight import Load, Loading, Wish
+from holdfast._core.subscription import Hark
 
 T = TypeVar("T")
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast._core import flight
-from holdfast._core.attempt import Attempt, Grant
-from holdfast._core.flight import AGAIN, Load
+from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.requests import Answer, Now, Refused, Request, Run
-from holdfast._core.site import Wish, fresh
+from holdfast._core.single_flight import flight
+from holdfast._core.single_flight.entry import Wish, fresh
+from holdfast._core.single_flight.flight import AGAIN, Load
 from unit.driver import Driver, Fault, always
 from unit.server import Server
 

@@ -1,4 +1,4 @@
-"""One contender per process: the rules by which a lease is passed on, kept, or given back; `_core/gate.py` without a server."""
+"""One contender per process: when a lease is passed on, kept, or given back; `_core/lock/local_queue.py` without a server."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.attempt import Attempt, Grant, margin
-from holdfast._core.gate import LIMIT, LOOK, MORE, USEFUL, Failed, Lead
-from holdfast._core.mutex import BLOCK, Held
-from holdfast._core.renewing import Tenure
+from holdfast._core.lock.local_queue import LIMIT, LOOK, MORE, USEFUL, Failed, Lead
+from holdfast._core.lock.records import Attempt, Grant, margin
+from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.replies import BLOCK, Held
 from holdfast._core.requests import NotSent
 from unit.gates import OF_THE_SERVER, House, woken
 

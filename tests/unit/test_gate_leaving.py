@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from faults.test_interrupts import leaves_a_handler
-from holdfast._core import gate, waiting
-from holdfast._core.attempt import Attempt, Grant
-from holdfast._core.gate import Failed, Lead
-from holdfast._core.renewing import Tenure
+from holdfast._core.lock import local_queue, server_queue
+from holdfast._core.lock.local_queue import Failed, Lead
+from holdfast._core.lock.records import Attempt, Grant
+from holdfast._core.lock.renewal import Tenure
 from holdfast._core.requests import NotSent
 from unit.gates import House, Slot, woken
 
@@ -322,7 +322,7 @@ def test_who_does_not_wait_asks_no_more_beside_a_closed_loop(house: House) -> No
 # Interrupts
 
 
-TRACED = {gate.__file__, waiting.__file__}
+TRACED = {local_queue.__file__, server_queue.__file__}
 
 
 class _At:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast._core.jobs import Options
-from holdfast._core.orders import Entry, JobFacts, RunFacts
+from holdfast._core.schedule.commands import Entry, JobFacts, RunFacts
+from holdfast._core.schedule.job import Options
 from holdfast.schedule.definition import write
-from holdfast.schedule.jobs import Record, Running, record, status
+from holdfast.schedule.schedule import Record, Running, record, status
 from holdfast.schedule.timetable import Every
 
 DAY = 86_400

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.doctor.facts import LEVELS, Connection, Facts, Keys, Terms
-from holdfast.doctor.judging import CHECKS, compare, judge
+from holdfast.doctor.rules import CHECKS, compare, judge
 
 INFO: Mapping[str, str] = {
     "redis_version": "7.2.4",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.mutex import ACQUIRE, BLOCK, REFRESH, RELEASE, RENEW
+from holdfast._core.lock.replies import ACQUIRE, BLOCK, REFRESH, RELEASE, RENEW
 from holdfast.testing.keyspace import Keyspace, ReplyError, Status
 from holdfast.testing.keyspace.engine import Engine, kinds
 

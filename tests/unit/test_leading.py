@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._core.attempt import Grant
-from holdfast._core.leading import Candidacy, Elected, Office, Other, View, Watch, campaign, change, proclaim, transfer
-from holdfast._core.mutex import Busy
+from holdfast._core.election import Candidacy, Elected, Office, Other, View, Watch, campaign, change, proclaim, transfer
+from holdfast._core.lock.records import Grant
+from holdfast._core.lock.replies import Busy
 from holdfast._core.requests import Answer, NotSent, Now, Run, Sleep, Unknown
 from unit.driver import OTHER, Driver, Fault, some, spec
 from unit.server import LOCK, Server

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.attempt import Attempt, Spec
-from holdfast._core.multilock import scatter
+from holdfast._api.multilock import BaseMultiLease
+from holdfast._core.lock.multilock import scatter
+from holdfast._core.lock.records import Attempt, Spec
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Unknown, WireError
-from holdfast._multilock import BaseMultiLease
 from unit.driver import ME, OTHER, Driver, Fault, first
 from unit.server import KEYS, Server
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast._core.kinds import Look, _told
+from holdfast._core.lock.name_conflict import Look, _told
 from holdfast._core.names import MAX_NAME, lock_keys
 from holdfast.errors import ConfigError
 

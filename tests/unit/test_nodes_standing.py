@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast._core.ballot import Panel
+from holdfast._core.quorum.votes import Panel
 from holdfast.doctor.facts import Facts
 from holdfast.doctor.nodes import Node, skews, vote
 

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 import holdfast._core
 from fuzzing import AMOUNTS, ODD_NUMBERS, explore, json_values, odd_text
 from holdfast import ConfigError
+from holdfast._api.ticket import FORMAT, bound, read
 from holdfast._core.requests import Run, Unknown
 from holdfast._lua import Script
-from holdfast._tickets import FORMAT, bound, read
-from holdfast._wire import resp, sentinel
-from holdfast._wire.url import from_url
+from holdfast._net import protocol, sentinel
+from holdfast._net.url import from_url
 from holdfast.schedule import definition
 from holdfast.schedule.timetable import from_text
 
 SCRIPTS: dict[str, Script[Any]] = {}
-for module in pkgutil.iter_modules(holdfast._core.__path__):
-    for thing in vars(importlib.import_module(f"holdfast._core.{module.name}")).values():
+for module in pkgutil.walk_packages(holdfast._core.__path__, "holdfast._core."):
+    for thing in vars(importlib.import_module(module.name)).values():
         if isinstance(thing, Script):
             SCRIPTS[thing.name] = thing
 
@@ -53,7 +53,7 @@ def test_any_reply_is_one_of_the_scripts_or_unknown(amount: int) -> None:
     def holds(reply: Any) -> None:
         for script in SCRIPTS.values():
             try:
-                resp.parsed(Run(script, (b"k",), (), 1.0), reply)
+                protocol.parsed(Run(script, (b"k",), (), 1.0), reply)
             except Unknown:
                 pass
 
@@ -78,7 +78,7 @@ frames = st.recursive(
 @pytest.mark.parametrize("amount", AMOUNTS)
 def test_any_bytes_are_replies_or_no_protocol(amount: int) -> None:
     def holds(said: bytes) -> None:
-        reader = resp.Reader()
+        reader = protocol.Reader()
         reader.feed(said)
         try:
             while reader.gets() is not False:
@@ -167,7 +167,7 @@ class Answers:
 @pytest.mark.parametrize("reply", [[b"h"], [b"h", b"x"], [1, 2], b"h", 7, [b"\xff", b"1"], [b"h", b"1" * 400]])
 def test_an_odd_answer_of_a_sentinel(reply: object, monkeypatch: pytest.MonkeyPatch) -> None:
     from holdfast._core.requests import Refused
-    from holdfast._wire.endpoint import Endpoint
+    from holdfast._net.endpoint import Endpoint
 
     class Line:
         def __init__(self, *_: object) -> None: ...

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import aio, guard, locked
-from holdfast._drive import process
+from holdfast import aio, fencing, locked
+from holdfast._api.sync_lock import FairLock, Lock
+from holdfast._runtime import process
 from holdfast.errors import ConfigError, HoldfastWarning
-from holdfast.locks import FairLock, Lock
 from unit.stage import Stage, stage
 
 __all__ = ["stage"]
@@ -254,10 +254,10 @@ def test_renew_refuses_a_bad_ttl(stage: Stage, ttl: Any) -> None:
 @pytest.mark.parametrize("fence", [-1, 1.5, True, "7", None])
 def test_the_guard_refuses_what_is_no_fence(fence: Any) -> None:
     with pytest.raises(ConfigError, match="fence") as caught:
-        guard.accept(URL, "k", fence)
+        fencing.accept(URL, "k", fence)
     assert caught.value.parameter == "fence"
     with pytest.raises(ConfigError, match="fence"):
-        guard.guarded_set(URL, "k", "v", fence)
+        fencing.guarded_set(URL, "k", "v", fence)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_the_guard_refuses_what_is_no_fence(fence: Any) -> None:
 def test_the_guard_refuses_by_name(parameter: str, value: Any) -> None:
     arguments: dict[str, Any] = {"key": "k", "value": "v", "fence": 7} | {parameter: value}
     with pytest.raises(ConfigError, match=parameter) as caught:
-        guard.guarded_set(URL, arguments.pop("key"), arguments.pop("value"), arguments.pop("fence"), **arguments)
+        fencing.guarded_set(URL, arguments.pop("key"), arguments.pop("value"), arguments.pop("fence"), **arguments)
     assert caught.value.parameter == parameter
 
 
@@ -276,7 +276,7 @@ def test_the_guard_wants_a_synchronous_client() -> None:
     import redis.asyncio
 
     with pytest.raises(ConfigError, match="client"):
-        guard.accept(redis.asyncio.Redis(), "k", 7)
+        fencing.accept(redis.asyncio.Redis(), "k", 7)
 
 
 def test_a_lock_whose_options_were_refused_can_be_shown() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast._core.wait_graph import Wait
-from holdfast._drive.clock import clock
-from holdfast._drive.owners import told
+from holdfast._clock import clock
+from holdfast._core.deadlock.wait_graph import Wait
+from holdfast._runtime.keeper.wait_report import told
 
 
 def test_waits_that_began_a_millisecond_apart_are_told_apart() -> None:

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast._core.attempt import Attempt
-from holdfast._core.gate import Lead
-from holdfast._core.mutex import Busy
+from holdfast._core.lock.local_queue import Lead
+from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.server_queue import Waiter
 from holdfast._core.requests import Granted, Now, Outcome, Park, Wait
-from holdfast._core.waiting import Waiter
-from holdfast._drive import aio, sync
-from holdfast._drive.process import Process
-from holdfast._wire.endpoint import Endpoint
+from holdfast._net.endpoint import Endpoint
+from holdfast._runtime.drivers import aio, sync
+from holdfast._runtime.process import Process
 from unit.driver import spec
 
 HANDED_OVER = Granted(7, 1e9, claim=True)

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.board import Board
+from holdfast import _clock
+from holdfast._core.quorum.nodes import Board
 from holdfast._core.requests import Command, NotSent
-from holdfast._drive import clock
-from holdfast._drive.keeper import Keeper
-from holdfast._drive.loops import UNDER_WAY, Loops
-from holdfast._drive.process import Process
-from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.system import System
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.system import System
+from holdfast._runtime.closed_loops import UNDER_WAY, Loops
+from holdfast._runtime.keeper.thread import Keeper
+from holdfast._runtime.process import Process
 from unit.waiters import waiter
 
 
@@ -66,8 +66,8 @@ def test_a_keeper_that_has_ended_opens_nothing() -> None:
 
 
 def test_what_others_read_off_their_clocks_is_compared_with_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "ahead", 1000.0)
-    assert clock.wall() > time.time() + 900
+    monkeypatch.setattr(_clock, "ahead", 1000.0)
+    assert _clock.wall() > time.time() + 900
 
 
 def test_a_majority_is_more_than_half_of_the_servers() -> None:

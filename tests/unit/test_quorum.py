@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast._core import quorum
-from holdfast._core.acquire import KeyConflict
-from holdfast._core.attempt import Grant, margin
-from holdfast._core.ballot import Candidate, Yes, _read_vote
-from holdfast._core.hearing import Hark
-from holdfast._core.mutex import Busy
-from holdfast._core.polling import Poll
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.records import Grant, margin
+from holdfast._core.lock.replies import Busy
+from holdfast._core.quorum import acquire
+from holdfast._core.quorum.lease import Mandate
+from holdfast._core.quorum.polling import Poll
+from holdfast._core.quorum.votes import Candidate, Yes, _read_vote
 from holdfast._core.requests import Answer, Disagreement, NotSent, Refused, Run, TooFew, Unknown
-from holdfast._core.votes import Mandate
+from holdfast._core.subscription import Hark
 from unit.several import LOCK, LONGEST, ME, OTHER, STATE, Fate, Lost, Servers, Slow
 
 TTL = 30.0
@@ -430,7 +430,7 @@ def test_hints_of_a_majority_end_the_wait() -> None:
     assert isinstance(servers.acquire(wait=60.0), Grant)
     first, second, third = harked(servers)[:3]
     assert first == pytest.approx(second, abs=0.05)
-    assert third < 0.75 * quorum.SPREAD, "after one hint the others are near, and who draws little waits less than all that"
+    assert third < 0.75 * acquire.SPREAD, "after one hint the others are near, and who draws little waits less than all that"
     assert servers.now < 1000.1, "no time has passed but that of the trips"
     assert servers.hopes() == [[], [], []]
 
@@ -477,7 +477,7 @@ def test_pauses_of_those_who_share_the_votes() -> None:
         f"{ME}.{len(servers.trace) * 7919:032x}" if type(request).__name__ == "Draw" else draw(request)
     )
     servers.acquire(wait=3.0)
-    limits = [min(quorum.SPREAD * 2.0 ** (n + 2), quorum.SPREAD_MOST) for n in range(len(pauses))]
+    limits = [min(acquire.SPREAD * 2.0 ** (n + 2), acquire.SPREAD_MOST) for n in range(len(pauses))]
     assert all(0 <= pause <= limit for pause, limit in zip(pauses, limits, strict=True))
     assert max(pauses) > 5 * max(pauses[:2])
 
@@ -501,7 +501,7 @@ def test_renewed_by_a_majority() -> None:
     servers.fates = of(Slow(), 0)
     servers.now += 20
     made = mandate.asks(servers.now, 10.0)
-    servers.run(quorum.renew(candidate, mandate, 10.0, made))
+    servers.run(acquire.renew(candidate, mandate, 10.0, made))
     assert mandate.deadline == pytest.approx(1020.001 + 10 - margin(10), abs=0.01)
 
 
@@ -514,7 +514,7 @@ def test_a_shorter_lease_of_a_silent_server_is_renewed_in_time() -> None:
     servers.kept_for(1.0, books)
     servers.fates = of(Slow(), 2)
     made = mandate.asks(servers.now, 3.0)
-    servers.run(quorum.renew(candidate, mandate, 3.0, made))
+    servers.run(acquire.renew(candidate, mandate, 3.0, made))
     for number, vote in mandate.votes.items():
         books[number].watch(vote)
     servers.fates = lambda *_: None
@@ -529,7 +529,7 @@ def test_renewal_without_answer_is_an_error_and_no_loss() -> None:
     servers.fates = of(Lost(), 1, 2)
     made = mandate.asks(servers.now, 10.0)
     with pytest.raises(TooFew) as caught:
-        servers.run(quorum.renew(candidate, mandate, 10.0, made))
+        servers.run(acquire.renew(candidate, mandate, 10.0, made))
     assert caught.value.nodes == {"s0": "renewed", "s1": "no answer in time", "s2": "no answer in time"}
     assert not mandate.lost
     assert mandate.remaining(servers.now) <= 10, "the shorter one may count"
@@ -545,7 +545,7 @@ def test_a_majority_that_says_no_is_a_loss(why: str) -> None:
         if why == "taken":
             servers.take(number)
     made = mandate.asks(servers.now, 10.0)
-    servers.run(quorum.renew(candidate, mandate, 10.0, made))
+    servers.run(acquire.renew(candidate, mandate, 10.0, made))
     assert "no majority of its servers" in mandate.lost
     assert not servers.release(mandate)
     assert servers.clean()
@@ -634,7 +634,7 @@ def test_a_vote_for_more_that_was_not_waited_for_takes_nothing_later() -> None:
     servers = Servers(3, fates=lambda kind, nth, server: Slow() if (kind, nth, server) == ("vote", 1, 0) else None)
     candidate = servers.candidate()
     mandate = servers.taken(candidate)
-    assert servers.run(quorum.again(candidate, mandate, 33)) is not None
+    assert servers.run(acquire.again(candidate, mandate, 33)) is not None
     assert servers.release(mandate)
     assert polled(servers, "yield") == [{0: "bury", 1: "release", 2: "release"}]
     asked = [poll for poll in servers.trace if isinstance(poll, Poll)][1].calls[0]
@@ -649,7 +649,7 @@ def test_who_could_not_be_asked_first_and_has_granted_more_is_told() -> None:
     candidate = servers.candidate()
     mandate = servers.taken(candidate)
     assert sorted(mandate.votes) == [1, 2]
-    assert servers.run(quorum.again(candidate, mandate, 33)) is not None
+    assert servers.run(acquire.again(candidate, mandate, 33)) is not None
     assert servers.holders()[0]
     assert servers.release(mandate)
     assert servers.clean()
@@ -660,7 +660,7 @@ def test_interrupted_while_it_asks_for_more() -> None:
     candidate = servers.candidate()
     mandate = servers.taken(candidate)
     with pytest.raises(KeyboardInterrupt):
-        servers.run(quorum.again(candidate, mandate, 33), cancel=2)
+        servers.run(acquire.again(candidate, mandate, 33), cancel=2)
     servers.release(mandate)
     servers.late_ones_arrive()
     assert servers.clean()
@@ -697,9 +697,9 @@ def interrupted(prepare: Callable[[Servers], None], wait: float, *, release: boo
                 if release:
                     mandate = servers.taken(candidate)
                     mandate.end()
-                    servers.run(quorum.release(candidate, mandate), cancel=number, applied=applied)
+                    servers.run(acquire.release(candidate, mandate), cancel=number, applied=applied)
                 else:
-                    servers.run(quorum.acquire(candidate, wait), cancel=number, applied=applied)
+                    servers.run(acquire.acquire(candidate, wait), cancel=number, applied=applied)
                 break
             except KeyboardInterrupt:
                 pass
@@ -742,7 +742,7 @@ def test_an_interrupted_release_is_finished_though_some_have_answered() -> None:
     servers = Servers(3)
     candidate = servers.candidate()
     mandate = servers.taken(candidate)
-    operation = quorum.release(candidate, mandate)
+    operation = acquire.release(candidate, mandate)
     mandate.end()
     poll = operation.send(None)
     assert isinstance(poll, Poll)

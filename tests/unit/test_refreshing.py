@@ -1,13 +1,13 @@
-"""When a process asks for its waiters, and what it makes of the answers: the rules of `_core/waiting.py`."""
+"""When a process asks for its waiters, and what it makes of the answers: the rules of `_core/lock/server_queue.py`."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast._core.attempt import margin
-from holdfast._core.mutex import Busy, Held
+from holdfast._core.lock.records import margin
+from holdfast._core.lock.replies import Busy, Held
+from holdfast._core.lock.server_queue import BATCH, REFRESH_EVERY, Waiting
 from holdfast._core.requests import Conflict, Down, Gone, Granted, NotSent
-from holdfast._core.waiting import BATCH, REFRESH_EVERY, Waiting
 from unit.waiters import INFINITY, busy, enlisted, put, queued, sent_by, waiter
 
 # The schedule of refreshes

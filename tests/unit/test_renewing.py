@@ -1,4 +1,4 @@
-"""Which leases are renewed when, and when they are lost: every rule that `_core/renewing.py` states."""
+"""Which leases are renewed when, and when they are lost: every rule that `_core/lock/renewal.py` states."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast._core.attempt import GRID, Attempt, Grant, margin
-from holdfast._core.mutex import CLAIM
-from holdfast._core.renewing import BATCH, CLAIM_AFTER, EARLY, TAKEN_AWAY, Renew, Renewing, Tenure, renewals
+from holdfast._core.lock.records import GRID, Attempt, Grant, margin
+from holdfast._core.lock.renewal import BATCH, CLAIM_AFTER, EARLY, TAKEN_AWAY, Renew, Renewing, Tenure, renewals
+from holdfast._core.lock.replies import CLAIM
 from unit.driver import spec
 
 INFINITY = float("inf")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._core.attempt import Attempt, Grant, margin
-from holdfast._core.replicas import Replicate, acknowledged
+from holdfast._core.lock.records import Attempt, Grant, margin
+from holdfast._core.lock.replication import Replicate, acknowledged
 from holdfast._core.requests import Answer, Now, Refused
 from unit.driver import spec
 

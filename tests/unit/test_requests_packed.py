@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._core.mutex import RELEASE
+from holdfast._core.lock.replies import RELEASE
 from holdfast._core.requests import Run
-from holdfast._wire.resp import command, pack
+from holdfast._net.protocol import command, pack
 
 
 @pytest.mark.parametrize("args", [(), ("token",), ("token", "release"), (7, "x"), (b"raw", 1)])

@@ -11,16 +11,16 @@ import hiredis
 import pytest
 
 from holdfast import aio
-from holdfast._core.attempt import Attempt, Grant
-from holdfast._core.mutex import ACQUIRE, Busy
-from holdfast._core.renewing import Tenure
+from holdfast._api.sync_lock import Lock
+from holdfast._core.lock.records import Attempt, Grant
+from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.replies import ACQUIRE, Busy
+from holdfast._core.lock.server_queue import Refresh, Waiter
 from holdfast._core.requests import Answer, Enlist, NotSent, Refused, Run, Unknown, Wait
-from holdfast._core.waiting import Refresh, Waiter
-from holdfast._wire import resp
-from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.url import from_url
+from holdfast._net import protocol
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.url import from_url
 from holdfast.errors import LeaseLost, LockTimeout, NotHeld, ServerError
-from holdfast.locks import Lock
 from unit.driver import Fault, always, spec
 from unit.stage import Stage, stage
 
@@ -129,6 +129,6 @@ def test_servers_that_repeat_what_they_were_sent(reply: str) -> None:
     """A command that was renamed or removed: the server's error quotes the arguments."""
     run = Run(ACQUIRE, spec().keys, (TOKEN, 30000, 0), 1.0)
     with pytest.raises(Refused) as caught:
-        resp.value(run, hiredis.ReplyError(reply), from_url(URL))
+        protocol.value(run, hiredis.ReplyError(reply), from_url(URL))
     check(caught.value)
     assert "unknown command" in str(caught.value)

@@ -1,4 +1,4 @@
-"""Tasks of one process that take the same lock, each step of each of them in the hands of the test: `_core/sharing.py`."""
+"""Tasks of one process that take the same lock, each step of each in the hands of the test: `_core/lock/local_acquire.py`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.acquire import RECALL
-from holdfast._core.attempt import Attempt, Grant
-from holdfast._core.gate import MORE, USEFUL, Gate
-from holdfast._core.interrupting import end_wait
-from holdfast._core.multilock import PartLost
-from holdfast._core.mutex import ACQUIRE, BLOCK, RELEASE, Busy
-from holdfast._core.renewing import Tenure
+from holdfast._core.deadlock.abort_wait import end_wait
+from holdfast._core.lock.acquire import RECALL
+from holdfast._core.lock.local_acquire import acquire
+from holdfast._core.lock.local_queue import MORE, USEFUL, Gate
+from holdfast._core.lock.multilock import PartLost
+from holdfast._core.lock.records import Attempt, Grant
+from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.replies import ACQUIRE, BLOCK, RELEASE, Busy
 from holdfast._core.requests import Answer, Gone, NotSent, Park, Request, Run, TimedOut, Unknown, Wait
-from holdfast._core.sharing import acquire
 from unit.driver import ME, OTHER, Driver, Fault, Slot, always, kind_of, slot_of, spec
 from unit.node import Node
 from unit.server import Server

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._core.inspecting import PAGE, Ask, Survey, page
+from holdfast._core.inspect.scan import PAGE, Ask, Survey, page
 from holdfast._core.requests import NotSent
 
 TWO_SERVERS: Any = SimpleNamespace(parts=2)

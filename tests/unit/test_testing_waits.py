@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast._core.attempt import Attempt
-from holdfast._core.mutex import Held, Reply
+from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.replies import Held, Reply
+from holdfast._core.lock.server_queue import Waiting
 from holdfast._core.requests import Answer, TimedOut
-from holdfast._core.waiting import Waiting
-from holdfast._wire.client import resolve
-from holdfast._wire.url import from_url
+from holdfast._net.resolve import resolve
+from holdfast._net.url import from_url
 from holdfast.errors import ConfigError
 from unit.driver import Slot, slot_of
 from unit.waiters import busy, enlisted, put, queued, waiter

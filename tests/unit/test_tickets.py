@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, LeaseLost, Lock, NotHeld, ServerError, Ticket, TicketRefused, aio, redeem
-from holdfast import _tickets as texts
-from holdfast._core.attempt import Spec
+from holdfast._api import ticket as texts
+from holdfast._core.lock.records import Spec
+from holdfast._core.lock.ticket import TRIES
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import NotSent, Refused, Unknown
-from holdfast._core.tickets import TRIES
 from holdfast.aio import redeem as aio_redeem
 from unit.driver import OTHER, Fault, always, first, never, some
 from unit.server import LOCK

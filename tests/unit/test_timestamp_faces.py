@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import legacy
 from holdfast._core import timestamp
-from holdfast._core.attempt import margin
+from holdfast._core.lock.records import margin
 from holdfast._core.requests import Answer, Command, NotSent, Now, Request, Run, Sleep, Wall
 from holdfast._core.timestamp import Hold, Stamp, Strange, read
 from holdfast.legacy import aio
@@ -18,7 +18,7 @@ from holdfast.testing.keyspace import Keyspace
 from test_architecture import as_sync, described, signatures
 
 NAMES = ("TimestampLock", "TimestampLease", "Migrating", "MigratingLease", "Base")
-OTHER = {"AioCaller": "Caller", "aio.Lease": "locks.Lease"}
+OTHER = {"AioCaller": "Caller", "aio.Lease": "sync_lock.Lease"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,13 +1,13 @@
-"""What a process knows about its waiters, and what it makes of messages: the rules of `_core/waiting.py`."""
+"""What a process knows about its waiters, and what it makes of messages: the rules of `_core/lock/server_queue.py`."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast._core.attempt import margin
-from holdfast._core.mutex import CLAIM, Held
+from holdfast._core.lock.records import margin
+from holdfast._core.lock.replies import CLAIM, Held
+from holdfast._core.lock.server_queue import REMEMBERED, USABLE, Waiting
 from holdfast._core.requests import Answer, Down, Granted, NotSent, Refused, Run
-from holdfast._core.waiting import REMEMBERED, USABLE, Waiting
 from unit.waiters import busy, enlisted, put, queued, sent_by, waiter
 
 # The inbox

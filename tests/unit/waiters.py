@@ -1,11 +1,11 @@
-"""Waiters for the tests of `_core/waiting.py`: made, enlisted, and told that they stand in line."""
+"""Waiters for the tests of `_core/lock/server_queue.py`: made, enlisted, and told that they stand in line."""
 
 from __future__ import annotations
 
-from holdfast._core.attempt import Attempt
-from holdfast._core.mutex import Busy
+from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.server_queue import Waiter, Waiting
 from holdfast._core.requests import Answer, Outcome
-from holdfast._core.waiting import Waiter, Waiting
 from unit.driver import Slot, slot_of, spec
 
 INFINITY = float("inf")

@@ -11,7 +11,7 @@ MAX_NAME = 512
 
 PROCESS = 12
 """Hex digits of the id that names a process. In a Cluster with sharded pub/sub, a hash tag follows, which puts its inboxes into
-a slot of the server (`_wire/slots.py`); then ``@`` and a prefix in hex, where the key of the lock does not show it."""
+a slot of the server (`_net/slots.py`); then ``@`` and a prefix in hex, where the key of the lock does not show it."""
 
 PREFIX = b"hf:"
 """What keys begin with where nobody has chosen anything else."""

@@ -1,8 +1,8 @@
 """What an operation may ask of whoever drives it, and the ways in which asking can fail.
 
-An operation is an ``async def`` that awaits these objects and nothing else. Its driver (`_drive.sync`, `_drive.aio`, or a
-simulator under a virtual clock) takes each request from ``.send()``, does it, and sends the reply back in; time and
-randomness are requests too. So an algorithm exists once, and mypy knows the type of every reply.
+An operation is an ``async def`` that awaits these objects and nothing else. Its driver (`_runtime.drivers.sync`,
+`_runtime.drivers.aio`, or a simulator under a virtual clock) takes each request from ``.send()``, does it, and sends the reply
+back in; time and randomness are requests too. So an algorithm exists once, and mypy knows the type of every reply.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 from holdfast._core.struct import Struct
 
 if TYPE_CHECKING:
-    from holdfast._core.attempt import Attempt
-    from holdfast._core.crowd import Crowd  # noqa: F401 (what `Meet` answers)
-    from holdfast._core.waiting import Waiter
+    from holdfast._core.lock.records import Attempt
+    from holdfast._core.lock.server_queue import Waiter
+    from holdfast._core.single_flight.coalesce import Crowd  # noqa: F401 (what `Meet` answers)
     from holdfast._lua import Script
 
 R = TypeVar("R")
@@ -118,7 +118,7 @@ class Conflict(NamedTuple):
 
     why: str
     other_kind: bool = False
-    """The name is, or was, that of something else: see `_core.kinds`."""
+    """The name is, or was, that of something else: see `_core.lock.name_conflict`."""
     key: bytes = b""
     """The key that holds data of another type, if one does."""
 
@@ -231,8 +231,8 @@ class Sleep(Request[None]):
 
 
 class Park(Request[None]):
-    """Stand in line in this process (`_core.gate`): returns when there may be something to look at, at the latest at
-    `Attempt.until`. Never raises."""
+    """Stand in line in this process (`_core.lock.local_queue`): returns when there may be something to look at, at the latest
+    at `Attempt.until`. Never raises."""
 
     __slots__ = __match_args__ = ("attempt",)
 

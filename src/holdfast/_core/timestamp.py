@@ -13,9 +13,9 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from holdfast._core.attempt import margin
-from holdfast._core.insist import insist
+from holdfast._core.lock.records import margin
 from holdfast._core.requests import Command, Draw, Now, Refused, Run, Sleep, Unknown, Wall, WireError
+from holdfast._core.retry import insist
 from holdfast._lua import Script, whole_number
 
 POLL_FIRST, POLL_MOST = 0.02, 0.25

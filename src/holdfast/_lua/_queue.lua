@@ -6,7 +6,7 @@
 -- The lock is free: hands it to the first live waiter. Answers that token, or nil if there is none, and the last number issued.
 -- `me` (the caller, or false) is answered, not granted: it takes the lock itself. A waiter whose process does not listen
 -- just now is passed over, and with it all others of that process; and so is one that has given no sign of life for as long as a
--- claim counts: it would not believe what it is told without asking (`_core/waiting.py`), and if it hangs, each of its places
+-- claim counts: it would not believe what it is told without asking (`_core/lock/server_queue.py`), and if it hangs, each of its places
 -- would cost a claim. They keep their places until their deadlines. Who asks gives a sign of life for his whole process: whoever
 -- of that is first has it, and asks for it if he cannot be told. One run looks at a thousand places and removes a hundred at
 -- most: others want the server, too.

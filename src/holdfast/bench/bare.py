@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import hiredis
 
-from holdfast._core.mutex import ACQUIRE, RELEASE
+from holdfast._core.lock.replies import ACQUIRE, RELEASE
 from holdfast._core.names import lock_keys
 from holdfast._lua import Script
 from holdfast.bench.plan import TTL

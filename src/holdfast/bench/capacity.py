@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 
-from holdfast._core.mutex import ACQUIRE, REFRESH, RELEASE, RENEW
+from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
 from holdfast._core.names import channel, lock_keys, prefix_of
 from holdfast.bench.bare import Bare, loads, pack
 from holdfast.bench.plan import PREFIX, Plan

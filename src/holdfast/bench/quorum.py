@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import holdfast
 import holdfast.aio
-from holdfast._servers import private
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
 from holdfast.bench.bare import SET_DELETE, Bare, Requests
 from holdfast.bench.pairs import pairs, pairs_in_tasks
 from holdfast.bench.plan import PREFIX, TTL, Plan, in_turns

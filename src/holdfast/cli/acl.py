@@ -6,11 +6,11 @@ import argparse
 import re
 from contextlib import closing
 
-from holdfast import _access
+from holdfast._api import access
 from holdfast._core.requests import WireError
-from holdfast._wire import resp
-from holdfast._wire.blocking import Connection
-from holdfast._wire.url import from_url
+from holdfast._net import protocol
+from holdfast._net.sync_connection import Connection
+from holdfast._net.url import from_url
 from holdfast.cli import output
 from holdfast.errors import ConfigError
 
@@ -30,7 +30,7 @@ FEATURES = (
     "break",
     "events",
 )
-"""Those of `_access` that are options: all but locks, and what `--timestamp` names."""
+"""Those of `_api.access` that are options: all but locks, and what `--timestamp` names."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--redlock", action="store_true", help="the server is one of several that hold a lock together")
     kind.add_argument("--cluster", action="store_true", help="the server is one of a Cluster: give the line to each of them")
-    add("--guard", action="append", default=[], metavar="PATTERN", help="keys that holdfast.guard writes; may be repeated")
+    add("--guard", action="append", default=[], metavar="PATTERN", help="keys that holdfast.fencing writes; may be repeated")
     add("--timestamp", action="append", default=[], metavar="PATTERN", help="keys of timestamp locks; may be repeated")
     add("--select", action="store_true", help="the locks are in another database than 0")
     knows = parser.add_mutually_exclusive_group()
@@ -76,7 +76,7 @@ def main(args: argparse.Namespace) -> int:
     if not args.user.isprintable() or not args.user or " " in args.user:
         args.parser.error("--user: a name without spaces")
     try:
-        words = _access.rule(
+        words = access.rule(
             [
                 *([] if args.inspect or getattr(args, "break") else ["lock"]),
                 *(name for name in FEATURES if getattr(args, name)),
@@ -87,7 +87,7 @@ def main(args: argparse.Namespace) -> int:
             guarded=args.guard,
             timestamps=args.timestamp,
             select=args.select,
-            version=_version_of(args.url) if args.url else args.server_version or _access.OLDEST,
+            version=_version_of(args.url) if args.url else args.server_version or access.OLDEST,
         )
     except (ConfigError, WireError) as error:
         return output.failed("acl", error)
@@ -101,6 +101,6 @@ def _version_of(url: str) -> tuple[int, int]:
     endpoint = from_url(url)
     with closing(Connection(endpoint, 2.0)) as connection:
         connection.set_timeout(2.0)
-        found = connection.exchange(resp.command("COMMAND", "INFO", "SPUBLISH"))
-    resp.check(found, endpoint)
-    return _access.SHARDED_SINCE if found[0] else _access.OLDEST
+        found = connection.exchange(protocol.command("COMMAND", "INFO", "SPUBLISH"))
+    protocol.check(found, endpoint)
+    return access.SHARDED_SINCE if found[0] else access.OLDEST

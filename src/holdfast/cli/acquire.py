@@ -13,7 +13,7 @@ from holdfast.cli.supervise import Interrupted, Signals
 from holdfast.errors import HoldfastError, LockTimeout, ServerError
 
 if TYPE_CHECKING:
-    from holdfast._tickets import Ticket
+    from holdfast._api.ticket import Ticket
     from holdfast.cli.ticket_file import Stream, TicketFile
 
 
@@ -64,14 +64,14 @@ def main(args: argparse.Namespace) -> int:
 
 def _take(args: argparse.Namespace, url: str, file: TicketFile | Stream, signals: Signals) -> tuple[int, Ticket | None]:
     try:
-        from holdfast import _tickets
-        from holdfast._drive.process import current
-        from holdfast.locks import FairLock
+        from holdfast._api import ticket as tickets
+        from holdfast._api.sync_lock import FairLock
+        from holdfast._runtime.process import current
 
         patience, token = Patience(args.wait, lambda text: output.say(f"acquire: {text}")), current().token()
         while True:
             lock = FairLock(url, args.name, wait=patience.left(), label=args.label, prefix=args.prefix)
-            file.prepare(_tickets.write(lock._spec, token, _tickets.UNKNOWN_END).reveal())  # noqa: SLF001
+            file.prepare(tickets.write(lock._spec, token, tickets.UNKNOWN_END).reveal())  # noqa: SLF001
             try:
                 with lock as lease:
                     signals.raising = False  # a ticket that is made is handed out, or nobody could give the lock back
@@ -95,7 +95,7 @@ def _hand_out(args: argparse.Namespace, url: str, ticket: Ticket, file: TicketFi
     try:
         file.finish(ticket.reveal())
     except OSError as error:
-        from holdfast.tickets import redeem
+        from holdfast._api.sync_ticket import redeem
 
         output.say(f"acquire: the ticket cannot be written: {error.strerror}")
         try:
@@ -113,12 +113,12 @@ def _hand_out(args: argparse.Namespace, url: str, ticket: Ticket, file: TicketFi
 def _leave_word(args: argparse.Namespace, url: str) -> None:
     """Store who acquired the lock, because the record of this process ends with it."""
     from holdfast import close
-    from holdfast._caller import Caller
-    from holdfast._core import control
-    from holdfast._core.attempt import milliseconds
+    from holdfast._api.caller import Caller
+    from holdfast._core import control_records
+    from holdfast._core.lock.records import milliseconds
     from holdfast._core.names import lock_keys, record_key, start
     from holdfast._core.requests import Command, WireError
-    from holdfast._drive.process import current
+    from holdfast._runtime.process import current
 
     process = current()
     key = record_key(start(args.prefix), process.id)
@@ -126,7 +126,7 @@ def _leave_word(args: argparse.Namespace, url: str) -> None:
     close()
     try:
         Caller(url).ask(
-            Command(("SET", key, control.write(process.facts(), [], labels), "PX", milliseconds(args.ttl)), 1.0), key
+            Command(("SET", key, control_records.write(process.facts(), [], labels), "PX", milliseconds(args.ttl)), 1.0), key
         )
     except WireError as error:
         output.say(f"acquire: others cannot be told who has it: {error}")

@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _private(stack: ExitStack) -> str:
-    from holdfast._servers import private
+    from holdfast._local.server import private
 
     return stack.enter_context(private(port=True, password="")).url
 

@@ -10,7 +10,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from holdfast import _guardian
+from holdfast._local.guardian import program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,12 +25,12 @@ class Patience:
     """The time for which a command waits: ``wait`` seconds, None for ever. ``tell`` is told once that there is no answer."""
 
     def __init__(self, wait: float | None, tell: Callable[[str], None]) -> None:
-        self._end = math.inf if wait is None else _guardian.clock() + wait
+        self._end = math.inf if wait is None else program.clock() + wait
         self._tell: Callable[[str], None] | None = tell
 
     def left(self) -> float | None:
         """Seconds that are left, for a next try; None for ever."""
-        return None if self._end == math.inf else max(self._end - _guardian.clock(), 0.0)
+        return None if self._end == math.inf else max(self._end - program.clock(), 0.0)
 
     def outlasts(self, error: HoldfastError) -> bool:
         """Whether to try again after this error: only no answer came in time, and some time is left. Pauses before that."""

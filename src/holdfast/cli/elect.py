@@ -22,8 +22,8 @@ from holdfast.cli.supervise import Interrupted, Signals
 from holdfast.errors import ConfigError, HoldfastError, HoldfastWarning, LeaseLost, LockTimeout, QuorumError, ServerError
 
 if TYPE_CHECKING:
+    from holdfast._api.sync_election import Elected, Leader
     from holdfast.cli.supervise import Lease
-    from holdfast.leader import Elected, Leader
 
 TAKES_COMMAND = True
 
@@ -89,7 +89,7 @@ def main(args: argparse.Namespace) -> int:
 
 def leader(args: argparse.Namespace, urls: list[str], wait: float | None) -> Leader:
     """The candidate that the options describe."""
-    from holdfast.leader import Leader
+    from holdfast._api.sync_election import Leader
 
     options = {name: value for name in ("prefix", "max_ttl") if (value := getattr(args, name)) is not None}
     servers = urls[0] if len(urls) == 1 else urls
@@ -102,7 +102,7 @@ class Reign(run.Run):
     fences = ("HOLDFAST_FENCE", "HOLDFAST_TERM")
 
     def _acquire(self, stack: contextlib.ExitStack, wait: float | None) -> Lease:
-        from holdfast._drive.process import current
+        from holdfast._runtime.process import current
 
         candidate = leader(self.args, self.urls, wait)
         current().set_label(self.args.label)

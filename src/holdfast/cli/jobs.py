@@ -12,8 +12,8 @@ from holdfast.cli.durations import moment
 from holdfast.errors import ConfigError, ServerError
 
 if TYPE_CHECKING:
-    from holdfast.schedule.jobs import JobStatus, Overview, Record
-    from holdfast.schedule.threads import Schedule
+    from holdfast.schedule.schedule import JobStatus, Overview, Record
+    from holdfast.schedule.sync import Schedule
 
 _COLUMNS = ("job", "when", "next (UTC)", "last tick (UTC)", "took", "result", "on", "now")
 _HISTORY = ("tick (UTC)", "status", "took", "on", "attempt", "fence", "text")
@@ -48,7 +48,7 @@ def main(args: argparse.Namespace) -> int:
         args.parser.error(f"{args.action} which job?")
     url = servers.one(args)
     try:
-        from holdfast.schedule.threads import Schedule
+        from holdfast.schedule.sync import Schedule
 
         return _act(Schedule(url, args.schedule, prefix=args.prefix), args)
     except (ConfigError, ServerError) as error:

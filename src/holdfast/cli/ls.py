@@ -7,7 +7,7 @@ import json
 import os
 import sys
 
-from holdfast.cli import output, servers, sights, tables
+from holdfast.cli import lock_view, output, servers, tables
 from holdfast.errors import ConfigError, ServerError
 
 
@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="names (default: all)")
     parser.add_argument("--deadlocks", action="store_true", help="only who waits for each other's locks, for ever")
-    sights.add_options(parser, key=False)
+    lock_view.add_options(parser, key=False)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -35,7 +35,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _deadlocks(args: argparse.Namespace) -> int:
     url = servers.one(args, quiet=args.json)
-    from holdfast.deadlocks import find_deadlocks
+    from holdfast._api.sync_deadlock import find_deadlocks
 
     found = find_deadlocks(url, prefix=args.prefix)
     for cycle in found:
@@ -51,14 +51,14 @@ def _deadlocks(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    table = tables.Table(sights.COLUMNS)
+    table = tables.Table(lock_view.COLUMNS)
     none = True
-    for lock in sights.inspector(args).locks(args.pattern):
+    for lock in lock_view.inspector(args).locks(args.pattern):
         none = False
         if args.json:
-            print(sights.line_of(lock))
+            print(lock_view.line_of(lock))
         else:
-            table.add(sights.row(lock))
+            table.add(lock_view.row(lock))
     if not none and not args.json:
         table.flush()
     elif none and not args.json:

@@ -63,10 +63,10 @@ def _declare(urls: list[str], args: argparse.Namespace) -> int:
 
 
 def _show(urls: list[str], args: argparse.Namespace) -> int:
-    from holdfast import _redlock
+    from holdfast._api import redlock
     from holdfast.doctor import nodes
 
-    endpoints, panel = _redlock.find(urls, "sync", args.max_ttl, args.prefix)
+    endpoints, panel = redlock.find(urls, "sync", args.max_ttl, args.prefix)
     found = nodes.look(endpoints, panel, args.prefix)
     skews = nodes.skews(found)
     rows = [nodes.row(node, panel, skews.get(node.name)) for node in found]

@@ -1,7 +1,7 @@
 """``holdfast run [options] NAME -- CMD...``: a command under a lock.
 
-The order of things: options are checked, the guardian is forked (`holdfast._guard`; this process has one thread and
-holds nothing then), the lock is waited for, the command runs (`holdfast.cli.supervise`), the lock is given back.
+The order of things: options are checked, the guardian is forked (`holdfast._local.guardian.parent`; this process has one thread
+and holds nothing then), the lock is waited for, the command runs (`holdfast.cli.supervise`), the lock is given back.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import signal
 import warnings
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast import _guardian
-from holdfast._guard import Guard, launch, scrubbed
+from holdfast._local.guardian import program
+from holdfast._local.guardian.parent import Guard, launch, scrubbed
 from holdfast.cli import output, servers
 from holdfast.cli.contact import Patience
 from holdfast.cli.durations import duration, positive_duration
@@ -33,9 +33,9 @@ from holdfast.errors import (
 )
 
 if TYPE_CHECKING:
+    from holdfast._api.sync_election import Leader
+    from holdfast._api.sync_lock import Lock
     from holdfast.cli.supervise import Lease
-    from holdfast.leader import Leader
-    from holdfast.locks import Lock
 
 TAKES_COMMAND = True
 _EPILOG = """\
@@ -234,7 +234,7 @@ class Run:
         On a machine that is busy enough, the server's answers come late; and a lease may run out between the grant and the
         start, and then nothing has run. Once the wait is over the lock is asked for one last time, since it may be free.
         """
-        began, patience = _guardian.clock(), Patience(self.args.wait, self.notice)
+        began, patience = program.clock(), Patience(self.args.wait, self.notice)
         while True:
             left = patience.left()
             try:
@@ -256,14 +256,14 @@ class Run:
 
     def _attempt(self, began: float, wait: float | None) -> Result:
         result, ran = Result(), False
-        acquired = _guardian.clock()
+        acquired = program.clock()
         self.locks.clear()
         self.started = False
         try:
             with contextlib.ExitStack() as stack:
                 lease = self._acquire(stack, wait)
                 self.signals.raising = False
-                acquired = _guardian.clock()
+                acquired = program.clock()
                 self.summary |= {"fence": lease.fence, "waited": round(acquired - began, 3)}
                 self.detail(f"acquired after {acquired - began:.2f} s, fence {lease.fence}")
                 result = self._supervise(lease)
@@ -281,7 +281,7 @@ class Run:
             result.lost = True
             if self.args.on_lost != "warn":
                 result.cause = result.cause or "lost"
-        held = _guardian.clock() - acquired
+        held = program.clock() - acquired
         self.summary["held"] = round(held, 3)
         if not result.late:
             self.detail(f"{'lost' if result.lost else 'released'} after {held:.2f} s")
@@ -305,14 +305,14 @@ class Run:
     def _lock(self, *args: Any, **options: Any) -> Lock:
         """On one server, or on a majority of several; or something that several may hold."""
         if self.args.slots or self.args.shared or self.args.exclusive:
-            from holdfast.cli.shared import lock
+            from holdfast.cli.permits import lock
 
             return lock(self.args, self.urls, *args, **options)
         if len(self.urls) == 1:
-            from holdfast.locks import Lock
+            from holdfast._api.sync_lock import Lock
 
             return Lock(self.urls[0], *args, **options)
-        from holdfast.redlock import Redlock
+        from holdfast._api.sync_redlock import Redlock
 
         return Redlock(self.urls, *args, **options)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import holdfast
-from holdfast._functions import is_async, refuse_generator
+from holdfast._api.functions import is_async, refuse_generator
 from holdfast.cli import output, servers, tables
 from holdfast.cli.durations import duration, moment
 from holdfast.errors import ConfigError, HoldfastWarning, ServerError
@@ -24,8 +24,8 @@ from holdfast.schedule.origin import RUNS
 from holdfast.schedule.run import Cancelled
 
 if TYPE_CHECKING:
-    from holdfast.schedule import Run, Timetable, threads
-    from holdfast.schedule.jobs import BaseSchedule
+    from holdfast.schedule import Run, Timetable, sync
+    from holdfast.schedule.schedule import BaseSchedule
 
 _EPILOG = """\
 Run it on as many machines as you like: each tick runs once, on one of them. SIGTERM, SIGINT or SIGHUP: no more ticks, running
@@ -70,10 +70,10 @@ def main(args: argparse.Namespace) -> int:
         return output.failed("schedule", error)
 
 
-def _of_file(args: argparse.Namespace) -> threads.Schedule:
+def _of_file(args: argparse.Namespace) -> sync.Schedule:
     from holdfast.schedule import Schedule
     from holdfast.schedule.file import read
-    from holdfast.schedule.jobs import IDLE
+    from holdfast.schedule.schedule import IDLE
 
     plan = read(args.target)
     url = "redis://nobody.is.asked" if args.check else servers.one(args, quiet=args.quiet)
@@ -101,7 +101,7 @@ def _of_file(args: argparse.Namespace) -> threads.Schedule:
 
 def _of_module(args: argparse.Namespace) -> BaseSchedule:
     from holdfast.schedule.file import imported
-    from holdfast.schedule.jobs import BaseSchedule
+    from holdfast.schedule.schedule import BaseSchedule
 
     for option in ("url", "url_file", "local", "name", "strict", "label", "prefix"):
         if getattr(args, option) not in (None, False, []):
@@ -162,14 +162,14 @@ def told(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _serve(schedule: BaseSchedule, args: argparse.Namespace) -> int:
-    from holdfast.schedule import tasks, threads
+    from holdfast.schedule import aio, sync
 
     logging.getLogger("holdfast").addHandler(_Lines(logging.WARNING))
     if not args.quiet:
         output.say(f"schedule {schedule.name!r}: {len(schedule.jobs)} jobs")
-    if isinstance(schedule, threads.Schedule):
+    if isinstance(schedule, sync.Schedule):
         schedule.run(args.wait)
-    elif isinstance(schedule, tasks.Schedule):
+    elif isinstance(schedule, aio.Schedule):
         asyncio.run(schedule.run(args.wait))
     if not args.quiet:
         output.say(f"schedule {schedule.name!r}: stopped")

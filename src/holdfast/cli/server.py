@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from holdfast._servers.process import PrivateServer
-    from holdfast._servers.supervisor import Connection
+    from holdfast._local.server.process import PrivateServer
+    from holdfast._local.server.supervisor import Connection
 
 NOT_RUNNING = 3
 """Exit code of ``status``, as with other services' scripts."""
@@ -126,8 +126,8 @@ def _wait_for_end(pid: int) -> None:
 @contextlib.contextmanager
 def _connected(url: str) -> Iterator[tuple[str, Connection | None]]:
     """The path of the socket, and a connection, or None if the server does not run."""
-    from holdfast._servers import local
-    from holdfast._servers.supervisor import Connection
+    from holdfast._local.server import local
+    from holdfast._local.server.supervisor import Connection
 
     path = local.socket_path(url)
     try:
@@ -143,7 +143,7 @@ def _connected(url: str) -> Iterator[tuple[str, Connection | None]]:
 
 
 def _foreground(port: int, *, password: bool, as_json: bool) -> int:
-    from holdfast._servers import private
+    from holdfast._local.server import private
 
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

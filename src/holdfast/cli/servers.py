@@ -8,7 +8,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NoReturn
 
-from holdfast._guard import VARIABLES, has_password, is_torn
+from holdfast._local.guardian.parent import VARIABLES, has_password, is_torn
 from holdfast.cli import output
 
 if TYPE_CHECKING:

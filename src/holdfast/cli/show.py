@@ -5,29 +5,29 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from holdfast.cli import output, sights
+from holdfast.cli import lock_view, output
 from holdfast.cli.durations import moment, span
 from holdfast.errors import ConfigError, ServerError
 
 if TYPE_CHECKING:
-    from holdfast._inspect import Holder, LockInfo, Waiter
+    from holdfast._api.inspect import Holder, LockInfo, Waiter
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.epilog = "Exit codes: 0 done, held or not, 64 bad usage, 69 no server."
     parser.add_argument("name", metavar="NAME", help="of the lock")
-    sights.add_options(parser)
+    lock_view.add_options(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
     try:
-        lock = sights.inspector(args).show(args.name, key=args.key)
+        lock = lock_view.inspector(args).show(args.name, key=args.key)
     except (ConfigError, ServerError) as error:
         return output.failed("show", error)
     if args.json:
-        print(sights.line_of(lock))
+        print(lock_view.line_of(lock))
     else:
         tell(lock)
     return 0 if lock.answered > lock.servers // 2 else output.EX_UNAVAILABLE
@@ -59,7 +59,7 @@ def _what(lock: LockInfo) -> str:
         return f"{lock.kind}: nobody has it to himself"
     if not lock.holders:
         return "free" + (f", and {lock.waiters} wait" if lock.waiters else "")
-    shared = f", {sights.sharing(lock)}" if lock.limit > 1 else ""
+    shared = f", {lock_view.sharing(lock)}" if lock.limit > 1 else ""
     shared += f", {lock.leader} leads" if lock.leader else ""
     return f"{lock.kind}{shared}" + ("" if lock.held else ", on fewer servers than a majority: not held")
 

@@ -1,7 +1,7 @@
 """While the command runs: its signals, its terminal, its lease. What ``holdfast run`` does between acquire and release.
 
-The guardian (`holdfast._guard`) starts the command and ends it in time. This side tells it how long the lease lasts,
-decides what a loss means, and stands behind it: should the guardian itself be killed or stopped, the command and all its
+The guardian (`holdfast._local.guardian.parent`) starts the command and ends it in time. This side tells it how long the lease
+lasts, decides what a loss means, and stands behind it: should the guardian itself be killed or stopped, the command and all its
 descendants are killed from here.
 """
 
@@ -15,7 +15,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from holdfast import _guardian
+from holdfast._local.guardian import program
 from holdfast.cli.output import EX_LOST, EX_OSERR, EXHAUSTED
 from holdfast.cli.terminal import STOPS, stop_job
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
-    from holdfast._guard import Guard
+    from holdfast._local.guardian.parent import Guard
     from holdfast.cli.terminal import Terminal
 
 CONTINUED_WITHIN = 0.5
@@ -83,7 +83,7 @@ class Signals:
         for signum in FORWARDED:
             if signal.getsignal(signum) is not signal.SIG_IGN:  # ignored by somebody's wish, as with nohup
                 signal.signal(signum, self._handle)
-        signal.signal(signal.SIGCONT, _guardian.noted)
+        signal.signal(signal.SIGCONT, program.noted)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, there would be no exit codes
         # The command may have the terminal with `stty tostop` while we have something to say: we must not be stopped.
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
@@ -97,13 +97,13 @@ class Signals:
 
     def take(self) -> bytes:
         """Numbers of the signals since the last call."""
-        return _guardian.noted_signals(self.wake)
+        return program.noted_signals(self.wake)
 
     def take_continued(self) -> bytes:
         """The same after a stop, with SIGCONT, unless nobody could stop us: the kernel may give it to another thread, which
         notes it a little later."""
-        taken, deadline = self.take(), _guardian.clock() + CONTINUED_WITHIN
-        while signal.SIGCONT not in taken and (left := deadline - _guardian.clock()) > 0:
+        taken, deadline = self.take(), program.clock() + CONTINUED_WITHIN
+        while signal.SIGCONT not in taken and (left := deadline - program.clock()) > 0:
             select.select([self.wake], [], [], left)
             taken += self.take()
         return taken
@@ -129,7 +129,7 @@ class Terms(NamedTuple):
     @property
     def margin(self) -> float:
         """How long before the end of the lease KILL is sent."""
-        return _guardian.kill_margin(self.ttl)
+        return program.kill_margin(self.ttl)
 
 
 class Result:
@@ -156,7 +156,7 @@ class Result:
             return 127 if self.exec_errno in {errno.ENOENT, errno.ENOTDIR} else 126
         if self.status is None:  # the guardian was killed, and we killed the command
             return 128 + signal.SIGKILL
-        return _guardian.exit_code(self.status)
+        return program.exit_code(self.status)
 
     def died_of(self, signum: int) -> bool:
         """Whether the command was ended by this signal."""
@@ -194,7 +194,7 @@ class Supervisor:
 
     def run(self) -> Result:
         """Start the command, return when all of its group is gone."""
-        signal.signal(signal.SIGTSTP, _guardian.noted)  # before the start: or it would stop us and not the command
+        signal.signal(signal.SIGTSTP, program.noted)  # before the start: or it would stop us and not the command
         self._start()
         if not self.over:
             self._watch()
@@ -204,13 +204,13 @@ class Supervisor:
 
     def _watch(self) -> None:
         # From here the command's copies are the only ones: if it closes its stdout, who reads that sees the end.
-        _guardian.empty_hands(0, 1)
+        program.empty_hands(0, 1)
         poll = select.poll()
         poll.register(self.signals.wake, select.POLLIN)
         poll.register(self.guard, select.POLLIN)
         every = min(self.terms.ttl / 10, 0.25)
         while not self.over:
-            due = self._second_line() - _guardian.clock()
+            due = self._second_line() - program.clock()
             poll.poll(1000 * (min(every, max(due, 0.01)) if due > -1 else every) + 1)
             self._forward(self.signals.take())
             while heard := self.guard.reports():
@@ -224,7 +224,7 @@ class Supervisor:
             if not self.over:
                 self.guard.look_after_orphans()
                 self._look_at_lease()
-                self._look_at_clock(_guardian.clock())
+                self._look_at_clock(program.clock())
                 self.guard.ask(self.terms.ttl / 12)
 
     def _start(self) -> None:
@@ -243,11 +243,11 @@ class Supervisor:
             keep_daemons=self.terms.keep_daemons,
         )
         self.started = True
-        self.overdue_at = _guardian.clock() + self.terms.max_runtime
+        self.overdue_at = program.clock() + self.terms.max_runtime
 
     def _forward(self, signals: bytes) -> None:
         """timeout(1) sends each signal twice, to us and to our group; for many commands a second one means: at once."""
-        now = _guardian.clock()
+        now = program.clock()
         for signum in signals:
             if now >= self.passed.get(signum, -math.inf) + TWICE or signum not in ENDING:
                 self.passed[signum] = now
@@ -331,7 +331,7 @@ class Supervisor:
         """Tell the guardian of every renewal, and find out about a loss."""
         if self.result.lost:
             return
-        now = _guardian.clock()  # before remaining(): what passes in between makes the deadline early, not late
+        now = program.clock()  # before remaining(): what passes in between makes the deadline early, not late
         remaining = self.lease.remaining()
         if self.lease.lost.is_set():
             self.result.lost = True
@@ -382,7 +382,7 @@ class Supervisor:
         if now < self._second_line():
             return
         if self.pid:
-            _guardian.send(self.pid, signal.SIGKILL)
+            program.send(self.pid, signal.SIGKILL)
         if now >= self.guard.asked + PATIENCE:
             what = "was killed" if self.pid else "was not started"
             self._end("lost", f"the guardian process does not answer: the command {what}")

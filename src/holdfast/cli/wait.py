@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from holdfast.cli import output, sights
+from holdfast.cli import lock_view, output
 from holdfast.cli.contact import Patience
 from holdfast.cli.durations import duration
 from holdfast.errors import ConfigError, ServerError
@@ -18,14 +18,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("name", metavar="NAME", help="of the lock")
     parser.add_argument("--timeout", metavar="TIME", type=duration, help="wait for so long (default: for ever)")
-    sights.add_options(parser, answers=False)
+    lock_view.add_options(parser, answers=False)
 
 
 def main(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
     patience = Patience(args.timeout, lambda text: output.say(f"wait: {text}"))
     try:
-        inspector = sights.inspector(args)
+        inspector = lock_view.inspector(args)
         while True:
             try:
                 free = inspector.wait(args.name, patience.left(), key=args.key)

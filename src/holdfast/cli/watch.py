@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.cli import output, sights, tables
+from holdfast.cli import lock_view, output, tables
 from holdfast.cli.durations import moment, positive_duration
 from holdfast.cli.terminal import stop_job
 from holdfast.errors import ConfigError, ServerError
 
 if TYPE_CHECKING:
-    from holdfast._inspect import LockInfo
+    from holdfast._api.inspect import LockInfo
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
 """The alternate screen without a cursor, where long lines are cut and not wrapped, and back (xterm)."""
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--interval", metavar="TIME", type=positive_duration, default=1.0, help="between two looks (default: 1)"
     )
     parser.add_argument("--count", metavar="N", type=int, default=0, help="end after so many looks")
-    sights.add_options(parser, key=False)
+    lock_view.add_options(parser, key=False)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -100,7 +100,7 @@ class Watch:
 
     def run(self, show: Callable[[], None]) -> None:
         """Look, and show what was seen, again and again. Raises ServerError if that fails at once."""
-        see = sights.inspector(self._args)
+        see = lock_view.inspector(self._args)
         for number in itertools.count(1):
             began = time.monotonic()
             try:
@@ -139,7 +139,7 @@ class Watch:
             if self._args.json:
                 print(output.clean(json.dumps({"change": what, "at": round(time.time(), 3), **lock.facts()})), flush=True)
                 continue
-            whom = "" if what == "free" else f" {'by' if what == 'taken' else 'to'} {sights.who(lock)}"
+            whom = "" if what == "free" else f" {'by' if what == 'taken' else 'to'} {lock_view.who(lock)}"
             waiting = f", {lock.waiters} wait" if lock.waiters and what != "free" else ""
             print(output.clean(f"{moment(int(time.time()))} {lock.name}: {what}{whom}{waiting}"), flush=True)
 
@@ -149,7 +149,7 @@ class Watch:
         locks = sorted(self._locks.values(), key=lambda lock: (-lock.waiters, -_age(lock), lock.name))
         waiting = sum(lock.waiters for lock in locks)
         head = f"holdfast {self._args.pattern}  {len(locks)} held, {waiting} wait, at least {self._rate:.1f} hand-overs/s"
-        rows = [sights.COLUMNS, *(sights.row(lock) for lock in locks[: max(0, size.lines - 3)])]
+        rows = [lock_view.COLUMNS, *(lock_view.row(lock) for lock in locks[: max(0, size.lines - 3)])]
         foot = f"and {len(locks) - len(rows) + 1} more" if len(locks) >= len(rows) else ""
         shown = [output.clean(self._trouble or head), *tables.aligned(rows), foot]
         text = "\r\n".join(line.rstrip()[: size.columns] + LINE_END for line in shown[: size.lines])

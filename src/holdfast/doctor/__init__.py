@@ -15,15 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast import _face
-from holdfast._wire.client import from_client
-from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.hidden import hides_client
-from holdfast._wire.url import from_url
-from holdfast.doctor.asking import gather
+from holdfast._api import lock
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.redaction import hides_client
+from holdfast._net.resolve import from_client
+from holdfast._net.url import from_url
 from holdfast.doctor.facts import LEVELS, Facts, Finding, Level, Terms
-from holdfast.doctor.judging import compare, judge
-from holdfast.doctor.places import places, whole
+from holdfast.doctor.probe import gather
+from holdfast.doctor.rules import compare, judge
+from holdfast.doctor.targets import places, whole
 from holdfast.errors import ConfigError
 
 __all__ = ["Finding", "Report", "examine"]
@@ -57,8 +57,8 @@ def examine(client: object, *, ttl: float = 30.0, replicas: int = 0, prefix: str
     tenths of a second. Raises ConfigError.
     """
     clients = list(client) if isinstance(client, list | tuple) else [client]
-    replicas = _face.whole_number(replicas, "replicas")
-    seconds = _face.seconds(ttl, "ttl", _face.MIN_TTL)
+    replicas = lock.whole_number(replicas, "replicas")
+    seconds = lock.seconds(ttl, "ttl", lock.MIN_TTL)
     endpoints = [_endpoint(one) for one in clients]
     if any(endpoint.cluster is not None for endpoint in endpoints) and (replicas or len(clients) > 1):
         raise ConfigError("client: a Cluster is looked at alone, and without replicas, as locks there are", parameter="client")

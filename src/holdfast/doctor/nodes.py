@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from hiredis import ReplyError
 
-from holdfast._core.ballot import Panel
 from holdfast._core.names import literal
+from holdfast._core.quorum.votes import Panel
 from holdfast._core.requests import WireError
-from holdfast._wire.blocking import Connection
-from holdfast._wire.endpoint import Endpoint
-from holdfast.doctor.asking import LOOK, Line, clock, read_info
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.sync_connection import Connection
 from holdfast.doctor.facts import Facts
-from holdfast.doctor.judging import flavour
-from holdfast.doctor.places import PATIENCE
+from holdfast.doctor.probe import LOOK, Line, clock, read_info
+from holdfast.doctor.rules import flavour
+from holdfast.doctor.targets import PATIENCE
 
 
 @dataclass

@@ -15,15 +15,15 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar
 
-from holdfast import locks
-from holdfast._caller import Caller
+from holdfast._api import sync_lock
+from holdfast._api.caller import Caller
+from holdfast._api.lock import acquire_wait, refuse_mistaken
+from holdfast._clock import clock as local_clock
 from holdfast._core import timestamp
 from holdfast._core.timestamp import Hold, Stamp
-from holdfast._drive.clock import clock as local_clock
-from holdfast._drive.process import current
-from holdfast._face import acquire_wait, refuse_mistaken
-from holdfast._later import later
-from holdfast._wire.hidden import hides_client
+from holdfast._lazy import later
+from holdfast._net.redaction import hides_client
+from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from holdfast.legacy import _migrating, _shared
 from holdfast.legacy._migrating import Both, at_once
@@ -165,10 +165,10 @@ class TimestampLock(Base[TimestampLease]):
             raise
 
 
-class MigratingLease(BaseMigratingLease[locks.Lease, TimestampLease]):
+class MigratingLease(BaseMigratingLease[sync_lock.Lease, TimestampLease]):
     """One acquisition of a `Migrating` lock: what ``with`` gives."""
 
-    def __init__(self, lock: Migrating, both: Both[locks.Lease, TimestampLease]) -> None:
+    def __init__(self, lock: Migrating, both: Both[sync_lock.Lease, TimestampLease]) -> None:
         super().__init__(both)
         self._lock = lock
 
@@ -243,17 +243,17 @@ class _New:
         self._options = client, name, ttl, prefix
         self.lock(0)  # checks them
 
-    def lock(self, wait: float | None) -> locks.Lock:
+    def lock(self, wait: float | None) -> sync_lock.Lock:
         client, name, ttl, prefix = self._options
-        return locks.Lock(client, name, ttl=ttl, prefix=prefix, wait=wait)
+        return sync_lock.Lock(client, name, ttl=ttl, prefix=prefix, wait=wait)
 
-    async def take(self, wait: float | None) -> locks.Lease:
+    async def take(self, wait: float | None) -> sync_lock.Lease:
         return self.lock(wait).__enter__()
 
-    async def give_back(self, lease: locks.Lease) -> None:
+    async def give_back(self, lease: sync_lock.Lease) -> None:
         lease.release()
 
-    def holds(self, lease: locks.Lease) -> bool:
+    def holds(self, lease: sync_lock.Lease) -> bool:
         return bool(lease.remaining())
 
 

@@ -6,16 +6,16 @@ import warnings
 from collections.abc import Coroutine
 from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
 
+from holdfast._api.lease import BaseLease, Entered, Owned
+from holdfast._api.lock import MIN_TTL, checked_wait, of_the_user, seconds
+from holdfast._clock import clock as local_clock
+from holdfast._clock import wall
 from holdfast._core import timestamp
-from holdfast._core.attempt import answer_within
+from holdfast._core.lock.records import answer_within
 from holdfast._core.names import raw_key
 from holdfast._core.timestamp import Hold, Stamp, Strange, Theirs
-from holdfast._drive.clock import clock as local_clock
-from holdfast._drive.clock import wall
-from holdfast._drive.flag import Flag
-from holdfast._drive.process import Process
-from holdfast._face import MIN_TTL, checked_wait, of_the_user, seconds
-from holdfast._lease import BaseLease, Entered, Owned
+from holdfast._runtime.flag import Flag
+from holdfast._runtime.process import Process
 from holdfast.errors import ConfigError, HoldfastWarning, LeaseLost, LockTimeout, NotHeld
 from holdfast.legacy._migrating import Both
 

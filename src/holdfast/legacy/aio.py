@@ -9,13 +9,13 @@ from types import TracebackType
 from typing import Any, Never, Protocol, TypeVar
 
 from holdfast import aio
-from holdfast._caller import AioCaller
+from holdfast._api.caller import AioCaller
+from holdfast._api.lock import acquire_wait, refuse_mistaken
+from holdfast._clock import clock as local_clock
 from holdfast._core import timestamp
 from holdfast._core.timestamp import Hold, Stamp
-from holdfast._drive.clock import clock as local_clock
-from holdfast._drive.process import current
-from holdfast._face import acquire_wait, refuse_mistaken
-from holdfast._wire.hidden import hides_client
+from holdfast._net.redaction import hides_client
+from holdfast._runtime.process import current
 from holdfast.errors import HoldfastWarning, LeaseLost, LockTimeout, NotHeld, ServerError
 from holdfast.legacy import _migrating, _shared
 from holdfast.legacy._migrating import Both

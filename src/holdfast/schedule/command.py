@@ -1,7 +1,7 @@
 """A job that is a command: `Command` runs it in a process group of its own, and never longer than its run lasts.
 
-The guardian of `holdfast._guard` ends it before the lease runs out, when the run is cancelled, and at once when this process is
-killed. So when somebody else is given the job, the command and all its children are dead.
+The guardian of `holdfast._local.guardian.parent` ends it before the lease runs out, when the run is cancelled, and at once when
+this process is killed. So when somebody else is given the job, the command and all its children are dead.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast import _guard, _guardian
-from holdfast._face import seconds
+from holdfast._api.lock import seconds
+from holdfast._local.guardian import parent, program
 from holdfast.errors import ConfigError, HoldfastError, LeaseLost
 from holdfast.schedule.run import Cancelled
 
@@ -73,7 +73,7 @@ class Command:
     def __call__(self, run: Run) -> str:
         """Run it to its end; returns its last lines. Raises JobFailed, LeaseLost, or `Cancelled`."""
         environment = {
-            **_guard.scrubbed(os.environ, self.pass_url),
+            **parent.scrubbed(os.environ, self.pass_url),
             **self.env,
             "HOLDFAST_JOB": run.job,
             "HOLDFAST_SCHEDULED": f"{run.scheduled:.6f}".rstrip("0").rstrip("."),
@@ -82,7 +82,7 @@ class Command:
         read, write = os.pipe()
         try:
             try:
-                guard = _guard.spawn(self.argv, environment, output=write, directory=self.directory)
+                guard = parent.spawn(self.argv, environment, output=write, directory=self.directory)
             except OSError as error:
                 raise JobFailed(f"cannot start it: {error.strerror}: {error.filename}") from error
             finally:
@@ -115,7 +115,7 @@ _REMARKS = {
 class _Execution:
     """One run of a command."""
 
-    def __init__(self, command: Command, run: Run, guard: _guard.Guard, output: int) -> None:
+    def __init__(self, command: Command, run: Run, guard: parent.Guard, output: int) -> None:
         self.command, self.run, self.guard, self.output = command, run, guard, output
         self.pid = 0
         self.status: int | None = None
@@ -148,7 +148,7 @@ class _Execution:
             self._look_at_lease()
             if self.run.cancelled.is_set() and not self.ending:
                 self.ending = True
-                self.doom = _guardian.clock() + self.command.kill_after + 0.5
+                self.doom = program.clock() + self.command.kill_after + 0.5
                 self.guard.term(self.command.kill_after)
         while self._read():
             pass
@@ -174,17 +174,17 @@ class _Execution:
         """Tell the guardian of each renewal: it ends the command before the lease ends."""
         if self.run.lease is None:
             return
-        now = _guardian.clock()  # before remaining(): what passes in between makes the deadline early, not late
+        now = program.clock()  # before remaining(): what passes in between makes the deadline early, not late
         left = self.run.lease.remaining()
         # A guardian that gives no sign of life may be stopped: what it knows of the lease is what counts.
         if self.guard.asked == math.inf and now + left > self.confirmed + 0.005:
             self.confirmed = now + left
-            self.kill_at = self.confirmed - _guardian.kill_margin(left)
+            self.kill_at = self.confirmed - program.kill_margin(left)
             self.guard.deadline(self.confirmed - min(self.command.kill_after, left / 3), self.kill_at)
 
     def _look_at_guardian(self) -> None:
         """Nobody would end the command in time without it, nor if we were killed: so it is ended at once."""
-        now = _guardian.clock()
+        now = program.clock()
         due = min(self.kill_at, self.doom)
         silent = now >= min(due, self.guard.asked + _SILENCE) and now >= self.guard.asked + _PATIENCE
         if self.guard.dead or silent:

@@ -1,4 +1,4 @@
-"""What both faces of `Schedule` do about what `_core.schedule` wants done: runs begin, are told to end, and end."""
+"""What both faces of `Schedule` do about what `_core.schedule.loop` wants done: runs begin, are told to end, and end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from holdfast._core.book import Book
-from holdfast._core.jobs import Changed
-from holdfast._core.seats import Adopt, Closed, Going, Halt, Over, Say, Seat, Start, Todo
-from holdfast._lease import Home
+from holdfast._api.lease import Home
+from holdfast._core.schedule.job import Changed
+from holdfast._core.schedule.records import Adopt, Closed, Going, Halt, Over, Say, Seat, Start, Todo
+from holdfast._core.schedule.state import Book
 from holdfast._log import logger
 from holdfast.schedule.command import JobFailed
 from holdfast.schedule.definition import read

@@ -8,9 +8,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast._core.seats import Going
-from holdfast._drive.flag import Flag
-from holdfast._lease import BaseLease, Home
+from holdfast._api.lease import BaseLease, Home
+from holdfast._core.schedule.records import Going
+from holdfast._runtime.flag import Flag
 from holdfast.errors import HoldfastError
 
 

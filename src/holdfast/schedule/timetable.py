@@ -13,7 +13,7 @@ import math
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from holdfast._core import control
+from holdfast._core import control_records
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -207,9 +207,9 @@ class Cron(Timetable):
 def from_text(text: str) -> Timetable:
     """What `Timetable.text` said, perhaps of another release. Raises ConfigError."""
     try:
-        facts = control.table(text)
+        facts = control_records.table(text)
         options = {name: facts[name] for name in ("jitter", "salt") if name in facts}
-        control.text(options.get("salt", ""), control.LONGEST)
+        control_records.text(options.get("salt", ""), control_records.LONGEST)
         return Cron(*facts["cron"], **options) if "cron" in facts else Every(facts["every"], **options)
     except (ValueError, TypeError, KeyError, OverflowError) as error:
         if isinstance(error, ConfigError):

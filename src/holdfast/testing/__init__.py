@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.testing.inmemory.timekeeping import Clock, clock
 
 if TYPE_CHECKING:
-    from holdfast._servers.process import PrivateServer
+    from holdfast._local.server.process import PrivateServer
     from holdfast.testing.inmemory.backend import Memory
 
 __all__ = ["Clock", "Memory", "clock", "memory", "server"]
@@ -57,7 +57,7 @@ def server(
     It has ``url``, ``socket``, ``port``, ``pid``; ``kill()``, ``restart()``, ``pause()`` and ``resume()``. Raises ConfigError
     if there is no server program (``holdfast[server]`` brings one), ServerError if it does not start.
     """
-    from holdfast._servers import private
+    from holdfast._local.server import private
 
     return private(*args, port=port, appendonly=appendonly, password=password, binary=binary)
 

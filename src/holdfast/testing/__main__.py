@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def _swarm(args: argparse.Namespace) -> int:
-    from holdfast.testing.campaign import Tally, campaign
+    from holdfast.testing.runner import Tally, campaign
     from holdfast.testing.sim.rare import THEMES
 
     if args.theme is not None:
@@ -125,7 +125,7 @@ def _swarm(args: argparse.Namespace) -> int:
 
 
 def _explore(args: argparse.Namespace) -> int:
-    from holdfast.testing.elections import ALL, UNGUARDED
+    from holdfast.testing.scenarios.quorum import ALL, UNGUARDED
 
     if not args.scenario:
         for scenario in ALL.values():
@@ -157,7 +157,7 @@ def _explore(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    from holdfast.testing.elections import ALL
+    from holdfast.testing.scenarios.quorum import ALL
 
     name, _, choices = args.which.partition(":")
     seed = args.which.isdigit() or (_is_swarm(name) and choices.isdigit())
@@ -171,7 +171,7 @@ def _replay(args: argparse.Namespace) -> int:
 
 
 def _is_swarm(name: str) -> bool:
-    from holdfast.testing.campaign import swarm_of
+    from holdfast.testing.runner import swarm_of
 
     try:
         swarm_of(name)
@@ -183,8 +183,8 @@ def _is_swarm(name: str) -> bool:
 def _show(which: str, *, requests: bool) -> bool:
     """Draw a history; True if something is violated in it."""
     from holdfast.testing import timeline
-    from holdfast.testing.campaign import swarm_of
-    from holdfast.testing.elections import ALL
+    from holdfast.testing.runner import swarm_of
+    from holdfast.testing.scenarios.quorum import ALL
 
     name, _, choices = which.partition(":")
     if name in ALL:

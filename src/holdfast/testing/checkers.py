@@ -13,10 +13,10 @@ from typing import Final
 
 from holdfast.testing import history
 from holdfast.testing.history import Event
-from holdfast.testing.judge import deadlines, permits, rules
+from holdfast.testing.judge import liveness_rules, permit_rules, safety_rules
 from holdfast.testing.judge.coverage import Coverage
 from holdfast.testing.judge.evidence import Evidence
-from holdfast.testing.judge.rules import Limits, Violation
+from holdfast.testing.judge.safety_rules import Limits, Violation
 
 __all__ = ["RULES", "Coverage", "Limits", "Violation", "check", "main"]
 
@@ -24,7 +24,7 @@ __all__ = ["RULES", "Coverage", "Limits", "Violation", "check", "main"]
 def check(
     events: Iterable[Event],
     *,
-    limits: Limits = rules.USUAL,
+    limits: Limits = safety_rules.USUAL,
     only: Collection[str] | None = None,
     coverage: Coverage | None = None,
 ) -> list[Violation]:
@@ -44,23 +44,23 @@ def check(
 
 
 RULES: Final[dict[str, tuple[str, Callable[[Evidence, Limits], Iterator[Violation]]]]] = {
-    "R1": ("one holder at a time", rules.r1_exclusion),
-    "R2": ("fences are unique", rules.r2_unique_fences),
-    "R3": ("fences grow in real time", rules.r3_order_of_fences),
-    "R4": ("the register refuses late writes", rules.r4_register),
-    "R5": ("no belief beyond the server's expiry", rules.r5_within_the_lease),
-    "R6": ("a loss is noticed in time", deadlines.r6_loss_is_noticed),
-    "R7": ("nobody waits in vain", deadlines.r7_liveness),
-    "R8": ("who comes first is served first", deadlines.r8_order_of_waiters),
-    "R9": ("nothing is left behind", rules.r9_nothing_left),
-    "R12": ("what is over stays over", rules.r12_over_is_over),
-    "R13": ("the same request gets the same answer", rules.r13_same_answer),
-    "R14": ("who gave up gets nothing", rules.r14_given_up),
-    "R15": ("a release tells the truth", rules.r15_released),
-    "R16": ("what is kept is used, or given back", deadlines.r16_kept_for_somebody),
-    "R17": ("no more permits than there are", permits.r17_permits),
-    "R18": ("what is free goes to who is next", permits.r18_next),
-    "R19": ("who has it may take it again", rules.r19_taken_again),
+    "R1": ("one holder at a time", safety_rules.r1_exclusion),
+    "R2": ("fences are unique", safety_rules.r2_unique_fences),
+    "R3": ("fences grow in real time", safety_rules.r3_order_of_fences),
+    "R4": ("the register refuses late writes", safety_rules.r4_register),
+    "R5": ("no belief beyond the server's expiry", safety_rules.r5_within_the_lease),
+    "R6": ("a loss is noticed in time", liveness_rules.r6_loss_is_noticed),
+    "R7": ("nobody waits in vain", liveness_rules.r7_liveness),
+    "R8": ("who comes first is served first", liveness_rules.r8_order_of_waiters),
+    "R9": ("nothing is left behind", safety_rules.r9_nothing_left),
+    "R12": ("what is over stays over", safety_rules.r12_over_is_over),
+    "R13": ("the same request gets the same answer", safety_rules.r13_same_answer),
+    "R14": ("who gave up gets nothing", safety_rules.r14_given_up),
+    "R15": ("a release tells the truth", safety_rules.r15_released),
+    "R16": ("what is kept is used, or given back", liveness_rules.r16_kept_for_somebody),
+    "R17": ("no more permits than there are", permit_rules.r17_permits),
+    "R18": ("what is free goes to who is next", permit_rules.r18_next),
+    "R19": ("who has it may take it again", safety_rules.r19_taken_again),
 }
 """By number. R11, that enough has happened, is `Coverage.missing`. There is no R10 any more: R17 is about permits."""
 

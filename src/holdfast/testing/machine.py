@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from holdfast.testing import checkers
 from holdfast.testing.checkers import Limits
-from holdfast.testing.scenarios import ALL_FAULTS, Scenario, once
+from holdfast.testing.scenarios.lock import ALL_FAULTS, Scenario, once
 from holdfast.testing.sim.process import Face
 from holdfast.testing.sim.stepwise import Stepwise
 from holdfast.testing.sim.world import Stuck

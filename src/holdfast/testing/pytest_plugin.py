@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from holdfast._servers.process import PrivateServer
+    from holdfast._local.server.process import PrivateServer
     from holdfast.testing.inmemory.backend import Memory
     from holdfast.testing.inmemory.timekeeping import Clock
 

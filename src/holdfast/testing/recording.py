@@ -22,11 +22,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, overload
 
-from holdfast import aio, locks
-from holdfast._core.renewing import Tenure
-from holdfast._drive.clock import clock
-from holdfast._face import BaseLock
-from holdfast._lease import BaseLease
+from holdfast import aio
+from holdfast._api import sync_lock
+from holdfast._api.lease import BaseLease
+from holdfast._api.lock import BaseLock
+from holdfast._clock import clock
+from holdfast._core.lock.renewal import Tenure
 from holdfast.errors import LockTimeout
 from holdfast.testing.history import Event, to_line
 
@@ -37,7 +38,7 @@ class Register:
     Args:
         path: of the record, the same for all processes.
         accept: called with a fence; True if the write is accepted. For example
-            ``lambda fence: holdfast.guard.accept(url, "resource", fence)``.
+            ``lambda fence: holdfast.fencing.accept(url, "resource", fence)``.
     """
 
     def __init__(self, path: str | Path, accept: Callable[[int], bool]) -> None:
@@ -88,14 +89,14 @@ class Recorder:
             self._file.write(line)
 
     @overload
-    def holding(self, lock: locks.Lock) -> Holding: ...
+    def holding(self, lock: sync_lock.Lock) -> Holding: ...
 
     @overload
     def holding(self, lock: aio.Lock) -> AsyncHolding: ...
 
-    def holding(self, lock: locks.Lock | aio.Lock) -> Holding | AsyncHolding:
+    def holding(self, lock: sync_lock.Lock | aio.Lock) -> Holding | AsyncHolding:
         """The lock, for one ``with`` (or ``async with``) statement, and what comes of it is written down."""
-        return Holding(self, lock) if isinstance(lock, locks.Lock) else AsyncHolding(self, lock)
+        return Holding(self, lock) if isinstance(lock, sync_lock.Lock) else AsyncHolding(self, lock)
 
     def write(self, lease: BaseLease, register: Register) -> bool:
         """Write to what the lock protects, with the fence of a lease that is being recorded; False if that was refused."""
@@ -184,11 +185,11 @@ class _Holding:
 class Holding(_Holding):
     """One acquisition by a thread."""
 
-    def __init__(self, record: Recorder, lock: locks.Lock) -> None:
+    def __init__(self, record: Recorder, lock: sync_lock.Lock) -> None:
         super().__init__(record, lock, f"t{threading.get_native_id()}")
         self._taking = lock
 
-    def __enter__(self) -> locks.Lease:
+    def __enter__(self) -> sync_lock.Lease:
         self._asks()
         try:
             lease = self._taking.__enter__()

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from holdfast.testing.history import Event, process_of
-from holdfast.testing.judge.rules import Violation
+from holdfast.testing.judge.safety_rules import Violation
 
 WIDTH: Final = 110
 """Columns, as long as there are no more than four lanes."""

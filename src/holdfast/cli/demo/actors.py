@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import holdfast
-from holdfast import guard
+from holdfast import fencing
 from holdfast.cli.demo.stage import client
 
 KEEP_FENCE = 600.0
@@ -68,7 +68,7 @@ def hold(url: str, name: str, ttl: str, guarded: str, plain: str) -> None:
     say(got=got, fence=lease.fence)
     while word := hear():
         lost = lease.lost.is_set()
-        accepted = guard.guarded_set(url, guarded, word, lease.fence, ttl=600, keep=KEEP_FENCE)
+        accepted = fencing.guarded_set(url, guarded, word, lease.fence, ttl=600, keep=KEEP_FENCE)
         redis.set(plain, word, px=600_000)
         say(lost=lost, accepted=accepted)
 

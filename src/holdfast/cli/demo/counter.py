@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import holdfast
-from holdfast._core.optimism import TRIES
-from holdfast._servers import private
+from holdfast._core.transaction import TRIES
+from holdfast._local.server import private
 from holdfast.cli.demo.actors import act, hear, say
 from holdfast.cli.demo.screen import Check, Screen
 from holdfast.cli.demo.show import Facts, perform

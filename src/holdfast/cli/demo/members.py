@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import holdfast
-from holdfast import guard
+from holdfast import fencing
 from holdfast.cli.demo.actors import KEEP_FENCE, act, hear, say
 
 TTL = 2.0
@@ -86,7 +86,9 @@ class Member:
             try:
                 with lock as lease:
                     got = time.monotonic()
-                    wrote = guard.guarded_set(self._data, self._key, f"by {os.getpid()}", lease.fence, ttl=600, keep=KEEP_FENCE)
+                    wrote = fencing.guarded_set(
+                        self._data, self._key, f"by {os.getpid()}", lease.fence, ttl=600, keep=KEEP_FENCE
+                    )
                     take = {"got": got, "gone": time.monotonic(), "fence": lease.fence, "wrote": wrote}
                     lease.check()
             except (holdfast.QuorumError, holdfast.LeaseLost):  # a machine too busy to answer, or to renew, in time
@@ -124,7 +126,7 @@ class Member:
 
     def write(self, text: str) -> None:
         """Write, whatever has become of the lease."""
-        accepted = guard.guarded_set(self._data, self._key, text, self._lease.fence, ttl=600, keep=KEEP_FENCE)
+        accepted = fencing.guarded_set(self._data, self._key, text, self._lease.fence, ttl=600, keep=KEEP_FENCE)
         say(accepted=accepted, fence=self._lease.fence)
 
     def single(self, url: str, name: str, replicas: str) -> None:

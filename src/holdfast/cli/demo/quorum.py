@@ -16,8 +16,8 @@ from typing import Any
 import redis
 
 import holdfast
-from holdfast._servers import private
-from holdfast._servers.process import PrivateServer
+from holdfast._local.server import private
+from holdfast._local.server.process import PrivateServer
 from holdfast.cli.demo import members, show
 from holdfast.cli.demo.members import MAX_TTL, PATIENCE, SLACK, TTL, WITHIN
 from holdfast.cli.demo.screen import Check, Screen

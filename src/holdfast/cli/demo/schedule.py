@@ -12,7 +12,7 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from holdfast._servers import private
+from holdfast._local.server import private
 from holdfast.cli.demo import crew, show
 from holdfast.cli.demo.screen import Check, Screen
 from holdfast.cli.demo.show import Facts, ShowError, perform

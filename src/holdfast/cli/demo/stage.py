@@ -18,7 +18,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from holdfast._wire.url import from_url
+from holdfast._net.url import from_url
 from holdfast.cli.demo.show import ShowError
 from holdfast.errors import ServerError
 
@@ -114,7 +114,7 @@ class Stage:
         self.client.close()
 
     def key(self, name: str) -> str:
-        """A key for the demo's own data, deleted at the end, with what `holdfast.guard` keeps beside it."""
+        """A key for the demo's own data, deleted at the end, with what `holdfast.fencing` keeps beside it."""
         key = f"{{{self.name}}}:{name}"
         self._keys += [key, f"{key}:fence"]
         return key
@@ -130,7 +130,7 @@ def client(url: str) -> redis.Redis:
     """A client of redis-py for the same server; it does not know ``local://``."""
     endpoint = from_url(url)
     if endpoint.local is not None:
-        from holdfast._servers import local
+        from holdfast._local.server import local
 
         local.ensure(endpoint.local)
     login: dict[str, Any] = {"db": endpoint.db, "username": endpoint.username, "password": endpoint.password}

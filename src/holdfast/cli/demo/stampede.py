@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import holdfast
-from holdfast._servers import private
+from holdfast._local.server import private
 from holdfast.cli.demo import show
 from holdfast.cli.demo.actors import act, hear, say
 from holdfast.cli.demo.screen import Check, Screen

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 
-from holdfast._servers import private
-from holdfast._wire.url import from_url
+from holdfast._local.server import private
+from holdfast._net.url import from_url
 from holdfast.cli import output
 from holdfast.cli.demo import scenes, show
 from holdfast.cli.demo.screen import Check, Screen

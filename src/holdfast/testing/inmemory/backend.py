@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from holdfast._core.attempt import milliseconds
-from holdfast._core.mutex import BLOCK
+from holdfast._api.lease import BaseLease
+from holdfast._api.lock import MIN_TTL, BaseLock, seconds
+from holdfast._core.lock.records import milliseconds
+from holdfast._core.lock.replies import BLOCK
 from holdfast._core.names import home, lock_keys, public_part, record_key
-from holdfast._drive.process import describe
-from holdfast._face import MIN_TTL, BaseLock, seconds
-from holdfast._lease import BaseLease
-from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.url import from_url
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.url import from_url
+from holdfast._runtime.process import describe
 from holdfast.testing.inmemory import inside
 from holdfast.testing.inmemory.serving import Serving
 from holdfast.testing.keyspace import ReplyError

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TypeVar
 
-from holdfast._core.node import Node
+from holdfast._clock import clock
+from holdfast._core.lock.node import Node
 from holdfast._core.requests import NotSent
-from holdfast._drive.clock import clock
-from holdfast._drive.keeper import Keeper
-from holdfast._drive.process import current
-from holdfast._wire.endpoint import Endpoint
+from holdfast._net.endpoint import Endpoint
+from holdfast._runtime.keeper.thread import Keeper
+from holdfast._runtime.process import current
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import hiredis
 
-from holdfast._drive.clock import clock
+from holdfast._clock import clock
 from holdfast.testing.inmemory.front import Push, Session, encode
 from holdfast.testing.keyspace import Keyspace, ReplyError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import threading
 
-from holdfast._drive import clock as local
-from holdfast._drive.process import close
+from holdfast import _clock as local
+from holdfast._runtime.process import close
 from holdfast.testing.inmemory import inside
 
 STEP = 1.0

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Self
 
-from holdfast.testing.judge.deadlines import unused
-from holdfast.testing.judge.docket import Docket
 from holdfast.testing.judge.evidence import Evidence
+from holdfast.testing.judge.liveness_rules import unused
+from holdfast.testing.judge.verdicts import Docket
 
 
 @dataclass(slots=True)

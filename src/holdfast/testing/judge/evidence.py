@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 
 from holdfast.testing.history import Event, process_of
-from holdfast.testing.judge.docket import Docket
+from holdfast.testing.judge.verdicts import Docket
 
 INFINITY = float("inf")
 

@@ -10,11 +10,11 @@ from typing import Any, Literal
 from holdfast._core.requests import Call, Now, Run, Sleep, Wall, WireError
 from holdfast.testing.keyspace import Keyspace
 from holdfast.testing.ladder.locks import HERE, KEY, TTL, LockOfLadder
+from holdfast.testing.sim.network import END, Wire
 from holdfast.testing.sim.process import Process
 from holdfast.testing.sim.server import Server
 from holdfast.testing.sim.state import entry_name
 from holdfast.testing.sim.stepwise import Mishap, Step, Stepwise
-from holdfast.testing.sim.wire import END, Wire
 from holdfast.testing.sim.worker import LATER, Worker
 from holdfast.testing.sim.world import EPOCH
 

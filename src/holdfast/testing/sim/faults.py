@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.testing.sim.wire import Push, Wire
+from holdfast.testing.sim.network import Push, Wire
 from holdfast.testing.sim.world import World
 
 if TYPE_CHECKING:

@@ -9,12 +9,14 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from holdfast._core.board import Board
-from holdfast._core.crowd import Crowd
-from holdfast._core.gate import Gate
+from holdfast._core.deadlock.wait_graph import Wait, WaitGraph
+from holdfast._core.keep_alive import Held, Leave, Tend
+from holdfast._core.lock.local_queue import Gate
+from holdfast._core.lock.node import Node
+from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.server_queue import Waiter
 from holdfast._core.names import PREFIX
-from holdfast._core.node import Node
-from holdfast._core.renewing import Tenure
+from holdfast._core.quorum.nodes import Board
 from holdfast._core.requests import (
     Answer,
     Meet,
@@ -22,18 +24,16 @@ from holdfast._core.requests import (
     Run,
     Send,
 )
-from holdfast._core.tending import Held, Leave, Tend
-from holdfast._core.wait_graph import Wait, WaitGraph
-from holdfast._core.waiting import Waiter
-from holdfast.testing.sim.wire import END, Line, Wire
+from holdfast._core.single_flight.coalesce import Crowd
+from holdfast.testing.sim.network import END, Line, Wire
 from holdfast.testing.sim.world import EPOCH
 
 if TYPE_CHECKING:
     import random
 
-    from holdfast._core.attempt import Spec
-    from holdfast._core.hearing import Hopeful
-    from holdfast._wire.endpoint import Endpoint
+    from holdfast._core.lock.records import Spec
+    from holdfast._core.subscription import Hopeful
+    from holdfast._net.endpoint import Endpoint
     from holdfast.testing.sim.server import Server
     from holdfast.testing.sim.worker import Worker
     from holdfast.testing.sim.world import Entry, World
@@ -186,7 +186,7 @@ class Process:
             self.world.note("fault", self.name, until=INFINITY, note="hung: its keeper")
 
     def close(self) -> None:
-        """It ends in good order, as `_drive.keeper` does it: waiters are told, held locks given back, and it is gone."""
+        """It ends in good order, as `keeper.thread` does it: waiters are told, held locks given back, and it is gone."""
         for node in self.nodes.values():
             node.close(NotSent("holdfast was closed", node.address))
         if self._board is not None:
@@ -210,7 +210,7 @@ class Process:
             wire.open = False
             wire.up.send(END)
 
-    # The keeper, as `_drive.keeper` is for threads
+    # The keeper, as `_runtime.keeper.thread` is for threads
 
     @property
     def keeper(self) -> Process:

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from holdfast._core.mutex import RELEASE
+from holdfast._core.lock.replies import RELEASE
 from holdfast._core.names import PREFIX, guard_key, lock_keys
 from holdfast._core.requests import Run
 from holdfast.testing.sim.faults import mishaps
+from holdfast.testing.sim.network import Push
 from holdfast.testing.sim.server import Server
-from holdfast.testing.sim.wire import Push
 from holdfast.testing.sim.world import EPOCH, World
 
 Moment = Callable[[float], float]

@@ -7,14 +7,14 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.attempt import milliseconds
-from holdfast._core.ballot import DECLARE
-from holdfast._core.mutex import ACQUIRE, BLOCK
+from holdfast._core.lock.records import milliseconds
+from holdfast._core.lock.replies import ACQUIRE, BLOCK
 from holdfast._core.names import PREFIX, guard_key
+from holdfast._core.quorum.votes import DECLARE
 from holdfast._core.requests import Call, Command, Refused, Run
 from holdfast.testing.keyspace import Keyspace, ReplyError
-from holdfast.testing.sim.permits import Permits
-from holdfast.testing.sim.wire import End, Push, Wire
+from holdfast.testing.sim.network import End, Push, Wire
+from holdfast.testing.sim.permit_holders import Permits
 from holdfast.testing.sim.world import EPOCH
 
 if TYPE_CHECKING:

@@ -16,37 +16,37 @@ from operator import attrgetter
 from types import CodeType, CoroutineType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core.attempt import Attempt, Grant, Spec
-from holdfast._core.ballot import Ballot, Candidate, Count, Heard, Horizon, Panel, Renewals, Taken, Yes
-from holdfast._core.barrier import Charter as Action
-from holdfast._core.barrier import Duty, Participant
-from holdfast._core.crowd import Crowd, Member
-from holdfast._core.flight import Charter, Load, Site
-from holdfast._core.gate import KEEPER, Gate, Lead
-from holdfast._core.hearing import Listener
-from holdfast._core.latch import Waiting
-from holdfast._core.leading import Candidacy, Office
-from holdfast._core.node import Node
-from holdfast._core.renewing import Tenure, nobody
+from holdfast._core.election import Candidacy, Office
+from holdfast._core.lock.local_queue import KEEPER, Gate, Lead
+from holdfast._core.lock.node import Node
+from holdfast._core.lock.ports import Leftover
+from holdfast._core.lock.records import Attempt, Grant, Spec
+from holdfast._core.lock.renewal import Tenure, nobody
+from holdfast._core.lock.server_queue import Waiter
+from holdfast._core.quorum.lease import Mandate, Vote
+from holdfast._core.quorum.votes import Ballot, Candidate, Count, Heard, Horizon, Panel, Renewals, Taken, Yes
+from holdfast._core.rendezvous.barrier import Charter as Action
+from holdfast._core.rendezvous.barrier import Duty, Participant
+from holdfast._core.rendezvous.latch import Waiting
 from holdfast._core.requests import Answer
+from holdfast._core.single_flight.coalesce import Crowd, Member
+from holdfast._core.single_flight.flight import Charter, Load, Site
 from holdfast._core.struct import Struct
-from holdfast._core.surroundings import Leftover
-from holdfast._core.votes import Mandate, Vote
-from holdfast._core.waiting import Waiter
+from holdfast._core.subscription import Listener
 from holdfast._lua import Script
 from holdfast.testing.keyspace import Status
-from holdfast.testing.sim import candidate
-from holdfast.testing.sim.lock import Lease, Lock
+from holdfast.testing.sim import election_client
+from holdfast.testing.sim.lock_client import Lease, Lock
+from holdfast.testing.sim.network import End
 from holdfast.testing.sim.process import Process
-from holdfast.testing.sim.quorum import Company, QuorumLease, QuorumLock
-from holdfast.testing.sim.reader import Reader, Source
-from holdfast.testing.sim.voter import Round, Voter
-from holdfast.testing.sim.wire import End
+from holdfast.testing.sim.quorum_client import Company, QuorumLease, QuorumLock
+from holdfast.testing.sim.quorum_driver import Round, Voter
+from holdfast.testing.sim.single_flight_client import Reader, Source
 from holdfast.testing.sim.worker import Slot, Ticket, Worker
 
 if TYPE_CHECKING:
+    from holdfast.testing.sim.network import Line, Wire
     from holdfast.testing.sim.stepwise import Stepwise
-    from holdfast.testing.sim.wire import Line, Wire
 
 ABSOLUTE = 5e8
 """Seconds from here on are moments, below they are durations."""
@@ -416,8 +416,8 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
     Crowd: Fingerprint._crowd,  # noqa: SLF001
     Listener: Fingerprint._listener,  # noqa: SLF001
     Candidacy: Fingerprint._attempt,  # noqa: SLF001
-    candidate.Term: Fingerprint._lease,  # noqa: SLF001
-    candidate.Observer: lambda fingerprint, observer: fingerprint.add(observer.watch),
+    election_client.Term: Fingerprint._lease,  # noqa: SLF001
+    election_client.Observer: lambda fingerprint, observer: fingerprint.add(observer.watch),
     Source: lambda fingerprint, source: fingerprint._put(source.version),  # noqa: SLF001
     Script: lambda fingerprint, script: fingerprint._put(script.name),  # noqa: SLF001
     Status: Fingerprint._text,  # noqa: SLF001
@@ -436,4 +436,4 @@ WRITERS: dict[type, Callable[[Fingerprint, Any], None]] = {
 same_in_all_states(
     type, CoroutineType, FunctionType, Lock, QuorumLock, Company, Spec, Site, Reader, Panel, Process, Worker, Voter, End, Gate
 )
-same_in_all_states(Office, candidate.Candidate, candidate.Election)
+same_in_all_states(Office, election_client.Candidate, election_client.Election)

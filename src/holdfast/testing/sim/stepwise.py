@@ -13,14 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._core.requests import Run
+from holdfast.testing.sim.network import END, show
 from holdfast.testing.sim.state import entry_name
-from holdfast.testing.sim.wire import END, show
 from holdfast.testing.sim.world import EPOCH, Entry, Stuck, World
 
 if TYPE_CHECKING:
+    from holdfast.testing.sim.network import Pipe
     from holdfast.testing.sim.process import Process
     from holdfast.testing.sim.server import Server
-    from holdfast.testing.sim.wire import Pipe
 
 INSTANT = 3e-6
 """Seconds between moments that are the same: more than a float resolves at `EPOCH`, and than `Process.at` adds to be sure."""

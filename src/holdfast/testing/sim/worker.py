@@ -1,4 +1,4 @@
-"""A worker: a thread or task of a process, and its coroutine. The third driver of operations, beside those in `_drive`."""
+"""A worker: a thread or task of a process, and its coroutine. The third driver of operations, beside those in `_runtime`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast._core import permits
-from holdfast._core.attempt import Attempt, Grant
-from holdfast._core.attempt import Slot as AnySlot
-from holdfast._core.gate import Lead
-from holdfast._core.hearing import Enroll, Hark, Hopeful, Withdraw
-from holdfast._core.mutex import ACQUIRE
+from holdfast._core import permit
+from holdfast._core.lock.local_queue import Lead
+from holdfast._core.lock.records import Attempt, Grant
+from holdfast._core.lock.records import Slot as AnySlot
+from holdfast._core.lock.replies import ACQUIRE
 from holdfast._core.requests import (
     Answer,
     Call,
@@ -31,7 +30,8 @@ from holdfast._core.requests import (
     Wall,
     WireError,
 )
-from holdfast.testing.sim.wire import Wire
+from holdfast._core.subscription import Enroll, Hark, Hopeful, Withdraw
+from holdfast.testing.sim.network import Wire
 
 if TYPE_CHECKING:
     from holdfast.testing.sim.process import Process
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from holdfast.testing.sim.world import Entry
 
 
-TAKING = (ACQUIRE, permits.ACQUIRE)
+TAKING = (ACQUIRE, permit.ACQUIRE)
 """What asks for a lock, or a place in its line."""
 
 
@@ -105,7 +105,7 @@ class Worker:
         self.inside = False
         """It is in an operation, see `operation`."""
         self.shielded = False
-        """A task whose operation cleans up after a cancellation: nothing can interrupt that, as `_drive.aio` has it."""
+        """A task whose operation cleans up after a cancellation: nothing can interrupt that, as `drivers.aio` has it."""
         self.thrown = ""
         """The last error that was thrown into its coroutine: it may be on its way out."""
         self._asked: Ticket | None = None

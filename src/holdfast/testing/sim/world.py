@@ -18,9 +18,9 @@ from holdfast.testing.keyspace import Keyspace
 
 if TYPE_CHECKING:
     from holdfast._core.requests import Call
+    from holdfast.testing.sim.network import Pipe, Wire
     from holdfast.testing.sim.process import Process
     from holdfast.testing.sim.server import Server
-    from holdfast.testing.sim.wire import Pipe, Wire
     from holdfast.testing.sim.worker import Worker
 
 EPOCH = 1e9
@@ -71,7 +71,7 @@ class World:
         self.places: dict[str, float] = {}
         """For each lease that was queued for, when the request that joined the queue was sent."""
         self.resource = Keyspace()
-        """What the locks protect: a server that forgets nothing, written to under `holdfast.guard`."""
+        """What the locks protect: a server that forgets nothing, written to under `holdfast.fencing`."""
         self.register: dict[str, int] = {}
         """The highest fence that was written with, by lock."""
         self.working: set[Worker] = set()

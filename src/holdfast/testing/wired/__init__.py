@@ -1,9 +1,9 @@
 """Histories of the real drivers and connections, over scripted sockets and under virtual time.
 
 `holdfast.testing.sim` replaces the drivers by its own; here they are what is judged. All code from the lease down to the
-bytes is production's: `_drive.sync`, `_drive.aio`, `_drive.keeper`, `_drive.link`, `_wire.blocking`, `_wire.multiplex` and
-`_wire.resp`. A `Machine` replaces `holdfast._wire.system.SYSTEM`, the constructor argument through which this code reaches
-time, sockets and threads.
+bytes is production's: `_runtime.drivers.sync`, `_runtime.drivers.aio`, `_runtime.keeper.thread`, `_runtime.keeper.connection`,
+`_net.sync_connection`, `_net.aio_connection` and `_net.protocol`. A `Machine` replaces `holdfast._net.system.SYSTEM`, the
+constructor argument through which this code reaches time, sockets and threads.
 
 world      virtual time: what happens next
 sockets    both ends of a scripted connection: delays, cuts, partial writes; and the selector that watches them

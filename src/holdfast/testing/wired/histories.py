@@ -18,20 +18,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from holdfast._core.acquire import acquire
-from holdfast._core.attempt import Attempt, Grant, Spec, answer_within
-from holdfast._core.mutex import Busy
+from holdfast._api.lease import BaseLease
+from holdfast._core.lock.acquire import acquire
+from holdfast._core.lock.records import Attempt, Grant, Spec, answer_within
+from holdfast._core.lock.replies import Busy
 from holdfast._core.names import lock_keys
 from holdfast._core.requests import Command, WireError
-from holdfast._drive import aio, sync
-from holdfast._lease import BaseLease
-from holdfast._wire.endpoint import Endpoint
-from holdfast._wire.shared import Pool
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.sync_pool import Pool
+from holdfast._runtime.drivers import aio, sync
 from holdfast.errors import HoldfastError
 from holdfast.testing.judge.coverage import Coverage
-from holdfast.testing.judge.docket import Docket
-from holdfast.testing.judge.rules import Violation
-from holdfast.testing.runs import Run
+from holdfast.testing.judge.safety_rules import Violation
+from holdfast.testing.judge.verdicts import Docket
+from holdfast.testing.swarms.result import Run
 from holdfast.testing.wired.machine import Loop, Machine, Process
 from holdfast.testing.wired.server import Server
 from holdfast.testing.wired.sockets import Network, Socket

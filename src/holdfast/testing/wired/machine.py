@@ -1,4 +1,4 @@
-"""The machine that the drivers run on, in the place of `holdfast._wire.system.SYSTEM`; its keeper and its event loop.
+"""The machine that the drivers run on, in the place of `holdfast._net.system.SYSTEM`; its keeper and its event loop.
 
 One thread runs at a time. Who blocks (the sync driver in a read, an event loop in its selector) lets the world go on until it
 may continue; the keeper takes one turn whenever its selector has something, or its time has come.
@@ -14,13 +14,13 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast._drive.process import Process as RealProcess
-from holdfast._wire.system import Looper, System
+from holdfast._net.system import Looper, System
+from holdfast._runtime.process import Process as RealProcess
 from holdfast.testing.wired.sockets import FIRST, Network, Scripted, Selector, Socket, pipe
 from holdfast.testing.wired.world import Bell
 
 if TYPE_CHECKING:
-    from holdfast._wire.endpoint import Endpoint
+    from holdfast._net.endpoint import Endpoint
     from holdfast.testing.wired.server import Server
     from holdfast.testing.wired.world import World
 

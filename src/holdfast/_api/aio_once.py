@@ -1,0 +1,228 @@
+"""`once` for asyncio: the same as `_api.sync_once`, where the function is awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Concatenate, Literal, Never, ParamSpec, Protocol, TypeVar, overload
+
+from holdfast import codecs
+from holdfast._api import lock
+from holdfast._api import once as once_base
+from holdfast._api.caller import AioCaller
+from holdfast._api.functions import is_async, named
+from holdfast._api.once import Job, Outcome, Running, lease_lost
+from holdfast._clock import clock
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.records import Attempt
+from holdfast._core.requests import WireError
+from holdfast._core.single_flight import flight
+from holdfast._core.single_flight.entry import MAX_SIZE
+from holdfast._core.single_flight.flight import Found, Load, Loading
+from holdfast._net.redaction import hides_client
+from holdfast._runtime.drivers.aio import Driver
+from holdfast.errors import ConfigError
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+S = TypeVar("S")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Function(Protocol[P, T_co]):
+    """A coroutine function that runs once."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T_co]:
+        """The result, of this run or of the one before."""
+
+    def run(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Outcome[T_co]]:
+        """The same call, and how its result came about."""
+
+    def forget(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, bool]:
+        """Forget the result for these arguments; False if there was none."""
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Function[P, T_co]: ...
+    @overload
+    def __get__(
+        self: Function[Concatenate[S, Q], T_co], instance: S, owner: type
+    ) -> Callable[Q, Coroutine[Any, Any, T_co]]: ...
+
+
+class once(once_base.BaseOnce):  # noqa: N801 - a decorator, and reads as one
+    """A function that runs once for each key: who calls it at the same time is told so, and who calls it later gets the
+    stored result.
+
+    ``template`` is the key, filled from the function's arguments, defaults included: ``"copy:{question_id}"``. Names only: no
+    attributes, no indexes. Calls with the same key are the same thing to do, whatever function it is. So the key has to name
+    every argument, but those in ``ignore``.
+
+    The decorated function has ``run``, which says how the result came about (`Outcome`), and ``forget``. A crash of whoever
+    runs it frees the key when the lease ends; an exception frees it at once.
+
+    If the lease is lost, the function is cancelled and LeaseLost is raised.
+
+    Args:
+        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
+        template: the key; 1 to 512 bytes when it is filled.
+        keep: seconds for which the result is kept.
+        busy: what a call gets while another one runs: "raise" raises InProgress, "skip" returns None, "wait" waits for the
+            result, and raises InProgress when ``wait`` is over.
+        wait: seconds to wait for the one that runs; None: for ever with "wait", else not at all.
+        ttl: seconds of the lease of the one that runs, renewed meanwhile.
+        max_hold: seconds after which the renewal stops, so that a function that hangs does not keep the key for ever.
+        remember: types of exceptions that are results: later calls get them raised again.
+        codec: how results become bytes: as for `Cache`.
+        prefix: start of the keys on the server.
+        ignore: names of arguments that the key leaves out, because they do not decide what is done, such as ``"self"``.
+        max_size: bytes that a result may have when the codec has made them, up to 512 MiB. Of a larger one, only that the call
+            has run is kept. All who share the key have to pass the same.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent.
+    """
+
+    @hides_client()
+    def __init__(
+        self,
+        client: object,
+        template: str,
+        *,
+        keep: float,
+        busy: Literal["raise", "skip", "wait"] = "raise",
+        wait: float | None = None,
+        ttl: float = 30.0,
+        max_hold: float | None = None,
+        remember: type[Exception] | tuple[type[Exception], ...] = (),
+        codec: str | codecs.Serializer = "json",
+        prefix: str = "hf:",
+        ignore: str | Iterable[str] = (),
+        max_size: int = MAX_SIZE,
+        **mistaken: Never,
+    ) -> None:
+        lock.refuse_mistaken(mistaken, "once")
+        self._caller = AioCaller(client)
+        super().__init__(
+            template,
+            keep=keep,
+            busy=busy,
+            wait=wait,
+            ttl=ttl,
+            max_hold=max_hold,
+            remember=remember,
+            codec=codec,
+            prefix=prefix,
+            ignore=ignore,
+            max_size=max_size,
+        )
+
+    current = staticmethod(once_base.current)
+
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]]) -> Function[P, T]:
+        """Decorate a function. Raises ConfigError if the key cannot be filled from its arguments, or it can have no result."""
+        if not is_async(function):
+            raise ConfigError(f"{named(function)} is no coroutine function: use holdfast.once", parameter="function")
+        filled = self._filled(function)
+
+        async def run(*args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
+            return await self._run(self._job(filled(args, kwargs)[0]), functools.partial(function, *args, **kwargs))
+
+        async def forget(*args: P.args, **kwargs: P.kwargs) -> bool:
+            return await self._forget(self._job(filled(args, kwargs)[0]))
+
+        @functools.wraps(function)
+        async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            return (await run(*args, **kwargs)).value
+
+        decorated: Any = call
+        decorated.run, decorated.forget = run, forget
+        return decorated  # type: ignore[no-any-return]
+
+    async def run(self, function: Callable[[], Awaitable[T]], /, **fields: object) -> Outcome[T]:
+        """Call ``function`` without arguments, unless it ran before; ``fields`` fill the key. Raises InProgress, LeaseLost,
+        ServerError."""
+        return await self._run(self._named(fields), function)
+
+    async def forget(self, **fields: object) -> bool:
+        """Forget the result; False if there was none. A call that runs just now loses its lease. Raises ServerError."""
+        return await self._forget(self._named(fields))
+
+    async def _forget(self, job: Job) -> bool:
+        dropped: bool = await self._caller.run(flight.drop(job.site), job.site.value, job.what)
+        return dropped
+
+    async def _run(self, job: Job, function: Callable[[], Awaitable[T]]) -> Outcome[T]:
+        attempt = Attempt(job.site.spec)
+        try:
+            return await self._outcome(job, attempt, function)
+        except GeneratorExit:
+            raise  # dropped with its event loop, where nothing can be awaited: the lease goes back with the load
+        except BaseException:
+            if attempt.pending:
+                await self._caller.run(flight.abandon(job.site, attempt), job.site.value, job.what)
+            raise
+
+    async def _outcome(self, job: Job, attempt: Attempt, function: Callable[[], Awaitable[T]]) -> Outcome[T]:
+        me, started = asyncio.current_task(), clock()
+        self._refuse_itself(me, job)
+        driver, found = await self._look(job, attempt)
+        if isinstance(found, Found):
+            return self._replayed(job, found.record)
+        if isinstance(found, Loading):
+            return self._in_progress(
+                job, found, await driver.run(lock.record_of(found.process, job.site.spec.keys[0])), clock() - started
+            )
+        with Running(me, job, attempt, found, driver.process) as running:
+            try:
+                value = await _cancelled_by_loss(job, found, function)
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                await driver.run(self._failed(running, error))
+                raise
+        await driver.run(self._succeeded(running, value))
+        return Outcome(value, "ran", found.fence)
+
+    async def _look(self, job: Job, attempt: Attempt) -> tuple[Driver, Found | Load | Loading]:
+        try:
+            driver = await self._caller.driver(job.site.value)
+            found = await driver.run(flight.look(job.site, self._wish, attempt))
+        except (WireError, KeyConflict) as error:
+            raise once_base.refuse(job, error) from error
+        assert not isinstance(found, flight.Absent)
+        return driver, found
+
+
+async def _cancelled_by_loss(job: Job, load: Load, function: Callable[[], Awaitable[T]]) -> T:
+    """Run the function, which is cancelled if the lease is lost. Raises LeaseLost then."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    cancelled = False
+
+    def cancel() -> None:
+        nonlocal cancelled
+        if load.on_lost is not None and task is not None:
+            cancelled = task.cancel(f"lease of {job.what} lost")
+
+    def tell(_load: Load) -> None:
+        try:
+            loop.call_soon_threadsafe(cancel)
+        except RuntimeError:
+            pass  # the loop is closed: nobody is left to be told
+
+    load.on_lost = tell
+    try:
+        value = await function()
+    except asyncio.CancelledError:
+        # If somebody else cancelled the task too, that one goes on (as asyncio.timeout).
+        if cancelled and task is not None and not task.uncancel():
+            cancelled = False
+            raise lease_lost(job, load) from None
+        cancelled = False
+        raise
+    finally:
+        load.on_lost = None
+        if cancelled and task is not None:
+            task.uncancel()  # the function would not be cancelled
+    return value

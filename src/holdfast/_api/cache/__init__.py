@@ -1,0 +1,1 @@
+"""The cache: its options, what becomes of a call, and the functions it keeps results of."""

@@ -1,0 +1,435 @@
+"""What the caches of both faces share: options, what becomes of a call, and the figures.
+
+What happens is written once, in coroutines that wait for two things only: what the server is asked to do (`BaseCache._do`), and
+the user's own function (`BaseCache._call`). That one is why it is no operation of the core. For threads both are done when they
+return, so that a whole call is one step.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+from collections.abc import Callable, Coroutine, Iterable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from holdfast import codecs
+from holdfast._api import lock
+from holdfast._api.cache.options import (
+    UNSET,
+    Figures,
+    How,
+    Statistics,
+    Unset,
+    checked_busy,
+    checked_own_tags,
+    checked_size,
+    checked_stale,
+    checked_tags,
+    checked_ttl,
+)
+from holdfast._api.cache.outage import Away, Outage
+from holdfast._clock import clock
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.single_flight import flight
+from holdfast._core.single_flight.flight import Failed, Found, Load, Loading, Record, Site, Wish
+from holdfast._log import logger
+from holdfast._runtime.process import current, describe
+from holdfast.errors import ConfigError, HoldfastError, LockTimeout, ServerError
+
+if TYPE_CHECKING:
+    from holdfast._api.caller import AioCaller, Caller
+
+T = TypeVar("T")
+
+log = logger("holdfast.cache")
+
+ANSWER = 1.0
+"""Seconds to wait for an answer of the server, if its client does not say less."""
+
+
+class _Under:
+    """A loader that is running: for which key, in this very call stack."""
+
+    __slots__ = ("key", "where")
+
+    def __init__(self, where: tuple[object, bytes], key: str) -> None:
+        self.where: object = where
+        self.key = key
+
+
+_running: ContextVar[tuple[_Under, ...]] = ContextVar("holdfast_cache_running", default=())
+
+
+def _counted(found: Found) -> tuple[str, ...]:
+    """What in the statistics a value that was found counts as."""
+    return ("misses", "waits") if found.waited else ("stale_hits",) if found.stale else ("hits",)
+
+
+def _is_for_all(error: Exception) -> bool:
+    """Whether an exception of a loader says something about what it loads: not one of ours, which is about the locks that this
+    caller waits for, nor a cancellation, whichever library it is from."""
+    return not isinstance(error, HoldfastError) and all(cls.__name__ != "CancelledError" for cls in type(error).__mro__)
+
+
+class BaseCache:
+    """Options, figures, and what becomes of a call."""
+
+    _face: Literal["sync", "asyncio"]
+
+    def __init__(
+        self,
+        caller: Caller | AioCaller,
+        name: str,
+        *,
+        ttl: float,
+        stale: float,
+        codec: object,
+        wait: float | None,
+        busy: str,
+        beta: float,
+        errors: object,
+        error_ttl: float,
+        lease: float,
+        max_load: float | None,
+        down: str,
+        prefix: str,
+        max_size: int,
+    ) -> None:
+        self._caller: Any = caller
+        if not prefix or not isinstance(prefix, str):
+            raise ConfigError(f"prefix must be a str that is not empty, not {prefix!r}", parameter="prefix")
+        self._codec = codecs.find(codec)
+        self._max_size = checked_size(max_size)
+        self._how = How(checked_ttl(ttl), checked_stale(stale), (), lock.checked_wait(wait), checked_busy(busy))
+        self._beta = 1000 * lock.seconds(beta, "beta", 0.0, 1000.0)
+        self._errors = codecs.exception_types(errors, "errors")
+        self._error_ttl = checked_ttl(error_ttl, "error_ttl")
+        self._outage = Outage(f"cache {name!r}", down)
+        self._name = name
+        self._figures = Figures()
+        self._count = self._figures.count
+        self._prefix = prefix
+        self._lease = lock.seconds(lease, "lease", lock.MIN_TTL)
+        self._max_load = None if max_load is None else lock.seconds(max_load, "max_load", lock.MIN_TTL)
+        self._timeout = min(caller.timeout, ANSWER, self._lease / 3)  # or a lease would be over before its answer is missed
+        self._site: Callable[[str | bytes], Site] = functools.lru_cache(1024)(self._find)
+        self._about: Callable[[str | bytes], str] = functools.lru_cache(1024)(self._named)
+        self._all = self._find("*")  # stands for the whole cache; refuses a bad name or prefix now
+
+    @property
+    def name(self) -> str:
+        """Name of the cache: processes that give the same name share its values."""
+        return self._name
+
+    def __repr__(self) -> str:
+        face = "aio." if self._face == "asyncio" else ""
+        return f"<holdfast.{face}Cache {self._name!r} on {self._caller.address}>"
+
+    def statistics(self) -> Statistics:
+        """What this object has counted: hits, stale hits, misses, loads, waits, ... Asks no server."""
+        return self._figures.now()
+
+    def _options(
+        self,
+        ttl: float | None,
+        stale: float | None,
+        tags: Iterable[str],
+        *,
+        wait: float | Unset | None = UNSET,
+        busy: str | None = None,
+        default: Any = UNSET,
+    ) -> How:
+        own = self._how
+        if ttl is None and stale is None and busy is None and wait is UNSET and default is UNSET and not tags:
+            return own  # nearly always, and all checks take as long as the rest of a hit
+        return How(
+            own.ttl if ttl is None else checked_ttl(ttl),
+            own.stale if stale is None else checked_stale(stale),
+            checked_own_tags(tags) if tags else (),
+            own.wait if wait is UNSET else lock.checked_wait(wait),
+            own.busy if busy is None else checked_busy(busy),
+            default,
+        )
+
+    def _find(self, key: str | bytes) -> Site:
+        if not key:
+            raise ConfigError("key must not be empty", parameter="key")
+        return flight.site(
+            f"{self._prefix}cache:",
+            self._name,
+            key,
+            lease=self._lease,
+            timeout=self._timeout,
+            max_load=self._max_load,
+            max_size=self._max_size,
+        )
+
+    def _named(self, key: str | bytes) -> str:
+        return f"cache {self._name!r}, key {key!r}"
+
+    # What the faces do
+
+    async def _do(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
+        """Have the server do something about a key. Raises ServerError, KeyConflict."""
+        raise NotImplementedError
+
+    async def _read(self, site: Site) -> list[bytes | None] | None:
+        """What `Site.reading` shows; None if the server cannot be asked."""
+        raise NotImplementedError
+
+    async def _call(self, function: Callable[[], Any]) -> Any:
+        """Call a function of the user's."""
+        raise NotImplementedError
+
+    # What becomes of a call
+
+    async def _get_or_load(self, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
+        site = self._site(key)
+        if _running.get():
+            self._refuse_own(site, key)
+        early = int(-self._beta * math.log(1.0 - random.random())) if self._beta else 0  # noqa: S311 (no secret)
+        if not early and self._outage.error is None:
+            value = self._hit(await self._read(site))
+            if value is not UNSET:
+                return value
+        wish = Wish(how.wait, how.stale, early, glance=False)
+        try:
+            for _ in range(2):
+                answer = await self._ask(flight.look(site, wish), site)
+                if type(answer) is not Found or answer.record.kind == flight.MARK:
+                    break
+                try:
+                    return self._given(answer.record, _counted(answer))
+                except codecs.Undecodable as why:
+                    self._note_unreadable(key, why)
+                    await self._ask(flight.drop(site), site)
+            else:  # somebody stores for others than us
+                self._count("misses")
+                return await self._load_unstored(site, key, loader)
+        except Away:
+            self._count("misses", "uncached")
+            return await self._load_unstored(site, key, loader)
+        return await self._go_on(answer, site, key, loader, how)
+
+    async def _go_on(self, answer: object, site: Site, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
+        """There is no value to be given, but what was found instead."""
+        if isinstance(answer, Load):
+            return await self._load(answer, key, loader, how)
+        if isinstance(answer, Failed):
+            self._count("misses", "waits")
+            raise codecs.copied(answer.error) or answer.error
+        if isinstance(answer, Loading):
+            return await self._in_vain(answer, site, key, loader, how)
+        self._count("misses")  # a mark: nobody can store it, so there is nothing to wait for
+        return await self._load_unstored(site, key, loader)
+
+    def _hit(self, read: list[bytes | None] | None) -> Any:
+        """The value, where what was read shows that it is fresh: nearly always. UNSET if anything is not as it should be:
+        whoever looks finds that out."""
+        record = None if read is None else flight.fresh(read)
+        if record is not None:
+            try:
+                return self._given(record, ("hits",))
+            except codecs.Undecodable:
+                pass
+        return UNSET
+
+    async def _get(self, key: str | bytes, default: Any) -> Any:
+        site = self._site(key)
+        if self._outage.error is None:
+            value = self._hit(await self._read(site))
+            if value is not UNSET:
+                return value
+        try:
+            answer = await self._ask(flight.look(site, Wish(0.0, self._how.stale, load=False, glance=False)), site)
+        except Away:
+            self._count("misses", "uncached")
+            return default
+        if isinstance(answer, Found) and answer.record.kind != flight.MARK:
+            try:
+                return self._given(answer.record, _counted(answer))
+            except codecs.Undecodable as why:
+                self._note_unreadable(key, why)
+        self._count("misses")
+        return default
+
+    async def _set(self, key: str | bytes, value: Any, how: How) -> None:
+        site = self._site(key)
+        data = self._codec.encode(value, self._about(key))
+        if len(data) > self._max_size:
+            raise ConfigError(f"{self._about(key)}: {self._too_large(data)}", parameter="max_size")
+        operation = flight.store(site, self._codec.kind, data, ttl=how.ttl, stale=how.stale, tags=how.tags)
+        await self._insist(operation, site)
+
+    async def _invalidate(self, keys: tuple[str | bytes, ...], tags: Iterable[str]) -> None:
+        for key in keys:
+            site = self._site(key)
+            await self._insist(flight.drop(site), site)
+        if tags := checked_tags(tags):
+            await self._insist(flight.invalidate(self._all, tags), self._all)
+
+    async def _clear(self) -> None:
+        await self._insist(flight.invalidate(self._all), self._all)
+
+    async def _delete(self, key: str | bytes) -> bool:
+        return await self._insist(flight.drop(self._site(key)), self._site(key))
+
+    def _given(self, record: Record, counted: tuple[str, ...]) -> Any:
+        """The value that was found; an exception that was remembered is raised. Raises Undecodable."""
+        if record.kind == codecs.ERROR:
+            error = codecs.decode_error(record.data, self._errors)
+            self._count(*counted)
+            raise error
+        if len(record.data) > self._max_size:
+            raise codecs.Undecodable(self._too_large(record.data))
+        value = self._codec.decode(record.kind, record.data)
+        self._count(*counted)
+        return value
+
+    def _note_unreadable(self, key: str | bytes, why: codecs.Undecodable) -> None:
+        self._count("unreadable")
+        log.warning("%s: what is stored is ignored: %s", self._about(key), why)
+
+    # Loading
+
+    async def _load(self, load: Load, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
+        self._count("loads", "misses", *(("waits",) if load.waited else ()))
+        started = clock()
+        try:
+            value = await self._invoke(load.site, key, loader)
+        except GeneratorExit:
+            raise  # dropped with its event loop, where nothing can be awaited: the lease ends by itself
+        except self._errors as error:
+            self._count("load_errors")
+            await self._land(load, codecs.ERROR, codecs.encode_error(error), how, clock() - started)
+            raise
+        except Exception as error:  # noqa: BLE001 (it goes on, unless there is something instead)
+            self._count("load_errors")
+            await self._abort(load, how, error if _is_for_all(error) else None)
+            return self._instead(load, key, error, how.stale - (clock() - started))
+        except BaseException:
+            await self._abort(load, how)
+            raise
+        try:
+            data = self._codec.encode(value, self._about(key))
+        except BaseException as error:
+            await self._abort(load, how, error if isinstance(error, Exception) else None)
+            raise
+        if len(data) > self._max_size:
+            log.warning("%s: loaded, but not stored: %s", self._about(key), self._too_large(data))
+            self._count("refused_writes")
+            await self._land(load, flight.MARK, b"", how, clock() - started)
+        else:
+            await self._land(load, self._codec.kind, data, how, clock() - started)
+        return value
+
+    def _too_large(self, data: bytes) -> str:
+        return f"the value has {len(data):,} bytes, and max_size is {self._max_size:,}"
+
+    async def _load_unstored(self, site: Site, key: str | bytes, loader: Callable[[], Any]) -> Any:
+        self._count("loads")
+        return await self._invoke(site, key, loader)
+
+    async def _invoke(self, site: Site, key: str | bytes, loader: Callable[[], Any]) -> Any:
+        under = _Under(self._where(site), self._about(key))
+        before = _running.set((*_running.get(), under))
+        try:
+            return await self._call(loader)
+        finally:
+            under.where = None  # for the tasks and threads that it has started, and that go on
+            _running.reset(before)
+
+    async def _land(self, load: Load, kind: str, data: bytes, how: How, cost: float) -> None:
+        ttl, stale = (self._error_ttl, 0.0) if kind in {codecs.ERROR, flight.MARK} else (how.ttl, how.stale)
+        operation = flight.land(load, kind, data, ttl=ttl, stale=stale, tags=how.tags, cost=cost)
+        try:
+            landed = await self._ask(operation, load.site)
+        except Away:
+            landed = False
+        except ServerError as error:
+            log.warning("%s: loaded, but not stored: %s", self._about(load.site.spec.name), error)
+            landed = False
+        if not landed:
+            self._count("refused_writes")
+
+    async def _abort(self, load: Load, how: How, failure: Exception | None = None) -> None:
+        """``failure``: is for those of this process who wait for this load."""
+        if load.tenure.token.startswith(current().id):  # not in a child that was forked by the loader
+            if failure is not None and codecs.copied(failure) is None:
+                failure = None
+            await self._do(flight.abort(load, failure, how.tags), load.site)
+
+    def _instead(self, load: Load, key: str | bytes, error: Exception, stale: float) -> Any:
+        """The value there was before loading failed, if it was to be given for ``stale`` seconds. Raises the error if none."""
+        record = load.record
+        if record is None or record.kind == codecs.ERROR or record.left < -stale:
+            raise error
+        try:
+            value = self._codec.decode(record.kind, record.data)
+        except codecs.Undecodable:
+            raise error from None
+        log.warning("%s: loading failed, the last value is given once more: %r", self._about(key), error, exc_info=error)
+        return value
+
+    async def _in_vain(self, loading: Loading, site: Site, key: str | bytes, loader: Callable[[], Any], how: How) -> Any:
+        """Somebody else loads it for longer than we wait."""
+        self._count("misses", "waits", "timeouts")
+        if how.default is not UNSET:
+            return how.default
+        if how.busy == "load":
+            return await self._load_unstored(site, key, loader)
+        try:
+            record = await self._do(lock.record_of(loading.process, site.spec.keys[0]), site)
+        except ServerError:
+            record = None
+        who = describe(record, loading.process) or "somebody else"
+        raise LockTimeout(
+            f"{self._about(key)}: {who} has been loading it for {loading.since:.1f} s; waited {how.wait:g} s, try again later",
+            name=self._name,
+            key=str(key),
+            waited=how.wait,
+            holder=who,
+            remaining=loading.remaining,
+        )
+
+    def _where(self, site: Site) -> tuple[object, bytes]:
+        return self._caller.address, site.value
+
+    def _refuse_own(self, site: Site, key: str | bytes) -> None:
+        if any(under.where == self._where(site) for under in _running.get()):
+            raise ConfigError(f"{self._about(key)}: its own loader asks for it, which would wait for itself", parameter="key")
+
+    # A server that is away
+
+    async def _ask(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
+        """Ask the server, unless it was away a moment ago. Raises Away if the cache goes on without it, ServerError."""
+        outage = self._outage
+        error = outage.error  # once: another thread may find at any time that it is back
+        if error is not None:
+            try:
+                outage.keep_off(error)
+            except BaseException:
+                operation.close()
+                raise
+        try:
+            answer = await self._do(operation, site)
+        except ServerError as failed:
+            outage.begins(failed)
+            raise
+        except KeyConflict as conflict:
+            raise self._in_the_way(conflict) from conflict
+        if outage.error is not None:
+            outage.ends()
+        return answer
+
+    async def _insist(self, operation: Coroutine[Any, Any, T], site: Site) -> T:
+        """Ask the server, whatever is known about it: what is to be void must not be kept."""
+        try:
+            return await self._do(operation, site)
+        except KeyConflict as conflict:
+            raise self._in_the_way(conflict) from conflict
+
+    def _in_the_way(self, conflict: KeyConflict) -> ConfigError:
+        return ConfigError(f"cache {self._name!r} cannot be used: {conflict}; nothing was changed", parameter="name")

@@ -1,0 +1,54 @@
+"""What the functions that a cache memoizes have in common, in both faces."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from holdfast._api.annotations import refuse_unstorable
+from holdfast._api.cache.options import How, checked_own_tags
+from holdfast._api.functions import is_async, named, refuse_generator
+from holdfast._api.templates import Filled
+from holdfast.errors import ConfigError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class BaseMemoized(Generic[P, T]):
+    """A function whose results are kept in a cache."""
+
+    _is_async: bool
+
+    def __init__(
+        self, cache: Any, function: Callable[P, T], templates: tuple[str, ...], how: How, ignore: tuple[str, ...]
+    ) -> None:
+        refuse_generator(function, "there is no value to keep")
+        if is_async(function) is not self._is_async:
+            what, whose = ("no", "holdfast.Cache") if self._is_async else ("a", "holdfast.aio.Cache")
+            raise ConfigError(f"{named(function)} is {what} coroutine function: use {whose} for it", parameter="function")
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]  # it is callable in both faces
+        self._cache, self._function, self._how = cache, function, how
+        refuse_unstorable(function, cache._codec.kind)  # noqa: SLF001 (ours)
+        self._filled = Filled(function, *templates, ignore=ignore)
+        self._bound: tuple[Any, ...] = ()
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """A method is bound to its object, as any function would be."""
+        if instance is None:
+            return self
+        bound = copy.copy(self)
+        bound._bound = (instance,)  # noqa: SLF001 (ours)
+        return bound
+
+    def cache_key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """The key of a call's result."""
+        return self._filled((*self._bound, *args), kwargs)[0]
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+        args = (*self._bound, *args)
+        key, *tags = self._filled(args, kwargs)
+        how = self._how._replace(tags=checked_own_tags(tags)) if tags else self._how
+        return self._cache._get_or_load(key, functools.partial(self._function, *args, **kwargs), how)  # type: ignore[no-any-return]  # noqa: SLF001

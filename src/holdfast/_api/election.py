@@ -1,0 +1,305 @@
+"""What `Leader` of both faces shares: who the candidate is, its lock and its term, errors in the user's words."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Generic, Never, NoReturn
+
+from holdfast._api import lease as leases
+from holdfast._api import lock
+from holdfast._api.lock import L
+from holdfast._api.statistics import LockStatistics
+from holdfast._core import election
+from holdfast._core.election import Candidacy, Elected, Missing, Office, Watch
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.records import PAUSED, Attempt, Grant, Spec
+from holdfast._core.lock.replies import UNHEARD, Busy
+from holdfast._core.names import side_key
+from holdfast._core.requests import Unknown, WireError
+from holdfast._net.redaction import hides_client
+from holdfast._net.resolve import are_several, on_one_server
+from holdfast._runtime.process import Process, describe
+from holdfast.errors import ConfigError, LockTimeout, NoCandidate, NotHeld
+
+LONGEST_NAME, LONGEST_VALUE = 200, 65536
+
+
+class BaseSeat(lock.BaseLock[Any]):
+    """The lock of an election on one server, for one candidate: each stands in the server's line for itself."""
+
+    _shared = False
+    leader: BaseLeader[Any]
+
+    @property
+    def office(self) -> Office:
+        return Office(self._spec, side_key(self._spec.keys[0], b"observers"))
+
+    def _new_attempt(self, process: Process) -> Attempt:  # noqa: ARG002
+        leader = self.leader
+        observers = self.office.observers
+        return Candidacy(self._spec, tally=self._tally, name=leader.candidate, value=leader.value, observers=observers)
+
+    def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
+        assert isinstance(attempt, Candidacy)
+        return election.campaign(attempt, wait)
+
+    async def _holder(self, busy: Busy) -> bytes | None:
+        if busy.process != PAUSED:
+            try:
+                found = (await election.look(self.office)).value.leader
+            except (WireError, KeyConflict):
+                return None
+            if isinstance(found, Elected):
+                return found.name.encode()
+        record = await super()._holder(busy)
+        return (describe(record, busy.named, self._spec.keys[0]) or "").encode()
+
+    def _busy(self, busy: Busy, holder: bytes | None, waited: float) -> LockTimeout:
+        if busy.process == PAUSED:
+            return super()._busy(busy, holder, waited)
+        return not_elected(self.leader, holder, waited, busy.remaining)
+
+
+class BaseTerm(leases.BaseLease):
+    """One term of a leader, for both faces."""
+
+    _attempt: Candidacy
+
+    async def _release(self, known: bool | WireError | None = None) -> None:
+        await super()._release(known)
+        await election.vacate(self._attempt.office)
+
+    async def _proclaim(self, value: str) -> None:
+        """Operation behind `Leader.proclaim`."""
+        self.check()
+        self._attempt.value = value
+        try:
+            leads = await election.proclaim(self._attempt, self.fence)
+        except (WireError, KeyConflict) as error:
+            raise trouble(self._tenure.spec, error) from error
+        if not leads:
+            self._taken_away()
+
+    async def _hand_over(self, to: str) -> None:
+        """Operation behind `Leader.hand_over`."""
+        self.check()
+        tenure = self._tenure
+        tenure.over = True  # while nobody knows who leads, this one does not believe to
+        try:
+            done = await election.transfer(self._attempt.office, tenure.token, to)
+        except Unknown as error:
+            await self._abandoned()
+            raise trouble(tenure.spec, error, " (leadership was given up: it may have been handed over)") from error
+        except (WireError, KeyConflict) as error:
+            self._go_on()
+            raise trouble(tenure.spec, error) from error
+        except BaseException:
+            await self._abandoned()
+            raise
+        if done is True:
+            self._count(self._process.clock())
+            tenure.end()
+            self._forget()
+            if tenure.doubt:
+                await self._give_up()  # a late copy of the request that took the lock shall not take it again
+            return
+        self._go_on()
+        if isinstance(done, Missing):
+            raise _no_candidate(tenure.spec, to, done.names)
+        self._taken_away()
+
+    def _may_hand_over(self) -> None:
+        raise ConfigError(
+            f"the lead of {self.name!r} is handed over to a candidate: use the leader's hand_over, not a ticket",
+            parameter="ticket",
+        )
+
+    def _go_on(self) -> None:
+        """It was not handed over, and is looked after again."""
+        self._tenure.over = False
+        self._look_again()
+
+    def _taken_away(self) -> NoReturn:
+        if self._tenure.lose("its key is gone or somebody else's"):
+            self._forget()
+            self.notice_loss()
+        raise self._lease_lost()
+
+
+class BaseLeader(Generic[L]):
+    """Who the candidate is, for both faces."""
+
+    _seat: Any
+    """The lock: a `BaseSeat`, or one over several servers."""
+
+    _caller: Any
+    _caller_type: type[Any]
+    _seat_type: type[Any]
+
+    @staticmethod
+    def _redlock() -> type[Any]:
+        """The lock over several servers, of this face."""
+        raise NotImplementedError
+
+    @hides_client("Leader.__init__")
+    def __init__(
+        self,
+        client: object | Sequence[object] | Mapping[str, object],
+        name: str | bytes,
+        *,
+        candidate: str | None = None,
+        value: str = "",
+        ttl: float = 30.0,
+        wait: float | None = None,
+        on_lost: Callable[[L], object] | None = None,
+        prefix: str = "hf:",
+        guard: bool | float = False,
+        max_ttl: float = lock.LONGEST_LEASE,
+        **mistaken: Never,
+    ) -> None:
+        lock.refuse_mistaken(mistaken, "Leader")
+        options = {"ttl": ttl, "wait": wait, "on_lost": on_lost, "prefix": prefix}
+        if are_several(client):
+            if guard is not False:
+                raise ConfigError("guard is for a Leader on one server", parameter="guard")
+            seat = self._redlock()(client, name, max_ttl=max_ttl, **options)
+        else:
+            if max_ttl != lock.LONGEST_LEASE:
+                raise ConfigError("max_ttl is for a Leader on several servers", parameter="max_ttl")
+            self._caller = self._caller_type(client)
+            seat = self._seat_type(client, name, guard=guard, **options)
+            seat.leader = self
+        if candidate is not None:
+            _check_name(candidate, "candidate")
+        self._candidate, self._value = candidate, checked_value(value)
+        self._seat = seat
+
+    @property
+    def name(self) -> str:
+        """Name of the election."""
+        name: str = self._seat.name
+        return name
+
+    @property
+    def key(self) -> str:
+        """Key of its lock on the server."""
+        key: str = self._seat.key
+        return key
+
+    @property
+    def candidate(self) -> str:
+        """Name of the candidate."""
+        return self._candidate or f"{socket.gethostname()}:{os.getpid()}"
+
+    @property
+    def value(self) -> str:
+        """What it says when it leads."""
+        return self._value
+
+    @property
+    def is_leader(self) -> bool:
+        """True while this candidate leads, and may rely on that. Asks no server."""
+        return self.term is not None
+
+    @property
+    def term(self) -> int | None:
+        """Number of the term while this candidate leads, else None: the fence of its lease. Asks no server."""
+        lease = self._seat.lease
+        return lease.fence if lease is not None and lease.remaining() > 0 else None
+
+    def statistics(self) -> LockStatistics:
+        """What has happened to this candidate: as of a `Lock`. Asks no server."""
+        found: LockStatistics = self._seat.statistics()
+        return found
+
+    def __repr__(self) -> str:
+        return f"<holdfast candidate {self.candidate!r} for {self.name!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a candidate cannot be pickled: another process makes its own, for the same election ({self.name!r})")
+
+    def _not_leading(self) -> NotHeld:
+        return NotHeld(f"{self.candidate!r} does not lead {self.name!r}", name=self.name, key=self.key)
+
+    def _leading(self, what: str) -> Any:
+        """The term of this candidate, for what only a leader may do. Raises NotHeld, and as `_office`."""
+        self._office(what)
+        lease = self._seat.lease
+        if not isinstance(lease, BaseTerm):
+            raise self._not_leading()
+        return lease
+
+    def _office(self, what: str) -> Office:
+        """Raises ConfigError where there are several servers."""
+        if isinstance(self._seat, BaseSeat):
+            return self._seat.office
+        raise on_one_server(
+            what,
+            "none of them knows who leads, only a majority of them together",
+            "use one server, Sentinels or a Cluster for that",
+        )
+
+    async def _change(self, watch: Watch) -> Elected | None:
+        """Operation behind `Leader.observe` and `Leader.leader`."""
+        office = self._office("observing")
+        try:
+            found = await election.change(office, watch)
+        except KeyConflict as error:
+            raise trouble(office.spec, error) from error
+        if found is None:
+            seat = self._seat
+            endpoint = seat._endpoint if seat._cluster is None else seat._shard(seat._cluster)  # noqa: SLF001 - the candidate's own
+            seat._found_free(endpoint, watch.free_at)  # noqa: SLF001
+        return found
+
+
+def not_elected(leader: BaseLeader[Any], holder: bytes | None, waited: float, remaining: float | None = None) -> LockTimeout:
+    """The error for a campaign that took too long."""
+    who = holder.decode(errors="replace") if holder else None
+    return LockTimeout(
+        f"{leader.candidate!r} was not elected to {leader.name!r} within {waited:.1f} s: "
+        f"{who or 'somebody else'} leads; campaign again, or wait for longer",
+        name=leader.name,
+        key=leader.key,
+        waited=waited,
+        holder=who,
+        remaining=remaining,
+    )
+
+
+def _check_name(name: object, parameter: str) -> None:
+    if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+        raise ConfigError(f"{parameter} must be printable text of 1 to {LONGEST_NAME} characters", parameter=parameter)
+
+
+def checked_value(value: object) -> str:
+    """What a leader says."""
+    if not isinstance(value, str) or len(value.encode(errors="replace")) > LONGEST_VALUE:
+        raise ConfigError(f"value must be text of at most {LONGEST_VALUE} bytes", parameter="value")
+    return value
+
+
+NOBODY = UNHEARD
+"""For `BaseSeat._holder`, where no server has said who holds the lock."""
+
+
+def trouble(spec: Spec, error: WireError | KeyConflict, more: str = "") -> Exception:
+    """The user's error for one of the core."""
+    if isinstance(error, KeyConflict):
+        return ConfigError(f"election {spec.name!r} cannot be held: {error}; nothing was changed", parameter="name")
+    found = lock.server_error(spec, error)
+    found.args = (f"{found}{more}",)
+    return found
+
+
+def _no_candidate(spec: Spec, to: str, names: tuple[str, ...]) -> NoCandidate:
+    there = f"candidates: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}" if names else "there are no candidates"
+    return NoCandidate(
+        f"nobody called {to!r} is campaigning for {spec.name!r} ({there}); the leader goes on leading",
+        name=spec.name,
+        key=spec.key,
+        candidate=to,
+        candidates=names,
+    )

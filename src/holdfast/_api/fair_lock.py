@@ -1,0 +1,53 @@
+"""What the FairLock of both faces shares: its options, which are those of a `Lock` but for those of passing it on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Never
+
+from holdfast._api.lock import BaseLock, L, refuse_mistaken
+from holdfast._net.redaction import hides_client
+
+
+class BaseFairLock(BaseLock[L]):
+    """A lock that is not passed on inside a process."""
+
+    _shared = False
+
+    @hides_client("FairLock.__init__")
+    def __init__(
+        self,
+        client: object,
+        name: str | bytes,
+        *,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[L], object] | None = None,
+        max_hold: float | None = None,
+        progress_within: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        key: str | bytes | None = None,
+        replicas: int = 0,
+        guard: bool | float = False,
+        deadlock: Literal["wait", "raise"] = "wait",
+        **mistaken: Never,
+    ) -> None:
+        refuse_mistaken(mistaken, type(self).__name__)
+        super().__init__(
+            client,
+            name,
+            ttl=ttl,
+            wait=wait,
+            renew=renew,
+            on_lost=on_lost,
+            max_hold=max_hold,
+            progress_within=progress_within,
+            label=label,
+            prefix=prefix,
+            key=key,
+            replicas=replicas,
+            guard=guard,
+            deadlock=deadlock,
+        )

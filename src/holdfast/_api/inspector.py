@@ -1,0 +1,126 @@
+"""Where `inspect` of both faces looks: patterns of names, servers; and what comes of taking a lock away. `_api.inspect` is what
+it tells about locks."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
+
+from holdfast._api.inspect import Broken, Holder, LockInfo, text
+from holdfast._core import names
+from holdfast._core.inspect import break_lock, scan
+from holdfast._core.inspect.scan import Field, Survey
+from holdfast._core.requests import Conflict, WireError
+from holdfast._log import logger
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.slots import slot_of
+from holdfast._runtime.process import current
+from holdfast.errors import HolderChanged, QuorumError, ServerError
+
+log = logger("holdfast.inspect")
+
+C = TypeVar("C")
+
+_SPECIAL = re.compile(r"\[!?\]?[^\]]*\]|[*?]")
+"""What stands for something else in a pattern of `fnmatch`."""
+
+
+def matching(pattern: str, prefix: bytes) -> tuple[bytes, Callable[[bytes], bool]]:
+    """For a pattern of names: what the server is to look for, which may be more, and the test of what it finds.
+
+    The server knows names as they are encoded, in bytes: one character may be three there.
+    """
+    pieces = [names.encoded(piece, "pattern") if piece else b"" for piece in _SPECIAL.split(pattern)]
+    fits = re.compile(fnmatch.translate(pattern)).match
+
+    def test(key: bytes) -> bool:
+        name = names.name_of(key, prefix)
+        return name is not None and fits(text(name)) is not None
+
+    return scan.scan_pattern(prefix, pieces), test
+
+
+class BaseInspector(Generic[C]):
+    """What is the same in both faces. ``C``: how it asks a server."""
+
+    def __init__(self, client: object, prefix: str, caller: Callable[[object], C]) -> None:
+        self._prefix = names.start(prefix)
+        several = client if isinstance(client, list | tuple) else [client]
+        self._callers: list[C] = [caller(one) for one in several]
+        self._endpoints: list[Endpoint] = [one._endpoint for one in self._callers]  # type: ignore[attr-defined]  # noqa: SLF001
+
+    @property
+    def _address(self) -> str:
+        return ", ".join(endpoint.address for endpoint in self._endpoints)
+
+    def _field(self, parts: Sequence[Endpoint]) -> Field:
+        timeout = max(endpoint.timeout for endpoint in self._endpoints)
+        clustered = self._endpoints[0].cluster is not None
+        return Field(len(self._endpoints), len(parts), timeout, slot_of if clustered else None)
+
+    def _survey(self, pattern: str, parts: Sequence[Endpoint]) -> Survey:
+        return Survey(self._field(parts), *matching(pattern, self._prefix))
+
+    def _key(self, name: str | bytes | LockInfo, key: str | bytes | None) -> tuple[str, bytes]:
+        """Of a lock that is called so, or was seen."""
+        if isinstance(name, LockInfo):
+            return name.name, name.key
+        lock = names.lock_keys(name, self._prefix.decode(), key)[0]
+        return name if isinstance(name, str) else text(name), lock
+
+    def _enough(self, lock: LockInfo, answered: int) -> None:
+        """Raises QuorumError where fewer than a majority could be asked."""
+        if answered <= lock.servers // 2:
+            why = f"it takes {lock.servers // 2 + 1} of its {lock.servers} servers, and {answered} can be asked"
+            nodes = {endpoint.address: "one of the servers of the lock" for endpoint in self._endpoints}
+            raise QuorumError(f"lock {lock.name!r} cannot be taken away: {why}", name=lock.name, nodes=nodes)
+
+    def _breaking(
+        self, where: Field, lock: LockInfo, holder: Holder | None, by: str | None
+    ) -> Coroutine[Any, Any, list[break_lock.Outcome | WireError]]:
+        """The operation."""
+        holders = lock.holders if holder is None else (holder,)
+        if lock.kind in {"semaphore", "rwlock"}:
+            return break_lock.break_permits(where, lock.key, [one.mark for one in holders], by_whom(by))
+        return break_lock.break_lock(
+            where, lock.key, holders[0].mark, by_whom(by), prefix=self._prefix, leads=lock.kind == "leader"
+        )
+
+    def _broken(self, lock: LockInfo, answers: list[break_lock.Outcome | WireError]) -> Broken | None:
+        """What came of it, of what each server answered."""
+        for conflict in (answer for answer in answers if isinstance(answer, Conflict)):
+            raise ServerError(f"lock {lock.name!r}: {conflict.why}", address=self._address, key=text(lock.key))
+        self._enough(lock, sum(not isinstance(answer, WireError) for answer in answers))
+        done = [answer for answer in answers if isinstance(answer, break_lock.TakenAway)]
+        if done:
+            log.info("lock %r was taken away from %s", lock.name, lock.holder)
+            return Broken(
+                fence=max(answer.fence for answer in done),
+                told=any(answer.told for answer in done),
+                handed_over=any(answer.heir for answer in done),
+            )
+        if any(isinstance(answer, break_lock.Changed) for answer in answers):
+            why = "somebody else has it now, and keeps it: look again"
+            raise HolderChanged(f"lock {lock.name!r} was not taken away: {why}", name=lock.name, key=text(lock.key))
+        return None
+
+    def _error(self, error: WireError, what: str, key: bytes = b"") -> ServerError:
+        from holdfast._api.caller import told
+
+        return told(error, what, text(key))
+
+
+def by_whom(by: str | None) -> str:
+    """Who takes a lock away, as a word that travels in a message."""
+    if by is None:
+        facts = current().facts()
+        by = f"{facts['host']}:{facts['pid']}"
+    return re.sub(r"[^!-~]", "_", by)[:80] or "nobody"
+
+
+def parts_of(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+    """The servers that each know some of the keys: of a Cluster, all primaries. Its map is known."""
+    cluster = endpoints[0].cluster
+    return list(endpoints) if cluster is None else cluster.primaries()

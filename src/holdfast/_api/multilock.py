@@ -1,0 +1,394 @@
+"""What the MultiLock of both faces shares: which locks, in which order, each of them as a part; the lease of all."""
+
+# ruff: noqa: SLF001  (it is made of locks and their leases)
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from typing import Any, Generic, Never, NoReturn, TypeVar
+
+from holdfast._api import lock as lock_base
+from holdfast._api.lease import BaseLease
+from holdfast._api.rlock import Reentrant
+from holdfast._api.tally import Tally
+from holdfast._clock import clock
+from holdfast._core.lock import multilock
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.records import Attempt, Grant
+from holdfast._core.lock.renewal import INFINITY
+from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.server_queue import Astray
+from holdfast._core.requests import Disagreement, TooFew, WireError
+from holdfast._net.redaction import hides_client
+from holdfast._runtime.process import current
+from holdfast.errors import ConfigError, HoldfastError, LeaseLost, LockTimeout, NotHeld
+
+M = TypeVar("M", bound="BaseMultiLease")
+K = TypeVar("K", bound=lock_base.BaseLock[Any])
+
+
+def find(client: object, locks: object, kind: type[K], options: dict[str, Any]) -> list[K]:
+    """The locks that are meant, in the one order that all users go by: by server, then by key. Raises ConfigError."""
+    if locks is None:
+        client, locks = None, client
+    if isinstance(locks, str | bytes) or not isinstance(locks, Iterable):
+        raise _bad("locks must be a list of names or locks, with a client or URL before it where there are names")
+    found = [one if isinstance(one, lock_base.BaseLock) else _named(client, one, kind, options) for one in locks]
+    if not found:
+        raise _bad("name at least one lock")
+    for lock in found:
+        if isinstance(lock, Reentrant):
+            raise _bad(f"{lock!r} counts how often it is taken: several locks are held once, so name a Lock of this name")
+        if not isinstance(lock, kind) or isinstance(lock, BaseMultiLock):
+            raise _bad(f"{lock!r} is of another kind: a {kind.__module__}.Lock, FairLock or Redlock can be one of several")
+    mine = multilock.in_order((lock for lock in found if isinstance(lock, kind)), _place)
+    seen: set[tuple[str, bytes]] = set()
+    for lock in mine:
+        for place in ((server, lock._spec.keys[0]) for server in _servers(lock)):
+            if place in seen:
+                raise _bad(f"{lock.name!r} is named twice: the second would wait for the first")
+            seen.add(place)
+    return mine
+
+
+def _named(client: object, name: object, make: Callable[..., K], options: dict[str, Any]) -> K:
+    if not isinstance(name, str | bytes):
+        raise _bad(f"a name or a lock is expected, not {name!r}")
+    if client is None:
+        raise _bad(f"{name!r} is a name: say on which server, as in MultiLock(client, [{name!r}, ...])")
+    return make(client, name, **options)
+
+
+def _bad(why: str) -> ConfigError:
+    return ConfigError(f"locks: {why}", parameter="locks")
+
+
+def _place(lock: lock_base.BaseLock[Any]) -> tuple[str, bytes]:
+    """Where it stands in the order."""
+    return ", ".join(_servers(lock)), lock._spec.keys[0]
+
+
+def _servers(lock: lock_base.BaseLock[Any]) -> list[str]:
+    """As all call them: all of a Cluster are in one place, wherever their slots are; servers that vote are in the same place in
+    whatever order they are named; and Sentinels are, wherever their primary was found last."""
+    where = "a Cluster" if lock._cluster is not None else re.sub(r" \(at [^)]*\)", "", lock._where)
+    return sorted(re.sub(r"\blocalhost(?=:)", "127.0.0.1", where).split(", "))
+
+
+class Part:
+    """One of the locks, see `_core.lock.multilock.Part`."""
+
+    def __init__(self, whole: Whole, lock: Any, driver: Any, home: Any) -> None:
+        self.lock = lock
+        self.home = home
+        self.group = _group(lock)
+        self.lease: BaseLease | None = None
+        self._whole = whole
+        self._driver = driver
+        self.attempt = Attempt(lock._spec)
+
+    def begin(self) -> None:
+        self.attempt = self.lock._new_attempt(self._driver.process)
+        self.attempt.slot = self._driver.slot()
+        self.lease = None
+
+    async def take(self, wait: float | None) -> Grant | Busy:
+        self._whole.wants = self
+        try:
+            result: Grant | Busy = await self.lock._try(self.attempt, wait)
+        except Astray:
+            raise
+        except (WireError, KeyConflict, TooFew, Disagreement) as error:
+            raise self.lock._user_error(error) from error
+        finally:
+            self._whole.wants = None
+        if isinstance(result, Busy):
+            self.lock._tally.stayed_busy(self.attempt)
+        elif result.queued or self.attempt.waited:
+            self.lock._tally.waited(result)
+            self._whole.waited = True
+        return result
+
+    def hold(self, grant: Grant) -> None:
+        lock = self.lock
+        self.lease = lease = lock._lease_type(lock, self._driver, grant)
+        lease._tenure.progressed(INFINITY)  # nobody can check in before all are there
+        lock._keep(lease)
+        lease._owner = self._whole.owner
+        lease._whole = self._whole
+        self.attempt.unclaimed = None
+
+    @property
+    def lost(self) -> bool:
+        return self.lease is not None and self.lease._expired()
+
+    async def undo(self) -> None:
+        self.lock._tally.gave_up(self.attempt)
+        lease = self.lease or self.attempt.unclaimed
+        if lease is None:
+            await self.lock._abandon(self.attempt)
+        else:
+            await lease._let_go()
+            self.lease, self.attempt.unclaimed, self.attempt.pending = None, None, False
+
+    def hand_on(self) -> bool:
+        lease = self.lease
+        try:
+            if lease is None or lease._hand_on():
+                return True
+        except NotHeld:
+            return True
+        lease._tenure.end()
+        return False
+
+    def giving(self) -> tuple[str, bool, bool] | None:
+        assert self.lease is not None
+        tenure = self.lease._tenure
+        return None if tenure.lost or self.group is None else (tenure.token, tenure.doubt, True)
+
+    async def given_back(self, known: bool | WireError | None) -> Exception | None:
+        assert self.lease is not None
+        try:
+            await (self.lease._release() if known is None else self.lease._release(known))
+        except HoldfastError as error:
+            return error
+        return None
+
+
+class Whole:
+    """One try to get all of them, and what came of it: in the place of an Attempt."""
+
+    def __init__(self, owner: int) -> None:
+        self.owner = owner
+        """Thread or task that takes them."""
+        self.parts: list[Part] = []
+        self.wants: Part | None = None
+        """The one that is being taken."""
+        self.waited = False
+        """For one of them, at least."""
+        self.lease: BaseMultiLease | None = None
+
+    def begin(self, locks: Sequence[Any], drivers: Sequence[Any]) -> Any:
+        """With these, each asked for by its driver; answers who drives all."""
+        main = drivers[0]
+        alone = [driver.endpoint is not main.endpoint for driver in drivers]
+        self.parts = [
+            Part(self, lock, driver, driver if far else None) for lock, driver, far in zip(locks, drivers, alone, strict=True)
+        ]
+        if any(alone):
+            main._do.setdefault(multilock.On, lambda request: request.home.run(request.operation))
+        return main
+
+    def on_loss(self) -> None:
+        """One of them is lost. Any thread may say so."""
+        lease, wants = self.lease, self.wants
+        if lease is not None:
+            lease.notice_loss()
+        elif wants is not None:
+            current().keeper.end_wait(wants.lock._endpoint, wants.attempt, multilock.PartLost())
+
+    def leave(self) -> Coroutine[Any, Any, None]:
+        """Operation that leaves nothing behind."""
+        return multilock.undo(self.parts)
+
+
+def _group(lock: Any) -> Hashable:
+    spec, endpoint = lock._spec, lock._endpoint
+    if isinstance(endpoint, tuple) or spec.guard or spec.replicas or spec.permits is not None:
+        return None
+    if lock._cluster is None:
+        return id(endpoint)
+    from holdfast._net.slots import slot_of
+
+    return id(endpoint), slot_of(spec.keys[0])
+
+
+class BaseMultiLock(Generic[M]):
+    """Options and state of several locks that are taken together, for both faces."""
+
+    _kind: type[lock_base.BaseLock[Any]]
+    """What a lock is that is named, and what those may be that are given."""
+    _locks: list[Any]
+    _spec: Any
+    _set_up: Callable[..., None]
+
+    @hides_client("MultiLock.__init__")
+    def __init__(
+        self,
+        client: object,
+        locks: Iterable[object] | None = None,
+        *,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[M], object] | None = None,
+        max_hold: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        **mistaken: Never,
+    ) -> None:
+        lock_base.refuse_mistaken(mistaken, type(self).__name__)
+        options = {"ttl": ttl, "renew": renew, "max_hold": max_hold, "prefix": prefix}
+        self._locks = found = find(client, locks, self._kind, options)
+        self._endpoint = found[0]._endpoint
+        self._set_up(found[0]._spec._replace(name=", ".join(lock.name for lock in found)), wait, on_lost, label)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the locks, in the order in which they are taken."""
+        return tuple(lock.name for lock in self._locks)
+
+    @property
+    def key(self) -> str:
+        """Keys of the locks on the server."""
+        return ", ".join(lock.key for lock in self._locks)
+
+    @property
+    def _where(self) -> str:
+        return ", ".join(dict.fromkeys(lock._where for lock in self._locks))
+
+    def _busy(self, busy: Busy, holder: bytes | None, waited: float) -> LockTimeout:
+        assert isinstance(busy, multilock.Blocked)
+        part: Any = busy.part
+        error: LockTimeout = part.lock._busy(busy, holder, waited)
+        others = ", ".join(repr(name) for name in self.names if name != part.lock.name)
+        if not others:
+            return error
+        return LockTimeout(f"{error}; {others} given back", **vars(error))
+
+    async def _holder(self, busy: Busy) -> bytes | None:
+        assert isinstance(busy, multilock.Blocked)
+        part: Any = busy.part
+        record: bytes | None = await multilock.there(part.lock._holder(busy), part.home)
+        return record
+
+
+class BaseMultiLease:
+    """Facts of one acquisition of several locks, for both faces."""
+
+    def __init__(self, whole: Whole, name: str, on_lost: Callable[..., object] | None) -> None:
+        self._whole = whole
+        self._on_lost = on_lost
+        self._told_loss = False
+        self.name = name
+        """Names of the locks."""
+        self._leases: list[BaseLease] = [part.lease for part in whole.parts if part.lease is not None]
+        names = [lease.name for lease in self._leases]
+        self.fences: dict[str, int] = {
+            lease.name if names.count(lease.name) == 1 else f"{lease.name} on {part.lock._where}": lease.fence
+            for lease, part in zip(self._leases, whole.parts, strict=True)
+        }
+        """The fence of each lock, by its name (followed by its server, where the name alone is not clear)."""
+
+    def _start(self, tally: Tally) -> None:
+        """It is there: from now on it is told of losses, and counted."""
+        tally.acquisitions += 1
+        tally.took(self._whole, self._whole.waited)
+        self._tally: Tally | None = tally
+        self._since = clock()
+        self._whole.lease = self
+        for lease in self._leases:
+            lease._begin()
+        if self._expired():
+            self.notice_loss()
+
+    def _count(self) -> None:
+        """It has ended."""
+        tally, self._tally = self._tally, None
+        if tally is not None:
+            tally.held(clock() - self._since)
+
+    def __repr__(self) -> str:
+        state = "lost" if self._expired() else "given back" if self._is_over() else f"{self.remaining():.1f} s left"
+        return f"<holdfast lease of {self.name}, fences {', '.join(map(str, self.fences.values()))}, {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a lease cannot be pickled: it belongs to the process that took {self.name}")
+
+    @property
+    def _owner(self) -> int:
+        return self._whole.owner
+
+    @_owner.setter
+    def _owner(self, owner: int) -> None:
+        self._whole.owner = owner
+        for lease in self._leases:
+            lease._owner = owner
+
+    def remaining(self) -> float:
+        """Seconds for which all leases may still be relied on; 0.0 when one is lost or given back. Asks no server."""
+        return min(lease.remaining() for lease in self._leases)
+
+    def _leave_to_keeper(self) -> None:
+        """As that of each of them."""
+        self._count()
+        for lease in self._leases:
+            with contextlib.suppress(NotHeld, LeaseLost):
+                lease._leave_to_keeper()
+
+    def check(self) -> None:
+        """Raise LeaseLost if one of the leases is lost, NotHeld if it was given back. Asks no server."""
+        if self._is_over():
+            raise self._not_held()
+        for lease in self._leases:
+            lease.check()
+
+    def progress(self) -> None:
+        """Check in, for those locks that have ``progress_within``: raises as `check`. Asks no server."""
+        self.check()
+        for lease in self._leases:
+            lease.progress()
+
+    def _no_ticket(self) -> ConfigError:
+        return ConfigError(
+            f"several locks ({self.name}) give no ticket: make one of each, with its own lock object", parameter="ticket"
+        )
+
+    def notice_loss(self) -> None:
+        raise NotImplementedError
+
+    def _make_way(self) -> None:
+        """Its parts do, each for itself."""
+
+    def _first_to_tell(self) -> bool:
+        told, self._told_loss = self._told_loss, True
+        if not told and self._tally is not None:
+            self._tally.losses += 1
+            self._count()
+        return not told
+
+    def _expired(self) -> bool:
+        """One of them is lost."""
+        return any(lease._expired() for lease in self._leases)
+
+    def _is_over(self) -> bool:
+        """All are given back."""
+        return all(lease._is_over() for lease in self._leases)
+
+    def _not_held(self) -> NotHeld:
+        return NotHeld(f"the lease of {self.name} was given back already", name=self.name, key=self._key)
+
+    @property
+    def _key(self) -> str:
+        return ", ".join(lease.key for lease in self._leases)
+
+    async def _renew(self, ttl: float | None) -> None:
+        """Operation behind `renew`."""
+        if self._is_over():
+            raise self._not_held()
+        for part, lease in zip(self._whole.parts, self._leases, strict=True):
+            await multilock.there(lease._renew(ttl), part.home)
+
+    async def _release(self) -> None:
+        """Operation behind `release`."""
+        if self._is_over():
+            raise self._not_held()
+        self._count()
+        await multilock.release(self._whole.parts)
+
+    def _abandoned(self) -> Coroutine[Any, Any, None]:
+        """What to drive when the end was interrupted, and nobody knows how far it had come."""
+        self._count()
+        return self._whole.leave()

@@ -1,0 +1,232 @@
+"""What semaphores and read-write locks of both faces share: their options, and a reason where they are refused."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, Never
+
+from holdfast._api import lock
+from holdfast._api.lease import Entered
+from holdfast._api.lock import L
+from holdfast._core import permit
+from holdfast._core.lock.acquire import KeyConflict, key_conflict
+from holdfast._core.lock.records import Permits
+from holdfast._core.permit import ALL, Count
+from holdfast._core.requests import Conflict, WireError
+from holdfast._net.redaction import hides_client
+from holdfast._net.resolve import are_several, on_one_server
+from holdfast.errors import ConfigError, HoldfastError, ReleasedTooOften
+
+NO_MAJORITIES = (
+    "majorities do not add up to a number of permits, and there is no line that all servers share, in which nobody starves"
+)
+
+
+class PermitsLock(lock.BaseLock[L]):
+    """A lock of which several are held at the same time. Who wants it stands in the server's line himself: it is not passed on
+    inside a process."""
+
+    _shared = False
+    _permits: Permits
+    _what = "semaphore"
+    _entered: Entered[Any]
+    _held: list[Any]
+    """The leases of this object, perhaps some that are given back among them."""
+
+    @hides_client()
+    def __init__(self, client: object, name: str | bytes, wanted: Permits, **options: Any) -> None:
+        if are_several(client):
+            raise on_one_server(f"a {self._what}", NO_MAJORITIES, "Redlock works there")
+        self._permits = wanted
+        super().__init__(client, name, **options)
+
+    def _set_up(self, spec: Any, *rest: Any) -> None:
+        self._books = threading.RLock()  # a signal handler may use it, too: each step below leaves it right
+        self._held = []
+        super()._set_up(spec._replace(permits=self._permits), *rest)
+
+    @staticmethod
+    def _me() -> object:
+        """This thread or task. Its number would not do: another one has it, once this one has ended."""
+        raise NotImplementedError
+
+    def _keep(self, lease: Any) -> None:
+        lease._taker = weakref.ref(self._me())  # noqa: SLF001
+        with self._books:
+            for over in [one for one in self._held if one._is_over()]:  # noqa: SLF001
+                self._remove(over)
+            self._held.append(lease)
+
+    def _holding(self) -> list[Any]:
+        """The leases that are not given back, the oldest first."""
+        return [lease for lease in self._held if not lease._is_over()]  # noqa: SLF001
+
+    def _held_by(self, owner: object) -> Any:
+        """The latest lease of a thread or task."""
+        mine = [lease for lease in self._holding() if lease._taker() is owner]  # noqa: SLF001
+        return mine[-1] if mine else None
+
+    def _preferred(self) -> list[Any]:
+        """The leases that are not given back, the one to be given back first at the end: what `acquire` took goes before that
+        whose ``with`` is not left yet, and what this thread or task took before what others did."""
+        me, entered, held = self._me(), self._entered._leases or (), self._holding()  # noqa: SLF001
+        mine = [lease for lease in held if lease._taker() is me]  # noqa: SLF001
+        # Of others the oldest: another thread may be just about to enter its with.
+        others = [lease for lease in reversed(held) if lease not in mine]
+        return sorted([*others, *mine], key=lambda lease: lease not in entered)
+
+    def _claim(self, n: int, claimed: list[Any]) -> None:
+        """Choose ``n`` to be given back by this caller: threads that give back at the same time get one each. Raises NotHeld if
+        there are not so many."""
+        with self._books:
+            while len(held := self._preferred()) >= n:
+                claimed += held[-n:]
+                taken = [self._remove(lease) for lease in held[-n:]]
+                if all(taken):
+                    return
+                self._unclaim(claimed)  # a signal handler has just claimed one of them
+                claimed.clear()
+        raise ReleasedTooOften(
+            f"{self._what} {self.name!r} is released too often: this object holds {len(held)}, not {n}",
+            name=self.name,
+            key=self.key,
+        )
+
+    def _unclaim(self, claimed: list[Any]) -> None:
+        """Something went wrong: what is not given back is held as before."""
+        with self._books:
+            for lease in reversed(claimed):
+                self._remove(lease)
+                self._held.insert(0, lease)
+
+    def _remove(self, lease: Any) -> bool:
+        try:
+            self._held.remove(lease)
+        except ValueError:
+            return False
+        return True
+
+    def _give_back(self, n: int, claimed: list[Any]) -> None:
+        try:
+            self._claim(n, claimed)
+            with contextlib.ExitStack() as stack:
+                for lease in claimed:
+                    stack.callback(lease.release)
+        except BaseException:
+            self._unclaim(claimed)
+            raise
+
+    def _finish_giving_back(self, n: int, claimed: list[Any]) -> None:
+        """Finish a `release` that was interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line."""
+        chosen = claimed or self._preferred()[-n:]
+        for lease in chosen if len(chosen) == n else ():
+            lease._driver.run(lease._abandoned())  # noqa: SLF001
+
+    async def _give_back_soon(self, n: int = 1) -> None:
+        """The same for tasks."""
+        claimed: list[Any] = []
+        try:
+            self._claim(n, claimed)
+            async with contextlib.AsyncExitStack() as stack:
+                for lease in claimed:
+                    stack.push_async_callback(lease.release)
+        except BaseException:
+            self._unclaim(claimed)
+            raise
+
+    def progress(self) -> None:
+        lease = next(reversed(self._holding()), None)
+        if lease is None:
+            raise self._not_held()
+        lease.progress()
+
+    progress.__doc__ = lock.BaseLock.progress.__doc__
+
+    def _user_error(self, error: lock.Trouble) -> HoldfastError:
+        if isinstance(error, KeyConflict):
+            limit = self._permits.limit
+            said = "" if limit in {None, ALL} else f" with limit={limit}"
+            return ConfigError(
+                f"{self._what} {self.name!r}{said} cannot be used: {error}; nothing was changed", parameter="name"
+            )
+        return super()._user_error(error)
+
+    async def _count(self, limit: int | None = None) -> Count:
+        """Operation: how it stands; ``limit``: set how many there are first."""
+        try:
+            count = await permit.count(self._spec, self._permits.kind, limit)
+        except WireError as error:
+            raise self._user_error(error) from error
+        if isinstance(count, Conflict):
+            raise self._user_error(await key_conflict(count, self._spec))
+        return count or Count(self._permits.limit or 0, 0, 0)
+
+    async def _is_locked(self) -> bool:
+        """Operation behind `locked`."""
+        count = await self._count()
+        return count.waiting > 0 or count.used + self._permits.wanted > count.limit
+
+
+class BaseSemaphore(PermitsLock[L]):
+    """Options of a semaphore, for both faces."""
+
+    @hides_client("Semaphore.__init__")
+    def __init__(
+        self,
+        client: object,
+        name: str | bytes,
+        limit: int | None = None,
+        *,
+        weight: int = 1,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[L], object] | None = None,
+        max_hold: float | None = None,
+        progress_within: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        **mistaken: Never,
+    ) -> None:
+        lock.refuse_mistaken(mistaken, type(self).__name__)
+        super().__init__(
+            client,
+            name,
+            checked(limit, weight),
+            ttl=ttl,
+            wait=wait,
+            renew=renew,
+            on_lost=on_lost,
+            max_hold=max_hold,
+            progress_within=progress_within,
+            label=label,
+            prefix=prefix,
+        )
+
+
+def checked(limit: object, weight: object) -> Permits:
+    """What is wanted of a semaphore. Raises ConfigError."""
+    for what, value in (("limit", limit), ("weight", weight)):
+        if value is None and what == "limit":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= ALL:
+            raise ConfigError(f"{what} must be a whole number from 1 to {ALL}, not {value!r}", parameter=what)
+    assert isinstance(weight, int)
+    assert limit is None or isinstance(limit, int)
+    if limit is not None and weight > limit:
+        raise ConfigError(
+            f"weight={weight} is more than limit={limit}: nobody could ever have so many permits", parameter="weight"
+        )
+    return permit.semaphore(weight, limit)
+
+
+def acquire_wait(own: float | None, blocking: bool, timeout: float | None) -> float | None:
+    """The wait that threading.Semaphore's arguments mean, with its errors; without arguments, the object's ``own``."""
+    if not blocking:
+        if timeout is not None:
+            raise ValueError("can't specify timeout for non-blocking acquire")
+        return 0.0
+    return own if timeout is None else lock.checked_wait(max(0.0, timeout))

@@ -1,0 +1,323 @@
+"""What the Redlock of both faces shares: the list of servers and its checks, errors in the user's words, the lease."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Literal, Never, TypeVar
+
+from holdfast._api import lease
+from holdfast._api import lock as lock_base
+from holdfast._api.lock import MIN_TTL, seconds
+from holdfast._clock import clock
+from holdfast._core import control_records
+from holdfast._core.lock import local_acquire
+from holdfast._core.lock.records import Attempt, Grant, milliseconds
+from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.replies import Busy
+from holdfast._core.names import PROCESS, guard_key, home, marker_key, record_key, side_key, start
+from holdfast._core.quorum import acquire
+from holdfast._core.quorum.lease import Mandate
+from holdfast._core.quorum.nodes import Board
+from holdfast._core.quorum.polling import Poll
+from holdfast._core.quorum.votes import DECLARE, Candidate, Count, Heard, Panel
+from holdfast._core.requests import Answer, Command, Disagreement, Run, TooFew, WireError, in_the_way
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.redaction import hides_client
+from holdfast._net.resolve import on_one_server, resolve
+from holdfast._runtime.process import Process, current
+from holdfast.errors import ConfigError, HoldfastError, QuorumError
+
+MAX_SERVERS = 99
+
+DECLARED, READY = "declared new: ready now", "ready already"
+
+FORGOTTEN = "may have forgotten locks that are held (force declares it new all the same)"
+
+L = TypeVar("L", bound="BaseQuorumLease")
+
+
+def find(servers: object, face: Literal["sync", "asyncio"], max_ttl: float, prefix: str) -> tuple[tuple[Endpoint, ...], Panel]:
+    """The servers that vote together. Raises ConfigError where they cannot."""
+    if isinstance(servers, str | bytes) or not isinstance(servers, Iterable):
+        raise _bad("servers must be a list of clients or URLs, or a dictionary of them by name")
+    named = isinstance(servers, Mapping)
+    clients = list(servers.values()) if isinstance(servers, Mapping) else list(servers)
+    _check_number(len(clients))
+    endpoints = tuple(resolve(client, face) for client in clients)
+    addresses = [endpoint.address for endpoint in endpoints]
+    names = [str(name) for name in servers] if named else addresses
+    for number, endpoint in enumerate(endpoints):
+        if endpoint in endpoints[:number] or names[number] in names[:number]:
+            raise _bad(f"{names[number]} is in the list twice: its vote would count twice")
+        if endpoint.cluster is not None:
+            raise _bad(f"{names[number]} is no single server: one lock over several Clusters is not offered, use Lock")
+    if len({endpoint.tls is None for endpoint in endpoints if endpoint.path is None}) > 1:
+        raise _bad(
+            "some are reached with TLS and some without: that is most likely a mistake in a URL (redis:// and rediss://)"
+        )
+    # What is called by its own name is the same server wherever it is asked for; or users give names of their own.
+    known = sorted(re.sub(r"^localhost(?=:)", "127.0.0.1", name) for name in names)
+    digest = hashlib.sha1("\n".join(known).encode(), usedforsecurity=False).hexdigest()[:16]
+    return endpoints, Panel(tuple(names), digest, max_ttl, marker_key(start(prefix)))
+
+
+def find_new(servers: object, max_ttl: float, prefix: str) -> tuple[tuple[Endpoint, ...], Panel]:
+    """Servers to be declared new: several that vote together, or one that grants guarded locks."""
+    if isinstance(servers, Iterable) and not isinstance(servers, str | bytes):
+        return find(servers, "sync", max_ttl, prefix)
+    endpoint = resolve(servers, "sync")
+    if endpoint.cluster is not None:
+        raise _bad("locks in a Cluster are not guarded, its servers need not be declared")
+    return (endpoint,), Panel((endpoint.address,), "", max_ttl, guard_key(start(prefix)))
+
+
+def _bad(why: str) -> ConfigError:
+    return ConfigError(f"servers: {why}", parameter="servers")
+
+
+def _check_number(number: int) -> None:
+    if not 1 <= number <= MAX_SERVERS:
+        raise _bad(f"there must be between 3 and {MAX_SERVERS} of them, not {number}")
+    if number == 1:
+        raise _bad("one server is no quorum: use holdfast.Lock for it, or name at least three")
+    if number == 2:
+        raise _bad("of two servers both are needed, so a lock over them fails more often than on one; name three, or use one")
+    if number % 2 == 0:
+        raise _bad(
+            f"{number} servers bear the loss of no more of them than {number - 1} do, as a majority is needed: name an odd "
+            "number of them"
+        )
+
+
+class BaseRedlock(lock_base.BaseLock[L]):
+    """Options and state of a lock over several servers, for both faces."""
+
+    @hides_client("Redlock.__init__")
+    def __init__(
+        self,
+        servers: Sequence[object] | Mapping[str, object],
+        name: str | bytes,
+        *,
+        ttl: float = 30.0,
+        wait: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[L], object] | None = None,
+        max_hold: float | None = None,
+        progress_within: float | None = None,
+        label: str | None = None,
+        prefix: str = "hf:",
+        key: str | bytes | None = None,
+        max_passes: int = 32,
+        max_pass_time: float = 0.01,
+        max_ttl: float = lock_base.LONGEST_LEASE,
+        answer_within: float = 0.2,
+        **mistaken: Never,
+    ) -> None:
+        lock_base.refuse_mistaken(mistaken, type(self).__name__)
+        max_ttl = seconds(max_ttl, "max_ttl", MIN_TTL)
+        self._endpoint, self._panel = find(servers, self._face, max_ttl, prefix)
+        if seconds(ttl, "ttl", MIN_TTL) > max_ttl:
+            raise ConfigError(
+                f"ttl={ttl:g} is more than max_ttl={max_ttl:g}, the longest lease on these servers: for so long one that has "
+                "forgotten its votes casts none; raise max_ttl for all users of these servers, or take a shorter lease",
+                parameter="ttl",
+            )
+        spec = lock_base.make_spec(
+            name,
+            seconds(answer_within, "answer_within", 0.001),
+            ttl=ttl,
+            renew=renew,
+            max_hold=max_hold,
+            progress_within=progress_within,
+            prefix=prefix,
+            key=key,
+            max_passes=max_passes,
+            max_pass_time=max_pass_time,
+        )
+        lock, state, _ = spec.keys
+        self._set_up(spec._replace(keys=(lock, state, side_key(lock, b"hopefuls"))), wait, on_lost, label)
+
+    @property
+    def _where(self) -> str:
+        return ", ".join(self._panel.names)
+
+    def _new_attempt(self, process: Process) -> Candidate:
+        keeper = process.keeper
+        if keeper is not self._keeper:
+            self._keeper, self._gate = keeper, keeper.board(Board, self._endpoint, self._spec)
+        horizon = process.fleets(self._endpoint).horizon
+        return Candidate(self._spec, gate=self._gate, since=clock(), panel=self._panel, horizon=horizon, tally=self._tally)
+
+    def _try(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
+        return local_acquire.acquire(attempt, wait, acquire.ON_SEVERAL_SERVERS)
+
+    @staticmethod
+    def _abandon(attempt: Attempt) -> Coroutine[Any, Any, None]:
+        return local_acquire.abandon(attempt, acquire.ON_SEVERAL_SERVERS)
+
+    def _user_error(self, error: lock_base.Trouble) -> HoldfastError:
+        if isinstance(error, TooFew):
+            return quorum_error(self._spec.name, self.key, "cannot be taken", error)
+        if isinstance(error, Disagreement):
+            return ConfigError(f"lock {self.name!r} cannot be used: {error}; nothing is held", parameter=error.parameter)
+        return super()._user_error(error)
+
+    async def _is_locked(self) -> bool:
+        panel = self._panel
+        there, call = Count(len(panel.names), panel.majority), Command(("EXISTS", self._spec.keys[0]), acquire.PATIENT)
+        await Poll([call] * len(panel.names), there, self._spec.timeout)
+        if there.unsure:
+            raise quorum_error(
+                self._spec.name,
+                self.key,
+                "cannot be asked for",
+                acquire.shortfall(there, panel, range(len(panel.names)), "held"),
+            )
+        for number, answer in there.answers.items():
+            if isinstance(answer, Answer) and not answer.value:
+                self._found_free(self._endpoint[number], answer.sent)
+        return there.reached
+
+    async def _holder(self, busy: Busy) -> bytes | None:
+        if busy.process[:PROCESS] == current().id:
+            return await lock_base.record_of(busy.process, self._spec.keys[0])
+        if not busy.named:
+            return None
+        any_record = _Records(len(self._panel.names), 1)
+        record = record_key(home(busy.process, self._spec.keys[0]), busy.process)
+        get = control_records.fetch(record, acquire.PATIENT)
+        await Poll([get] * len(self._panel.names), any_record, self._spec.timeout)
+        records = (answer.value for answer in any_record.answers.values() if isinstance(answer, Answer))
+        return next(filter(None, records), None)
+
+
+class _Records(Count):
+    """Of the servers that have the record of a process."""
+
+    def says_yes(self, answer: Answer[Any]) -> bool:
+        return bool(answer.value)
+
+
+def quorum_error(name: str, key: str, what: str, error: TooFew) -> QuorumError:
+    """The user's error for too few servers."""
+    number = len(error.nodes)
+    return QuorumError(
+        f"lock {name!r} {what}: it takes {number // 2 + 1} of its {number} servers. {error}",
+        name=name,
+        key=key,
+        nodes=error.nodes,
+    )
+
+
+class BaseQuorumLease(lease.BaseLease):
+    """Facts of one acquisition of a lock over several servers, for both faces."""
+
+    _tenure: Mandate
+    _attempt: Candidate
+
+    def _looked_after(self) -> tuple[tuple[Endpoint, Tenure], ...]:
+        return tuple((self._endpoint[number], vote) for number, vote in self._tenure.votes.items())
+
+    def _may_hand_over(self) -> None:
+        raise on_one_server(
+            f"a lock that gives tickets ({self.name!r} is over several)",
+            "of two who redeem one at the same time each could get some of the servers, and neither the lock",
+            "give it back, and let the other one take it",
+            parameter="ticket",
+        )
+
+    async def _renew(self, ttl: float | None) -> None:
+        self.check()
+        mandate, candidate = self._tenure, self._attempt
+        ttl = mandate.ttl if ttl is None else seconds(ttl, "ttl", MIN_TTL, candidate.panel.longest)
+        now = self._process.clock()
+        ttl = min(ttl, mandate.ends_at - now)
+        made = mandate.asks(now, ttl)
+        try:
+            await acquire.renew(candidate, mandate, ttl, made)
+        except TooFew as error:
+            raise quorum_error(self.name, self.key, "could not be renewed", error) from error
+        if self._expired() or mandate.lost:
+            self._forget()
+            self.notice_loss()
+            raise self._lease_lost()
+        mandate.ttl = ttl
+        for vote in mandate.votes.values():
+            vote.ttl = ttl
+        self._look_again()
+
+    def _may_be_there(self) -> bool:
+        return True  # even if it is lost: some may have it still
+
+    async def _release(self, known: bool | WireError | None = None) -> None:  # noqa: ARG002 - no script does that for several
+        mandate = self._tenure
+        lost = mandate.lost
+        mandate.end()
+        try:
+            if not await acquire.release(self._attempt, mandate):  # even if it is lost: some may have it still
+                mandate.lost = lost or "a majority of its servers had it no more when it was given back"
+        except TooFew as error:
+            if not lost:
+                raise quorum_error(self.name, self.key, "could not be given back", error) from error
+        finally:
+            self._forget()
+            if self._attempt.gate is not None:
+                self._attempt.gate.left(self._attempt)
+        if mandate.lost:
+            self._count_loss()
+            raise self._lease_lost()
+
+    async def _give_up(self) -> None:
+        await acquire.give_back(self._tenure, self._tenure.servers())
+
+
+async def declare(panel: Panel, timeout: float, *, force: bool) -> dict[str, str]:
+    """Operation behind `declare_new`: what became of each server.
+
+    A server that has forgotten looks like a new one. So where others remember, it is left to wait, which ends by itself.
+    """
+    modes = ["1" if force else "0"] * len(panel.names)
+    if not force and len(modes) > 1:
+        found = await _declare(panel, timeout, ["?"] * len(modes))
+        away = [name for name, code in zip(panel.names, found, strict=True) if isinstance(code, str)]
+        if away:
+            return {
+                name: _declared(code, f"not declared: {', '.join(away)} may remember")
+                for name, code in zip(panel.names, found, strict=True)
+            }
+        if any(code[0] == 0 for code in found):
+            modes = ["+" if code[0] in {-6, -7} else "?" for code in found]
+    return dict(zip(panel.names, map(_declared, await _declare(panel, timeout, modes)), strict=True))
+
+
+async def _declare(panel: Panel, timeout: float, modes: list[str]) -> list[Any]:
+    """What each server answers; a text for one that does not."""
+    said = Heard(set(range(len(modes))))
+    agreed = milliseconds(panel.longest), panel.digest
+    await Poll([Run(DECLARE, (panel.marker,), (*agreed, mode), timeout) for mode in modes], said, timeout)
+    answers = [said.answers.get(number) for number in range(len(modes))]
+    return [a.value if isinstance(a, Answer) else str(a or f"no answer within {timeout:g} s") for a in answers]
+
+
+def _declared(code: Any, new: str = "") -> str:
+    """What became of a server, for a reader. ``new``: why one that looks new was left alone."""
+    match code:
+        case str():
+            said = code
+        case [1]:
+            said = DECLARED
+        case [0]:
+            said = READY
+        case [2]:
+            said = new or f"not declared: others vote already, so this one {FORGOTTEN}; it votes by itself, later"
+        case [-5, int(ms)]:
+            said = f"not declared: it {FORGOTTEN}; it votes by itself in {ms / 1000:.1f} s"
+        case [-6, int(ms)]:
+            said = f"another longest lease was agreed on: {ms / 1000:g} s"
+        case [-7, bytes()]:
+            said = "it belongs to another list of servers"
+        case _:
+            said = in_the_way(code).why
+    return said

@@ -1,0 +1,258 @@
+"""Locks for threads. `holdfast.aio` has the same names for asyncio."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast._api import lease, lock
+from holdfast._api.fair_lock import BaseFairLock
+from holdfast._api.sync_lease import Lease
+from holdfast._clock import clock
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.server_queue import Astray
+from holdfast._core.requests import Disagreement, TooFew, WireError
+from holdfast._runtime.drivers.sync import Driver
+from holdfast._runtime.process import current
+from holdfast.errors import HoldfastError, HoldfastWarning, LeaseLost, NotHeld, QuorumError, ServerError
+
+if TYPE_CHECKING:
+    from holdfast._api.ticket import Ticket
+    from holdfast._net.cluster import Cluster
+
+__all__ = ["FairLock", "Lease", "Lock"]
+
+T = TypeVar("T")
+
+
+class Lock(lock.BaseLock[Lease]):
+    """A named lock that at most one process, thread or task holds, anywhere.
+
+    Taken, it is a lease: it ends ``ttl`` seconds after its holder stops renewing it, so a crashed holder blocks nobody for
+    longer. It is handed over directly, to processes in the order in which they came; one that has it may pass it on inside
+    first, for a bounded time (`FairLock` never does). Fits wherever a threading.Lock does.
+
+    Args:
+        client: a redis.Redis or valkey.Valkey client, or a URL (``redis://``, ``rediss://``, ``unix://``, ``local://``).
+        name: of the lock, 1 to 512 bytes.
+        ttl: seconds of the lease, 0.05 at least; renewed while held.
+        wait: seconds to wait for a busy lock; None: for ever; 0: not at all.
+        renew: False leaves renewal to you (`Lease.renew`).
+        on_lost: called with the lease, in a thread of its own, when a lease is lost.
+        max_hold: seconds after which renewal stops, so that hung code cannot hold the lock for ever.
+        progress_within: seconds within which the holder has to call ``progress()``, again and again, or it is held to be hung:
+            the lease is lost.
+        label: who uses this lock, shown to those who wait for it.
+        prefix: start of the keys on the server.
+        key: the key itself, where a peer of another make ("SET key token NX PX") is to be excluded too.
+        linger: seconds for which the lease is kept after the last use, so that taking the lock again costs no trip; given
+            back at once when another process asks.
+        max_passes: how often at most the lock is passed on inside this process while another process waits.
+        max_pass_time: seconds after which it is passed on no more, from when it was taken, while another process waits.
+        replicas: how many replicas of the server must have the lock before it counts as taken; with fewer it is given back, and
+            ServerError says so.
+        guard: the longest lease, in seconds, of all who use guarded locks on this server, or True for 60: when the server may
+            have forgotten who holds them, it grants none for so long.
+        deadlock: what becomes of one who waits for it while holding others, where several wait for each other in a cycle:
+            ``"wait"``: he waits, and `find_deadlocks` tells of it; ``"raise"``: the one who began to wait last gets Deadlock.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent.
+    """
+
+    _face = "sync"
+    _lease_type = Lease
+
+    def _start(self) -> None:
+        self._current: Lease | None = None
+        self._entered: lease.Entered[Lease] = lease.Entered()
+        self._home: Driver | None = None
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease of the latest acquisition by this object, until it is given back."""
+        lease = self._current
+        return None if lease is None or lease._is_over() else lease  # noqa: SLF001
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
+        this object's ``wait`` says. Raises ServerError."""
+        wait = self._wait if blocking and timeout == -1 else lock.acquire_wait(self._wait, blocking, timeout)
+        return self._acquire(wait)
+
+    def _acquire(self, wait: float | None) -> bool:
+        if self._cluster is not None:
+            self._locate(self._cluster)
+        driver = self._driver()
+        attempt = self._new_attempt(driver.process)
+        try:
+            result = self._take(driver, attempt, wait)
+            if isinstance(result, Busy):
+                return False
+            result._owner = threading.get_ident()  # noqa: SLF001
+            attempt.unclaimed = None  # this object has it
+            return True
+        except BaseException:
+            self._undo(attempt)
+            raise
+
+    def release(self) -> None:
+        """Give the lock back; any thread may. Raises NotHeld (a RuntimeError) if it is not held, LeaseLost, ServerError."""
+        lease: Lease | None = None
+        try:
+            lease = self.lease
+            if lease is None:
+                raise self._not_held()
+            lease.release()
+        except HoldfastError:
+            raise
+        except BaseException:
+            self._finish_release(lease)
+            raise
+
+    def ticket(self, expires: float = 60.0) -> Ticket:
+        """Hand the lock over to another process, see `Lease.ticket`. Raises NotHeld if this object does not hold it."""
+        lease = self.lease
+        if lease is None:
+            raise self._not_held()
+        return lease.ticket(expires)
+
+    def locked(self) -> bool:
+        """True while anybody anywhere holds the lock. Asks the server; raises ServerError."""
+        return self._ask(self._is_locked)
+
+    def _ask(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self._cluster is not None:
+            self._locate(self._cluster)
+        return self._driver().run(operation())
+
+    def __enter__(self) -> Lease:
+        """Take the lock within ``wait``. Raises LockTimeout, ServerError."""
+        started = clock()
+        if self._cluster is not None:
+            self._locate(self._cluster)
+        driver = self._driver()
+        attempt = self._new_attempt(driver.process)
+        try:
+            result = self._take(driver, attempt, self._wait)
+            if isinstance(result, Busy):
+                raise self._busy(result, driver.run(self._holder(result)), clock() - started)
+            self._entered.push(threading.get_ident(), result)
+            attempt.unclaimed = None  # the with statement has it
+            return result
+        except BaseException:
+            self._undo(attempt)
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Give back the lease of this ``with``, and no other. LeaseLost is raised if the body succeeded, else noted on its
+        exception; a server that cannot be reached is a warning."""
+        try:
+            self._leave_entered(error)
+        except (HoldfastError, HoldfastWarning):
+            raise
+        except BaseException:
+            # Interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
+            self._give_back_entered()
+            raise
+        finally:
+            self._entered.remove(self._entered.innermost(threading.get_ident()))
+
+    def _leave_entered(self, error: BaseException | None) -> None:
+        self._leave(self._entered.innermost(threading.get_ident()), error)
+
+    def _give_back_entered(self) -> None:
+        """Finish the end of a ``with`` that was interrupted."""
+        self._driver().run(self._entered.innermost(threading.get_ident())._abandoned())  # noqa: SLF001
+
+    def _leave(self, lease: Lease, error: BaseException | None) -> None:
+        try:
+            lease.release()
+        except NotHeld:
+            # Given back inside the body, or taken by the process that forked this one. If the body has taken it again, as a
+            # threading.Condition does, that is given back.
+            again = self.lease
+            if again is not None and again._owner == lease._owner and again.fence > lease.fence:  # noqa: SLF001
+                again.release()
+        except LeaseLost as lost:
+            if error is None:
+                raise
+            error.add_note(str(lost))
+        except (ServerError, QuorumError) as unreachable:
+            warnings.warn(f"{unreachable}; the lock ends with its lease", HoldfastWarning, stacklevel=4)
+
+    def _locate(self, cluster: Cluster) -> None:
+        """Before each use: slots move."""
+        if not cluster.known:
+            try:
+                cluster.refresh(self._endpoint.timeout)
+            except WireError as error:
+                raise self._user_error(error) from error
+        self._settle(cluster)
+
+    def _driver(self) -> Driver:
+        driver = self._home
+        if driver is None or driver.process is not current():
+            driver = self._home = self._new_driver()
+        return driver
+
+    def _new_driver(self) -> Driver:
+        if self._cluster is None:
+            return Driver(current(), self._endpoint)
+        from holdfast._runtime.drivers.sync_cluster import ShardDriver
+
+        return ShardDriver(current(), self._endpoint)
+
+    def _take(self, driver: Driver, attempt: Attempt, wait: float | None) -> Lease | Busy:
+        result = self._at_once(attempt)
+        if result is None:
+            attempt.slot = driver.slot()
+            try:
+                result = driver.run(self._try(attempt, wait))
+            except Astray:
+                assert self._cluster is not None
+                self._locate(self._cluster)
+                driver = self._driver()
+                return self._take(driver, attempt, self._moved(attempt, driver.process, wait))
+            except (WireError, KeyConflict, TooFew, Disagreement) as error:
+                raise self._user_error(error) from error
+        if isinstance(result, Busy):
+            self._tally.stayed_busy(attempt)
+            return result
+        lease = self._lease_type(self, driver, result)
+        self._keep(lease)
+        if result.queued or attempt.waited or self._tally.waiting:
+            self._tally.waited(result)
+        return lease
+
+    def _keep(self, lease: Lease) -> None:
+        self._current = lease
+
+    def _finish_release(self, lease: Lease | None) -> None:
+        """Finish a `release` that was interrupted (KeyboardInterrupt, or what a signal handler raises), at whatever line.
+
+        ``lease``: the one that it had begun to release, since another thread may have acquired the lock by now. None: it had
+        not come so far, so it is the latest.
+        """
+        lease = lease or self._current
+        if lease is not None:
+            lease._driver.run(lease._abandoned())  # noqa: SLF001
+
+    def _undo(self, attempt: Attempt) -> None:
+        self._tally.gave_up(attempt)
+        lease.disown(attempt)
+        self._driver().run(self._abandon(attempt))
+        attempt.unclaimed = None
+
+
+class FairLock(BaseFairLock[Lease], Lock):
+    """A `Lock` that is given to all who want it in the strict order in which they came, over all processes.
+
+    Threads and tasks of one process stand in the server's line each for itself, and each hand-over takes a trip. Options,
+    errors and methods are those of `Lock`, without ``linger``, ``max_passes`` and ``max_pass_time``.
+    """

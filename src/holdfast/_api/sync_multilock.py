@@ -1,0 +1,123 @@
+"""Several locks at once, for threads: all of them or none. `holdfast.aio` has the same for asyncio."""
+
+# ruff: noqa: SLF001  (it is made of locks and their leases)
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Never
+
+from holdfast._api import multilock as multilocks
+from holdfast._api.sync_lease import TellsLoss, _Lost
+from holdfast._api.sync_lock import Lock
+from holdfast._clock import clock
+from holdfast._core.lock import multilock
+from holdfast._core.lock.server_queue import Astray
+from holdfast._runtime.drivers.sync import Driver
+from holdfast._runtime.process import Process
+from holdfast.errors import HoldfastError
+
+
+class MultiLease(TellsLoss, multilocks.BaseMultiLease):
+    """One acquisition of several locks: what ``with`` gives."""
+
+    def __init__(self, lock: MultiLock, driver: Driver, whole: multilocks.Whole) -> None:
+        super().__init__(whole, lock.name, lock._on_lost)
+        self._driver = driver
+        self._event: threading.Event = _Lost(self)
+        self._start(lock._tally)
+
+    @property
+    def lost(self) -> threading.Event:
+        """An Event: set when one of the leases is lost."""
+        return self._event
+
+    def renew(self, ttl: float | None = None) -> None:
+        """Set all leases to ``ttl`` seconds from now (default: as long as each was last); never adds to them.
+
+        Raises LeaseLost, NotHeld or ServerError.
+        """
+        self._driver.run(self._renew(ttl))
+
+    def ticket(self, expires: float = 60.0) -> Never:  # noqa: ARG002 - there is none
+        """Several locks give no ticket. Raises ConfigError."""
+        raise self._no_ticket()
+
+    def release(self) -> None:
+        """Give all locks back. Raises LeaseLost if one was lost before, NotHeld the second time, ServerError if a server cannot
+        be reached (its locks then end with their leases); what can be given back is."""
+        try:
+            self._driver.run(self._release())
+        except HoldfastError:
+            raise
+        except BaseException:
+            self._driver.run(self._abandoned())  # interrupted, at whatever line
+            raise
+
+
+class MultiLock(multilocks.BaseMultiLock[MultiLease], Lock):
+    """Several locks, held together: all of them or none.
+
+    They are taken in one order, whatever the order in which they are named, so those who want some of the same locks never
+    wait for each other in a cycle. If all are free and on one server, that is one trip; one that is busy is waited for in its
+    queue. When time runs out, or anything goes wrong, those that were taken go back. Fits wherever a threading.Lock does.
+
+    Args:
+        client: a client or URL, for locks that are named; may be left out where all are lock objects.
+        locks: names of locks, and locks: `Lock`, `FairLock`, `Redlock`, also of other servers, each with options of its own.
+        ttl: seconds of the leases of those that are named, 0.05 at least; renewed while held.
+        wait: seconds to wait for all of them; None: for ever; 0: not at all.
+        renew: False leaves renewal to you (`MultiLease.renew`).
+        on_lost: called with the lease, in a thread of its own, when a lease is lost.
+        max_hold: seconds after which renewal stops, so that hung code cannot hold the locks for ever.
+        label: who uses this lock, shown to those who wait for it.
+        prefix: start of the keys on the server.
+
+    Raises:
+        ConfigError: an option is out of range, or a lock is named twice; nothing was sent.
+    """
+
+    _kind = Lock
+
+    @property
+    def lease(self) -> MultiLease | None:  # type: ignore[override]
+        """The lease of the latest acquisition by this object, until it is given back."""
+        return super().lease  # type: ignore[return-value]
+
+    def locked(self) -> bool:
+        """True while anybody anywhere holds one of the locks. Asks the servers; raises ServerError."""
+        return any(lock.locked() for lock in self._locks)
+
+    def __enter__(self) -> MultiLease:  # type: ignore[override]
+        """Take the locks within ``wait``. Raises LockTimeout, ServerError."""
+        return super().__enter__()  # type: ignore[return-value]
+
+    def _driver(self) -> Driver:
+        driver: Driver = self._locks[0]._driver()
+        return driver
+
+    def _new_attempt(self, process: Process) -> Any:  # noqa: ARG002 - each lock has its own
+        return multilocks.Whole(threading.get_ident())
+
+    def _take(self, driver: Driver, attempt: Any, wait: float | None) -> Any:
+        until = None if wait is None else clock() + wait
+        self._tally.waits(attempt)
+        while True:
+            for lock in self._locks:
+                if lock._cluster is not None:
+                    lock._locate(lock._cluster)
+            driver = attempt.begin(self._locks, [lock._driver() for lock in self._locks])
+            try:
+                blocked = driver.run(multilock.acquire(attempt.parts, wait))
+            except Astray:
+                wait = None if until is None else max(0.0, until - clock())
+                continue
+            if blocked is not None:
+                self._tally.stayed_busy(attempt)
+                return blocked
+            self._current = lease = MultiLease(self, driver, attempt)  # type: ignore[assignment]
+            return lease
+
+    def _undo(self, attempt: Any) -> None:
+        self._tally.gave_up(attempt)
+        self._driver().run(attempt.leave())

@@ -1,0 +1,141 @@
+"""Optimistic transactions for threads: WATCH, read, decide, MULTI, EXEC. `holdfast.aio` has the same names for asyncio."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+
+from holdfast._api import transaction as transactions
+from holdfast._api import transaction_options
+from holdfast._core.transaction import TRIES, Changed, GivenUp, Try, persist
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.redaction import hides_client
+from holdfast._runtime.drivers.sync_client import driver
+from holdfast._runtime.process import current
+from holdfast.errors import TransactionConflict
+
+if TYPE_CHECKING:
+    import redis
+    from redis.client import Pipeline
+
+T = TypeVar("T")
+
+
+class Transaction(transactions.BaseTransaction):
+    """One transaction: reads at once, then queued commands, which EXEC carries out together or not at all.
+
+    As ``with`` it is one try: EXEC at the end of the block, or nothing if the block raises. It is used once.
+    `run` makes as many as needed.
+    """
+
+    _face = "sync"
+
+    @hides_client()
+    def __init__(self, client: object, *keys: str | bytes) -> None:
+        super().__init__(client, *keys)
+        self._turn = threading.RLock()
+
+    @property
+    def read(self) -> redis.Redis:
+        """The client's commands, carried out at once: before the first one is queued."""
+        return cast("redis.Redis", self._reading)
+
+    @property
+    def queue(self) -> Pipeline:
+        """The client's commands, carried out by EXEC at the end of the block; `results` has their answers."""
+        return cast("Pipeline", self._queued)
+
+    def watch(self, *keys: str | bytes) -> None:
+        """Watch more keys, whose names only reading tells: before they are read, and before anything is queued."""
+        driver.run(self._watch_more(keys))
+
+    def _now(self, *args: Any, **options: Any) -> Any:
+        return driver.run(self._at_once(*args, **options))
+
+    def _queue(self, name: str, *args: Any, **options: Any) -> Any:
+        with self._turn:
+            return super()._queue(name, *args, **options)
+
+    def __enter__(self) -> Self:
+        """WATCH. Raises ServerError."""
+        self._claim(threading.get_ident())
+        try:
+            driver.run(self._begin())
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """EXEC; or nothing, if the block raises. Raises TransactionConflict, CommandFailed, ServerError."""
+        try:
+            driver.run(self._end(failed=kind is not None))
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._unclaim()
+        if self._state != "over":  # an interrupt hit the driver between two steps
+            driver.run(self._abandon())
+
+    def run(self, function: Callable[[Transaction], T], *, tries: int = TRIES, wait: float | None = None) -> T:
+        """Call a function with a transaction that has begun, then EXEC; all of it again, if somebody else was quicker.
+
+        Args:
+            function: called once for each try. What it does besides its transaction is done each time.
+            tries: how often at most.
+            wait: seconds after which it is not tried again; None: as long as there are tries.
+
+        Returns what the function returned in the try that counts. Raises TransactionConflict with the number of tries,
+        CommandFailed, ServerError, and what the function raises.
+        """
+        bounds = transaction_options.limits(tries, wait)
+        try:
+            return cast("T", driver.run(persist(Try(lambda: self._try(function)), *bounds)))
+        except GivenUp as given_up:
+            raise self._given_up(given_up) from None
+
+    def _try(self, function: Callable[[Transaction], T]) -> T:
+        transaction = type(self)(self._client, *self._keys)
+        try:
+            with transaction:
+                value = function(transaction)
+                if inspect.iscoroutine(value):
+                    value.close()
+                    transaction_options.no_coroutine(function)
+        except TransactionConflict as conflict:
+            if conflict is not transaction._conflict:  # noqa: SLF001
+                raise
+            raise Changed(transaction._why) from conflict  # noqa: SLF001
+        except StopIteration as error:
+            raise RuntimeError("the function of a transaction raised StopIteration") from error
+        return value
+
+    def _in_thread(self, function: Callable[[], object]) -> object:
+        return function()
+
+    def _ours(self, key: tuple[Endpoint, bool], make: Callable[[], Any]) -> Any:
+        return current().client(key, make)
+
+
+def transaction(client: object, *keys: str | bytes) -> Transaction:
+    """A transaction on ``keys``: it counts only if nobody else has changed one of them until EXEC.
+
+    ::
+
+        with holdfast.transaction(client, "stock:7") as tx:
+            left = int(tx.read.get("stock:7") or 0)
+            if left > 0:
+                tx.queue.set("stock:7", left - 1)
+
+    Args:
+        client: a redis.Redis, RedisCluster, valkey.Valkey or ValkeyCluster client, or a URL.
+        keys: to watch, one at least; in a Cluster, of one slot.
+
+    Raises ConfigError. The ``with`` raises TransactionConflict if somebody else was quicker; `Transaction.run` and
+    `transactional` try again.
+    """
+    return Transaction(client, *keys)

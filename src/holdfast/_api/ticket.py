@@ -1,0 +1,270 @@
+"""What the tickets of both faces share: the ticket itself as text, how a lease becomes one, and how one becomes a lease."""
+
+# ruff: noqa: SLF001  (what leases keep to themselves is what is handed over)
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import NamedTuple, Never
+
+from holdfast._api import lock
+from holdfast._api.lease import BaseLease
+from holdfast._api.lock import L
+from holdfast._core import control_records
+from holdfast._core.lock import ticket as ticket_operations
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.records import Attempt, Grant, Spec
+from holdfast._core.lock.replies import Busy
+from holdfast._core.lock.ticket import Void
+from holdfast._core.names import lock_keys, name_of, raw_key, side_key, start
+from holdfast._core.requests import WireError
+from holdfast._net.redaction import hides_client
+from holdfast._net.resolve import resolve
+from holdfast.errors import ConfigError, HoldfastError, TicketRefused
+
+FORMAT = "hft1."
+"""What a ticket begins with, and the version of what follows: base64 of a list in JSON."""
+
+TOKEN = re.compile(r"[0-9a-f]{12}(\{[0-9a-fA-F]{4}\})?(@([0-9a-f]{2}){1,512})?\.[0-9a-f]{32}")
+"""What a ticket has the lock by: id of the process that made it, the prefix where the key does not show it, and 128 random
+bits."""
+
+UNKNOWN_END = 9_999_999_999_999
+"""In the place of the end (server ms) of a ticket that was written down before it was good, with as many digits."""
+
+LONGEST = 8192
+"""Characters of a ticket. A name has 512 bytes, and each of them may stand there escaped, twice."""
+
+
+class Ticket(str):
+    """A held lock on its way to another process, which takes it over with `holdfast.redeem`.
+
+    A text like any other to what sends or stores it: JSON, pickle, ``.encode()``, ``file.write``, a task's arguments. But it is
+    a secret: whoever has it can take the lock. So what is made for the eye (``repr``, ``str``, ``print``, ``%s``, f-strings)
+    shows for which lock it is, and no more; `reveal` gives all of it.
+    """
+
+    __slots__ = ()
+
+    def reveal(self) -> str:
+        """All of it, as plain text."""
+        return str.__str__(self)
+
+    def __repr__(self) -> str:
+        try:
+            name = repr(read(self.reveal()).name)
+        except ConfigError:
+            name = "nothing"  # somebody has made it of another text
+        return f"<holdfast ticket for {name}>"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
+
+
+class Told(NamedTuple):
+    """What a ticket says."""
+
+    name: str
+    key: bytes
+    token: str
+    ends: int
+    """When it expires (server ms)."""
+    guard: float
+    replicas: int
+
+    def __repr__(self) -> str:
+        return f"<what a ticket for {self.name!r} says>"
+
+
+def write(spec: Spec, token: str, ends: int) -> Ticket:
+    """The ticket for a lock that this token has now."""
+    said = [spec.name, spec.keys[0].decode("latin-1"), token, ends, spec.guard, spec.replicas]
+    return Ticket(FORMAT + base64.urlsafe_b64encode(json.dumps(said, separators=(",", ":")).encode()).decode())
+
+
+def read(ticket: object) -> Told:
+    """What a ticket says. Raises ConfigError if it is none."""
+    if isinstance(ticket, bytes):
+        ticket = ticket.decode("ascii", "replace")
+    if not isinstance(ticket, str):
+        raise _bad(f"is no text, but of type {type(ticket).__name__}")
+    text = str.__str__(ticket).strip()  # whatever its class shows; and files end with a line
+    if text.startswith("<holdfast ticket"):
+        raise _bad("is what a ticket looks like when it is printed; pass on the ticket itself, or what its reveal() gives")
+    if not text.startswith(FORMAT) or len(text) > LONGEST:
+        raise _bad("is no ticket")
+    try:
+        name, key, token, ends, guard, replicas = control_records.parse(
+            base64.b64decode(text[len(FORMAT) :], b"-_", validate=True), LONGEST
+        )
+        told = Told(
+            control_records.text(name, LONGEST),
+            control_records.text(key, LONGEST).encode("latin-1"),
+            control_records.text(token, LONGEST).encode("ascii").decode(),
+            control_records.whole(ends, 0, 2**53),
+            control_records.number(guard),
+            control_records.whole(replicas, 0, 2**31),
+        )
+    except (ValueError, TypeError):
+        raise _bad("is damaged") from None  # what is wrong with it would be shown, and with that the ticket
+    if not told.key or not told.token or told.guard < 0:
+        raise _bad("is damaged")
+    return told
+
+
+def bound(told: Told, prefix: str, key: str | bytes | None) -> None:
+    """Check that a ticket is one, and for the key that belongs to its name. It may have been made up, or relabelled, and
+    redeeming it replaces that key and deletes it in the end. Raises ConfigError."""
+    if not TOKEN.fullmatch(told.token):
+        raise _bad("is damaged: it has no token of a ticket")
+    if key is not None:
+        if raw_key(key) != told.key:
+            raise _bad(f"is for the key {_shown(told.key)}, not for key={key!r}")
+        return
+    name = name_of(told.key, start(prefix))
+    if name is None or _shown(name) != repr(told.name) or lock_keys(name, prefix, None)[0] != told.key:
+        raise _bad(
+            f"is for lock {told.name!r} and the key {_shown(told.key)}, which is not the key of that name: pass the "
+            "prefix= that the lock has, or, if it was made with key=, the same key="
+        )
+
+
+def _shown(raw: bytes) -> str:
+    return repr(raw.decode(errors="backslashreplace"))
+
+
+def _bad(why: str) -> ConfigError:
+    return ConfigError(f"ticket: what was given {why}", parameter="ticket")
+
+
+class Issue:
+    """A lease that becomes a ticket. From `begin` on its holder has nothing, unless the server has not seen it."""
+
+    def __init__(self, lease: BaseLease, expires: float, token: str = "") -> None:
+        self._lease = lease
+        spec = lease._tenure.spec
+        if spec.permits is not None:
+            raise ConfigError(f"tickets are for locks: what is held of {lease.name!r} is one of several", parameter="ticket")
+        self._seconds = lock.seconds(expires, "expires", lock.MIN_TTL, spec.guard or lock.MAX_TTL)
+        self._ticket = Attempt(spec, token)
+        self._begun = False
+
+    async def operation(self) -> Ticket:
+        """Operation behind ``ticket``."""
+        self._begin()
+        tenure, ticket = self._lease._tenure, self._ticket
+        try:
+            found = await ticket_operations.issue(ticket, tenure.token, self._seconds)
+        except (WireError, KeyConflict) as error:
+            if ticket.doubt:
+                raise self._lost("handing it over was not confirmed, so it was given back") from error
+            self._go_on()
+            if isinstance(error, WireError):
+                raise lock.server_error(tenure.spec, error) from error
+            raise ConfigError(f"lock {self._lease.name!r} cannot be handed over: {error}", parameter="name") from error
+        except BaseException:
+            self._lost("handing it over was interrupted, so it was given back")
+            raise
+        if isinstance(found, Void):
+            raise self._lost("its key is gone or somebody else's")
+        tenure.end()
+        self._lease._handed_over = True
+        self._lease._count(self._lease._process.clock())
+        if self._lease._attempt.gate is not None:
+            self._lease._attempt.gate.left(self._lease._attempt)
+        return write(tenure.spec, ticket.token, found.ends)
+
+    async def undo(self) -> None:
+        """What to drive when it was interrupted, and nobody knows how far it had come: nobody has the ticket."""
+        if self._begun:
+            self._lost("handing it over was interrupted, so it was given back")
+            await ticket_operations.take_back(self._ticket, self._lease._tenure.token)
+
+    def _begin(self) -> None:
+        """From now on nobody of this process uses or renews it: the server's answer to that would be that it is lost."""
+        lease = self._lease
+        lease.check()
+        lease._may_hand_over()
+        gate, tenure = lease._attempt.gate, lease._tenure
+        with gate.mutex if gate is not None else nullcontext():
+            if tenure.over or (gate is not None and gate.who is not lease._attempt):
+                raise lease._not_held()
+            self._begun = tenure.over = True
+        lease._forget()
+
+    def _go_on(self) -> None:
+        """The server has not seen anything of it."""
+        self._lease._tenure.over = self._begun = False
+        self._lease._look_again()
+
+    def _lost(self, reason: str) -> HoldfastError:
+        lease = self._lease
+        lease._tenure.over = lease._handed_over = False
+        if lease._tenure.lose(reason):
+            lease._forget()
+            lease.notice_loss()
+        return lease._lease_lost()
+
+
+class BaseRedeem(lock.BaseLock[L]):
+    """A lock that is had by way of a ticket, for both faces."""
+
+    _shared = False  # others of this process may wait for the lock: who has a ticket does not stand in line with them
+
+    @hides_client("redeem.__init__")
+    def __init__(
+        self,
+        client: object,
+        ticket: str | bytes,
+        *,
+        prefix: str = "hf:",
+        key: str | bytes | None = None,
+        ttl: float = 30.0,
+        renew: bool = True,
+        on_lost: Callable[[L], object] | None = None,
+        max_hold: float | None = None,
+        progress_within: float | None = None,
+        label: str | None = None,
+        **mistaken: Never,
+    ) -> None:
+        lock.refuse_mistaken(mistaken, type(self).__name__)
+        self._told = told = read(ticket)
+        bound(told, prefix, key)
+        self._endpoint = resolve(client, self._face)
+        self._cluster = self._endpoint.cluster
+        spec = lock.make_spec(
+            "ticket",
+            self._endpoint.timeout,
+            ttl=ttl,
+            renew=renew,
+            max_hold=max_hold,
+            progress_within=progress_within,
+            guard=told.guard or False,
+        )
+        try:
+            keys = (told.key, side_key(told.key, b"state"), side_key(told.key, b"queue"))
+        except ConfigError:
+            raise _bad("is damaged") from None
+        home = b"" if key is None else start(prefix)
+        self._set_up(spec._replace(name=told.name, keys=keys, replicas=told.replicas, home=home), None, on_lost, label)
+
+    async def _try(self, attempt: Attempt, _wait: float | None) -> Grant | Busy:
+        found = await ticket_operations.redeem(attempt, self._told.token, self._told.ends)
+        if isinstance(found, Void):
+            raise self._refused(found.why)
+        return found
+
+    def _refused(self, why: str) -> TicketRefused:
+        said = {
+            "used": "has been redeemed before: a ticket is good for once",
+            "expired": "has expired before it was redeemed; the lock went to the next in line",
+            "gone": "is void: the lock was taken away (broken or deleted), or the server has forgotten it, or is another one",
+            "late": "was redeemed, but the answer came when the lease was over; the lock was given back",
+        }[why]
+        return TicketRefused(f"the ticket for lock {self.name!r} {said}", name=self.name, key=self.key, reason=why)

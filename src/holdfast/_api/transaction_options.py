@@ -1,0 +1,66 @@
+"""What a transaction is given, checked: a client, keys, and bounds for trying again."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NoReturn
+
+from holdfast._api.lock import checked_wait, whole_number
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.resolve import check_face, one_place, resolve
+from holdfast._net.slots import slot_of
+from holdfast.errors import ConfigError
+
+
+def limits(tries: int, wait: float | None) -> tuple[int, float | None]:
+    """Checked bounds of `run`."""
+    if whole_number(tries, "tries") < 1:
+        raise ConfigError("tries must be at least 1", parameter="tries")
+    return tries, checked_wait(wait)
+
+
+def checked_keys(keys: tuple[str | bytes, ...], *, clustered: bool) -> tuple[str | bytes, ...]:
+    """Keys to watch. Raises ConfigError."""
+    if not keys:
+        raise ConfigError("keys: a transaction watches one key at least, or nobody else would be noticed", parameter="keys")
+    for key in keys:
+        if not isinstance(key, str | bytes) or not key:
+            raise ConfigError(f"keys must be str or bytes, and not empty, not {key!r}", parameter="keys")
+    if clustered and len({slot_of(raw(key)) for key in keys}) > 1:
+        raise ConfigError(
+            "keys: in a Cluster, all keys of a transaction are in one slot; give them a part in common: {user:7}:cart",
+            parameter="keys",
+        )
+    return keys
+
+
+def raw(key: str | bytes) -> bytes:
+    """As the server knows it."""
+    return key.encode() if isinstance(key, str) else key
+
+
+def server_of(client: Any, face: Literal["sync", "asyncio"]) -> Endpoint | None:
+    """The server, if it is not the client itself that carries the commands. Raises ConfigError."""
+    one_place(client)
+    if isinstance(getattr(client, "url", client), str) or hasattr(client, "nodes_manager"):
+        return resolve(client, face)
+    check_face(client, face)
+    if not callable(getattr(client, "pipeline", None)) or not hasattr(client, "connection_pool"):
+        raise ConfigError(
+            "client must be a redis.Redis or RedisCluster, a valkey.Valkey or ValkeyCluster, one of their asyncio "
+            f"namesakes or a URL, not {type(client).__module__}.{type(client).__name__}",
+            parameter="client",
+        )
+    return None
+
+
+def address_of(client: Any) -> str:
+    """Where a client of redis-py or valkey-py has its server."""
+    pool = client.connection_pool
+    options = getattr(pool, "connection_kwargs", {})
+    named: str | None = getattr(pool, "service_name", None) or options.get("path")
+    return named or f"{options.get('host') or 'localhost'}:{options.get('port') or 6379}"
+
+
+def no_coroutine(name: object) -> NoReturn:
+    """A coroutine function in the face for threads."""
+    raise ConfigError(f"{name} is a coroutine function: use holdfast.aio.transaction", parameter="function")

@@ -1,0 +1,116 @@
+"""``@transactional``: a function that runs in a transaction on keys named after its arguments, and again if need be."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+
+from holdfast._api import transaction_options
+from holdfast._api.functions import is_async, named, refuse_generator
+from holdfast._api.templates import Filled
+from holdfast._api.transaction import BaseTransaction
+from holdfast._core.transaction import TRIES
+from holdfast._net.redaction import hides_client
+from holdfast.errors import ConfigError
+
+P = ParamSpec("P")
+S = TypeVar("S")
+T = TypeVar("T")
+Tx_contra = TypeVar("Tx_contra", bound=BaseTransaction, contravariant=True)
+
+
+class Decorator(Protocol):
+    """Takes the parameter ``tx`` away: of a function the first one, of a method the one behind ``self``."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Tx_contra, P], T], /) -> Callable[P, T]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[S, Tx_contra, P], T], /) -> Callable[Concatenate[S, P], T]: ...
+
+
+@hides_client()
+def transactional(client: object, *templates: str, tries: int = TRIES, wait: float | None = None) -> Decorator:
+    """Run a function, or a coroutine function, in a transaction, and again if somebody else was quicker.
+
+    ::
+
+        @holdfast.transactional(client, "stock:{sku}")
+        def sell(tx: holdfast.Transaction, sku: str) -> bool:
+            left = int(tx.read.get(f"stock:{sku}") or 0)
+            if left:
+                tx.queue.set(f"stock:{sku}", left - 1)
+            return left > 0
+
+        sell("apple")
+
+    The function has a parameter ``tx``: the transaction, which has begun. It is not among the arguments of a call. What the
+    function does besides its transaction is done at each try.
+
+    Args:
+        client: as for `transaction`; a coroutine function needs an asyncio client or a URL.
+        templates: of the keys to watch, filled from the function's arguments, defaults included. Names only: no attributes,
+            no indexes. A brace is written ``{{``.
+        tries, wait: as for `Transaction.run`.
+
+    Raises ConfigError at decoration for bad options and templates. A call returns and raises what `Transaction.run` does.
+    """
+    transaction_options.limits(tries, wait)
+
+    @hides_client()
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        refuse_generator(function, "it would run after EXEC; use with inside it")
+        signature, at = _without_tx(function)
+        make = _kind(is_async(function))
+        make(client, *templates)  # refuses no keys, and a client of the other face, now and not at the first call
+
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            transaction = make(client, *keys(args, kwargs))
+            if at is None or len(args) < at:
+                return transaction.run(lambda tx: function(*args, tx=tx, **kwargs), tries=tries, wait=wait)
+            return transaction.run(lambda tx: function(*args[:at], tx, *args[at:], **kwargs), tries=tries, wait=wait)
+
+        run = _wrapped(function, begin)
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        keys = Filled(run, *templates)
+        return run
+
+    return decorate
+
+
+def _without_tx(function: Callable[..., Any]) -> tuple[inspect.Signature, int | None]:
+    """The signature that callers see, and which of the arguments by position the transaction is; None: it is by name only."""
+    signature = inspect.signature(function)
+    names, tx = list(signature.parameters), signature.parameters.get("tx")
+    if tx is None or tx.kind in {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+        raise ConfigError(f"{named(function)} needs a parameter tx, for the transaction", parameter="function")
+    rest = [parameter for name, parameter in signature.parameters.items() if name != "tx"]
+    at = None if tx.kind is inspect.Parameter.KEYWORD_ONLY else names.index("tx")
+    return signature.replace(parameters=rest), at
+
+
+def _wrapped(function: Callable[..., Any], begin: Callable[..., Any]) -> Callable[..., Any]:
+    if not is_async(function):
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return begin(args, kwargs)
+
+        return run
+
+    @functools.wraps(function)
+    async def run_async(*args: Any, **kwargs: Any) -> Any:
+        return await begin(args, kwargs)
+
+    return run_async
+
+
+def _kind(awaited: bool) -> Any:
+    if awaited:
+        from holdfast._api.aio_transaction import Transaction
+
+        return Transaction
+    from holdfast._api.sync_transaction import Transaction as OfThreads
+
+    return OfThreads

@@ -1,0 +1,118 @@
+"""Who of this process waits for a lock while holding others: told to the servers: its part of the wait-for graph.
+
+By thread or task: a process in which one thread holds A and another one waits for B is in no cycle. Costs nothing where
+nobody waits, and a look at the books twice a second where somebody does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast._core.lock.records import Attempt, Spec
+
+if TYPE_CHECKING:
+    from holdfast._core.deadlock.victim import Lookout
+    from holdfast._core.lock.node import Node
+
+LONG = 0.5
+"""Seconds of waiting after which it is told; and between two looks, as long as there is nothing to tell."""
+
+SOON = 0.1
+"""Seconds between two looks when something was told: it shall not stand there for long when it is over."""
+
+MOST = 100
+"""So many waits are told at most."""
+
+PER_LOOK = 20_000
+"""Leases and waiters that are looked at in a second, at most: with many of them there are fewer looks."""
+
+
+class Wait(NamedTuple):
+    """A thread or task waits for a lock while holding others."""
+
+    lock: str
+    """Its key."""
+    owner: int
+    """Which thread or task."""
+    since: float
+    """Local time."""
+    holds: tuple[str, ...]
+    """Keys of those that it holds."""
+    yields: bool
+    """Its wait may be ended to end a cycle."""
+    prefixes: tuple[bytes, ...] = ()
+    """Of all these locks: in each of them it is told: who follows a cycle looks there."""
+
+
+class WaitGraph:
+    """The part of this process: all its waits on one server, or in one Cluster."""
+
+    def __init__(self, node: Node) -> None:
+        self.nodes = [node]
+        self.at = float("inf")
+        """When to look next (local seconds)."""
+        self.waits: tuple[Wait, ...] = ()
+        """As of the last look."""
+        self._attempts: dict[Wait, Attempt] = {}
+        self.lookout: Lookout | None = None
+        self.untold = False
+        """They are others than those in the record of the process."""
+
+    def join(self, other: WaitGraph) -> WaitGraph:
+        """Where the nodes of both are of one Cluster: one for all."""
+        other.nodes += self.nodes
+        return other
+
+    def somebody_waits(self, now: float) -> None:
+        """Look soon; the keeper's mutex is held."""
+        if self.at == float("inf"):
+            self.at = now + LONG
+            self.nodes[0].keeper.wake_by(self.at)
+
+    def turn(self, now: float) -> None:
+        """Look, if it is time."""
+        if now < self.at:
+            return
+        with self.nodes[0].mutex:
+            waiting = self.waiting()
+            looked_at = len(waiting) + sum(len(node.renewing) for node in self.nodes)
+            self._attempts = standing(self.nodes, waiting, now)
+            waits = tuple(sorted(self._attempts)[:MOST])
+            self.at = now + max(SOON if waits else LONG, looked_at / PER_LOOK) if waiting else float("inf")
+            if waits != self.waits:
+                self.waits, self.untold = waits, True
+                self.nodes[0].facts_changed(now)
+        if self.lookout is None and any(wait.yields for wait in self.waits):
+            from holdfast._core.deadlock.victim import Lookout  # here: most never need it
+
+            self.lookout = Lookout()
+        if self.lookout is not None:
+            self.lookout.turn(self.nodes[0], {wait: self._attempts[wait] for wait in self.waits}, now)
+
+    def waiting(self) -> list[Attempt]:
+        """All who wait, in the queue of a server or in the line of their process."""
+        found = [waiter.attempt for node in self.nodes for waiter in node.waiting.waiters()]
+        return found + [attempt for node in self.nodes for gate in node.gates() for attempt in gate.line]
+
+
+def standing(nodes: list[Node], waiting: list[Attempt], now: float) -> dict[Wait, Attempt]:
+    """Those who have waited for long, and hold something."""
+    late: dict[int, list[Attempt]] = {}
+    for attempt in waiting:
+        owner, since = getattr(attempt.slot, "waits", None) or (0, now)  # as the drivers write it down when it begins to wait
+        if now - since >= LONG and attempt.spec.permits is None:  # a permit leaves room for others
+            late.setdefault(owner, []).append(attempt)
+    held: dict[int, list[Spec]] = {}
+    for node in nodes if late else ():
+        for tenure in node.renewing.tenures():
+            owner = getattr(tenure.owner(), "_owner", 0)
+            if owner in late and not tenure.lost and tenure.spec.permits is None:
+                held.setdefault(owner, []).append(tenure.spec)
+    return {_wait(attempt, owner, specs): attempt for owner, specs in held.items() for attempt in late[owner]}
+
+
+def _wait(attempt: Attempt, owner: int, held: list[Spec]) -> Wait:
+    since = attempt.slot.waits[1]  # type: ignore[union-attr]
+    keys = tuple(sorted(spec.key for spec in held)[:MOST])
+    prefixes = tuple(sorted({attempt.spec.prefix, *(spec.prefix for spec in held)}))
+    return Wait(attempt.spec.key, owner, since, keys, attempt.spec.yields, prefixes)

@@ -1,0 +1,303 @@
+"""Leader election: a lock whose holder says who he is, and observers who are told.
+
+The words are those of etcd (package concurrency: Campaign, Proclaim, Resign, Observe). The term is the fence of the lock, so it
+rises for ever. A candidate that has got the lock leads when it has said so (`_lua/proclaim.lua`), which takes up a hand-over,
+too; observers see nobody until then. What it said counts only while the lock is its own: a proclamation that comes late does
+nothing, and of a leader that died nothing is seen any more when its lease has ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast._core.lock.acquire import acquire, key_conflict, start_over
+from holdfast._core.lock.records import Attempt, Grant, Slot, Spec, Tally, margin, milliseconds
+from holdfast._core.lock.replies import Busy, give_up
+from holdfast._core.requests import Answer, Conflict, Now, Refused, Run, Sleep, Unknown, WireError, in_the_way
+from holdfast._core.retry import insist
+from holdfast._core.subscription import Listener, Withdraw, hear, listen
+from holdfast._lua import Script, whole_number
+
+SPAN = 10.0
+"""Seconds after which an observer looks at the latest: what would have told it may have got lost."""
+
+GRACE = 0.5
+"""Seconds for which an observer waits for whoever has just got the lock to say who he is."""
+
+AGAIN = 0.02
+"""Seconds after the end of a lease at which is looked; and after which is asked again what was not answered."""
+
+PATIENCE = 30.0
+"""Seconds for which an observer rides out a server that is away, or the lease, if that is longer."""
+
+
+class Elected(NamedTuple):
+    """Who leads."""
+
+    name: str
+    term: int
+    """Greater than all terms before: the fence."""
+    value: str
+    """What the leader has said besides, such as its address."""
+
+
+class Other(NamedTuple):
+    """Nobody leads, as far as the server knows."""
+
+    taken: bool
+    """Somebody has the lock, and has not said who he is."""
+
+
+class Missing(NamedTuple):
+    """There is no such candidate, or none that can be told."""
+
+    names: tuple[str, ...]
+    """Of those there are."""
+
+
+class View(NamedTuple):
+    """What the server says to an observer."""
+
+    leader: Elected | Other
+    remaining: float | None
+    """Seconds until the lease ends, unless it is renewed; None: it has no end, and is none of ours."""
+
+
+# What the scripts answer
+
+
+def _read_done(raw: object) -> bool | Missing | Conflict:
+    match raw:
+        case [0 | 1 as done]:
+            return done == 1
+        case [2, *names]:
+            return Missing(tuple(name.decode(errors="replace") for name in names))  # type: ignore[attr-defined]
+        case _:
+            return in_the_way(raw)
+
+
+def _read_view(raw: object) -> View | Conflict:
+    match raw:
+        case [0]:
+            return View(Other(taken=False), 0.0)
+        case [2, int(left)]:
+            return View(Other(taken=True), None if left == -1 else left / 1000)
+        case [1, int(left), int(term), bytes(name), bytes(value)]:
+            return View(Elected(name.decode(), term, value.decode()), None if left == -1 else left / 1000)
+        case _:
+            return in_the_way(raw)
+
+
+INTRODUCE: Script[int] = Script("introduce", whole_number)
+PROCLAIM: Script[bool | Missing | Conflict] = Script("proclaim", _read_done)
+OBSERVE: Script[View | Conflict] = Script("observe", _read_view)
+TRANSFER: Script[bool | Missing | Conflict] = Script("transfer", _read_done)
+VACATE: Script[int] = Script("vacate", whole_number)
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """What is elected to."""
+
+    spec: Spec
+    observers: bytes
+    """A further key on the server, see `_lua/observe.lua`."""
+
+
+class Candidacy(Attempt):
+    """One try to be elected, of a candidate of this name, who says this besides when he leads."""
+
+    __slots__ = ("name", "observers", "value")
+
+    def __init__(
+        self,
+        spec: Spec,
+        *,
+        name: str,
+        value: str = "",
+        observers: bytes,
+        slot: Slot | None = None,
+        tally: Tally | None = None,
+    ) -> None:
+        super().__init__(spec, slot=slot, tally=tally)
+        self.name = name
+        self.value = value
+        self.observers = observers
+        """As of the `Office`."""
+
+    @property
+    def office(self) -> Office:
+        return Office(self.spec, self.observers)
+
+    @property
+    def introduction(self) -> Run[int] | None:
+        spec = self.spec
+        return Run(INTRODUCE, spec.keys[1:2], (self.token, self.name), min(spec.timeout, 0.3))
+
+
+# For candidates
+
+
+async def campaign(candidacy: Candidacy, wait: float | None) -> Grant | Busy:
+    """Be elected within ``wait`` seconds (None: for ever). Busy when time ran out. Raises as `_core.lock.acquire.acquire`, and
+    leaves as little behind."""
+    until = None if wait is None else await Now() + wait
+    while True:
+        result = await acquire(candidacy, wait)
+        if isinstance(result, Busy):
+            return result
+        try:
+            grant = await _take_up(candidacy, result)
+            if grant is not None:
+                return grant
+            await give_up(candidacy)
+        except BaseException:
+            await give_up(candidacy)
+            raise
+        await start_over(candidacy)
+        candidacy.waited = True  # the server was there: if it is away now, that is ridden out
+        wait = None if until is None else max(0.0, until - await Now())
+
+
+async def _take_up(candidacy: Candidacy, grant: Grant) -> Grant | None:
+    """Say who leads, for the full lease from now on. None: that was too late, somebody else may be elected."""
+    ttl = candidacy.spec.first_ttl
+    while True:
+        call = proclamation(candidacy, grant.fence, ttl)
+        try:
+            answer = await call
+        except WireError as error:
+            if isinstance(error, Refused) and not error.transient:
+                raise
+            if await Now() + AGAIN >= grant.deadline:
+                return None
+            await Sleep(AGAIN)
+        else:
+            deadline = answer.sent + ttl - margin(ttl)
+            if isinstance(answer.value, Conflict):
+                raise await key_conflict(answer.value, candidacy.spec)
+            if not answer.value or answer.came >= deadline:
+                return None
+            grant.taken, grant.deadline, grant.claim = answer.came, deadline, False
+            return grant
+
+
+def proclamation(candidacy: Candidacy, term: int, ttl: float = 0.0) -> Run[bool | Missing | Conflict]:
+    """The request to say who leads, and what else; and to have the lock for ``ttl`` seconds, at least."""
+    spec = candidacy.spec
+    args = candidacy.token, milliseconds(ttl) if ttl else 0, term, candidacy.name, candidacy.value
+    return Run(PROCLAIM, (*spec.keys, candidacy.observers), args, spec.timeout)
+
+
+async def proclaim(candidacy: Candidacy, term: int) -> bool:
+    """Say something else than before. False if the leader is none any more. Raises WireError, KeyConflict."""
+    value = (await insist(proclamation(candidacy, term))).value
+    if isinstance(value, Conflict):
+        raise await key_conflict(value, candidacy.spec)
+    return bool(value)
+
+
+async def vacate(office: Office) -> None:
+    """Have observers look, now that the leader has gone. Whom that does not reach looks from time to time."""
+    try:
+        await Run(VACATE, (office.observers,), (), office.spec.timeout)
+    except WireError:
+        pass
+
+
+async def transfer(office: Office, token: str, to: str) -> bool | Missing:
+    """Hand over to the candidate ``to``: True if that was done, False if the lock was not ours any more, `Missing` if there is
+    no such candidate: then nothing has changed. Raises Unknown if nobody knows; another WireError, or KeyConflict, if nothing
+    has changed."""
+    call = Run(TRANSFER, (*office.spec.keys, office.observers), (token, to), office.spec.timeout)
+    unknown: Unknown | None = None
+    failures = 0
+    while True:
+        try:
+            answer = await call
+        except WireError as error:
+            unknown = error if isinstance(error, Unknown) else unknown
+            failures += 1
+            if failures == 3 or (unknown is None and isinstance(error, Refused) and not error.transient):
+                raise (unknown or error) from None
+            await Sleep(AGAIN)
+        else:
+            if isinstance(answer.value, Conflict):
+                raise await key_conflict(answer.value, office.spec)
+            return answer.value
+
+
+# For observers
+
+
+@dataclass(slots=True)
+class Watch:
+    """What one observer has seen."""
+
+    seen: Elected | Other | None = None
+    """None: nothing yet."""
+    highest: int = 0
+    """Of the terms."""
+    free_at: float = float("-inf")
+    """Local time of the last question to which the answer was that nobody has the lock."""
+
+    def is_news(self, found: Elected | Other) -> bool:
+        """It is something else than what was seen last. A server that is behind may show a leader whose time is over."""
+        old = isinstance(found, Elected) and found.term < self.highest
+        alike = isinstance(found, Other) and isinstance(self.seen, Other)
+        return not (old or alike or found == self.seen)
+
+    def see(self, found: Elected | Other) -> Elected | None:
+        """That is seen now."""
+        self.seen = found
+        if isinstance(found, Other):
+            return None
+        self.highest = max(self.highest, found.term)
+        return found
+
+
+async def change(office: Office, watch: Watch) -> Elected | None:
+    """Who leads, None for nobody, as soon as that is something else than was seen before: at once, if nothing was. Raises
+    WireError when the server stays away, KeyConflict when something else is where it should be."""
+    listener: Listener | None = None
+    contact, taken_since = await Now(), None
+    told = watch.seen is not None  # the server was there
+    try:
+        while True:
+            try:
+                answer = await look(office, listener.hope if listener is not None else "")
+            except WireError as error:
+                now = await Now()
+                over = now - contact > max(PATIENCE, office.spec.ttl) or not told
+                if over or (isinstance(error, Refused) and not error.transient):
+                    raise
+                await Sleep(min(1.0, AGAIN + now - contact))
+                continue
+            view, contact, told = answer.value, answer.came, True
+            until = contact + SPAN if view.remaining is None else contact + min(view.remaining + AGAIN, SPAN)
+            taken = isinstance(view.leader, Other) and view.leader.taken
+            if isinstance(view.leader, Other) and not taken:
+                watch.free_at = answer.sent
+            taken_since = taken_since or contact if taken else None
+            if taken_since is not None and contact < taken_since + GRACE:
+                until = min(until, taken_since + GRACE)
+            elif watch.is_news(view.leader):
+                return watch.see(view.leader)
+            if listener is None:
+                listener = await listen(until, office.spec.prefix)  # and look again, so that nothing is missed in between
+            else:
+                await hear(listener, until)
+    finally:
+        if listener is not None:
+            await Withdraw(listener)
+
+
+async def look(office: Office, hope: str = "") -> Answer[View]:
+    """What there is to be seen. Raises as `change`."""
+    spec = office.spec
+    keys, args = (*spec.keys[:2], office.observers), (milliseconds(SPAN + spec.timeout), hope)
+    answer = await insist(Run(OBSERVE, keys, args, spec.timeout))
+    if isinstance(answer.value, Conflict):
+        raise await key_conflict(answer.value, spec)
+    return Answer(answer.value, answer.sent, answer.came)

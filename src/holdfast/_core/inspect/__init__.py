@@ -1,0 +1,1 @@
+"""Finding locks on a server, and taking one away from its holder."""

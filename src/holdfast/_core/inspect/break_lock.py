@@ -1,0 +1,111 @@
+"""Taking a lock away from its holder, by order of a person who has seen him hold it; and waiting until it is free.
+
+Who had it is told, and loses his lease as by any other loss; what he does until he stops, fences keep out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from holdfast._core.election import VACATE
+from holdfast._core.inspect.scan import Ask, Field, keys_of, look
+from holdfast._core.names import guard_key, side_key
+from holdfast._core.requests import Conflict, Now, Run, Sleep, WireError, in_the_way
+from holdfast._core.retry import insist
+from holdfast._lua import Script
+
+POLL = 1.0
+"""Seconds between two looks at a lock that somebody waits to see free, at most: nothing tells who takes nothing."""
+
+
+class TakenAway(NamedTuple):
+    """It is taken away."""
+
+    fence: int
+    told: bool
+    """His process was listening."""
+    heir: str
+    """Id of the process that was given the lock; empty: nobody waited."""
+
+
+class Free(NamedTuple):
+    """Nobody has it."""
+
+
+class Changed(NamedTuple):
+    """Somebody else has it by now."""
+
+
+Outcome = TakenAway | Free | Changed | Conflict
+
+
+def _read(raw: Any) -> Outcome:
+    match raw:
+        case [1, int(fence), int(told), bytes(heir)]:
+            return TakenAway(fence, told == 1, heir.decode())
+        case [0]:
+            return Free()
+        case [-1]:
+            return Changed()
+        case _:
+            return in_the_way(raw, ", not a lock")
+
+
+BREAK: Script[Outcome] = Script("break", _read)
+BREAK_PERMITS: Script[Outcome] = Script("permit_break", _read)
+
+
+async def break_lock(
+    where: Field, key: bytes, mark: str, by: str, *, prefix: bytes, leads: bool = False
+) -> list[Outcome | WireError]:
+    """Take it away from the holder with this mark: what each server answers. Raises WireError if none does.
+
+    ``prefix``: the one that its users have passed.
+
+    ``leads``: as far as is known he was elected, so there may be observers.
+    """
+    keys = keys_of(key)
+    if where.slot_of is None:  # in a Cluster no lock is guarded
+        keys += (guard_key(prefix),)
+    answers = await _everywhere(where, Run(BREAK, keys, (mark, by), where.timeout))
+    if leads:
+        try:
+            await Ask(0, Run(VACATE, (side_key(key, b"observers"),), (), where.timeout))
+        except WireError:
+            pass  # they look by themselves, in a while
+    return answers
+
+
+async def break_permits(where: Field, key: bytes, marks: list[str], by: str) -> list[Outcome | WireError]:
+    """Take away what the holders with these marks have of what several share."""
+    return await _everywhere(where, Run(BREAK_PERMITS, keys_of(key)[:3], (by, *marks), where.timeout))
+
+
+async def _everywhere(where: Field, call: Run[Outcome]) -> list[Outcome | WireError]:
+    answers: list[Outcome | WireError] = []
+    for place in range(where.places):
+        try:
+            answers.append((await insist(Ask(place, call))).value)
+        except WireError as error:
+            answers.append(error)
+    failure = answers[-1]
+    if isinstance(failure, WireError) and all(isinstance(answer, WireError) for answer in answers):
+        raise failure
+    return answers
+
+
+async def wait(where: Field, key: bytes, seconds: float | None) -> bool:
+    """Until nobody has the lock; False: that took longer. Takes nothing: somebody else may have it again. Raises WireError."""
+    until = None if seconds is None else await Now() + seconds
+    while True:
+        (seen,) = await look(where, [key])
+        votes = [sight for sight in seen.sights if sight is not None and sight.holds]
+        free = sum(sight is not None and not sight.holds for sight in seen.sights)
+        if free > where.places // 2:
+            return True
+        left = min([POLL, *(hold.remaining + 0.001 for sight in votes for hold in sight.holds if hold.remaining is not None)])
+        if until is not None:
+            left = min(left, until - await Now())
+            if left <= 0:
+                return False
+        await Sleep(max(left, 0.02))

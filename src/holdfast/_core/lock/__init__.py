@@ -1,0 +1,1 @@
+"""One lock on one server: acquiring, queueing, renewing and releasing it."""

@@ -1,0 +1,104 @@
+"""Explain a name conflict: which kind uses the name, until when, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from holdfast._core.requests import Command, Conflict, WireError
+from holdfast._core.retry import insist
+
+NAMES = {
+    b"": "lock",
+    b"semaphore": "semaphore",
+    b"rwlock": "read-write lock",
+    b"event": "event",
+    b"latch": "latch",
+    b"barrier": "barrier",
+}
+"""By the first word of a format; a lock's format is its number alone."""
+
+KINDS_OF: dict[str, tuple[bytes, ...]] = {
+    "lock": (b"string", b"none"),
+    "semaphore": (b"zset", b"none"),
+    "read-write lock": (b"zset", b"none"),
+}
+KINDS_OF |= dict.fromkeys(("event", "latch", "barrier"), (b"hash",))
+"""The types of their keys."""
+
+LONGEST = 40
+"""Bytes of a format."""
+
+ADVICE = "use another name or prefix, or delete that key if nobody needs it"
+
+
+class Look(NamedTuple):
+    """What the server says about the name."""
+
+    key: bytes
+    type: bytes
+    version: bytes
+    """The format that the state names, or the key itself."""
+    left: int
+    """Milliseconds until the key expires."""
+    kept: int
+    """Milliseconds until the state expires, which keeps the name for its kind."""
+
+
+Ask = Callable[[Command], Coroutine[Any, Any, Any]]
+"""How to get the reply to a command. Raises WireError."""
+
+
+async def ask(command: Command) -> Any:
+    return (await insist(command)).value
+
+
+async def explained(found: Conflict, key: bytes, state: bytes, timeout: float, ask: Ask = ask) -> str:
+    """Return what to tell the user. One look more, which may fail: then what the script said has to do."""
+    if not found.other_kind:
+        return found.why
+    if found.key not in {b"", key}:  # a key beside the lock's, which says nothing about the kind of the name
+        return f"{found.why}; {ADVICE}"
+    try:
+        look = await _look(ask, key, state, timeout)
+    except WireError:
+        return found.why
+    return found.why if look is None else _told(found.why, look)
+
+
+async def _look(ask: Ask, key: bytes, state: bytes, timeout: float) -> Look | None:
+    kind = await ask(Command(("TYPE", key), timeout))
+    where, version = key if kind == b"hash" else state, b""
+    length = await ask(Command(("HSTRLEN", where, "v"), timeout))
+    if type(length) is int and 0 < length <= LONGEST:
+        version = await ask(Command(("HGET", where, "v"), timeout))
+    left = await ask(Command(("PTTL", key), timeout))
+    kept = left if kind == b"hash" else await ask(Command(("PTTL", state), timeout))
+    match kind, version, left, kept:
+        case bytes(), bytes(), int(), int():
+            return Look(key, kind, version, left, kept)
+    return None
+
+
+def _told(why: str, look: Look) -> str:
+    word, _, number = look.version.rpartition(b" ")
+    name = NAMES.get(word) if number == b"1" else "lock" if look.type == b"string" and not look.version else None
+    if name is None or look.type not in KINDS_OF.get(name, ()):
+        return f"{why}; {ADVICE}"
+    a = f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    if look.type == b"none":
+        now = f"it was used as the name of {a}"
+    elif look.type == b"hash":
+        now = f"it is the name of {a}"
+    else:
+        left = f", {_span(look.left)} of its lease left" if look.type == b"string" and look.left > 0 else ""
+        now = f"it is the name of {a} that is held{left}"
+    until = f"; if it is not used again, the name is free for another kind in {_span(look.kept)}" if look.kept > 0 else ""
+    what = "wait until then" if until else "delete the key if nobody needs it"
+    return f"{now}{until}. A name is of one kind: use another name, or {what}"
+
+
+def _span(ms: int) -> str:
+    if ms < 100_000:
+        return f"{ms / 1000:.1f} s"
+    return f"{ms / 60_000:.0f} min" if ms < 7_200_000 else f"{ms / 3_600_000:.0f} h"

@@ -1,0 +1,180 @@
+"""What a gate (`_core.lock.local_queue`) needs of the node it belongs to (`_core.lock.node`), and a node of its keeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from holdfast._core.lock.records import Attempt, Scripts, Spec
+from holdfast._core.lock.replies import scripts
+from holdfast._core.requests import Call, Run
+
+if TYPE_CHECKING:
+    from holdfast._core.deadlock.wait_graph import Wait
+    from holdfast._core.lock.local_queue import Gate
+    from holdfast._core.lock.renewal import Tenure
+    from holdfast._core.lock.server_queue import Waiting
+
+T = TypeVar("T")
+
+
+class Told(Protocol):
+    """Who waits until something is given back: a gate, as a rule."""
+
+    def left(self) -> None:
+        """It is; or nobody knows."""
+
+
+class Leftover(NamedTuple):
+    """Something that nobody uses any more, to be given back at local time ``at``. The server may be away for longer than
+    anybody waits for the answer, and until the lease ends nobody else could have the lock."""
+
+    at: float
+    call: Run[int]
+    again: Run[int]
+    """What is sent if that was not answered: a copy of it may still come."""
+    until: float
+    """Local time at which it ends by itself."""
+    gate: Told | None = None
+    """Told of the first answer, whatever it is."""
+    failures: int = 0
+
+
+Then = Callable[[Any, float], None]
+"""What to do with the typed reply to a call (or the WireError instead of one) and the time at which the call was sent."""
+
+
+class Surroundings(Protocol):
+    """What a gate needs of the node it belongs to."""
+
+    waiting: Waiting
+
+    @property
+    def mutex(self) -> AbstractContextManager[object]:
+        """Guards the gate, and the books of the keeper."""
+
+    def reachable(self, prefix: bytes) -> bool:
+        """The inbox of this prefix listens: who waits outside can say so."""
+
+    def in_change(self) -> bool:
+        """This thread holds the mutex: a signal handler or a finaliser asks, or the keeper in the middle of its work."""
+
+    def later(self, what: Callable[[], None]) -> None:
+        """Do this soon, when that change is done."""
+
+    def clock(self) -> float:
+        """Local time in seconds."""
+
+    def stirs(self) -> bool:
+        """Something has come to the inbox that nobody has read yet."""
+
+    def be_reachable(self, prefix: bytes) -> None:
+        """Open the inbox of this prefix; the mutex is held."""
+
+    def somebody_waits(self) -> None:
+        """Somebody of this process stands in line, and may be in a cycle; the mutex is held."""
+
+    def label_changed(self, tenure: Tenure) -> None:
+        """The lease was passed on to a lock with another label; the mutex is held."""
+
+    def asked_for(self, token: str) -> bool:
+        """Somebody outside has asked for what this token holds before anybody here knew of it. Said once; the mutex is held."""
+
+    def look_at(self, gate: Gate, at: float) -> None:
+        """Call `Gate.on_time` at local time ``at``; the mutex is held."""
+
+    def question(self, tenure: Tenure) -> tuple[int, int]:
+        """Renew a lease now, to learn whether it is lost: `Gate.answered` is told of each answer. Answers how many servers are
+        asked, and how many that know it still settle the question; the mutex is held."""
+
+    def bury(self, gate: Gate, attempt: Attempt) -> None:
+        """Give back whatever an attempt has got that nobody makes any more, and refuse what may come of it yet; say so to
+        `Gate.left`. The mutex is held."""
+
+    def give_back(self, gate: Gate | None, tenure: Tenure) -> None:
+        """Give back a lease that nobody holds, soon, and say so to `Gate.left` of the gate that waits for it; the mutex is
+        held."""
+
+
+class Line(Protocol):
+    """A pipelined connection to one server, opened when it is first used and again after it was lost."""
+
+    def call(self, call: Call, then: Then) -> None:
+        """Send a call; ``then`` is called exactly once, by the keeper."""
+
+    def overdue(self, now: float) -> None:
+        """Close the connection if an answer is overdue: nobody knows what would come on it."""
+
+    def next_at(self) -> float:
+        """When `overdue` has something to do, at the latest (local seconds)."""
+
+    def fail(self, why: str) -> None:
+        """Close the connection; everything under way has an unknown outcome."""
+
+    def stirs(self) -> bool:
+        """Something has come that nobody has read yet. Any thread may ask."""
+
+    def take_back(self) -> None:
+        """Read what comes: a waiter may have been listening instead. Any thread may say so; the keeper's mutex is held."""
+
+
+class Lines(Protocol):
+    def __call__(self, on_push: Callable[[list[Any]], None] | None = None, on_closed: Callable[[], None] | None = None) -> Line:
+        """A line to the server. ``on_push``: gets the published messages. ``on_closed``: called when the line is lost."""
+
+
+class Place(NamedTuple):
+    """Where a node listens; and, in a Cluster, which keys can be in one request."""
+
+    inbox: str
+    """The id under which it does, in each prefix."""
+    subscribe: str = "SUBSCRIBE"
+    slot_of: Callable[[bytes], int] | None = None
+    near: Callable[[bytes], bool] | None = None
+    """The inbox is on the server that has this key."""
+
+    def strays(self, key: bytes) -> bool:
+        """A lock whose slot has left the server of our inbox: nobody there can tell us anything."""
+        return self.near is not None and not self.near(key)
+
+    def together(self, batch: list[T], spec_of: Callable[[T], Spec]) -> Iterable[list[T]]:
+        """What can be asked in one request each: one script does it, all is told by the inbox of one prefix, and in a Cluster
+        all its keys are in one slot."""
+        parts: dict[tuple[Scripts, int, bytes], list[T]] = {}
+        for one in batch:
+            spec = spec_of(one)
+            slot = self.slot_of(spec.keys[0]) if self.slot_of else 0
+            parts.setdefault((scripts(spec), slot, spec.prefix), []).append(one)
+        return parts.values()
+
+
+class NodeKeeper(Protocol):
+    """The keeper, as its nodes see it."""
+
+    process_id: str
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Have the keeper do this soon; any thread may."""
+
+    def wake_by(self, at: float) -> None:
+        """Have `Node.turn` called at local time ``at``; the mutex is held."""
+
+    @property
+    def mutex(self) -> AbstractContextManager[object]:
+        """Guards `waiting`, `renewing` and the gates, which other threads use too."""
+
+    def in_change(self) -> bool:
+        """This thread holds the mutex."""
+
+    def clock(self) -> float:
+        """Local time in seconds."""
+
+    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
+        """What others may know about this process, these waits among it, and the labels of locks by their keys."""
+
+    def report(self, tenure: Tenure) -> None:
+        """Tell the owner that his lease is lost; the mutex is not held."""
+
+    def safely(self, action: Callable[..., object], *args: Any) -> bool:
+        """Do something of which nobody else's lease may depend. False if it failed."""

@@ -1,0 +1,43 @@
+"""A lock, or permits, whose slot is on its way from one server of a Cluster to another: what can be done meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast._core import permit
+from holdfast._core.lock.replies import RELEASE, RENEW
+from holdfast._core.requests import Call, Run
+from holdfast._lua import Script, whole_number
+
+
+def _read_renew(raw: object) -> list[int]:
+    return [whole_number(raw)]
+
+
+def _read_again(raw: object) -> int:
+    return 1 if raw == 0 else whole_number(raw)
+
+
+_Alone = tuple[Script[Any], Script[Any]]
+"""What stands for a script: at first, and where that was begun."""
+
+_RENEW: Script[Any] = Script("moving", _read_renew)
+_RELEASE: _Alone = Script("moving", whole_number), Script("moving", _read_again)
+_PERMIT_RENEW: Script[Any] = Script("permit_moving", _read_renew)
+_PERMIT_RELEASE: _Alone = Script("permit_moving", whole_number), Script("permit_moving", _read_again)
+
+_ALONE: dict[Script[Any], _Alone] = {
+    RENEW: (_RENEW, _RENEW),
+    RELEASE: _RELEASE,
+    permit.RENEW: (_PERMIT_RENEW, _PERMIT_RENEW),
+    permit.RELEASE: _PERMIT_RELEASE,
+}
+
+
+def alone(call: Call, *, half: bool) -> Run[Any] | None:
+    """The same for a lock's own key alone, where that is possible: its renewal, or its release. The others have to wait.
+    ``half``: it was begun. A release begins with the lock's own key, so if that is gone now, it was ours and is given back."""
+    if type(call) is not Run or len(call.keys) != 3 or call.script not in _ALONE:
+        return None
+    token, ttl = call.args[:2]
+    return Run(_ALONE[call.script][half], call.keys[:1], (token, ttl if isinstance(ttl, int) else 0), call.timeout)

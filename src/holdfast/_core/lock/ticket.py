@@ -1,0 +1,145 @@
+"""A held lock that is handed over: its holder makes a ticket of it, and who redeems the ticket has the lock.
+
+What has the lock on the server is a token. The holder's is exchanged for the ticket's, and the ticket's for that of who redeems
+it: one script does both, so there is no moment at which nobody has the lock, or two. Whoever has handed it on is declared dead
+in the same run; so a ticket is good for once, and nothing that its giver may still send does anything.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast._core.lock.acquire import KeyConflict, key_conflict
+from holdfast._core.lock.records import Attempt, Grant, Spec, margin, milliseconds
+from holdfast._core.lock.replication import acknowledged
+from holdfast._core.lock.replies import give_up, read_reply
+from holdfast._core.requests import Answer, Conflict, Draw, NotSent, Refused, Run, Sleep, Unknown, WireError
+from holdfast._lua import Script
+
+TRIES = 3
+"""How often a request is made that gets no answer."""
+
+
+class Exchanged(NamedTuple):
+    """The lock was handed on."""
+
+    fence: int
+    last: int
+    ends: int
+    """When the new lease ends (server ms)."""
+
+
+class Void(NamedTuple):
+    """It cannot be handed on: who was to do it has it no more. ``why``: ``expired``, ``used``, or ``gone``, before its time."""
+
+    why: str
+
+
+class Paused(NamedTuple):
+    """Nothing is handed on for so many seconds: the server may have forgotten who has the lock (``guard=``)."""
+
+    seconds: float
+
+
+_VOID = {0: Void("expired"), -1: Void("used"), -4: Void("gone"), -5: Void("used")}
+
+
+Reply = Exchanged | Void | Paused | Conflict
+
+
+def _read(raw: object) -> Reply:
+    match raw:
+        case [1, int(first), int(last), int(ends)]:
+            return Exchanged(first, last, ends)
+        case [int(code)] if code in _VOID:
+            return _VOID[code]
+        case [-6, int(ms)]:
+            return Paused(ms / 1000)
+        case _:
+            reply = read_reply(raw)
+            return reply if isinstance(reply, Conflict) else Conflict(f"unexpected answer {raw!r}")
+
+
+ROTATE: Script[Reply] = Script("rotate", _read)
+
+
+async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void:
+    """Exchange the holder's ``token`` for a ticket that is good for ``seconds``; its own token is drawn first, if it has none.
+
+    Raises WireError or KeyConflict. If nobody knows then whether there is a ticket, and however else it is ended, all is given
+    up, the lock itself too, and ``ticket.doubt`` says so. Otherwise nothing has changed.
+    """
+    try:
+        ticket.token = ticket.token or ticket.spec.signed(await Draw())
+        return (await _exchange(ticket, token, seconds, 0)).value
+    except (WireError, KeyConflict):
+        if ticket.doubt:
+            await take_back(ticket, token)
+        raise
+    except BaseException:
+        ticket.doubt = True
+        await take_back(ticket, token)
+        raise
+
+
+async def take_back(ticket: Attempt, token: str) -> None:
+    """Leave nothing behind of a ticket that nobody was given, nor of what it was made of."""
+    if ticket.token:
+        await give_up(_in_doubt(ticket.spec, ticket.token))  # first: or a late copy of the request could still make a ticket
+    await give_up(_in_doubt(ticket.spec, token))
+
+
+def _in_doubt(spec: Spec, token: str) -> Attempt:
+    return Attempt(spec, token, pending=True, doubt=True)
+
+
+async def redeem(attempt: Attempt, ticket: str, ends: int) -> Grant | Void:
+    """Take the lock with a ticket's token, whose time ends at ``ends`` (server ms).
+
+    Raises WireError or KeyConflict. Whatever ends it other than a Grant leaves nothing behind: the ticket is as good as it was,
+    if the server has not seen it; if it has, the lock is given back.
+    """
+    spec = attempt.spec
+    try:
+        attempt.token = spec.signed(await Draw())
+        answer = await _exchange(attempt, ticket, spec.first_ttl, ends)
+        found = answer.value
+        if isinstance(found, Void):
+            return found
+        deadline = answer.sent + spec.first_ttl - margin(spec.first_ttl)
+        if answer.came >= deadline:
+            await give_up(attempt)
+            return Void("late")
+        grant = await acknowledged(Grant(attempt, found.fence, answer.came, deadline, last=found.last))
+    except BaseException:
+        await give_up(attempt)
+        raise
+    assert isinstance(grant, Grant)
+    return grant
+
+
+async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Answer[Exchanged | Void]:
+    """Ask until there is an answer, so many times. ``heir``: who is to have what ``token`` has; afterwards it is pending if it
+    has it, and in doubt if nobody knows."""
+    spec = heir.spec
+    args = (token, heir.token, milliseconds(seconds), ends)
+    for left in reversed(range(TRIES)):
+        doubt, heir.doubt, heir.pending = heir.doubt, True, True
+        try:
+            answer = await Run(ROTATE, spec.granting, (*args, *spec.guarded), spec.timeout)
+        except WireError as error:
+            heir.doubt = heir.pending = doubt or isinstance(error, Unknown)
+            if not left or not isinstance(error, NotSent | Unknown):
+                raise
+            await Sleep(0.02)
+        else:
+            # No doubt any more: a late copy does nothing, as the token it hands on is dead.
+            heir.doubt, heir.pending = False, isinstance(answer.value, Exchanged)
+            match answer.value:
+                case Conflict() as conflict:
+                    raise await key_conflict(conflict, spec)
+                case Paused(wait):
+                    raise Refused(f"the server may have forgotten who has the lock: it grants nothing for another {wait:.1f} s")
+                case found:
+                    return Answer(found, answer.sent, answer.came)
+    raise AssertionError("unreachable")

@@ -1,0 +1,93 @@
+"""Something of which there are several: who wants some waits for as many as he wants, in order of arrival.
+
+They are taken, renewed and given back as a lock is (`_core.lock.acquire`, `_core.lock.renewal`, `_core.lock.replies`), by other
+scripts. A semaphore has as many as its users say; of a read-write lock there are `ALL`, of which a reader takes one and a
+writer all, so that readers share, and a writer who waits stops those who come after him. Sources: E. W. Dijkstra, "Cooperating
+sequential processes" (1965), for the semaphore; P. Courtois, F. Heymans, D. Parnas, "Concurrent control with readers and
+writers" (1971), for the problem; the order of arrival that lets neither side starve is that of Java's
+ReentrantReadWriteLock(fair=true).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast._core.lock.records import Permits, Scripts, Spec, milliseconds
+from holdfast._core.lock.replies import Reply, read_acquire, read_list, read_refresh
+from holdfast._core.requests import Conflict, Run
+from holdfast._core.retry import insist
+from holdfast._lua import Script, whole_number
+
+SEMAPHORE, RWLOCK = "semaphore 1", "rwlock 1"
+"""Names of the formats on the server."""
+
+ALL = 1_000_000
+"""Permits of a read-write lock: a writer takes all of them."""
+
+
+def _read_acquire(raw: object) -> Reply:
+    match raw:
+        case [-5, 0]:
+            return Conflict("nobody has said yet how many permits there are: name a limit")
+        case [-5, int(limit)]:
+            return Conflict(f"its other users have a limit of {limit}: name the same, or change it for all (set_limit)")
+        case [-6, int(limit)]:
+            return Conflict(f"it wants more permits than the {limit} that there are")
+        case _:
+            return read_acquire(raw)
+
+
+ACQUIRE: Script[Reply] = Script("permit_acquire", _read_acquire)
+RELEASE: Script[int] = Script("permit_release", whole_number)
+REFRESH: Script[tuple[bool, list[Reply]]] = Script("permit_refresh", read_refresh)
+RENEW: Script[list[int]] = Script("permit_renew", read_list)
+CHANGE: Script[int] = Script("permit_change", whole_number)
+
+SCRIPTS = Scripts(ACQUIRE, RELEASE, REFRESH, RENEW)
+
+
+class Count(NamedTuple):
+    """How a semaphore stands."""
+
+    limit: int
+    used: int
+    """Held; after the limit was lowered, it may be more than that."""
+    waiting: int
+    """Who waits for some: not how many he wants."""
+
+
+def _read_limit(raw: object) -> Count | Conflict | None:
+    match raw:
+        case [1, int(limit), int(used), int(waiting)]:
+            return Count(limit, used, waiting)
+        case [0]:
+            return None
+        case _:
+            reply = read_acquire(raw)
+            assert isinstance(reply, Conflict)
+            return reply
+
+
+LIMIT: Script[Count | Conflict | None] = Script("permit_limit", _read_limit)
+
+
+def semaphore(wanted: int, limit: int | None) -> Permits:
+    """What is wanted of a semaphore of so many; None: of as many as there are."""
+    return Permits(SCRIPTS, SEMAPHORE, wanted, limit)
+
+
+READING = Permits(SCRIPTS, RWLOCK, 1, ALL, fixed=True)
+WRITING = Permits(SCRIPTS, RWLOCK, ALL, ALL, fixed=True)
+
+
+async def change(spec: Spec, token: str, permits: int, fence: int) -> bool:
+    """Keep only so many of what this token holds, and its fence. False if it holds nothing any more. Raises WireError."""
+    args = (token, permits, fence, milliseconds(spec.ttl), *spec.terms)
+    answer = await insist(Run(CHANGE, spec.keys, args, spec.timeout))
+    return answer.value == 1
+
+
+async def count(spec: Spec, kind: str, limit: int | None = None) -> Count | Conflict | None:
+    """How it stands; ``limit``: set how many there are first. None where nobody has said. Raises WireError."""
+    wanted = "" if limit is None else limit
+    return (await insist(Run(LIMIT, spec.keys, (kind, wanted, milliseconds(spec.ttl)), spec.timeout))).value

@@ -1,0 +1,129 @@
+"""A lease that several servers have granted together: the votes of each, and what they amount to."""
+
+from __future__ import annotations
+
+from holdfast._core.lock.records import Grant, margin
+from holdfast._core.lock.renewal import BOUNDED, Owner, Tenure
+from holdfast._core.quorum.votes import YIELD
+from holdfast._core.requests import Run
+
+
+class Vote(Tenure):
+    """What one server has granted; or may have, without our knowledge. Renewed as any lease on that server is."""
+
+    __slots__ = ("answered_at", "believed", "number", "server", "whole")
+
+    def __init__(self, grant: Grant, whole: Mandate, number: int, server: str, believed: bool) -> None:
+        super().__init__(grant)
+        self.whole = whole
+        self.gate = grant.attempt.gate
+        self.number = number
+        self.server = server
+        self.answered_at = 0.0
+        """Number of the last renewal that was answered. Where another is under way, it may be for less, and come last."""
+        self.believed = believed
+        """The server has said so. Else it has not answered yet; the first renewal will tell, and comes as soon as the answer
+        should have: until then the lease does not bear the loss of another one."""
+        if not believed and self.spec.renew:
+            soon = min(self.spec.timeout, self.ttl * self.spec.renew_part / 2)
+            self.renew_at = min(self.renew_at, self.due_at(grant.taken + soon))
+
+    @property
+    def counts(self) -> bool:
+        return self.believed and not self.lost and not self.over
+
+    def renewed(self, made: float, sent: float, ttl: float) -> None:
+        super().renewed(made, sent, ttl)
+        self.answered_at = max(self.answered_at, made)
+        self.believed = self.believed or made >= self.asked_at
+
+    def holder(self) -> Owner | None:
+        return self.whole.owner()
+
+    def lost_with_it(self) -> Tenure | None:
+        return self.whole if self.whole.falls() else None
+
+    def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:
+        return self.whole.giving_back_at(self.number, bury=bury, timeout=timeout)
+
+
+class Mandate(Tenure):
+    """The lease as a whole: good for as long as a majority of the votes is. Nothing renews it but them."""
+
+    __slots__ = ("_least", "doubtful", "hope", "hoped", "majority", "votes")
+
+    def __init__(self, grant: Grant, majority: int, hope: str, hoped: set[int]) -> None:
+        self.votes: dict[int, Vote] = {}
+        """By the number of the server."""
+        self.majority = majority
+        self.hope, self.hoped = hope, hoped
+        """Under which the servers know that who took it has waited; these may remember that still."""
+        self.doubtful: set[int] = set()
+        """Servers that may still carry out a vote of ours, as they have not answered one, or have done so since the grant."""
+        self._least = grant.deadline
+        super().__init__(grant)
+
+    @property
+    def deadline(self) -> float:
+        """When the last of the votes that make a majority ends (local seconds). Too few of them: it is over, even if nobody has
+        said so yet."""
+        if not self.votes:
+            return self._least
+        ends = sorted((vote.deadline for vote in self.votes.values() if vote.counts), reverse=True)
+        return ends[self.majority - 1] if len(ends) >= self.majority else float("-inf")
+
+    @deadline.setter
+    def deadline(self, at: float) -> None:
+        """What is believed while it is made; then its votes say that."""
+        self._least = at
+
+    def asks(self, now: float, ttl: float) -> float:
+        self.asked_at = made = max(now, *(at.asked_at + 2e-6 for at in (self, *self.votes.values())))
+        for vote in self.votes.values():
+            vote.asked_at = made
+            vote.deadline = min(vote.deadline, now + ttl - margin(ttl))
+            if vote.spec.renew:  # its answer may get lost
+                vote.renew_at = min(vote.renew_at, vote.due_at(now + ttl * vote.spec.renew_part))
+        return made
+
+    def renewed(self, made: float, sent: float, ttl: float) -> None:
+        """Its votes are, each by its own answer."""
+
+    def progressed(self, now: float) -> None:
+        super().progressed(now)
+        for vote in self.votes.values():
+            vote.progressed(now)
+
+    def end(self) -> None:
+        super().end()
+        for vote in self.votes.values():
+            vote.end()
+
+    def giving_back_at(self, server: int, *, bury: bool, timeout: float) -> Run[int]:
+        """The request that gives back what one server has granted, also without our knowledge. ``bury``: see `Tenure`."""
+        vote = self.votes.get(server)
+        doubt = bury or server in self.doubtful or (vote is not None and not vote.believed)
+        return Run(YIELD, self.spec.keys, (self.token, "bury" if doubt else "release", self.hope), timeout)
+
+    def giving_back_to(self, server: int) -> tuple[Run[int], int, float]:
+        """The same as a `GiveBack` has it: until the server answers, or all votes have ended."""
+        return self.giving_back_at(server, bury=True, timeout=self.spec.timeout), server, self.latest
+
+    @property
+    def latest(self) -> float:
+        """When the last of the votes ends, as far as is known (local seconds)."""
+        return max(vote.deadline for vote in self.votes.values())
+
+    def servers(self) -> set[int]:
+        """Those that may have anything of it. The others have said no, or were not asked as they owed an answer."""
+        return self.votes.keys() | self.doubtful | self.hoped
+
+    def falls(self) -> bool:
+        """True if the lease is lost, and nobody has noticed before: too few of the votes are left."""
+        if sum(vote.counts for vote in self.votes.values()) >= self.majority:
+            return False
+        lost = [vote for vote in self.votes.values() if vote.lost]
+        if {vote.lost for vote in lost} <= {self.why_stalled, BOUNDED}:
+            return self.lose(lost[-1].lost)  # which has nothing to do with the servers
+        why = "; ".join(f"{vote.server}: {vote.lost}" for vote in lost)
+        return self.lose(f"no majority of its servers has it any more: {why}")

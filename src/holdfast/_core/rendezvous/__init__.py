@@ -1,0 +1,1 @@
+"""Barriers, latches and events: clients that wait for each other."""

@@ -1,0 +1,307 @@
+"""Barriers: a number of participants wait for each other, wherever they are, and go on together, or are told that they cannot.
+
+Who waits has a place on the server, which counts for a while after each sign of life. When a place ends, its participant is
+dead, or as good as that, and the barrier is broken for all: as `threading.Barrier` has it for one who runs out of time. All is
+decided in one script; who waits is told that there is something to look at, and looks under the token that he came with, as
+often as he likes: what became of a token is remembered.
+
+Where there is an action, the last to come runs it under a lease, which the keeper renews, before all go on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from holdfast._core.keep_alive import Leave, Tend
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.name_conflict import explained
+from holdfast._core.lock.records import Attempt, Grant, Spec, margin
+from holdfast._core.lock.renewal import Tenure
+from holdfast._core.names import side_key
+from holdfast._core.rendezvous.latch import INFINITY, PATIENCE, Disagreement, conflict, patiently
+from holdfast._core.requests import Answer, Conflict, Draw, Now, Run, Send, WireError
+from holdfast._core.retry import insist
+from holdfast._core.subscription import Enroll, Listener, Withdraw, hear
+from holdfast._lua import Script
+
+SOON = 0.005
+"""Seconds after which is looked for one whose place has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A barrier, as these operations see it. May be kept, and shared by threads."""
+
+    keys: tuple[bytes, ...]
+    """state, places, done, waiters."""
+    spec: Spec
+    """The lease under which an action is run; its ``ttl`` is that of a place."""
+    parties: int
+    keep_ms: int
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a server that went away is waited for."""
+        return max(PATIENCE, self.spec.ttl)
+
+
+class Broken(Exception):
+    """The barrier is broken; or was, while this one waited."""
+
+    def __init__(self, why: str, process: str) -> None:
+        super().__init__(why)
+        self.why = why
+        self.process = process
+        """Public id of the process that broke it; empty: unknown."""
+
+
+class Standing(NamedTuple):
+    """What a barrier looks like."""
+
+    waiting: int
+    broken: bool
+
+
+class _Waiting(NamedTuple):
+    left: float
+    """Seconds until somebody counts as dead, unless he shows up."""
+    at: int
+    """When the server said so, by its clock."""
+
+
+class _Passed(NamedTuple):
+    number: int
+
+
+class _Acting(NamedTuple):
+    """It has to run the action."""
+
+
+class _Occupied(NamedTuple):
+    left: float
+
+
+class _Over(NamedTuple):
+    why: str
+    process: str
+
+
+Said = _Waiting | _Passed | _Acting | _Occupied | _Over | Standing | Conflict | Disagreement
+
+
+class Charter(Tenure):
+    """The lease of an action: who gives it back without having passed breaks the barrier."""
+
+    __slots__ = ("meeting",)
+
+    def __init__(self, meeting: Meeting, grant: Grant) -> None:
+        super().__init__(grant)
+        self.meeting = meeting
+
+    def giving_back(self, *, bury: bool, timeout: float) -> Run[int]:  # noqa: ARG002 - what is broken stays so
+        call: Run[int] = _run(self.meeting, self.token, "break", "action")  # type: ignore[assignment]
+        return call
+
+
+class Duty:
+    """The caller is to run the action: `passing` or `failing` ends it. Nobody refers to it any more: the barrier is broken."""
+
+    __slots__ = ("__weakref__", "tenure")
+
+    def __init__(self, meeting: Meeting, grant: Grant) -> None:
+        self.tenure = Charter(meeting, grant)
+
+    def notice_loss(self) -> None:
+        """The others are told by the server."""
+
+
+class Participant(Listener):
+    """One who comes once. It is told, and known to the server, under `hope`."""
+
+    __slots__ = ("duty", "pending", "seen")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pending = False
+        """It may wait at the server."""
+        self.duty: Duty | None = None
+        self.seen = 0
+        """When the server said last that it waits, by its clock."""
+
+    @property
+    def meets(self) -> bool:
+        return True
+
+
+def _read(raw: object) -> Said:
+    said: Said
+    match raw:
+        case [0, int(ms), int(at)]:
+            said = _Waiting(ms / 1000, at)
+        case [1, int(number)]:
+            said = _Passed(number)
+        case [2]:
+            said = _Acting()
+        case [3, bytes(why), bytes(process)]:
+            said = _Over(why.decode(), process.decode())
+        case [4, int(count), int(broken)]:
+            said = Standing(count, bool(broken))
+        case [5, int(ms)]:
+            said = _Occupied(max(0, ms) / 1000)
+        case _:
+            said = conflict(raw)
+    return said
+
+
+BARRIER: Script[Said] = Script("barrier", _read)
+
+
+def _run(meeting: Meeting, token: str, *what: str | int) -> Run[Said]:
+    spec = meeting.spec
+    args = (meeting.parties, spec.first_ms, meeting.keep_ms, token, *what)
+    return Run(BARRIER, (*meeting.keys, spec.keys[0]), args, spec.timeout)
+
+
+async def _said(meeting: Meeting, answer: Answer[Said]) -> Said:
+    if isinstance(answer.value, Conflict):
+        key = meeting.keys[0]
+        raise KeyConflict(await explained(answer.value, key, side_key(key, b"state"), meeting.spec.timeout))
+    if isinstance(answer.value, Disagreement):
+        raise answer.value
+    return answer.value
+
+
+async def look(meeting: Meeting) -> Standing:
+    """What it looks like now. Raises WireError, KeyConflict, Disagreement."""
+    return await _standing(meeting, await insist(_run(meeting, "", "look")))
+
+
+async def change(meeting: Meeting, how: str) -> Standing:
+    """``how``: "abort" or "reset". Raises as `look`."""
+    return await _standing(meeting, await insist(_run(meeting, await Draw(), how)))
+
+
+async def _standing(meeting: Meeting, answer: Answer[Said]) -> Standing:
+    said = await _said(meeting, answer)
+    assert isinstance(said, Standing)
+    return said
+
+
+async def meet(meeting: Meeting, me: Participant, wait: float | None, *, acts: bool) -> int | Duty:
+    """Come, and wait for the others. The number of this one; or a duty, if it ``acts`` and is the last to come. ``wait``:
+    seconds after which it breaks the barrier; None: never. Raises Broken, WireError when the server cannot be had, and as
+    `look`."""
+    began = await Now()
+    until = INFINITY if wait is None else began + wait
+    me.hope, me.prefix = await Draw(), meeting.spec.prefix
+    try:
+        await Enroll(me, min(until, began + meeting.spec.timeout))
+        me.hints.clear()
+        return await _meet(meeting, me, until, acts=acts)
+    except BaseException as error:
+        me.pending = me.pending and not isinstance(error, KeyConflict)
+        await leave(meeting, me)
+        raise
+    finally:
+        await Withdraw(me)
+
+
+async def _meet(meeting: Meeting, me: Participant, until: float, *, acts: bool) -> int | Duty:
+    coming = _run(meeting, me.hope, "come", int(acts))
+    me.pending = True
+    answer = await insist(coming)
+    while True:
+        said, now = await _said(meeting, answer), answer.came
+        if isinstance(said, _Acting):
+            if await _take_up(meeting, me, answer):
+                assert me.duty is not None
+                return me.duty
+            raise Broken("died", "")
+        if not isinstance(said, _Waiting | _Occupied):
+            return _outcome(me, said)
+        if now >= until:
+            return await _run_out(meeting, me)
+        at = now + said.left + SOON
+        call = coming
+        if isinstance(said, _Waiting):
+            me.seen = said.at
+            call = _run(meeting, me.hope, "wait", me.seen)
+            at = min(at, now + meeting.spec.ttl / 3)
+        await hear(me, min(until, at))
+        found = await patiently(call, until, meeting.patience)
+        if found is None:
+            return await _run_out(meeting, me)
+        answer = found
+
+
+async def _take_up(meeting: Meeting, me: Participant, answer: Answer[Said]) -> bool:
+    """It has to run the action; False if the answer took so long that its lease is over."""
+    ttl = meeting.spec.first_ttl
+    deadline = answer.sent + ttl - margin(ttl)
+    if answer.came >= deadline:
+        return False
+    attempt = Attempt(meeting.spec, me.hope, doubt=True)
+    me.duty = Duty(meeting, Grant(attempt, 0, answer.came, deadline))
+    await Tend(me.duty)
+    return True
+
+
+async def _run_out(meeting: Meeting, me: Participant) -> int:
+    """Time is up: nobody else needs to wait any more."""
+    try:
+        return _outcome(me, await _said(meeting, await insist(_run(meeting, me.hope, "break", "timeout"))))
+    except WireError:
+        await leave(meeting, me, "timeout")
+        raise Broken("timeout", _process(me)) from None
+
+
+def _outcome(me: Participant, said: Said) -> int:
+    me.pending = False
+    if isinstance(said, _Passed):
+        return said.number
+    assert isinstance(said, _Over)
+    # Left: it had not come yet, as others were running their action.
+    raise Broken("timeout", _process(me)) if said.why == "left" else Broken(said.why, said.process)
+
+
+def _process(me: Participant) -> str:
+    return me.hope.partition(".")[0]
+
+
+# Ending
+
+
+async def passing(meeting: Meeting, me: Participant) -> int:
+    """The action is done: all go on. Its number. Raises Broken, if its lease was lost, and WireError."""
+    await _end_duty(me)
+    return _outcome(me, await _said(meeting, await insist(_run(meeting, me.hope, "pass"))))
+
+
+async def leave(meeting: Meeting, me: Participant, why: str = "") -> None:
+    """It waits no more, whatever it has come to. ``why``: it breaks the barrier, if it waits still; and so does whoever was to
+    run the action. Raises nothing of its own."""
+    await _end_duty(me)
+    if not me.pending:
+        return
+    call = _run(meeting, me.hope, "break", why) if why else _run(meeting, me.hope, "leave")
+    try:
+        await call
+    except WireError:
+        await _leave_to_the_keeper(meeting, call)
+    except BaseException:
+        await _leave_to_the_keeper(meeting, call)
+        me.pending = False
+        raise
+    me.pending = False  # not before: whoever is interrupted here has to do it again
+
+
+async def _leave_to_the_keeper(meeting: Meeting, call: Run[Said]) -> None:
+    await Send(call, await Now() + meeting.spec.timeout + meeting.spec.ttl)
+
+
+async def _end_duty(me: Participant) -> None:
+    duty, me.duty = me.duty, None
+    if duty is not None:
+        duty.tenure.end()
+        await Leave(duty.tenure)

@@ -1,0 +1,214 @@
+"""Latches: what is missing is counted down on the server, and when nothing is, all who wait are told. An event is one for one.
+
+A call that counts is made under a token of its own, and asked again under the same one until there is an answer: it counts
+once. When a latch has opened last is written down as a number that rises. Who waits compares that with what he has seen when he
+began, so he learns that it was open meanwhile even if it was set back at once: as `threading.Event` has it.
+
+Those of one process who wait for the same latch stand together (`_core.single_flight.coalesce`): one of them is told by the
+server, and looks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.name_conflict import explained
+from holdfast._core.names import prefix_of, side_key
+from holdfast._core.requests import Answer, Conflict, Draw, Meet, Now, Refused, Run, Sleep, WireError, in_the_way
+from holdfast._core.retry import insist
+from holdfast._core.single_flight.coalesce import Member
+from holdfast._core.subscription import Enroll, Withdraw, hear
+from holdfast._lua import Script
+
+INFINITY = float("inf")
+
+SPAN = 10.0
+"""Seconds after which who is told looks without having been told, at the latest."""
+
+LISTED = 3 * SPAN
+"""Seconds for which he is listed at the server."""
+
+AGAIN = 0.1
+"""Seconds after which is asked again what was not answered, while there is time."""
+
+PATIENCE = 30.0
+"""Seconds for which a server that went away is waited for."""
+
+FORMATS = {"event 1": "Event", "latch 1": "CountDownLatch", "barrier 1": "Barrier"}
+"""What these things say of themselves on the server, and what they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latch:
+    """A latch, as these operations see it. May be kept, and shared by threads."""
+
+    keys: tuple[bytes, bytes, bytes]
+    format: str
+    count: int
+    keep_ms: int
+    timeout: float
+
+    @property
+    def span(self) -> float:
+        """Seconds between two looks of who is told: waiting is use, so what is waited for must not end between them."""
+        return min(SPAN, self.keep_ms / 3000)
+
+
+class Disagreement(Exception):
+    """It was made with another number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Forgotten(Exception):
+    """The server has lost what was counted."""
+
+
+class Seen(NamedTuple):
+    """What a latch looks like."""
+
+    missing: int
+    opened: int
+    """When it opened last: rises; 0: never."""
+    born: int
+    """When it was made; 0: it was not."""
+
+
+class Waiting(Member):
+    """One who waits for a latch to open."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self, prefix: bytes, seen: Seen) -> None:
+        super().__init__(prefix=prefix)
+        self.seen = seen
+        """What it saw when it began."""
+
+    def released_by(self, seen: Seen) -> bool:
+        """It is open, or was since this one began."""
+        return seen.missing == 0 or seen.opened > self.seen.opened
+
+
+def conflict(raw: object) -> Conflict | Disagreement:
+    """What is in the way, as the scripts of latches and barriers say it."""
+    match raw:
+        case [-3, bytes(theirs)]:
+            text = theirs.decode(errors="replace")
+            return Conflict(f"there is a {FORMATS[text]} of this name" if text in FORMATS else f"it has format {text!r}", True)
+        case [-4, int(number)]:
+            return Disagreement(number)
+        case _:
+            return in_the_way(raw)
+
+
+def _read(raw: object) -> Seen | Conflict | Disagreement:
+    match raw:
+        case [int(missing), int(opened), int(born)] if missing >= 0:
+            return Seen(missing, opened, born)
+        case _:
+            return conflict(raw)
+
+
+LATCH: Script[Seen | Conflict | Disagreement] = Script("latch", _read)
+
+
+def _run(latch: Latch, *what: str | int) -> Run[Seen | Conflict | Disagreement]:
+    return Run(LATCH, latch.keys, (latch.format, latch.count, latch.keep_ms, *what), latch.timeout)
+
+
+async def _seen(latch: Latch, answer: Answer[Seen | Conflict | Disagreement]) -> Seen:
+    if isinstance(answer.value, Conflict):
+        raise KeyConflict(await explained(answer.value, latch.keys[0], side_key(latch.keys[0], b"state"), latch.timeout))
+    if isinstance(answer.value, Disagreement):
+        raise answer.value
+    return answer.value
+
+
+async def look(latch: Latch) -> Seen:
+    """What it looks like now. Raises WireError, KeyConflict, Disagreement."""
+    return await _seen(latch, await insist(_run(latch, "look", "", 0)))
+
+
+async def down(latch: Latch, by: int, name: str = "") -> Seen:
+    """Count down, no lower than to nothing. ``name``: what is counted; each counts once, until `reset`. Raises as `look`."""
+    return await _seen(latch, await insist(_run(latch, "down", await Draw(), by, name)))
+
+
+async def reset(latch: Latch) -> Seen:
+    """As in the beginning, with the count of this one. Raises as `look`."""
+    return await _seen(latch, await insist(_run(latch, "reset", await Draw())))
+
+
+async def wait(latch: Latch, wait: float | None) -> bool:
+    """Wait until it is open, or was meanwhile; False if it was not within ``wait`` seconds (None: for ever). Raises WireError
+    when the server cannot be had, Forgotten when it has lost what was counted, and as `look`."""
+    began = await Now()
+    until = INFINITY if wait is None else began + wait
+    first = await insist(_run(latch, "look", "", 0))
+    seen = await _seen(latch, first)
+    if seen.missing == 0 or first.came >= until:
+        return seen.missing == 0
+    me = Waiting(prefix_of(latch.keys[0]), seen)
+    me.crowd = await Meet(latch.keys[0])
+    try:
+        while True:
+            me.crowd.join(me)
+            released, came = await _look_for_all(latch, me, until)
+            if released or came >= until:
+                return released
+            await hear(me, min(until, came + (latch.span if me.leads else 6 * SPAN)))
+            if isinstance(me.found, WireError):
+                raise me.found
+            if me.found is not None:
+                return True
+    finally:
+        me.crowd.leave(me)
+        if me.hope:
+            await Withdraw(me)
+
+
+async def _look_for_all(latch: Latch, me: Waiting, until: float) -> tuple[bool, float]:
+    """Whether it is released, and when the answer came; the others of the crowd are told, if this one leads them."""
+    assert me.crowd is not None
+    if me.leads and not me.hope:
+        me.hope = await Draw()
+        await Enroll(me, min(until, await Now() + SPAN))
+        me.hints.clear()
+    # Who joins after this was sent looks for himself.
+    others = me.crowd.members if me.leads else ()
+    try:
+        answer = await patiently(_run(latch, "look", me.hope, int(1000 * LISTED)), until)
+    except WireError as error:
+        me.crowd.tell(others, error)  # or each of them would wait for as long, one after the other
+        raise
+    if answer is None:
+        return False, until
+    seen = await _seen(latch, answer)
+    if not me.seen.born:
+        me.seen = me.seen._replace(born=seen.born)
+    elif seen.born != me.seen.born and latch.format.startswith("latch"):
+        raise Forgotten
+    me.crowd.tell(tuple(other for other in others if isinstance(other, Waiting) and other.released_by(seen)), seen)
+    return me.released_by(seen), answer.came
+
+
+R = TypeVar("R")
+
+
+async def patiently(call: Run[R], until: float, patience: float = PATIENCE) -> Answer[R] | None:
+    """Ask until there is an answer; None: there is none, and it is ``until``. Raises WireError after ``patience`` seconds."""
+    patience += await Now()
+    while True:
+        try:
+            return await call
+        except WireError as error:
+            now = await Now()
+            if now >= until:
+                return None
+            if now + AGAIN >= patience or (isinstance(error, Refused) and not error.transient):
+                raise
+            await Sleep(min(AGAIN, until - now))

@@ -1,0 +1,165 @@
+"""What anybody may ask about a schedule, and want of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from holdfast._core.control_records import Malformed, digits
+from holdfast._core.requests import Command, Draw, Run
+from holdfast._core.retry import insist
+from holdfast._core.schedule.job import BESIDE, JOBS, ORDER, Keys
+
+T = TypeVar("T")
+
+BATCH = 50
+"""Jobs in one request."""
+
+
+class RunFacts(NamedTuple):
+    """A run that goes on, times in us of the server's clock."""
+
+    scheduled: int
+    attempt: int
+    started: int
+    fence: int
+    by_hand: bool
+    host: str
+    left: int
+    """Milliseconds of its lease; -1: it has run out."""
+
+
+class Entry(NamedTuple):
+    """An entry of the log, times in us."""
+
+    status: str
+    scheduled: int
+    ticks: int
+    until: int
+    started: int
+    ended: int
+    attempt: int
+    fence: int
+    host: str
+    text: str
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """What the server knows of a job."""
+
+    name: str
+    definition: bytes
+    last: int
+    paused: bool
+    queued: int
+    running: tuple[RunFacts, ...]
+    entries: tuple[Entry, ...]
+    origin: str = ""
+    """The code that runs, as declared last."""
+    served: bool = True
+    """A process that has declared it so serves it now."""
+
+
+class Runner(NamedTuple):
+    """A process that serves a schedule."""
+
+    since: int
+    """Server us."""
+    host: str
+
+
+class Overview(NamedTuple):
+    """A schedule, as its server knows it."""
+
+    exists: bool
+    runners: list[Runner]
+    jobs: list[JobFacts]
+
+
+def _run(raw: object, left: object) -> RunFacts:
+    *numbers, kind, host = _words(_text(raw), " ", 6)
+    scheduled, attempt, started, fence = map(digits, numbers)
+    return RunFacts(scheduled, attempt, started, fence, kind == "h", host, digits(str(left)))
+
+
+def _entry(raw: object) -> Entry:
+    head, host, text = _words(_text(raw), "\n", 3)
+    _, status, *numbers = _words(head, " ", 9)
+    scheduled, ticks, until, started, ended, attempt, fence = map(digits, numbers)
+    return Entry(status, scheduled, ticks, until, started, ended, attempt, fence, host, text)
+
+
+def _runner(raw: object) -> Runner:
+    since, host = _words(_text(raw), " ", 2)
+    return Runner(digits(since), host)
+
+
+def _words(text: str, between: str, count: int) -> list[str]:
+    words = text.split(between, count - 1)
+    if len(words) != count:
+        raise Malformed(f"not {count} words")
+    return words
+
+
+def _readable(read: Callable[..., T], *raw: Iterable[object]) -> Iterator[T]:
+    """What can be read of these. Anybody may have written one, and it must not hide the others."""
+    for one in zip(*raw, strict=True):
+        with contextlib.suppress(Malformed):
+            yield read(*one)
+
+
+def _text(raw: object) -> str:
+    assert isinstance(raw, bytes)
+    return raw.decode(errors="replace")
+
+
+def facts(name: str, raw: object) -> JobFacts | None:
+    match raw:
+        case [bytes(definition), int(last), int(paused), int(queued), [*runs], [*entries], bytes(origin), int(served)]:
+            running = tuple(_readable(_run, runs[::2], runs[1::2]))
+            found = tuple(_readable(_entry, entries))
+            return JobFacts(name, definition, last, paused == 1, queued, running, found, _text(origin), served == 1)
+    return None
+
+
+async def jobs_of(keys: Keys, timeout: float) -> list[str]:
+    """Names of all jobs of a schedule. Raises WireError."""
+    found = (await insist(Command(("ZRANGE", keys.jobs, 0, -1), timeout))).value
+    return sorted(_text(name) if isinstance(name, bytes) else str(name) for name in found)
+
+
+async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> Overview:
+    """What is known of these jobs, with so many entries of their logs, newest first. Raises WireError."""
+    found = Overview(False, [], [])
+    for at in range(0, len(names) or 1, BATCH):
+        batch = names[at : at + BATCH]
+        wanted = (keys.base, keys.serving, *(key for name in batch for key in keys.job(name).looking()))
+        answer = (await insist(Run(JOBS, wanted, (BESIDE, entries), timeout))).value
+        more = overview(batch, answer)
+        found = Overview(more.exists, more.runners, [*found.jobs, *more.jobs])
+    return found
+
+
+def overview(names: list[str], answer: list[object]) -> Overview:
+    """What `_lua/jobs.lua` says."""
+    _, exists, who, *jobs = answer
+    assert isinstance(who, list)
+    runners = sorted(_readable(_runner, who))
+    known = [found for name, raw in zip(names, jobs, strict=True) if (found := facts(name, raw)) is not None]
+    return Overview(exists == 1, runners, known)
+
+
+async def survey(keys: Keys, timeout: float) -> Overview:
+    """A schedule and all its jobs, each with the newest entry of its log. Raises WireError."""
+    return await look(keys, await jobs_of(keys, timeout), 1, timeout)
+
+
+async def order(keys: Keys, job: str, what: str, timeout: float) -> list[object]:
+    """Want something of a job, see `_lua/order.lua`. Raises WireError."""
+    its = keys.job(job)
+    request = await Draw()
+    call = Run(ORDER, (keys.base, keys.serving, keys.jobs, its.job, its.log), (what, request, job), timeout)
+    return (await insist(call)).value

@@ -1,0 +1,147 @@
+"""What a process that serves a schedule knows about each of its jobs and runs, and what there is to do for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from holdfast._core.lock.records import Grant
+from holdfast._core.schedule.job import Changed, JobKeys, Options, When
+from holdfast._core.schedule.misfire import Due
+
+INFINITY = float("inf")
+
+
+@dataclass(eq=False)
+class Seat:
+    """A job that this process serves."""
+
+    name: str
+    keys: JobKeys
+    when: When
+    options: Options
+    definition: bytes
+    """What it is, for all who look at it."""
+    timetable: bytes
+    origin: str = ""
+    """The code that it runs here: the name of a module and of a function in it, or of a command."""
+    agreed: str = ""
+    """The origin that counts, if that is another: of who has declared the job last."""
+    revision: int = 0
+    """When that was changed last; 0: the server does not know the job yet."""
+    last: int = 0
+    """The last tick that was dealt with (server us)."""
+    next: int | None = None
+    """The one after that, where it is planned."""
+    look_at: float = INFINITY
+    """Local time at which to see what has become of somebody else's run."""
+    runs: int = 0
+    """Of this process."""
+    widest: int = 1
+    """Slots that it had when it was something else: there may be runs in them."""
+    _served: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+
+    @property
+    def slots(self) -> int:
+        """Where it may have runs."""
+        return max(self.widest, self.options.slots)
+
+    @property
+    def served(self) -> tuple[bytes, ...]:
+        """Its keys, for `_lua/serve.lua`."""
+        slots = self.slots
+        if slots not in self._served:
+            self._served[slots] = self.keys.serving(slots)
+        return self._served[slots]
+
+
+@dataclass(eq=False)
+class Going:
+    """A run of this process."""
+
+    seat: Seat
+    slot: int
+    token: str = field(repr=False)
+    fence: int
+    scheduled: int
+    attempt: int
+    by_hand: bool
+    grant: Grant = field(repr=False)
+    began: float
+    why: str = ""
+    """Why it was told to end."""
+    verdict: str = ""
+    """What becomes of it then."""
+    told_at: float = INFINITY
+    over: bool = False
+
+
+class Start(NamedTuple):
+    """To do: begin a run."""
+
+    run: Going
+
+
+class Halt(NamedTuple):
+    """To do: tell a run to end; `Going.why`."""
+
+    run: Going
+
+
+class Over(NamedTuple):
+    """To do: nobody waits for this run any more. It has no lease."""
+
+    run: Going
+
+
+class Closed(NamedTuple):
+    """To do: forget a run. Its end is written down, and its lease given back."""
+
+    run: Going
+
+
+class Adopt(NamedTuple):
+    """To do: read what a job is by now, and say `Book.adopt`. ``mine``: it was changed by this process, from that."""
+
+    seat: Seat
+    change: Changed
+    mine: bool = False
+    who: str = ""
+    """A process that serves the other origin, where this one has declared the job last."""
+
+
+class Say(NamedTuple):
+    """To do: tell the user."""
+
+    what: str
+    bad: bool = True
+
+
+Todo = Start | Halt | Over | Closed | Adopt | Say
+
+
+class End(NamedTuple):
+    """A run has ended: how, and with what."""
+
+    run: Going
+    status: str
+    text: str
+
+
+@dataclass(eq=False)
+class Item:
+    """What one request says about a job."""
+
+    seat: Seat
+    end: End | None = None
+    due: Due | None = None
+    token: str = ""
+
+    def args(self) -> tuple[bytes | str | int, ...]:
+        seat, end, when = self.seat, self.end, self.due
+        ended = ("", "", "", "") if end is None else (end.run.slot, end.run.token, end.status, end.text)
+        claim: tuple[int | str, ...] = ("", "", "", "")
+        if when is not None:
+            beyond = "" if when.beyond is None else when.beyond
+            claim = (seat.last, " ".join(map(str, when.missed or ())), " ".join(map(str, when.ticks)), beyond)
+        return (seat.slots, seat.revision, seat.options.policy, *ended, *claim, self.token)

@@ -1,0 +1,1 @@
+"""Single flight: one of all clients that want a value loads it."""

@@ -1,0 +1,1 @@
+"""Programs on this machine: servers that holdfast starts, and the guardian of a command."""

@@ -1,0 +1,1 @@
+"""The guardian: a process that ends a command with its owner."""

@@ -1,0 +1,106 @@
+"""Start of the local server, by one of however many processes find that it does not run."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import select
+import subprocess
+import time
+from pathlib import Path
+
+from holdfast._local.server import binary, local, supervisor
+from holdfast._local.server.process import make_private
+from holdfast.errors import ConfigError, ServerError
+
+IDLE = 600.0
+"""Seconds after which a server ends that nobody uses; HOLDFAST_LOCAL_IDLE of the process that starts it."""
+
+_KEPT = ("PATH", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""All that the server, which outlives its starter, gets of that one's environment: it may hold passwords."""
+
+
+def start(directory: str, timeout: float) -> None:
+    """Returns when a server listens in ``directory``. See `local.ensure` for the errors."""
+    deadline = time.monotonic() + timeout
+    arguments = [repr(_idle()), binary.find()]
+    place = Path(directory)
+    try:
+        make_private(place)
+        path = local.checked(directory)  # whoever has made it
+        turn, log = _open(place / "start.lock"), _open(place / supervisor.LOG)
+    except OSError as error:
+        raise ConfigError(f"{directory} cannot be used: {error.strerror}.", parameter="url") from error
+    try:
+        _wait_for_turn(turn, path, deadline - timeout / 2)
+        if not local.listening(path):
+            _launch(place, arguments, log, deadline)
+    finally:
+        fcntl.flock(turn, fcntl.LOCK_UN)  # closing alone would leave it to a child forked meanwhile
+        os.close(turn)
+        os.close(log)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _idle() -> float:
+    text = os.environ.get("HOLDFAST_LOCAL_IDLE") or str(IDLE)
+    try:
+        idle = float(text)
+    except ValueError:
+        idle = math.nan
+    if not idle > 0:
+        raise ConfigError(f"HOLDFAST_LOCAL_IDLE={text}: want seconds above 0, or inf.", parameter="HOLDFAST_LOCAL_IDLE")
+    return idle
+
+
+def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
+    """One starter at a time, so that ten at once do not start ten programs of which nine find the directory taken.
+
+    A courtesy only (what keeps servers apart is the supervisor's lock), so it is not waited for without end: its
+    owner may be suspended.
+    """
+    while time.monotonic() < deadline and not local.listening(path):
+        try:
+            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.005)
+        else:
+            return
+
+
+def _launch(place: Path, arguments: list[str], log: int, deadline: float) -> None:
+    """Runs the supervisor and waits for its report."""
+    hear, report = os.pipe()
+    said = ""
+    try:
+        with subprocess.Popen(
+            [binary.interpreter(), "-I", "-S", supervisor.__file__, str(place), str(report), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[report],
+            env={name: os.environ[name] for name in _KEPT if name in os.environ},
+            start_new_session=True,
+        ):  # it forks at once and only the copy stays: the end of the `with` waits for nothing but that
+            os.close(report)
+            report = -1
+            said = _hear(hear, deadline)
+    except OSError as error:
+        said = str(error)
+    finally:
+        for fd in (hear, report):
+            if fd >= 0:
+                os.close(fd)
+    if said != "ok":
+        said = said or supervisor.tail(str(place / supervisor.LOG)) or "no reason given"
+        raise ServerError(f"The local server in {place} did not start: {said}", address=str(place / local.SOCKET))
+
+
+def _hear(hear: int, deadline: float) -> str:
+    if not select.select([hear], [], [], max(0.0, deadline - time.monotonic()))[0]:
+        return "it does not answer yet; it may still be loading a long file"
+    return os.read(hear, 65536).decode("utf-8", "replace")

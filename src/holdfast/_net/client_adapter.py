@@ -1,0 +1,388 @@
+"""Clients whose connections holdfast cannot open itself: it calls their own `execute_command` instead.
+
+That works with every client, and costs more: a trip through its pool and its retries for each request, time limits that are the
+client's own, and a helper thread for each of the keeper's two lines, because such a client blocks whoever calls it. Its retries
+do no harm, as scripts may be sent twice. What fails is always unknown: nobody can say whether an earlier try has arrived.
+
+An asyncio client can only be used in its event loop. The keeper's lines ask there too, so renewals depend on that loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import inspect
+import queue
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+import hiredis
+
+from holdfast._clock import clock
+from holdfast._core.lock.ports import Then
+from holdfast._core.requests import Call, Command, Unknown, WireError
+from holdfast._net.aio_connection import Multiplex
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.protocol import forgotten, pack, value
+
+POLL = 0.2
+"""Seconds after which the thread that listens looks whether there is something else to do."""
+
+_CODES = {
+    "NoScriptError": "NOSCRIPT",
+    "ReadOnlyError": "READONLY",
+    "BusyLoadingError": "LOADING",
+    "OutOfMemoryError": "OOM",
+    "NoPermissionError": "NOPERM",
+    "AuthenticationError": "WRONGPASS",
+    "MasterDownError": "MASTERDOWN",
+    "ClusterDownError": "CLUSTERDOWN",
+    "TryAgainError": "TRYAGAIN",
+    "ResponseError": "ERR",
+}
+"""Clients cut the first word off some errors, and make a class of it."""
+
+
+def _parts(packed: bytes) -> list[bytes]:
+    """The words of a command: bytes, so that clients leave the reply as it is."""
+    reader = hiredis.Reader()
+    reader.feed(packed)
+    parts: list[bytes] = reader.gets()
+    return parts
+
+
+def _error_reply(error: Exception, address: str) -> hiredis.ReplyError:
+    """What the server said, from what the client made of it. Raises Unknown if it said nothing."""
+    kinds = {cls.__name__ for cls in type(error).__mro__}
+    for kind, code in _CODES.items():
+        if kind in kinds:
+            text = str(error)
+            return hiredis.ReplyError(text if text.split(" ", 1)[0].isupper() else f"{code} {text}")
+    if kinds & {"ConnectionError", "TimeoutError", "OSError"}:
+        raise Unknown(f"{address}: {error}", address) from error
+    raise error
+
+
+class Calls:
+    """In the place of a pool of connections: every call is the client's."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+
+    def exchange(self, packed: bytes, timeout: float) -> Any:  # noqa: ARG002 - the time limits are the client's
+        """Send one command: its reply; an error reply is returned, not raised. Raises Unknown."""
+        try:
+            return self.endpoint.client.execute_command(*_parts(packed), NEVER_DECODE=True)
+        except Exception as error:  # noqa: BLE001 - every client has its own
+            return _error_reply(error, self.endpoint.address)
+
+    def clear(self) -> None:
+        """The connections are the client's."""
+
+    def sockets(self) -> list[socket.socket]:
+        return []
+
+
+class AioCalls(Multiplex):
+    """In the place of the connection of an event loop: every call is the client's, in the task that makes it."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self._loop = _loops[endpoint] = asyncio.get_running_loop()
+        self._under_way: set[asyncio.Future[Any]] = set()
+
+    def send(self, packed: bytes, timeout: float) -> None:
+        """Never at once."""
+
+    def silent_for(self) -> float:
+        """Nobody knows: the client may wait for a connection of its own."""
+        return 0.0
+
+    async def exchange(self, packed: bytes, timeout: float) -> tuple[Any, float]:
+        """Send one command: its reply (an error reply is returned, not raised) and the time it was sent. Raises Unknown."""
+        sent = clock()
+        # In a task of its own: a client that is cancelled closes its connection, and some swallow it (redis-py 8).
+        task = asyncio.ensure_future(self.endpoint.client.execute_command(*_parts(packed), NEVER_DECODE=True))
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(task), sent
+        except Exception as error:  # noqa: BLE001 - every client has its own
+            return _error_reply(error, self.endpoint.address), sent
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # or the loop would complain that nobody has asked
+
+    async def close(self) -> None:
+        """The loop ends, and the keeper's subscriptions with it. The other connections are the client's."""
+        if _loops.get(self.endpoint) is self._loop:
+            del _loops[self.endpoint]
+        subscriptions = _subscriptions.pop(self._loop, ())  # before their thread hears of it, which would drop them unclosed
+        if listening := _listening.pop(self._loop, None):
+            for task in listening:
+                task.cancel()  # one that is just connecting anew would leave that connection open
+            await asyncio.wait(listening, timeout=POLL)
+        for pubsub in subscriptions:
+            try:
+                await pubsub.aclose()
+            except Exception:  # noqa: BLE001, S110 - it has ended, one way or the other
+                pass
+
+
+_loops: dict[Endpoint, asyncio.AbstractEventLoop] = {}
+"""Where an asyncio client was used last."""
+
+_subscriptions: dict[asyncio.AbstractEventLoop, list[Any]] = {}
+
+_listening: dict[asyncio.AbstractEventLoop, set[asyncio.Task[Any]]] = {}
+"""What the keeper's inboxes wait for."""
+
+
+async def _listens(result: Coroutine[Any, Any, Any], endpoint: Endpoint) -> Any:
+    """Until `AioCalls.close` ends it."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    if _loops.get(endpoint) is not loop or task is None:
+        result.close()
+        raise Unknown(f"{endpoint.address}: the client's event loop has ended", endpoint.address)
+    tasks = _listening.setdefault(loop, set())
+    tasks.add(task)
+    try:
+        return await result
+    finally:
+        tasks.discard(task)
+        if not tasks and _listening.get(loop) is tasks:
+            del _listening[loop]
+
+
+class ForeignKeeper(Protocol):
+    """The keeper, as its lines see it."""
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Have the keeper thread call this soon."""
+
+    def safely(self, action: Callable[..., object], *args: Any) -> bool:
+        """Do something of which nobody else's lease may depend."""
+
+
+class _Job:
+    __slots__ = ("call", "deadline", "done", "sent", "then")
+
+    def __init__(self, call: Call, then: Then) -> None:
+        self.call = call
+        self.then = then
+        self.sent = clock()
+        self.deadline = self.sent + call.timeout
+        self.done = False
+
+
+class ForeignLine:
+    """A line of the keeper: a thread that makes its calls, one after the other."""
+
+    sock: socket.socket | None = None
+    begins = False
+
+    def __init__(
+        self,
+        keeper: ForeignKeeper,
+        endpoint: Endpoint,
+        on_push: Callable[[list[Any]], None] | None = None,
+        on_closed: Callable[[], None] | None = None,
+    ) -> None:
+        self._keeper = keeper
+        self._endpoint = endpoint
+        self._on_push = on_push
+        self._on_closed = on_closed
+        self._pending: deque[_Job] = deque()
+        self._todo: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._reset = self._closed = self._listening = False
+
+    # In the keeper's thread
+
+    def call(self, call: Call, then: Then, _packed: bytes | None = None) -> None:
+        """Make a call. ``then`` is called exactly once, by the keeper thread, with the typed reply or the WireError."""
+        job = _Job(call, then)
+        self._pending.append(job)
+        self._todo.put(job)
+        if self._thread is None:
+            run = self._answer if self._on_push is None else self._listen
+            self._thread = threading.Thread(target=run, name="holdfast-client", daemon=True)
+            self._thread.start()
+
+    def owes_since(self) -> float:
+        """Since when an answer is awaited (local seconds); infinity if there is nothing to be answered."""
+        return min((job.sent for job in [*self._pending] if not job.done), default=float("inf"))
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is awaited."""
+        return any(not job.done for job in [*self._pending])
+
+    def _settle(self, job: _Job, answer: Any) -> None:
+        if not job.done:
+            job.done = True
+            self._keeper.safely(job.then, answer, job.sent)
+        while self._pending and self._pending[0].done:
+            self._pending.popleft()
+
+    def stirs(self) -> bool:
+        """Nobody knows: the client has read it."""
+        return False
+
+    def take_back(self) -> None:
+        """Nobody else can listen."""
+
+    def overdue(self, now: float) -> None:
+        """The client may take longer than we can wait."""
+        for job in [job for job in self._pending if now >= job.deadline]:
+            self._settle(job, self._unknown("no answer in time"))
+
+    def next_at(self) -> float:
+        return min((job.deadline for job in self._pending if not job.done), default=float("inf"))
+
+    def fail(self, why: str) -> None:
+        self._reset = True
+        for job in list(self._pending):
+            self._settle(job, self._unknown(why))
+        if self._on_closed is not None:
+            self._on_closed()
+
+    def close(self) -> None:
+        self._closed = True
+        self._todo.put(None)
+        for job in list(self._pending):
+            self._settle(job, self._unknown("closed"))
+
+    def _unknown(self, why: str) -> Unknown:
+        return Unknown(f"{self._endpoint.address}: {why}", self._endpoint.address)
+
+    # In its own
+
+    def _answer(self) -> None:
+        while not self._closed:
+            job = self._todo.get()
+            if job is not None and not job.done:
+                job.sent = clock()
+                self._done(job, self._ask(job.call))
+
+    def _ask(self, call: Call) -> Any:
+        try:
+            reply = self._exchange(pack(call))
+            if forgotten(reply):
+                reply = self._exchange(pack(call, whole=True))
+            return value(call, reply, self._endpoint)
+        except WireError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - whatever the client may raise, the keeper must hear of it
+            return self._unknown(repr(error))
+
+    def _exchange(self, packed: bytes) -> Any:
+        try:
+            return self._result(self._endpoint.client.execute_command(*_parts(packed), NEVER_DECODE=True))
+        except WireError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every client has its own
+            return _error_reply(error, self._endpoint.address)
+
+    def _result(self, result: Any, *, listens: bool = False) -> Any:
+        """What an asyncio client gives, waited for in its loop; what another one gives, as it is."""
+        if not inspect.iscoroutine(result):
+            return result
+        loop = _loops.get(self._endpoint)
+        if loop is None or loop.is_closed():
+            result.close()
+            raise self._unknown("the client's event loop has ended")
+        future = asyncio.run_coroutine_threadsafe(_listens(result, self._endpoint) if listens else result, loop)
+        while True:
+            try:
+                return future.result(POLL)
+            except concurrent.futures.TimeoutError:
+                if future.done():
+                    raise
+                if self._closed or _loops.get(self._endpoint) is not loop:
+                    future.cancel()
+                    raise self._unknown("the client's event loop has ended") from None
+
+    def _subscription(self) -> Any:
+        pubsub = self._endpoint.client.pubsub()
+        loop = _loops.get(self._endpoint)
+        if loop is not None:
+            _subscriptions.setdefault(loop, []).append(pubsub)
+        return pubsub
+
+    def _unsubscribe(self, pubsub: Any) -> None:
+        for open_ones in [*_subscriptions.values()]:
+            if pubsub in open_ones:
+                open_ones.remove(pubsub)
+        try:
+            self._result(pubsub.aclose() if hasattr(pubsub, "aclose") else pubsub.close())
+        except Exception:  # noqa: BLE001, S110 - it is lost anyway
+            pass
+
+    def _done(self, job: _Job, answer: Any) -> None:
+        self._keeper.call(lambda: self._settle(job, answer))
+
+    def _listen(self) -> None:
+        """The inbox: subscribes when it is told to, and passes on what is published."""
+        pubsub: Any = None
+        subscribing: _Job | None = None
+        while not self._closed:
+            try:
+                job = self._todo.get(block=pubsub is None)
+            except queue.Empty:
+                job = None
+            try:
+                if self._reset and pubsub is not None:
+                    pubsub, old = None, pubsub
+                    self._listening = False
+                    self._unsubscribe(old)
+                self._reset = False
+                if job is not None and not job.done:
+                    assert isinstance(job.call, Command)
+                    pubsub = pubsub or self._subscription()
+                    if job.call.args[0] == "SUBSCRIBE":
+                        subscribing = job
+                        self._result(pubsub.subscribe(*job.call.args[1:]), listens=True)
+                    else:
+                        self._result(pubsub.ping(), listens=True)
+                        self._done(job, b"PONG")
+                if pubsub is not None:
+                    subscribing = self._heard(self._result(pubsub.get_message(timeout=POLL), listens=True), subscribing)
+            except Exception as error:  # noqa: BLE001 - every client has its own
+                self._lose(pubsub, error, subscribing or job)
+                pubsub = subscribing = None
+        if pubsub is not None:
+            self._unsubscribe(pubsub)
+
+    def _heard(self, message: dict[str, Any] | None, subscribing: _Job | None) -> _Job | None:
+        if message is None:
+            return subscribing
+        if message["type"] == "message":
+            text = message["data"]
+            reply = [b"message", b"", text.encode() if isinstance(text, str) else text]
+            self._keeper.call(lambda: self._on_push(reply) if self._on_push is not None else None)
+        elif message["type"] == "subscribe" and subscribing is not None:
+            self._listening = True
+            self._done(subscribing, None)
+            return None
+        elif message["type"] == "subscribe":
+            self._deaf()  # the client has connected anew by itself: what was published meanwhile is lost
+        return subscribing
+
+    def _deaf(self) -> None:
+        if self._listening and self._on_closed is not None:
+            self._keeper.call(self._on_closed)
+
+    def _lose(self, pubsub: Any, error: Exception, job: _Job | None) -> None:
+        if job is not None:
+            self._done(job, self._unknown(repr(error)))
+        self._deaf()
+        self._listening = False
+        if pubsub is not None:
+            self._unsubscribe(pubsub)

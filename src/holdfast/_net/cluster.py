@@ -1,0 +1,402 @@
+"""A Cluster: who owns which slot, and where a request has to go.
+
+A request goes to the owner of its key's slot, over the connections that this process has to that server. What a process knows
+about its locks (`_core.lock.node`) does not depend on who that is: it is kept by `Shard`, all locks whose slots had the same
+owner when they were first used.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator
+from copy import copy
+from typing import Any, NamedTuple
+
+from holdfast._clock import clock
+from holdfast._core.lock.slot_migration import alone
+from holdfast._core.requests import Answer, Call, Command, NotSent, Refused, Run, Unknown, WireError
+from holdfast._net import protocol
+from holdfast._net.endpoint import Endpoint, interned
+from holdfast._net.slots import SLOTS, id_within, slot_of
+from holdfast._net.sync_connection import Connection
+
+Address = tuple[str, int]
+
+EVERY = 0.1
+"""Seconds between two questions who owns what, at least."""
+
+ASK_WITHIN = 0.5
+"""Seconds for one server's answer to that."""
+
+LEAST = 0.05
+"""Seconds that each step of a request has at least, however long the way before it has taken."""
+
+_HALF_MOVED = "access a non local key"
+"""Said in a slot that is being moved, of a script that writes a key which it has deleted."""
+
+HOPS = 8
+"""So often a request is sent on, at most."""
+
+_ASK_ANEW = {"CLUSTERDOWN", "READONLY", "MASTERDOWN", "LOADING"}
+"""What servers say that are no owners any more, or are not for the moment."""
+
+
+class Part(Endpoint):
+    """A Cluster as a whole: what a lock is given before it is known who looks after it."""
+
+    __slots__ = ("cluster",)
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(**cluster.facts)
+        self.cluster: Cluster = cluster
+        self.finder = self
+
+    @property
+    def address(self) -> str:
+        return self.cluster.address
+
+    def find(self, timeout: float) -> Endpoint:
+        """Any of its servers."""
+        return self.cluster.some(timeout)
+
+
+class Shard(Part):
+    """The locks that are looked after together, because one server owned their slots. Its inbox is where ``anchor`` is."""
+
+    __slots__ = ("anchor", "sharded")
+
+    def __init__(self, cluster: Cluster, anchor: int, *, sharded: bool) -> None:
+        super().__init__(cluster)
+        self.anchor = anchor
+        self.sharded = sharded
+        """The inbox is a channel of sharded pub/sub."""
+
+    @property
+    def address(self) -> str:
+        owner = self.cluster.owner(self.anchor)
+        return owner.address if owner is not None else self.cluster.address
+
+    def find(self, timeout: float) -> Endpoint:
+        """Who owns the slot of the inbox now. Raises NotSent."""
+        self.cluster.refresh(timeout)
+        owner = self.cluster.owner(self.anchor)
+        if owner is None:
+            raise NotSent(f"{self.cluster.address}: nobody serves slot {self.anchor}", self.cluster.address)
+        return owner
+
+    def near(self, key: bytes) -> bool:
+        """The inbox is on the server that has this key; as far as is known."""
+        cluster = self.cluster
+        return cluster.stale or cluster.owner(slot_of(key)) is cluster.owner(self.anchor)
+
+    def identity(self, process_id: str) -> str:
+        """The id under which a process listens here."""
+        return id_within(process_id, self.anchor) if self.sharded and "{" not in process_id else process_id
+
+
+class Step(NamedTuple):
+    """To do: send this call to this server. ``asking``: behind an ASKING."""
+
+    endpoint: Endpoint
+    call: Call
+    asking: bool
+
+    def within(self, seconds: float) -> Step:
+        """The same, to be answered sooner: a request has one time limit for its whole way."""
+        if seconds > self.call.timeout - LEAST:
+            return self  # nearly all of it is left: the first step, as a rule
+        call = copy(self.call)
+        call.timeout = seconds
+        return self._replace(call=call)
+
+
+ASKING = Command(("ASKING",), ASK_WITHIN)
+
+Journey = Generator[Step | None, Answer[Any] | WireError | bool, Answer[Any]]
+"""Yields what to do. Is sent the answer to a step, or its failure. None: find out who owns what; is sent whether that is known
+now. Returns the answer; raises WireError."""
+
+
+class Cluster:
+    """Who owns which slot, as far as is known. All methods may be called from any thread; `refresh` alone asks, and blocks."""
+
+    def __init__(self, seeds: tuple[Address, ...], facts: dict[str, Any], remap: Callable[[Address], Address] | None) -> None:
+        self.address = "cluster at " + ", ".join(f"{host}:{port}" for host, port in seeds)
+        self.facts = facts
+        """How to log in, and how long to wait: as for `Endpoint`."""
+        self.whole = Part(self)
+        self.stale = True
+        """Somebody has found that what is known may not be so any more."""
+        self._remap = remap
+        self._owners: list[Endpoint | None] = [None] * SLOTS
+        self._seeds = seeds
+        self._nodes = deque(seeds)
+        self._sharded: bool | None = None
+        self._last = self._endpoint(seeds[0])
+        self._shards: list[Shard] = []
+        self._shard_of: dict[int, Shard] = {}
+        self._asked_at = float("-inf")
+        self._failure: WireError | None = None
+        self.reset()
+        _clusters.add(self)
+
+    def reset(self) -> None:
+        """In a forked child: somebody else may have had them, who is not here."""
+        self._asking = False
+        self._mutex = threading.RLock()  # a signal handler may use locks, too
+        self._turn = threading.RLock()
+
+    # Who owns what
+
+    @property
+    def known(self) -> bool:
+        return self._sharded is not None
+
+    @property
+    def sharded(self) -> bool:
+        """Its servers have sharded pub/sub."""
+        return bool(self._sharded)
+
+    def owner(self, slot: int) -> Endpoint | None:
+        return self._owners[slot]
+
+    def primaries(self) -> list[Endpoint]:
+        """All that own slots, as far as is known."""
+        return list(dict.fromkeys(owner for owner in self._owners if owner is not None))
+
+    def shard(self, slot: int) -> Shard:
+        """Who looks after the locks of a slot: as long as it can, the same."""
+        owners, shard = self._owners, self._shard_of.get(slot)
+        if shard is not None and (self.stale or owners[shard.anchor] is owners[slot]):
+            return shard
+        with self._mutex:
+            near = [shard for shard in self._shards if owners[shard.anchor] is owners[slot]]
+            if not near:
+                near = [Shard(self, slot, sharded=self.sharded)]
+                self._shards += near
+            self._shard_of[slot] = near[0]
+            return near[0]
+
+    def some(self, timeout: float) -> Endpoint:
+        """One that answers. Raises NotSent or Refused."""
+        self.refresh(timeout)
+        return self._last
+
+    def refresh(self, timeout: float) -> None:
+        """Ask one server after the other, until one answers who owns what; not if that was just done. Raises NotSent if none
+        answers, Refused if they will not say."""
+        with self._turn:
+            if clock() < self._asked_at + EVERY:
+                if self._failure is not None:
+                    raise type(self._failure)(str(self._failure), self.address)
+                return
+            try:
+                self._ask(clock() + timeout)
+                self._failure = None
+            except WireError as error:
+                self._failure = error
+                raise
+            finally:
+                self._asked_at = clock()
+
+    def refresh_soon(self) -> None:
+        """As `refresh`, for one who cannot wait: in a thread of its own, one at a time."""
+
+        def ask() -> None:
+            try:
+                self.refresh(4 * ASK_WITHIN)
+            except WireError:
+                pass  # who needs it will say so
+            finally:
+                self._asking = False
+
+        if not self._asking and clock() >= self._asked_at + EVERY:
+            self._asking = True
+            try:
+                threading.Thread(target=ask, name="holdfast-cluster", daemon=True).start()
+            except (RuntimeError, MemoryError):  # no more threads, or the interpreter is shutting down
+                self._asking = False
+
+    def _ask(self, deadline: float) -> None:
+        why: WireError | None = None
+        for _ in range(len(self._nodes)):
+            left = deadline - clock()
+            if left <= 0:
+                break
+            self._nodes.rotate(-1)  # another one each time: one that is cut off from the others goes on answering
+            node = self._endpoint(self._nodes[-1])
+            try:
+                self._learn(node, *self._view(node, min(left, ASK_WITHIN)))
+                self._last = node
+                return
+            except (NotSent, Unknown) as error:
+                why = error if not isinstance(why, Refused) else why
+            except Refused as error:
+                why = error
+        if isinstance(why, Refused):
+            raise Refused(str(why), self.address)
+        silent = why is None or why.silent
+        raise NotSent(f"{self.address}: nobody answers; the last one: {why}", self.address, silent=silent)
+
+    def _view(self, node: Endpoint, timeout: float) -> tuple[list[Any], bool]:
+        connection = Connection(node, timeout)
+        try:
+            connection.set_timeout(timeout)
+            ranges = connection.exchange(protocol.command("CLUSTER", "SLOTS"))
+            protocol.check(ranges, node)
+            sharded = self._sharded
+            if sharded is None:
+                probe = connection.exchange(protocol.command("PUBSUB", "SHARDNUMSUB"))  # since Redis 7
+                # Who may not ask is told in the same way that the server knows it, or that it knows no such part of PUBSUB.
+                sharded = type(probe) is not protocol.ReplyError or "pubsub|shardnumsub" in str(probe)
+            return ranges, sharded
+        finally:
+            connection.close()
+
+    def _learn(self, told_by: Endpoint, ranges: list[Any], sharded: bool) -> None:
+        owners: list[Endpoint | None] = [None] * SLOTS
+        nodes: dict[Address, None] = {}
+        for first, last, served in _ranges(ranges, told_by):
+            addresses = [self._address(host, port, told_by) for host, port in served]
+            nodes |= dict.fromkeys(addresses)
+            owners[first : last + 1] = [self._endpoint(addresses[0])] * (last + 1 - first)
+        with self._mutex:
+            self._owners = owners
+            self._nodes = deque(dict.fromkeys([*nodes, *self._seeds]))
+            self._sharded = sharded
+            self.stale = False
+
+    def _address(self, host: bytes | None, port: int, told_by: Endpoint) -> Address:
+        """A server that does not know what it is called says nothing, or a question mark: then it is where we have asked."""
+        name = (host or b"").decode()
+        address = (name if name not in {"", "?"} else told_by.host, port)
+        return self._remap(address) if self._remap is not None else address
+
+    def _endpoint(self, address: Address) -> Endpoint:
+        return interned(**self.facts | {"host": address[0], "port": address[1]})
+
+    # Where a request goes
+
+    def journey(self, call: Call) -> Journey:
+        """The way of one request to who can answer it."""
+        key = call.keys[0] if type(call) is Run else call.args[1]
+        slot = slot_of(key if isinstance(key, bytes) else str(key).encode())
+        if self.stale:
+            yield None
+        step = self._home(slot, call)
+        retried = False
+        for _ in range(HOPS):
+            inner: Call = step.call
+            if step.asking and isinstance(inner, Run):  # an ASKING is for one command: none is left to send the script's text
+                answer = yield step._replace(call=protocol.in_full(inner))
+                if isinstance(answer, Answer):
+                    answer.value = protocol.parsed(inner, answer.value)
+            else:
+                answer = yield step
+            if isinstance(answer, Answer):
+                return answer
+            assert isinstance(answer, WireError)
+            onward = self._onward(step, slot, call, answer)
+            if onward is None and isinstance(answer, NotSent) and not retried:
+                retried = True
+                self.stale = True
+                if (yield None):
+                    onward = self._elsewhere(step, slot, answer)
+            if onward is None:
+                raise answer
+            step = onward
+        raise Refused(f"TRYAGAIN slot {slot} goes from server to server", self.address)
+
+    def _home(self, slot: int, call: Call) -> Step:
+        owner = self._owners[slot]
+        if owner is None:
+            self.stale = True
+            raise Refused(f"CLUSTERDOWN nobody serves slot {slot}", self.address)
+        return Step(owner, call, False)
+
+    def _onward(self, step: Step, slot: int, call: Call, failure: WireError) -> Step | None:
+        """Where the request goes next that this came of; None: nowhere."""
+        if not isinstance(failure, Refused):
+            self.stale = True
+            return None
+        words = str(failure).split()
+        if failure.code in {"MOVED", "ASK"} and len(words) == 3:
+            host, _, port = words[2].rpartition(":")
+            if not _is_place(host, port):
+                return None  # nonsense: the user is told what the server has answered
+            there = self._endpoint(self._address(host.encode(), int(port), step.endpoint))
+            if failure.code == "MOVED":
+                self._owners[slot] = there
+                self.stale = True  # hardly the only one
+            return Step(there, step.call, failure.code == "ASK")
+        half = _HALF_MOVED in str(failure)
+        if half:
+            failure.code = "TRYAGAIN"
+        if failure.code == "TRYAGAIN" and step.call is call:
+            less = alone(call, half=half)
+            return self._home(slot, less) if less is not None else None
+        self.stale = self.stale or failure.code in _ASK_ANEW
+        return None
+
+    def _elsewhere(self, step: Step, slot: int, failure: NotSent) -> Step:
+        """The owner cannot be reached, and others say who that is: another one by now, or there will be one soon."""
+        home = self._home(slot, step.call)
+        if home.endpoint is step.endpoint:
+            raise Refused(f"CLUSTERDOWN the owner of slot {slot} is away: {failure}", failure.address)
+        return home
+
+
+def _is_place(host: str, port: str) -> bool:
+    """A server may be there: whoever has answered chooses the text. Names as in the Domain Name System, or an address."""
+    plain = host.isascii() and host.isprintable() and " " not in host and len(host) <= 253
+    named = host in {"", "?"} or (plain and all(0 < len(label) < 64 for label in host.split(".")))
+    return named and port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) <= 65535
+
+
+def _ranges(said: Any, told_by: Endpoint) -> list[tuple[int, int, list[tuple[bytes | None, int]]]]:
+    """Who owns which slots, as CLUSTER SLOTS answers it. Raises Refused for anything else."""
+    found = []
+    for row in said if isinstance(said, list) else [None]:
+        match row:
+            case [int(first), int(last), *served] if 0 <= first <= last < SLOTS and served:
+                places = [(one[0], one[1]) for one in served if isinstance(one, list) and len(one) > 1]
+                if len(places) == len(served) and all(_is_told(*place) for place in places):
+                    found.append((first, last, places))
+                    continue
+        raise Refused(f"{told_by.address} answers CLUSTER SLOTS with something else than who owns which slots", told_by.address)
+    return found
+
+
+def _is_told(host: object, port: object) -> bool:
+    if type(port) is not int:
+        return False
+    return host is None or (isinstance(host, bytes) and _is_place(host.decode(errors="replace"), str(port)))
+
+
+_clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()
+
+
+def _reset() -> None:
+    for cluster in list(_clusters):
+        cluster.reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset)
+
+_known: dict[tuple[Any, ...], Cluster] = {}
+
+
+def cluster_at(
+    seeds: list[Address], *, remap: Callable[[Address], Address] | None = None, credentials: Any = None, **facts: Any
+) -> Endpoint:
+    """The Cluster that has these servers: the same each time."""
+    places = tuple(dict.fromkeys(seeds))
+    key = (frozenset(places), remap, id(credentials), *sorted(facts.items(), key=lambda fact: fact[0]))
+    cluster = _known.get(key)
+    if cluster is None:
+        cluster = _known.setdefault(key, Cluster(places, facts | {"credentials": credentials}, remap))
+    return cluster.whole

@@ -1,0 +1,50 @@
+"""Clients of redis-py that holdfast opens itself, for those who give a URL: what goes by the commands that users know."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Literal
+
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.sentinel import Sentinel
+
+
+def opened(endpoint: Endpoint, face: Literal["sync", "asyncio"], *, decode: bool = False) -> Any:
+    """A new client for one server, or for the primary that Sentinels name. ``decode``: its replies are str."""
+    package = "redis" if face == "sync" else "redis.asyncio"
+    options = {**_options(endpoint, package), "decode_responses": decode}
+    redis = importlib.import_module(package)
+    if isinstance(endpoint.finder, Sentinel):
+        watchers = endpoint.finder.watchers
+        sentinels = importlib.import_module(f"{package}.sentinel").Sentinel(
+            [(watcher.host, watcher.port) for watcher in watchers], sentinel_kwargs=_options(watchers[0], package), **options
+        )
+        return sentinels.master_for(endpoint.finder.service)
+    if endpoint.path is not None:
+        return redis.Redis(unix_socket_path=endpoint.path, **options)
+    return redis.Redis(host=endpoint.host, port=endpoint.port, **options)
+
+
+def to_close(client: Any) -> list[Any]:
+    """The client, and those of its Sentinels, which it leaves open."""
+    manager = getattr(client.connection_pool, "sentinel_manager", None)
+    return [client, *(manager.sentinels if manager is not None else ())]
+
+
+def _options(endpoint: Endpoint, package: str) -> dict[str, Any]:
+    from redis.backoff import NoBackoff
+
+    retry = importlib.import_module(f"{package}.retry")
+    tls: dict[str, Any] = {} if endpoint.tls is None else {"ssl": True, **dict(endpoint.tls)}
+    options = {
+        "db": endpoint.db,
+        "username": endpoint.username,
+        "password": endpoint.password,
+        "credential_provider": endpoint.credentials,
+        "socket_timeout": endpoint.timeout,
+        "socket_connect_timeout": endpoint.timeout,
+        # Once more: a connection of the pool may have been closed meanwhile by the server, or by what is in between.
+        "retry": retry.Retry(NoBackoff(), 1),
+        **tls,
+    }
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,224 @@
+"""Blocking connections, one thread at a time on each, and the stack of idle ones."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from typing import Any
+
+import hiredis
+
+from holdfast._core.requests import NotSent, Refused, Unknown
+from holdfast._net import protocol
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.system import SYSTEM, System
+from holdfast.errors import ServerError
+
+CONNECT_TIMEOUT = 2.0
+
+READ_SIZE = 16384
+
+MOMENT = 0.005
+"""Seconds for which the kernel waits for a reply by itself, which saves the system call by which Python would look first.
+Nearly all replies come by then. It begins anew with each signal, so it is no time limit; and where signals come faster than
+that, the limit is kept only when one is late."""
+
+
+def open_socket(endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> socket.socket:
+    """A connected socket, logged in. Raises NotSent or Refused."""
+    timeout = min(timeout, endpoint.timeout)
+    if endpoint.finder is not None:
+        endpoint = endpoint.finder.find(timeout)
+    try:
+        sock = system.dial(endpoint, timeout)
+    except (OSError, ServerError) as error:  # ServerError: this machine's own server did not start
+        silent = isinstance(error, TimeoutError)
+        raise NotSent(f"no server at {endpoint.address}: {endpoint.why(error)}", endpoint.address, silent=silent) from error
+    try:
+        sock.settimeout(timeout)
+        commands = endpoint.handshake()
+        sock.sendall(commands.packed(protocol.command))
+        reader = protocol.Reader()
+        for _ in range(len(commands)):
+            while (reply := reader.gets()) is False:
+                data = sock.recv(4096)
+                if not data:
+                    raise ConnectionResetError("the connection was closed")
+                reader.feed(data)
+            if isinstance(reply, hiredis.ReplyError):
+                raise Refused(str(reply), endpoint.address)
+    except hiredis.ProtocolError as error:
+        sock.close()
+        raise NotSent(f"{endpoint.address} is no Redis or Valkey server: {error}", endpoint.address) from error
+    except OSError as error:
+        sock.close()
+        silent = isinstance(error, TimeoutError)
+        raise NotSent(f"no answer from {endpoint.address}: {endpoint.why(error)}", endpoint.address, silent=silent) from error
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+_silent_kinds: dict[str, type[socket.socket]] = {}
+
+
+def _silent(kind: type[socket.socket]) -> type[socket.socket]:
+    """The same class of sockets, but one that is dropped is closed without a ResourceWarning: connections are dropped by an
+    interrupt, or by their last user after `Pool.clear`. By a function that is not written in Python: CPython ignores what
+    signal handlers raise in one that is, so a Ctrl-C would have no effect there."""
+    found = _silent_kinds.get(kind.__name__)
+    if found is None:
+        found = type(kind.__name__, (kind,), {"__slots__": (), "__del__": socket.SocketType.close})
+        found = _silent_kinds.setdefault(kind.__name__, found)
+    return found
+
+
+class Connection:
+    """One connection, used by one thread at a time."""
+
+    __slots__ = ("_polls", "_reader", "_recv", "_send", "_system", "_timeout", "address", "sock")
+
+    def __init__(self, endpoint: Endpoint, timeout: float, system: System = SYSTEM) -> None:
+        self._system = system
+        self.sock = open_socket(endpoint, max(timeout, 0.05), system)
+        self.sock.__class__ = _silent(type(self.sock))
+        self.address = endpoint.address
+        self._polls = endpoint.tls is not None or os.name != "posix"
+        self._timeout = 0.0 if self._polls else timeout
+        self._reader = protocol.Reader()
+        self._send = self.sock.sendall
+        self._recv = self.sock.recv
+        if not self._polls:
+            self.sock.settimeout(None)
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(CONNECT_TIMEOUT), 0))
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, int(MOMENT * 1e6)))
+
+    def set_timeout(self, seconds: float) -> None:
+        """Limit how long a reply is waited for."""
+        if self._polls and seconds != self._timeout:
+            self.sock.settimeout(seconds)
+        self._timeout = seconds
+
+    def exchange(self, packed: bytes) -> Any:
+        """Send one command and read its reply; an error reply is returned, not raised. Raises Unknown."""
+        try:
+            self._send(packed)
+            reader, recv = self._reader, self._recv
+            while True:
+                try:
+                    data = recv(4096)
+                except BlockingIOError:
+                    data = self._later(4096)
+                if not data:
+                    raise self._ended()
+                reader.feed(data)
+                reply = reader.gets()
+                if reply is not False:
+                    return reply
+        except (OSError, hiredis.ProtocolError) as error:
+            raise self._unknown(error) from error
+
+    def send(self, packed: bytes) -> None:
+        """Send commands, whose replies are to be received. Raises Unknown."""
+        try:
+            self._send(packed)
+        except OSError as error:
+            raise self._unknown(error) from error
+
+    def receive(self) -> list[Any]:
+        """The next replies, as many as there are, perhaps none yet. Raises Unknown."""
+        try:
+            try:
+                data = self._recv(READ_SIZE)
+            except BlockingIOError:
+                data = self._later(READ_SIZE)
+            if not data:
+                raise self._ended()
+            self._reader.feed(data)
+            replies = []
+            while (reply := self._reader.gets()) is not False:
+                replies.append(reply)
+            return replies
+        except (OSError, hiredis.ProtocolError) as error:
+            raise self._unknown(error) from error
+
+    def _later(self, size: int) -> bytes:
+        """What has not come at once."""
+        if not self._system.readable(self.sock, self._timeout - MOMENT):
+            raise TimeoutError
+        return self._recv(size)
+
+    def _ended(self) -> Unknown:
+        return Unknown(f"{self.address} closed the connection before it answered", self.address)
+
+    def _unknown(self, error: Exception) -> Unknown:
+        if isinstance(error, hiredis.ProtocolError):
+            return Unknown(f"{self.address} is no Redis or Valkey server: {error}", self.address)
+        silent = isinstance(error, BlockingIOError | TimeoutError)
+        return Unknown(f"{self.address}: {'no answer in time' if silent else error}", self.address, silent=silent)
+
+    def hang_up(self) -> None:
+        """Have the thread that reads hear that the connection has ended. For any thread."""
+        try:
+            self._system.hang_up(self.sock)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+FULL = object()
+"""Instead of a reply: all connections are in use."""
+
+
+class Stack:
+    """Connections to one server, each with one user at a time: as many as are needed at once, up to a limit."""
+
+    def __init__(self, endpoint: Endpoint, limit: int | None = None, system: System = SYSTEM) -> None:
+        self.endpoint = endpoint
+        self._system = system
+        self._limited = limit is not None
+        self._idle: list[Connection | None] = [None] * (limit or 0)  # None: one that may be opened
+
+    def exchange(self, packed: bytes, timeout: float) -> Any:
+        """Send one command on a connection of its own, or answer FULL. Raises NotSent, Unknown or Refused."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            if self._limited:
+                return FULL
+            connection = None
+        try:
+            if connection is None:
+                connection = Connection(self.endpoint, timeout, self._system)
+            connection.set_timeout(timeout)
+            reply = connection.exchange(packed)
+        except BaseException:
+            # Interrupted: its reply may still come, so nobody may use this connection again.
+            if connection is not None:
+                connection.close()
+            if self._limited:
+                self._idle.append(None)
+            raise
+        self._idle.append(connection)
+        return reply
+
+    def clear(self) -> None:
+        """Close those that are idle."""
+        idle, places = self._idle, 0
+        try:
+            while True:
+                connection = idle.pop()
+                places += 1
+                if connection is not None:
+                    connection.close()
+        except IndexError:
+            pass
+        if self._limited:
+            idle += [None] * places
+
+    def sockets(self) -> list[socket.socket]:
+        return [connection.sock for connection in [*self._idle] if connection is not None]

@@ -1,0 +1,301 @@
+"""Drives operations in the calling asyncio task."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from holdfast._clock import READ
+from holdfast._core.deadlock.abort_wait import drop
+from holdfast._core.lock.replication import Replicate
+from holdfast._core.requests import Answer, Call, Command, Delist, Draw, Enlist, Now, Outcome, Park, Run, Sleep, TimedOut, Wait
+from holdfast._net.aio_connection import stream_to
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.protocol import ReplyError, check, forgotten, pack, parsed
+from holdfast._runtime.drivers.keep_alive import tending
+from holdfast._runtime.drivers.replication import Replicas
+from holdfast._runtime.drivers.subscriptions import at_once, in_tasks
+from holdfast._runtime.process import Process, current
+
+T = TypeVar("T")
+
+CLEAN_UP = 1.0
+"""Seconds for which a cancelled task waits for its clean-up; the clean-up itself goes on."""
+
+_background: set[asyncio.Task[Any]] = set()  # a task that nobody refers to may be collected before it is done
+
+
+class AioSlot:
+    """Where a task waits in line, or for its hand-over. Anybody may put something in: another task, a thread, the keeper."""
+
+    __slots__ = ("_clock", "_loop", "_outcomes", "_thread", "_woken", "waits")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._thread = threading.get_ident()
+        self._outcomes: list[Outcome] | None = None
+        self._woken: asyncio.Future[None] | None = None
+        self.waits: tuple[int, float] | None = None
+
+    def put(self, outcome: Outcome | None, /) -> bool:
+        """False if the loop is closed: nobody waits any more, and a claim window ends by itself."""
+        if outcome is not None:
+            self._outcomes = [*(self._outcomes or []), outcome]
+        try:
+            if self._loop.is_closed():
+                return False  # the future would forget its task before it says so, and the task be destroyed right here
+            if threading.get_ident() == self._thread:
+                self._wake()
+            else:
+                self._loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:
+            return False
+        return True
+
+    def gone(self) -> bool:
+        """The loop is closed."""
+        return self._loop.is_closed()
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def park(self, until: float | None) -> Awaitable[None]:
+        """Until it is woken, or local time ``until``. No coroutine: ten thousand may stand in line, and should cost little."""
+        self._woken = woken = self._loop.create_future()
+        self.waits = self.waits or (id(asyncio.current_task()), self._clock())
+        if until is not None:
+            timer = self._loop.call_later(max(0.0, until - self._clock()), self._wake)
+            woken.add_done_callback(lambda _: timer.cancel())
+        return woken
+
+    async def get(self, until: float | None) -> Outcome | None:
+        """What was put in; None: woken, to look at something else. TimedOut at local time ``until`` (None: never)."""
+        if not self._outcomes:
+            if until is not None and self._clock() >= until:
+                return TimedOut()
+            await self.park(until)
+        return self._outcomes.pop(0) if self._outcomes else None
+
+
+class Driver:
+    """Does what operations ask, on one server, in one event loop."""
+
+    running: set[Coroutine[Any, Any, Any]]
+    """The operations that have begun, and not ended."""
+    unwatched = False
+    """Nobody looks whether its loop is closed while they run."""
+
+    def __init__(self, process: Process, endpoint: Endpoint) -> None:
+        self.process = process
+        self.endpoint: Any = endpoint
+        self.loop = asyncio.get_running_loop()
+        self.running: set[Coroutine[Any, Any, Any]] = set()
+        self._clock = now = process.clock
+        self.stream = stream_to(endpoint, process.system)
+        self._at_once: dict[type, Callable[[Any], Any]] = {
+            **READ,
+            Now: lambda _: now(),
+            Draw: lambda _: process.token(),
+            Delist: self._delist,
+            **tending(self, endpoint, id(self)),
+            **at_once(self, (endpoint,)),
+        }
+        self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
+            Run: self.call,
+            Command: self.call,
+            Replicate: Replicas(process, endpoint).ask_in_thread,
+            Sleep: lambda request: asyncio.sleep(request.seconds),
+            Park: lambda request: request.attempt.slot.park(request.attempt.until),
+            Enlist: self._enlist,
+            Wait: self._wait,
+            **in_tasks(self, (endpoint,)),
+        }
+
+    def slot(self) -> AioSlot:
+        """Where an attempt waits."""
+        return AioSlot(self.loop, self.process.clock)
+
+    async def run(self, operation: Coroutine[Any, Any, T]) -> T:
+        """Drive an operation to its end. When the task is cancelled, the rest of the operation, its clean-up, goes on in a
+        task of its own; the cancellation is handed on when that is done, or after a second."""
+        self.running.add(operation)
+        if self.unwatched:
+            self._be_watched()
+        try:
+            request = operation.send(None)
+            while True:
+                try:
+                    at_once = self._at_once.get(type(request))
+                    reply = at_once(request) if at_once is not None else await self._do[type(request)](request)
+                except asyncio.CancelledError as cancelled:
+                    await self._finish(operation, cancelled)
+                    raise
+                except GeneratorExit:
+                    self._leave(operation)  # dropped, not cancelled
+                    raise
+                except BaseException as error:  # noqa: BLE001 - whose it is, the operation decides
+                    request = operation.throw(error)
+                else:
+                    request = operation.send(reply)
+        except StopIteration as stop:
+            self.running.discard(operation)
+            return stop.value  # type: ignore[no-any-return]
+        except BaseException:
+            if operation.cr_frame is None:  # type: ignore[attr-defined]
+                self.running.discard(operation)
+            raise
+
+    def _be_watched(self) -> None:
+        self.process.keeper.loops.watch(self)
+
+    def _leave(self, operation: Coroutine[Any, Any, Any]) -> None:
+        """Nothing can be awaited any more: the keeper ends it. Not here, which may be the middle of anything."""
+        keeper = self.process.running_keeper
+        if keeper is None or keeper.ended:
+            self.end(operation)
+        else:
+            keeper.call(functools.partial(self.end, operation))
+
+    def end(self, operation: Coroutine[Any, Any, Any], *, begun: bool = True) -> None:
+        """Nobody drives it any more: what it does to clean up is done, as far as nothing has to be awaited; what it would send
+        is left to the keeper."""
+        from holdfast._core.lock.multilock import On  # here: hardly ever
+        from holdfast._core.quorum.polling import Poll
+
+        at_last = {
+            **self._at_once,
+            On: lambda request: request.home.end(request.operation, begun=False),
+            Poll: lambda _: None,  # nobody has answered
+        }
+        try:
+            drop(operation, at_last, begun=begun)
+        except Exception:  # noqa: BLE001, S110 - as what a task ends with that nobody awaits
+            pass
+        finally:
+            self.running.discard(operation)
+
+    async def _finish(self, operation: Coroutine[Any, Any, Any], cancelled: asyncio.CancelledError) -> None:
+        async def rest() -> None:
+            try:
+                request = operation.throw(cancelled)
+                while True:
+                    try:
+                        at_once = self._at_once.get(type(request))
+                        reply = at_once(request) if at_once is not None else await self._do[type(request)](request)
+                    except Exception as error:  # noqa: BLE001 - as in run
+                        request = operation.throw(error)
+                    else:
+                        request = operation.send(reply)
+            except (StopIteration, asyncio.CancelledError):
+                pass
+            finally:
+                self.running.discard(operation)
+                if operation.cr_frame is not None:  # type: ignore[attr-defined]
+                    self._leave(operation)  # this is dropped, too, or cancelled
+
+        task = self.loop.create_task(rest())
+        _background.add(task)
+        task.add_done_callback(_background.discard)
+        try:
+            await asyncio.wait([task], timeout=CLEAN_UP)
+        except asyncio.CancelledError:
+            pass  # cancelled once more: stop waiting; the caller raises the first one
+
+    async def call(self, call: Call) -> Answer[Any]:
+        """Ask the server. Raises WireError."""
+        sent = self._clock()
+        packed = pack(call)
+        future = self.stream.send(packed, call.timeout)
+        if future is not None:
+            reply = await future
+        else:
+            reply, sent = await self.stream.exchange(packed, call.timeout)
+        if type(reply) is ReplyError:
+            if forgotten(reply):
+                reply, sent = await self.stream.exchange(pack(call, whole=True), call.timeout)
+            check(reply, self.endpoint, self.stream.drop)
+        return Answer(parsed(call, reply), sent, self._clock())
+
+    async def ask(self, command: Command) -> Any:
+        """The reply to a plain command, where it does not matter when. Raises WireError."""
+        packed = pack(command)
+        future = self.stream.send(packed, command.timeout)
+        reply = await future if future is not None else (await self.stream.exchange(packed, command.timeout))[0]
+        if type(reply) is ReplyError:
+            check(reply, self.endpoint, self.stream.drop)
+        return reply
+
+    def _delist(self, request: Delist) -> None:
+        keeper = self.process.running_keeper
+        if keeper is not None:
+            keeper.delist(self.endpoint, request.waiter)
+
+    async def _enlist(self, request: Enlist) -> Outcome | None:
+        waiter: Any = request.waiter
+        if self.process.keeper.enlist(self.endpoint, waiter):
+            return None
+        outcome = None
+        while outcome is None and waiter.awaits_inbox:
+            outcome = await waiter.attempt.slot.get(request.until)
+        return outcome
+
+    async def _wait(self, request: Wait) -> Outcome:
+        waiter: Any = request.waiter
+        if request.answer is not None:
+            self.process.keeper.joined(self.endpoint, waiter, request.answer)
+        outcome: Outcome | None = None
+        while outcome is None:
+            outcome = await waiter.attempt.slot.get(request.until)
+        return outcome
+
+
+def driver_for(process: Process, endpoint: Endpoint, kind: Callable[[Process, Endpoint], Driver] = Driver) -> Driver:
+    """The driver of the running loop for this server; its connection is shared by all tasks."""
+    loop = asyncio.get_running_loop()
+    drivers = process.drivers.get(loop)
+    if drivers is None:
+        for other in [*_finalisers]:  # copied: loops of other threads come and go meanwhile
+            if other.is_closed():
+                process.drivers.pop(other, None)
+                _finalisers.pop(other, None)
+        drivers = process.drivers[loop] = {}
+        _close_with_loop(loop)
+    driver = drivers.get(endpoint)
+    if driver is None:
+        driver = drivers[endpoint] = kind(process, endpoint)
+        driver.unwatched = True
+    return driver
+
+
+_finalisers: dict[asyncio.AbstractEventLoop, AsyncGenerator[None, None]] = {}
+
+
+def _close_with_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Have the loop's connections closed by ``loop.shutdown_asyncgens()``, which asyncio.run and its like call at their
+    end: it closes every asynchronous generator that was started and not finished."""
+
+    async def finaliser() -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            _finalisers.pop(loop, None)
+            for driver in current().drivers.pop(loop, {}).values():
+                await driver.stream.close()
+
+    _finalisers[loop] = generator = finaliser()
+    try:
+        generator.__anext__().send(None)  # starts it; there is nothing in it to wait for
+    except StopIteration:
+        pass
+
+
+async def close() -> None:
+    """Close the connections that belong to the running loop."""
+    finaliser = _finalisers.pop(asyncio.get_running_loop(), None)
+    if finaliser is not None:
+        await finaliser.aclose()

@@ -1,0 +1,87 @@
+"""Drives transactions in the calling asyncio task, and keeps the clients of redis-py that holdfast has opened in its loop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from holdfast._clock import clock
+from holdfast._core.requests import Now, Sleep
+from holdfast._core.transaction import Ask, Chance, Try
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.own_clients import to_close
+from holdfast._runtime.drivers import aio
+from holdfast._runtime.process import Process, current
+
+
+class _Clients:
+    """Ours, in the place of a driver's connection: closed with their loop."""
+
+    def __init__(self) -> None:
+        self.open: dict[Hashable, Any] = {}
+
+    async def close(self) -> None:
+        while self.open:
+            for one in to_close(self.open.popitem()[1]):
+                await one.aclose()
+
+    def sockets(self) -> list[socket.socket]:
+        """A forked child has copies of them; the clients see to that themselves."""
+        return []
+
+
+class Driver(aio.Driver):
+    """Does what transactions ask."""
+
+    def __init__(self, process: Process, endpoint: Endpoint) -> None:
+        self.process = process
+        self.endpoint = endpoint
+        self.loop = asyncio.get_running_loop()
+        self.running = set()
+        self.clients = _Clients()
+        self.stream: Any = self.clients
+        self._at_once = {Chance: lambda _: random.random(), Now: lambda _: clock()}  # noqa: S311 - no secret
+        self._do = {
+            Ask: self._ask,
+            Try: lambda request: request.call(),
+            Sleep: lambda request: asyncio.sleep(request.seconds),
+        }
+
+    def _be_watched(self) -> None:
+        """What is left of a transaction is the server's."""
+
+    async def _ask(self, request: Ask) -> Any:
+        """Clients swallow a cancellation that comes when a request has just left: they send by `asyncio.wait_for`, whose fault
+        that is up to Python 3.11. It is raised when the client has done: with its answer, or when its time is up."""
+        task = asyncio.current_task()
+        assert task is not None
+        before = task.cancelling()
+        try:
+            answer = await request.call()
+        except Exception as error:
+            if task.cancelling() > before:
+                raise asyncio.CancelledError from error
+            raise
+        if task.cancelling() > before:
+            raise asyncio.CancelledError
+        return answer
+
+    def client(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """A client that is ours, made when it is first wanted."""
+        if key not in self.clients.open:
+            self.clients.open[key] = make()
+        return self.clients.open[key]
+
+
+_HERE = Endpoint(host="transactions", port=0)
+"""No server: the key under which a loop has its driver."""
+
+
+def driver() -> Driver:
+    """That of the running loop."""
+    found = aio.driver_for(current(), _HERE, Driver)
+    assert isinstance(found, Driver)
+    return found

@@ -1,0 +1,70 @@
+"""Requests in a Cluster: each to the server that owns its key's slot, in the asyncio task that asks. As `sync_cluster`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast._clock import clock
+from holdfast._core.requests import Answer, Call, Command, Draw, Run, WireError
+from holdfast._net.aio_connection import Multiplex
+from holdfast._net.cluster import ASKING, LEAST, Cluster, Step
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.protocol import pack, value
+from holdfast._runtime.drivers.aio import Driver, driver_for
+from holdfast._runtime.drivers.sync_cluster import token_in
+from holdfast._runtime.process import Process
+
+
+class ShardDriver(Driver):
+    """Does what operations ask about the locks of a shard, in one event loop."""
+
+    def __init__(self, process: Process, shard: Endpoint) -> None:
+        assert shard.cluster is not None
+        super().__init__(process, shard)
+        self._cluster = shard.cluster
+        self._at_once |= {Draw: lambda _: token_in(process, shard)}
+        self._do |= {Run: self._travel, Command: self._travel}
+
+    async def ask(self, command: Command) -> Any:
+        """Goes the way of all requests: the shard's own connection would stay with a server that owned its slots once."""
+        return (await self._travel(command)).value
+
+    async def _travel(self, call: Call) -> Answer[Any]:
+        journey, deadline = self._cluster.journey(call), clock() + call.timeout
+        reply: Answer[Any] | WireError | bool | None = None
+        try:
+            while True:
+                step = journey.send(reply)  # type: ignore[arg-type]  # None starts it
+                left = max(LEAST, deadline - clock() - (LEAST if step is None else 0.0))  # the step behind it has that
+                reply = await (_find_out(self._cluster, left) if step is None else self._take(step.within(left)))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+    async def _take(self, step: Step) -> Answer[Any] | WireError:
+        try:
+            if step.asking:
+                return await _ask(step)
+            return await driver_for(self.process, step.endpoint).call(step.call)
+        except WireError as error:
+            return error
+
+
+async def _find_out(cluster: Cluster, timeout: float) -> bool:
+    """Ask who owns what; False if nobody says."""
+    try:
+        await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, timeout)
+    except WireError:
+        return False
+    return True
+
+
+async def _ask(step: Step) -> Answer[Any]:
+    """On a connection of its own: nothing may come between. Slots move for a moment only."""
+    stream = Multiplex(step.endpoint)
+    try:
+        await stream.exchange(pack(ASKING), step.call.timeout)
+        reply, sent = await stream.exchange(pack(step.call), step.call.timeout)
+        return Answer(value(step.call, reply, step.endpoint), sent, clock())
+    finally:
+        await stream.close()

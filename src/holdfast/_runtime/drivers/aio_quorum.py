@@ -1,0 +1,117 @@
+"""Drives operations on several servers, in the calling asyncio task. `_runtime.drivers.sync_quorum` is its twin for threads."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast._clock import clock
+from holdfast._core.quorum.polling import OPENING, GiveBack, Poll
+from holdfast._core.requests import Answer, Call, Draw, NotSent, Now, Park, Run, Sleep, WireError
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.protocol import forgotten, pack, value
+from holdfast._runtime.drivers import aio
+from holdfast._runtime.drivers.aio import driver_for
+from holdfast._runtime.drivers.subscriptions import at_once, in_tasks
+from holdfast._runtime.process import Process
+
+TURNS = 3
+"""Of the loop, after the time for answers is over: it may have been held up, and answers be there that it has yet to read."""
+
+
+class Driver(aio.Driver):
+    """Does what operations ask, on several servers, in one event loop. The connections are those of the loop."""
+
+    def __init__(self, process: Process, endpoints: tuple[Endpoint, ...]) -> None:
+        self.process = process
+        self.endpoint = endpoints
+        self.loop = asyncio.get_running_loop()
+        self.running, self.unwatched = set(), True
+        self._streams = [driver_for(process, endpoint).stream for endpoint in endpoints]
+        self._at_once: dict[type, Callable[[Any], Any]] = {
+            Now: lambda _: clock(),
+            Draw: lambda _: process.token(),
+            GiveBack: lambda request: process.insist(endpoints, request),
+            **at_once(self, endpoints),
+        }
+        self._do: dict[type, Callable[[Any], Awaitable[Any]]] = {
+            Poll: self._poll,
+            Sleep: lambda request: asyncio.sleep(request.seconds),
+            Park: lambda request: request.attempt.slot.park(request.attempt.until),
+            **in_tasks(self, endpoints),
+        }
+
+    async def _poll(self, poll: Poll) -> None:
+        enough = self.loop.create_future()
+        asked = sum(call is not None for call in poll.calls)
+
+        def tell(number: int, answer: Answer[Any] | WireError) -> None:
+            nonlocal asked
+            asked -= 1
+            if poll.otherwise is not None and isinstance(answer, WireError):
+                self.process.insist(self.endpoint, poll.otherwise(number))
+            if not enough.done() and (poll.tally.on_answer(number, answer) or not asked):
+                enough.set_result(None)
+
+        for number, call in enumerate(poll.calls):
+            if call is not None:
+                self._ask(number, call, poll, functools.partial(tell, number))
+        start = self.loop.time()
+        timer: asyncio.TimerHandle
+
+        def over(turns: int = 0) -> None:
+            nonlocal timer
+            if poll.begins and self.loop.time() < start + OPENING and any(stream.begins for stream in self._streams):
+                timer = self.loop.call_later(poll.within, over)
+            elif poll.within and turns < TURNS:
+                timer = self.loop.call_later(0.0, over, turns + 1)
+            else:
+                enough.cancel()
+
+        timer = self.loop.call_later(poll.within, over)
+        try:
+            await asyncio.wait([enough])
+        finally:
+            if not self.loop.is_closed():  # which would raise that, in the place of what ends this
+                enough.cancel()
+                timer.cancel()
+
+    def _ask(self, number: int, call: Call, poll: Poll, then: Callable[[Answer[Any] | WireError], None]) -> None:
+        stream, endpoint, sent = self._streams[number], self.endpoint[number], clock()
+        silent = stream.silent_for()
+        if poll.begins and silent > poll.within:
+            then(NotSent(f"has not answered for {silent:.1f} s", endpoint.address))
+            return
+
+        def on_reply(future: asyncio.Future[Any]) -> None:
+            if future.cancelled():  # with its loop, which ends
+                then(NotSent("the event loop has ended", endpoint.address))
+                return
+            error = future.exception()
+            if isinstance(error, WireError):
+                then(error)
+                return
+            reply, at = future.result() if isinstance(future, asyncio.Task) else (future.result(), sent)
+            if forgotten(reply):
+                later(pack(call, whole=True))
+                return
+            try:
+                then(Answer(value(call, reply, endpoint), at, clock()))
+            except WireError as refused:
+                then(refused)
+
+        def later(packed: bytes) -> None:
+            task = self.loop.create_task(stream.exchange(packed, call.timeout))  # the stream refers to it, until it is done
+            task.add_done_callback(on_reply)
+
+        new = isinstance(call, Run) and call.script.sha not in stream.told
+        if isinstance(call, Run):
+            stream.told.add(call.script.sha)
+        packed = pack(call, whole=new)
+        future = stream.send(packed, call.timeout)
+        if future is not None:
+            future.add_done_callback(on_reply)
+        else:
+            later(packed)

@@ -1,0 +1,58 @@
+"""Sees to leases that last: the keeper's connections are opened for them, since the holder must be reachable and the lease be
+renewed later; and those that nobody will ever give back, it does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.lock.node import Node
+
+if TYPE_CHECKING:
+    from holdfast._runtime.keeper.thread import Keeper
+
+LONG = 1.0
+"""Age in seconds at which a lease counts as lasting. Both connections are opened then, because later may be too late: a server
+whose password has changed, or that takes no more clients, would refuse the first renewal, and the lease would be lost."""
+
+PAUSE = 0.05
+"""Seconds between two looks at least, where leases come and go."""
+
+
+class Lasting:
+    """Sees which leases last, as long as there are any."""
+
+    def __init__(self, keeper: Keeper, nodes: Collection[Node]) -> None:
+        self._keeper = keeper
+        self._nodes = nodes
+        self._looks = False
+        self._connected: set[Node] = set()
+        """Those with a lasting lease, whose connections were asked for."""
+
+    def look_later(self) -> None:
+        """There is a lease. The keeper's mutex is held."""
+        if not self._looks:
+            self._keeper.later(LONG, self._look)
+            self._looks = True
+
+    def _look(self) -> None:
+        holders: list[Any] = []
+        with self._keeper.mutex:
+            now, connected, young = self._keeper.clock(), set(), []
+            for node in self._nodes:
+                held = node.renewing.tenures()
+                lasting = [tenure for tenure in held if now >= tenure.since + LONG]
+                young += [tenure.since for tenure in held if now < tenure.since + LONG]
+                if lasting:
+                    connected.add(node)
+                    holders += [tenure.holder() for tenure in lasting]
+                    for prefix in {tenure.spec.prefix for tenure in lasting}:
+                        node.be_reachable(prefix)
+                    if node not in self._connected:
+                        node.connect(lasting[0].spec.keys[0])
+            self._connected, self._looks = connected, bool(connected or young)
+            if self._looks:
+                self._keeper.later(max(PAUSE, min(young, default=now) + LONG - now), self._look)
+        for holder in holders:
+            if hasattr(holder, "_forsaken") and holder._forsaken():  # noqa: SLF001 - a lease of an event loop that is closed
+                self._keeper.safely(holder._end_forsaken)  # noqa: SLF001

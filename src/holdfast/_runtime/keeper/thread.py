@@ -1,0 +1,464 @@
+"""The keeper: one thread per process that renews leases, listens for hand-overs and refreshes waiters.
+
+What it does on a server, `_core.lock.node` decides; here are the thread and its sockets. It never waits for one server while
+another needs it. It depends on nobody's event loop, so a program that blocks its loop keeps its locks.
+"""
+
+from __future__ import annotations
+
+import functools
+import selectors
+import socket
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.deadlock.abort_wait import end_wait
+from holdfast._core.lock.idle_queues import Loose
+from holdfast._core.lock.local_queue import Gate
+from holdfast._core.lock.node import RECORD_AFTER, Node
+from holdfast._core.lock.ports import Line
+from holdfast._core.lock.records import Attempt, Spec
+from holdfast._core.lock.renewal import Tenure
+from holdfast._core.lock.server_queue import Waiter
+from holdfast._core.requests import Answer, Command, NotSent, Run
+from holdfast._core.subscription import Hopeful
+from holdfast._log import logger
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.system import SYSTEM, System
+from holdfast._runtime.closed_loops import Loops
+from holdfast._runtime.keeper.connection import Link
+from holdfast._runtime.keeper.long_leases import Lasting
+
+if TYPE_CHECKING:
+    from holdfast._core.deadlock.wait_graph import Wait
+    from holdfast._core.quorum.nodes import Board
+    from holdfast._core.single_flight.coalesce import Crowd
+    from holdfast._net.client_adapter import ForeignLine
+    from holdfast._runtime.drivers.sync_cluster import ShardLine
+
+log = logger("holdfast.keeper")
+
+CLAIM_LEFT = 0.7
+"""Seconds before the end of a claim at which the keeper wakes to turn it into a lease, at the latest."""
+
+
+class _Reference(weakref.ref[Any]):
+    """To an owner, who may be dropped."""
+
+    __slots__ = ("dropped",)
+
+    dropped: Callable[[], None]
+
+
+class Keeper:
+    """The thread, its selector, and the nodes it looks after. Other threads use the methods of the first block only."""
+
+    def __init__(self, process_id: str, facts: Callable[[], dict[str, Any]], system: System = SYSTEM) -> None:
+        self.system = system
+        self.clock = system.clock
+        self.process_id = process_id
+        self.facts = facts
+        self.mutex = threading.RLock()  # a signal handler may use locks, too
+        self.in_change: Callable[[], bool] = self.mutex._is_owned  # type: ignore[attr-defined]  # noqa: SLF001 - as Condition asks
+        self.selector = system.selector()
+        self._nodes: dict[Endpoint, Node] = {}
+        self._boards: dict[tuple[Endpoint, ...], Board] = {}
+        self._crowds: Loose[tuple[Endpoint, bytes, int], Crowd] = Loose()
+        self._links: list[Link | ShardLine | ForeignLine] = []
+        self._calls: deque[Callable[[], None]] = deque()
+        self._dropped: deque[_Reference] = deque()
+        """Owners that are gone, and whose end the thread has not seen to yet."""
+        self._wake_at = 0.0
+        self._later: list[tuple[float, Callable[[], None]]] = []
+        """What to call, and when."""
+        self._lasting = Lasting(self, self._nodes.values())
+        self.loops = Loops(self)
+        self._stopping = False
+        self.ended = False
+        self._poke_out, self._poke_in = system.socketpair()
+        self._poke_out.setblocking(False)
+        self._poke_in.setblocking(False)
+        self.selector.register(self._poke_out, selectors.EVENT_READ)
+        self.thread = system.keep(self)
+
+    def watch(self, endpoint: Endpoint, tenure: Tenure, *, hurry: bool = True) -> None:
+        """Renew this lease until it is forgotten. Not ``hurry``: it was just handed over, and waking the keeper now would take
+        time from who has waited for it; the keeper will wake in time, and mostly long before that. A lease of this process that
+        is lost by this one is lost first: its owner was told when this returns."""
+        with self.mutex:
+            node = self._node(endpoint)
+            node.want_record(self.clock(), tenure.spec.prefix)
+            node.want_label(self.clock(), tenure.spec, tenure.label)
+            outdated = node.renewing.outdated_by(tenure)
+            at = node.renewing.watch(tenure)
+            self._lasting.look_later()
+            if self._dropped:
+                self._poke()
+            self.wake_by(at if hurry else max(at, tenure.deadline - CLAIM_LEFT))
+        for lost in outdated:
+            self.safely(self.report, lost)
+
+    def gone(self, endpoint: Endpoint, key: bytes, sent: float) -> None:
+        """This server has no such key, it answered to a question sent at local time ``sent``. A lease of it in this process is
+        lost: its owner was told when this returns."""
+        with self.mutex:
+            lost = self._node(endpoint).renewing.gone(key, sent)
+        if lost is not None:
+            self.safely(self.report, lost)
+
+    def forget(self, endpoint: Endpoint, tenure: Tenure) -> None:
+        with self.mutex:
+            self._node(endpoint).renewing.forget(tenure.token)
+
+    def label_of(self, key: bytes) -> str | None:
+        """What the lock object calls itself that holds this lock, on any server."""
+        with self.mutex:
+            held = (tenure for node in self._nodes.values() for tenure in node.renewing.tenures())
+            return next((tenure.label for tenure in held if tenure.spec.keys[0] == key), None)
+
+    def gate(self, endpoint: Endpoint, spec: Spec) -> Gate:
+        """The gate of a lock of this process."""
+        with self.mutex:
+            return self._node(endpoint).gate(spec)
+
+    def board(self, kind: type[Board], endpoints: tuple[Endpoint, ...], spec: Spec) -> Gate:
+        """The gate of a lock over several servers. ``kind``: `Board`, which who uses one server does not import."""
+        with self.mutex:
+            board = self._boards.get(endpoints)
+            if board is None:
+                board = self._boards.setdefault(endpoints, kind(tuple(self._node(endpoint) for endpoint in endpoints)))
+            return board.gate(spec)
+
+    def enlist(self, endpoint: Endpoint, waiter: Waiter) -> bool:
+        """Make a waiter known; True if the inbox listens, else its slot gets None when it does."""
+        now = self.clock()
+        with self.mutex:
+            node = self._node(endpoint)
+            ready = node.enlist(waiter, now)
+            inbox = self._inbox(node)
+            if inbox is not None:
+                inbox.take_back()
+            if not ready:
+                self.wake_by(now)
+        return ready
+
+    def joined(self, endpoint: Endpoint, waiter: Waiter, answer: Answer[Any]) -> None:
+        """The waiter is in the server's queue."""
+        with self.mutex:
+            waiting = self._node(endpoint).waiting
+            waiting.joined(waiter, answer, self.clock())
+            self.wake_by(min(waiting.round_at, waiter.refresh_at))
+
+    def delist(self, endpoint: Endpoint, waiter: Waiter) -> None:
+        with self.mutex:
+            self._node(endpoint).waiting.delist(waiter)
+
+    def end_wait(self, endpoint: Endpoint | tuple[Endpoint, ...], attempt: Attempt, error: Exception) -> None:
+        """Have an error raised where an attempt waits, if it does."""
+        with self.mutex:
+            end_wait(self._node(endpoint).waiting if isinstance(endpoint, Endpoint) else None, attempt, error)
+
+    def lend(self, endpoint: Endpoint, waiter: Waiter) -> socket.socket | None:
+        """The inbox's socket, for the only one who waits, to look at. None: the keeper needs it itself."""
+        with self.mutex:
+            node = self._node(endpoint)
+            inbox = self._inbox(node)
+            only = len(node.waiting) == 1 and node.reachable(waiter.attempt.spec.prefix) and node.waiting.stands(waiter)
+            return inbox.lend(waiter) if only and inbox is not None else None
+
+    def returned(self, endpoint: Endpoint, waiter: Waiter, *, soon: bool) -> None:
+        """The waiter looks at it no more, if he ever did. Not ``soon``: he has what he waited for, and is not to be disturbed
+        by our waking up; the next time will do, and it will come within a second."""
+        with self.mutex:
+            inbox = self._inbox(self._node(endpoint))
+            if inbox is not None and inbox.lent_to(waiter):
+                inbox.returned = True
+                if soon:
+                    inbox.take_back()
+
+    def heard(self, endpoint: Endpoint, waiter: Waiter, fence: int) -> None:
+        """The waiter has seen the message of its hand-over; the keeper will read it, too."""
+        with self.mutex:
+            self._node(endpoint).waiting.on_message(waiter.attempt.token, fence, self.clock())
+            self.wake_by(waiter.refresh_at)
+
+    def hope(self, endpoint: Endpoint, listener: Hopeful) -> bool:
+        """Wake a listener when this server tells it something. True if the inbox listens; else it is woken then."""
+        with self.mutex:
+            node = self._node(endpoint)
+            node.want_record(self.clock(), listener.prefix, meets=listener.meets)
+            if listener.hope not in node.hopes:
+                node.hopes[listener.hope] = listener
+                self.wake_by(self.clock())
+            return node.reachable(listener.prefix)
+
+    def despair(self, endpoint: Endpoint, listener: Hopeful) -> None:
+        """It wants to know no more."""
+        with self.mutex:
+            self._node(endpoint).hopes.pop(listener.hope, None)
+
+    def crowd(self, endpoint: Endpoint, key: bytes, loop: int) -> Crowd:
+        """Those who wait for a key, in one event loop, or in threads (0): one that is blocked holds up nobody else."""
+        from holdfast._core.single_flight.coalesce import Crowd  # here: who takes plain locks has none
+
+        with self.mutex:
+            crowd = self._crowds.get((endpoint, key, loop))
+            if crowd is None:
+                crowd = self._crowds.setdefault((endpoint, key, loop), Crowd(self.mutex))
+            return crowd
+
+    def insist(self, endpoint: Endpoint, call: Run[int], until: float) -> None:
+        """Send this until it is answered, or local time ``until``."""
+        with self.mutex:
+            self._node(endpoint).insist(call, until)
+
+    def facts_changed(self) -> None:
+        """Write the process record again soon, where there is one."""
+        now = self.clock()
+        with self.mutex:
+            for node in [*self._nodes.values()]:
+                node.facts_changed(now)
+            self.wake_by(now + RECORD_AFTER)
+
+    def call(self, what: Callable[[], None]) -> None:
+        """Have the keeper thread call this soon."""
+        self._calls.append(what)
+        self._poke()
+
+    def refer(self, owner: Any, dropped: Callable[[], None]) -> Callable[[], Any]:
+        """A weak reference. When its object is gone before it, the thread calls ``dropped``: at its next turn, so before it
+        renews anything. CPython ignores what signal handlers raise while an object is dropped, and they run in whatever is
+        written in Python: so nothing is then, not even to wake the thread."""
+        reference = _Reference(owner, self._dropped.append)
+        reference.dropped = dropped
+        return reference
+
+    def later(self, seconds: float, what: Callable[[], None]) -> None:
+        """Have the keeper thread call this after so many seconds."""
+        with self.mutex:
+            self._later.append((self.clock() + seconds, what))
+            self.wake_by(self._later[-1][0])
+
+    def end_loops(self, timeout: float) -> None:
+        """End what goes on in closed event loops: before `stop`, while what that has left is left to this keeper still."""
+        if self.loops:
+            done = threading.Event()
+            self.call(self.loops.end)
+            self.call(done.set)
+            done.wait(timeout)
+
+    def stop(self, timeout: float) -> None:
+        """Give back all locks, close all connections, end the thread; at most twice ``timeout`` seconds."""
+        done = threading.Event()
+        self.call(lambda: self._farewell(done))
+        done.wait(timeout)
+        self._stopping = True
+        self._poke()
+        self.thread.join(timeout)
+
+    # The thread
+
+    def _node(self, endpoint: Endpoint) -> Node:
+        node = self._nodes.get(endpoint)
+        if node is None:
+            place = None
+            if endpoint.cluster is not None:
+                from holdfast._runtime.drivers.sync_cluster import place_of
+
+                place = place_of(endpoint, self.process_id)
+            node = Node(self, endpoint.address, functools.partial(self._link, endpoint), place)
+            for other in [*self._nodes] if endpoint.cluster is not None else ():
+                if other.cluster is endpoint.cluster:
+                    node.wait_graph = node.wait_graph.join(self._nodes[other].wait_graph)
+                    break
+            node = self._nodes.setdefault(endpoint, node)  # a signal handler may have made another one meanwhile
+        return node
+
+    def line_to(self, endpoint: Endpoint) -> Line:
+        """The line to a server, for requests; for the keeper thread."""
+        with self.mutex:
+            return self._node(endpoint).commands
+
+    @staticmethod
+    def _inbox(node: Node) -> Link | None:
+        """The inbox's link, where it has a socket to be lent."""
+        return node.inbox if isinstance(node.inbox, Link) else None
+
+    def _link(
+        self,
+        endpoint: Endpoint,
+        on_push: Callable[[list[Any]], None] | None = None,
+        on_closed: Callable[[], None] | None = None,
+    ) -> Line:
+        if endpoint.cluster is not None:
+            from holdfast._runtime.drivers.sync_cluster import ShardInbox, ShardLine
+
+            self._links.append(ShardLine(self, endpoint) if on_push is None else ShardInbox(self, endpoint, on_push, on_closed))
+        elif endpoint.client is None:
+            self._links.append(Link(self, endpoint, on_push, on_closed, system=self.system))
+        else:
+            from holdfast._net.client_adapter import ForeignLine
+
+            self._links.append(ForeignLine(self, endpoint, on_push, on_closed))
+        if self.ended:  # what was left to do then opens nothing that nobody would close
+            self._links[-1].close()
+        return self._links[-1]
+
+    def moved(self, endpoint: Endpoint, place: Any) -> None:
+        """A line to this endpoint has gone to ``place``: so must the other one. None: neither is to stay where it is."""
+        for link in self._links:
+            if isinstance(link, Link) and link.serves(endpoint):
+                link.leave_for(place)
+
+    def wake_by(self, at: float) -> None:
+        """Wake the thread if it means to sleep longer; the mutex is held. An uncontended acquire hardly ever has to: its lease
+        is due later than the wake-up that an earlier one has caused."""
+        if at < self._wake_at:
+            self._wake_at = at
+            self._poke()
+
+    def _poke(self) -> None:
+        try:
+            self._poke_in.send(b"x")
+        except OSError:
+            pass  # full: it will wake; or closed: it has ended
+
+    def record(self, waits: Sequence[Wait], labels: Mapping[bytes, str]) -> str:
+        from holdfast._core import control_records  # here: most commands are over before the first record is written
+
+        if not waits:
+            return control_records.write(self.facts(), [], labels)
+        from holdfast._runtime.keeper.wait_report import told  # here: hardly anybody waits so
+
+        return control_records.write(self.facts(), [told(wait) for wait in waits], labels)
+
+    def report(self, tenure: Tenure) -> None:
+        """Tell the owner that his lease is lost; the mutex is not held."""
+        whole = tenure.lost_with_it()
+        if whole is None:
+            log.debug("a vote for %r lost: %s", tenure.spec.name, tenure.lost)
+            return
+        log.info("lock %r lost: %s", whole.spec.name, whole.lost)
+        owner = whole.owner()
+        if owner is not None:
+            owner.notice_loss()
+
+    def safely(self, action: Callable[..., object], *args: Any) -> bool:
+        """Do something of which nobody else's lease may depend. False if it failed."""
+        try:
+            action(*args)
+        except Exception:
+            log.exception("the keeper stumbled, and goes on")
+            return False
+        return True
+
+    def run(self) -> None:
+        """Take turns until `stop`; in the keeper's thread."""
+        while not self._stopping:
+            try:
+                self._turns()
+            except BaseException:
+                log.exception("the keeper stumbled, and goes on")  # once more, over the one before
+        self._end()
+
+    def _turns(self) -> None:
+        while not self._stopping:
+            try:
+                self._turn()
+            except BaseException:
+                log.exception("the keeper stumbled, and goes on")
+                threading.Event().wait(0.05)
+
+    def _end(self) -> None:
+        self.ended = True
+        for link in self._links:
+            link.close()
+        while self._calls:  # a connection may just have been opened: it is closed again
+            self.safely(self._calls.popleft())
+        self.selector.close()
+        self._poke_out.close()
+        self._poke_in.close()
+
+    def _turn(self) -> None:
+        self.after_wait(self.selector.select(self.before_wait()))
+
+    def before_wait(self) -> float | None:
+        """Do what is due; return how many seconds to wait for the selector (None: until something happens)."""
+        self._do_what_is_left_to_it()
+        now = self.clock()
+        for node in list(self._nodes.values()):
+            inbox = self._inbox(node)
+            if inbox is not None and inbox.returned:
+                with self.mutex:
+                    inbox.take_back()
+            node.turn(now)
+        self._do_what_is_due(now)
+        with self.mutex:
+            # A wake-up once planned stays, even if its lease was given back meanwhile: or the next lease had to poke again.
+            planned = self._wake_at if self._wake_at > now else float("inf")
+            wanted = [*(node.next_at() for node in self._nodes.values()), *(at for at, _ in self._later)]
+            self._wake_at = wake_at = now if self._dropped else min([planned, *wanted])
+        return None if wake_at == float("inf") else max(0.0, wake_at - self.clock())
+
+    def after_wait(self, ready: Sequence[tuple[selectors.SelectorKey, int]]) -> None:
+        """Read and write where the selector says so."""
+        for key, events in ready:
+            if key.data is None:
+                try:
+                    while self._poke_out.recv(4096):
+                        pass
+                except BlockingIOError:
+                    pass
+                continue
+            if events & selectors.EVENT_WRITE:
+                key.data.on_writable()
+            if events & selectors.EVENT_READ:
+                key.data.on_readable()
+
+    def _do_what_is_left_to_it(self) -> None:
+        while self._calls:  # first: one may give back what was dropped together with its task
+            self.safely(self._calls.popleft())
+        while self._dropped:
+            self.safely(self._dropped.popleft().dropped)
+
+    def _do_what_is_due(self, now: float) -> None:
+        for due in [due for due in list(self._later) if due[0] <= now]:
+            self._later.remove(due)
+            self.safely(due[1])
+
+    def _farewell(self, done: threading.Event) -> None:
+        left_behind = self.loops.lately()
+        self.loops.close()
+        with self.mutex:
+            for node in self._nodes.values():
+                node.close(NotSent("holdfast was closed", node.address))
+            for board in self._boards.values():
+                board.close(NotSent("holdfast was closed"))
+            parts = [(node, *node.farewell()) for node in self._nodes.values()]
+        for _, lost, _ in parts:
+            for tenure in lost:  # first of all: whoever works under the lock shall stop before somebody else has it
+                self.safely(self.report, tenure)
+        left_behind = left_behind or bool(self._calls)
+        self._do_what_is_left_to_it()  # what operations and gates have left to be sent goes before the rest
+        todo = [(node, call) for node, _, calls in parts for call in calls]
+        if left_behind:
+            todo += [(node, Command(("PING",), 0.5)) for node in list(self._nodes.values())]  # answered when that is
+        left = len(todo)
+        if not left:
+            done.set()
+
+        def then(_answer: object, _sent: float) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done.set()
+
+        for node, call in todo:
+            node.commands.call(call, then)
+
+    def sockets(self) -> list[socket.socket]:
+        """All of ours, for a forked child to let go of."""
+        return [link.sock for link in self._links if link.sock is not None] + [self._poke_out, self._poke_in]

@@ -1,0 +1,52 @@
+"""Threads and tasks that wait, as others may know them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import time
+from typing import Any
+
+from holdfast._clock import clock
+from holdfast._core.control_records import first_of
+from holdfast._core.deadlock.wait_graph import Wait
+from holdfast._runtime.process import current
+
+LONGEST = 100
+"""Characters of a name that are told."""
+
+
+def told(wait: Wait) -> dict[str, Any]:
+    """As it stands in the record of the process."""
+    return {
+        "lock": wait.lock,
+        "since": _unix(wait.since),
+        "id": f"{wait.owner:x}",
+        "who": _clean(name_of(wait.owner)[:LONGEST]),
+        "holds": first_of(wait.holds),
+        "yields": wait.yields,
+    }
+
+
+def _clean(text: str) -> str:
+    return text.encode(errors="replace").decode()  # half a surrogate pair would make the record unreadable
+
+
+def name_of(owner: int) -> str:
+    """Of a thread or task."""
+    for thread in threading.enumerate():
+        if thread.ident == owner:
+            return thread.name
+    loops = [loop for loop in current().drivers if not loop.is_closed()]
+    for loop in loops:
+        for task in sys.modules["asyncio"].all_tasks(loop):
+            if id(task) == owner:
+                return str(task.get_name())
+    return ""
+
+
+@functools.lru_cache(1000)
+def _unix(since: float) -> float:
+    """The same each time: others compare it."""
+    return round(time.time() - (clock() - since), 3)

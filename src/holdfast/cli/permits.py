@@ -1,0 +1,28 @@
+"""What ``holdfast run --slots N``, ``--shared`` and ``--exclusive`` take: a permit, or one side of a read-write lock.
+
+Imported only where one of them is given: a plain ``holdfast run`` does not pay for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from holdfast._api.permit import NO_MAJORITIES
+from holdfast._api.sync_lock import Lock
+from holdfast._net.resolve import on_one_server
+
+
+def lock(args: argparse.Namespace, urls: list[str], name: str, **options: Any) -> Lock:
+    """The lock that the options describe. Raises ConfigError."""
+    if len(urls) > 1:
+        option = f"--slots {args.slots}" if args.slots else "--shared" if args.shared else "--exclusive"
+        raise on_one_server(f"what {option} takes", NO_MAJORITIES, "without it, the lock is on a majority of them")
+    if args.slots:
+        from holdfast._api.sync_semaphore import Semaphore
+
+        return Semaphore(urls[0], name, args.slots, **options)
+    from holdfast._api.sync_rwlock import RWLock
+
+    both = RWLock(urls[0], name, **options)
+    return both.read if args.shared else both.write

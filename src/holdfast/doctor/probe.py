@@ -1,0 +1,270 @@
+"""Asks one server all that is to be known about it. What it refuses to tell is left out; what a lock needs is really tried."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import statistics
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+from hiredis import ReplyError
+
+from holdfast._api import access
+from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
+from holdfast._core.names import channel, guard_key, literal, marker_key, start
+from holdfast._core.requests import Command, Refused, Run, WireError
+from holdfast._lua import Script
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.protocol import forgotten, pack
+from holdfast._net.sync_connection import Connection as Blocking
+from holdfast.doctor.facts import Connection, Facts, Keys, Terms
+from holdfast.doctor.targets import PATIENCE, Place
+
+LOOK = 0.5
+"""Seconds to look at keys: a server may have hundreds of millions."""
+
+SETTINGS = (
+    "maxmemory-policy", "maxclients", "timeout", "save", "appendfsync", "stop-writes-on-bgsave-error", "min-replicas-to-write",
+)  # fmt: skip
+
+
+class Wire(Protocol):
+    """One connection, or a client in its place."""
+
+    def exchange(self, packed: bytes) -> Any: ...
+
+
+class _Client:
+    """The user's client, where its connections cannot be opened without it."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        from holdfast._net.client_adapter import Calls
+
+        self._calls = Calls(endpoint)
+
+    def exchange(self, packed: bytes) -> Any:
+        return self._calls.exchange(packed, PATIENCE)
+
+
+class Line:
+    """Asks, and hears of refusals as answers."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def ask(self, *parts: bytes | str | int) -> Any:
+        """The reply; a ReplyError is one. Raises WireError."""
+        return self._wire.exchange(pack(Command(parts, PATIENCE)))
+
+    def run(self, script: Script[Any], keys: tuple[bytes, ...], *args: bytes | str | int) -> Any:
+        """The raw reply of a script."""
+        call = Run(script, keys, args, PATIENCE)
+        reply = self._wire.exchange(pack(call))
+        return self._wire.exchange(pack(call, whole=True)) if forgotten(reply) else reply
+
+
+def gather(place: Place, terms: Terms) -> Facts:
+    """All facts about a server. Raises nothing: that it cannot be reached is a fact, too."""
+    endpoint = place.endpoint
+    facts = Facts(endpoint.address, _way(place))
+    first: Blocking | None = None
+    try:
+        if endpoint.finder is not None:
+            found = endpoint.finder.find(PATIENCE)
+            place, facts.address, endpoint = replace(place, endpoint=found), endpoint.address, found
+            facts.connection = _way(place)
+        if endpoint.client is not None:
+            line = Line(_Client(endpoint))
+        else:
+            first = Blocking(endpoint, PATIENCE)
+            first.set_timeout(min(PATIENCE, endpoint.timeout))
+            line = Line(first)
+        pong = line.ask("PING")
+        if isinstance(pong, ReplyError):
+            raise Refused(str(pong), endpoint.address)
+        _ask_about_itself(line, facts)
+        clock(line, facts)
+        _try_a_lock(line, place, facts, terms)
+        facts.keys = look_at_keys(line, terms.prefix)
+    except WireError as error:
+        facts.error = str(error) + access.advice(error)
+    except Exception as error:  # noqa: BLE001 - a client of the user's own make may raise anything
+        facts.error = f"{type(error).__name__}: {error}"
+    finally:
+        if first is not None:
+            first.close()
+    return facts
+
+
+def _way(place: Place) -> Connection:
+    endpoint = place.endpoint
+    options = dict(endpoint.tls or ())
+    if endpoint.client is not None:
+        pool = endpoint.client.connection_pool
+        options |= getattr(pool, "connection_kwargs", {})
+    verified = True
+    if endpoint.tls is not None:
+        from holdfast._net.tls import unverified
+
+        verified = not unverified(options.get("ssl_cert_reqs", "required")) and options.get("ssl_check_hostname", True)
+    return Connection(
+        host="" if endpoint.path else endpoint.host,
+        db=endpoint.db,
+        tls=endpoint.tls is not None,
+        cluster=place.cluster is not None,
+        verified=bool(verified),
+        password=bool(endpoint.password or endpoint.credentials or options.get("password")),
+        timeout=endpoint.timeout if endpoint.client is None else float(options.get("socket_timeout") or "inf"),
+        pool=None if endpoint.client is None else getattr(endpoint.client.connection_pool, "max_connections", None),
+    )
+
+
+def _text(reply: object) -> str:
+    return reply.decode(errors="backslashreplace") if isinstance(reply, bytes) else str(reply)
+
+
+def read_info(reply: object) -> dict[str, str] | None:
+    """What INFO says; None if it is refused."""
+    if isinstance(reply, ReplyError):
+        return None
+    return dict(re.findall(r"^(\w+):(.*?)\r?$", _text(reply), re.MULTILINE))
+
+
+def _ask_about_itself(line: Line, facts: Facts) -> None:
+    facts.info = read_info(line.ask("INFO"))
+    facts.runs = (facts.info["run_id"],) if facts.info and "run_id" in facts.info else ()
+    config = {}
+    for name in SETTINGS:  # one by one: several at once are of Redis 7
+        reply = line.ask("CONFIG", "GET", name)
+        if isinstance(reply, ReplyError):
+            break
+        if isinstance(reply, list) and len(reply) == 2:
+            config[name] = _text(reply[1])
+    facts.config = config or None
+
+
+def clock(line: Line, facts: Facts) -> None:
+    """Round trip, and the difference of the clocks."""
+    trips = []
+    for _ in range(7):
+        start = time.monotonic()
+        line.ask("PING")
+        trips.append(time.monotonic() - start)
+    facts.round_trip = statistics.median(trips)
+    for _ in range(3):
+        start, here = time.monotonic(), time.time()
+        reply = line.ask("TIME")
+        trip = time.monotonic() - start
+        if isinstance(reply, list) and (facts.ahead is None or trip / 2 < facts.doubt):
+            facts.ahead = int(reply[0]) + int(reply[1]) / 1e6 - (here + trip / 2)
+            facts.doubt = trip / 2
+
+
+def _try_a_lock(line: Line, place: Place, facts: Facts, terms: Terms) -> None:
+    """As locks do: taken by one process, asked for by another, of which the first is told, and handed over. All under a name of
+    our own, of which nothing is left."""
+    names = place.names(terms.prefix)
+    keys, inbox_name = names.keys, channel(start(terms.prefix), names.ours)
+    holder, waiter = (f"{process}.{secrets.token_hex(16)}" for process in (names.ours, names.theirs))
+    refused: dict[str, str] = {}
+    inbox = _inbox(place.endpoint, names.subscribe, inbox_name, facts, refused)
+
+    def tried(operation: str, reply: Any) -> Any:
+        inner = reply[1] if isinstance(reply, list) and len(reply) == 2 else None
+        if isinstance(inner, list) and inner[0] == -4:
+            reply = ReplyError(_text(inner[1]))
+        if isinstance(reply, ReplyError):
+            refused.setdefault(operation, str(reply).partition(", with args beginning with")[0])
+        return reply
+
+    try:
+        taken = tried("to take a lock", line.run(ACQUIRE, keys, holder, 10_000, 0))
+        if isinstance(taken, list):
+            facts.acknowledged = _acknowledged(line, terms)
+            tried("to renew it", line.run(RENEW, keys, holder, 10_000, 1))
+            tried("to wait for it", line.run(ACQUIRE, keys, waiter, 10_000, 1))
+            listed = tried("to keep a place", line.run(REFRESH, keys, inbox_name, waiter, 10_000))
+            if inbox is not None and isinstance(listed, list):
+                facts.listed = not isinstance(line.ask("PUBSUB", names.numsub, inbox_name), ReplyError)
+                facts.heard = None if "to wait for it" in refused else _hears(inbox)
+            tried("to give it back", line.run(RELEASE, keys, holder, "release"))
+    finally:
+        if inbox is not None:
+            inbox.close()
+        with suppress(WireError):
+            for token in (holder, waiter):
+                line.run(RELEASE, keys, token, "leave")
+            line.ask("DEL", *keys)
+    tried("to say who we are", line.ask("SET", names.record, "doctor", "PX", 1000))
+    tried("to ask who holds a lock", line.ask("GETRANGE", names.record, "0", "4096"))
+    tried("to ask whether a lock is held", line.ask("EXISTS", keys[0]))
+    tried("to remove what it has said", line.ask("DEL", names.record))
+    facts.refused = refused
+
+
+def _acknowledged(line: Line, terms: Terms) -> int | str | None:
+    """How many replicas have what was just written."""
+    if not terms.replicas:
+        return None
+    reply = line.ask("WAIT", terms.replicas, 1000)
+    return str(reply) if isinstance(reply, ReplyError) else int(reply)
+
+
+def _inbox(endpoint: Endpoint, how: str, inbox: bytes, facts: Facts, refused: dict[str, str]) -> Blocking | None:
+    """A second connection, which listens. A client's own is not tried: it is as good as the client."""
+    if endpoint.client is not None:
+        return None
+    connection = Blocking(endpoint, PATIENCE)
+    try:
+        connection.set_timeout(PATIENCE)
+        info = read_info(Line(connection).ask("INFO", "server")) or {}
+        if "run_id" in info:
+            facts.runs += (info["run_id"],)
+        reply = Line(connection).ask(how, inbox)
+    except BaseException:
+        connection.close()
+        raise
+    if isinstance(reply, ReplyError):
+        refused["to listen"] = str(reply)
+        connection.close()
+        return None
+    return connection
+
+
+def _hears(inbox: Blocking) -> bool:
+    """Whether what was published when somebody joined the queue has arrived."""
+    inbox.set_timeout(1.0)
+    try:
+        return any(isinstance(reply, list) and reply[0] in {b"message", b"smessage"} for reply in inbox.receive())
+    except WireError:
+        return False
+
+
+def look_at_keys(line: Line, prefix: str) -> Keys | None:
+    """At those of locks, as far as time allows. None if the server does not let us."""
+    found, cursor, end = Keys(), b"0", time.monotonic() + LOOK
+    markers = {marker_key(start(prefix)), guard_key(start(prefix))}
+    while time.monotonic() < end:
+        reply = line.ask("SCAN", cursor, "MATCH", literal(prefix.encode()) + b"*", "COUNT", 1000)
+        if isinstance(reply, ReplyError):
+            return None
+        cursor, page = reply
+        for key in page:
+            if key in markers:  # what is remembered of the longest lease is to stay
+                continue
+            left = line.ask("PTTL", key)
+            if isinstance(left, ReplyError):
+                return None
+            found.seen += left != -2
+            if left == -1:
+                found.endless += 1
+                found.examples = [*found.examples, key][:3]
+            if time.monotonic() > end:
+                return found
+        if cursor == b"0":
+            found.complete = True
+            break
+    return found

@@ -1,0 +1,86 @@
+"""Where a server is to be tried: names whose keys it has. In a Cluster these are not any; and its servers are several."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast._core.names import lock_keys, record_key, start
+from holdfast._core.requests import WireError
+from holdfast._net.cluster import Cluster
+from holdfast._net.endpoint import Endpoint
+from holdfast._net.slots import SLOTS, id_within, slot_of
+from holdfast.doctor.facts import Finding
+
+PATIENCE = 2.0
+"""Seconds for an answer."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """Of a lock of our own, of two processes that want it, and of what one of them says about itself."""
+
+    keys: tuple[bytes, bytes, bytes]
+    ours: str
+    theirs: str
+    record: bytes
+    subscribe: str = "SUBSCRIBE"
+    numsub: str = "NUMSUB"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One server to look at, perhaps one of a Cluster."""
+
+    endpoint: Endpoint
+    cluster: Cluster | None = None
+
+    def names(self, prefix: str) -> Names:
+        """New ones, the keys of which this server has."""
+
+        def of_lock(text: str) -> tuple[bytes, bytes, bytes]:
+            return lock_keys(f"doctor:{text}", prefix, None)
+
+        keys = of_lock(self._own(lambda text: of_lock(text)[0]))
+        mine = start(prefix)
+        record = record_key(mine, self._own(lambda text: record_key(mine, text)))
+        ours, theirs = os.urandom(6).hex(), os.urandom(6).hex()
+        if self.cluster is None or not self.cluster.sharded:
+            return Names(keys, ours, theirs, record)
+        slot = slot_of(keys[0])
+        return Names(keys, id_within(ours, slot), id_within(theirs, slot), record, "SSUBSCRIBE", "SHARDNUMSUB")
+
+    def _own(self, key: Callable[[str], bytes]) -> str:
+        """Any text whose key this server has."""
+        text = os.urandom(6).hex()
+        for _ in range(20 * SLOTS):  # enough for a server that has one slot
+            if self.cluster is None or self.cluster.owner(slot_of(key(text))) is self.endpoint:
+                break
+            text = os.urandom(6).hex()
+        return text
+
+
+def places(endpoint: Endpoint) -> list[Place]:
+    """The server; or all primaries of a Cluster, where they can be had."""
+    cluster = endpoint.cluster
+    if cluster is None:
+        return [Place(endpoint)]
+    try:
+        cluster.refresh(PATIENCE)
+    except WireError:
+        return [Place(endpoint)]  # it is looked for once more, and said why not
+    owners = dict.fromkeys(owner for slot in range(SLOTS) if (owner := cluster.owner(slot)) is not None)
+    return [Place(owner, cluster) for owner in owners]
+
+
+def whole(found: list[Place]) -> list[Finding]:
+    """Whether a Cluster serves all locks."""
+    cluster = found[0].cluster if found else None
+    if cluster is None:
+        return []
+    absent = sum(cluster.owner(slot) is None for slot in range(SLOTS))
+    if not absent:
+        return [Finding("ok", "cluster", f"{len(found)} primaries, who have all slots")]
+    said = f"nobody has {absent} of its {SLOTS} slots"
+    return [Finding("problem", "cluster", said, "locks in these are refused, or all", "see CLUSTER INFO; assign them")]

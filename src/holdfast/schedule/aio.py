@@ -1,0 +1,246 @@
+"""`Schedule` for asyncio: coroutines run as tasks, functions in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from types import TracebackType
+from typing import Any, Never, Self, TypeVar
+
+from holdfast._api.caller import AioCaller
+from holdfast._api.functions import is_async
+from holdfast._core.schedule import commands
+from holdfast._core.schedule import loop as schedule_loop
+from holdfast._core.schedule.records import Going
+from holdfast._net.redaction import hides_client
+from holdfast._runtime.process import current
+from holdfast.errors import ServerError
+from holdfast.schedule.engine import PATIENCE, Engine, log
+from holdfast.schedule.run import Run
+from holdfast.schedule.schedule import BaseSchedule, JobStatus, Overview, Record, Runner, overview
+from holdfast.schedule.stopping import Stopping
+
+T = TypeVar("T")
+
+
+class Schedule(BaseSchedule):
+    """Jobs that run once per tick, on one of all the processes that serve them. Coroutines run in the event loop, functions in
+    threads.
+
+    Args:
+        client: a redis.asyncio.Redis or valkey.asyncio.Valkey client, or a URL.
+        name: of the schedule: processes that serve the same one share its jobs, so each application has a name of its own.
+        labels: what this process is fit for: jobs declared with ``on=`` run only where one of theirs is among these.
+        limit: runs at the same time in this process, at most.
+        prefix: start of the keys on the server.
+        strict: refuse to start where another function is being served under the name of one of the jobs; otherwise, that is
+            logged as a warning, and the definition that was declared last counts.
+
+    Raises:
+        ConfigError: an option is out of range; nothing was sent.
+    """
+
+    @hides_client()
+    def __init__(
+        self,
+        client: object,
+        name: str,
+        *,
+        labels: Iterable[str] = (),
+        limit: int = 32,
+        prefix: str = "hf:",
+        strict: bool = False,
+        **mistaken: Never,
+    ) -> None:
+        super().__init__(name, labels, limit, prefix, mistaken, strict=strict)
+        self._caller = AioCaller(client)
+        self._service: Service | None = None
+
+    @property
+    def _serving(self) -> bool:
+        service = self._service
+        return service is not None and service.here and not service.over.is_set()
+
+    async def run(self, wait: float = 10.0) -> None:
+        """Serve the jobs until SIGTERM, SIGINT, SIGHUP or `stop`; then as `stop` with ``wait``.
+
+        At a second SIGTERM or SIGINT, runs are ended at once.
+        """
+        await self.start()
+        service = self._service
+        assert service is not None
+        stopping = Stopping(service.stop, wait)
+        loop = asyncio.get_running_loop()
+        numbers = stopping.signals() if threading.current_thread() is threading.main_thread() else ()
+        for number in numbers:
+            loop.add_signal_handler(number, stopping.heard, number)
+        try:
+            await service.over.wait()
+        except asyncio.CancelledError:
+            await self.stop(wait)
+            raise
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+    async def start(self) -> None:
+        """Serve the jobs in the background, until `stop`. Registers them first: raises ServerError if the server is away."""
+        if self._serving:
+            raise RuntimeError(f"schedule {self.name!r} is being served by this process already")
+        self._service = service = Service(self)
+        try:
+            await service.begin()
+        except BaseException:
+            self._service = None
+            raise
+
+    async def stop(self, wait: float = 10.0) -> None:
+        """Claim nothing more. Runs may go on for ``wait`` seconds, then they are told to end; what was theirs is given back.
+        One that goes on all the same keeps its lease until it ends."""
+        service = self._service
+        if service is not None and service.here:
+            service.stop(wait)
+            try:
+                async with asyncio.timeout(wait + PATIENCE):  # wait_for may swallow a cancellation, up to Python 3.11
+                    await service.over.wait()
+            except TimeoutError:
+                log.warning("schedule %r: some runs did not end when they were told to", self.name)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def status(self) -> list[JobStatus]:
+        """All jobs of the schedule that the server knows, whoever serves them, by name."""
+        return (await self._overview()).jobs
+
+    async def runners(self) -> list[Runner]:
+        """The processes that serve the schedule, the first to begin in front. One that was killed is among them for half a
+        minute."""
+        return (await self._overview()).runners
+
+    async def _overview(self) -> Overview:
+        return overview(await self._ask(commands.survey(self._keys, self._caller.timeout)))
+
+    async def history(self, job: str, limit: int = 50) -> list[Record]:
+        """What became of the last ticks of a job, newest first. Raises ConfigError if the server knows no such job."""
+        found = await self._ask(commands.look(self._keys, [job], limit, self._caller.timeout))
+        return self._history(job, found.jobs)
+
+    async def pause(self, job: str) -> None:
+        """Run a job no more, wherever it is served, until `resume`; ticks meanwhile are skipped. A run goes on."""
+        await self._order(job, "pause")
+
+    async def resume(self, job: str) -> None:
+        """Undo `pause`, from the next tick on."""
+        await self._order(job, "resume")
+
+    async def run_now(self, job: str) -> None:
+        """Have a job run once, now, on one of the processes that serve it; behind the run that goes on, if there is one."""
+        await self._order(job, "run")
+
+    async def cancel(self, job: str) -> None:
+        """Have the runs of a job ended that go on now."""
+        await self._order(job, "cancel")
+
+    async def remove(self, job: str) -> None:
+        """Forget a job that is no longer declared anywhere, with its history."""
+        await self._order(job, "remove")
+
+    async def _order(self, job: str, what: str) -> None:
+        self._obeyed(job, await self._ask(commands.order(self._keys, job, what, self._caller.timeout)))
+
+    async def _ask(self, operation: Coroutine[Any, Any, T]) -> T:
+        return await self._caller.run(operation, self._keys.base, self._what)
+
+
+class Service:
+    """One start of a schedule, in a task of its own."""
+
+    def __init__(self, of: Schedule) -> None:
+        self.process = current()
+        self.over = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._caller = of._caller  # noqa: SLF001
+        self._key = of._keys.base  # noqa: SLF001
+        self._what = of._what  # noqa: SLF001
+        self._book = of._book(self._caller.timeout)  # noqa: SLF001
+        self._engine = Engine(self._book, of._functions(), self._launch)  # noqa: SLF001
+        self._coroutines = {job.name for job in of.jobs if is_async(job.function)}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def here(self) -> bool:
+        """It is of this process and of this event loop."""
+        try:
+            return self.process is current() and asyncio.get_running_loop() is self._loop
+        except RuntimeError:  # outside of all of them, where more jobs may be declared
+            return False
+
+    async def begin(self) -> None:
+        """Raises ServerError."""
+        await self._drive(schedule_loop.begin(self._book))
+        self._task = self._loop.create_task(self._serve(), name="holdfast-schedule")
+
+    def stop(self, wait: float) -> None:
+        self._book.stop(wait)
+
+    async def _drive(self, operation: Coroutine[Any, Any, T]) -> T:
+        return await self._caller.run(operation, self._key, self._what)
+
+    async def _serve(self) -> None:
+        book, engine = self._book, self._engine
+        try:
+            while True:
+                try:
+                    driver = await self._caller.driver(self._key)
+                    engine.home = driver.process, driver.endpoint
+                    todos = await self._drive(schedule_loop.turn(book))
+                except ServerError as error:
+                    log.warning("%s", error)
+                    await asyncio.sleep(1.0)
+                    continue
+                if todos is None:
+                    return
+                for todo in todos:
+                    engine.do(todo)
+        except Exception:  # noqa: BLE001 - a defect: it has to be told
+            log.exception("%s is served no more by this process", self._what)
+        finally:
+            engine.close()
+            self.over.set()
+            await self._drive(schedule_loop.leave(book))
+
+    def _launch(self, going: Going, run: Run) -> Callable[[], object]:
+        if going.seat.name not in self._coroutines:
+            threading.Thread(target=self._body, args=(going, run), name=f"holdfast-job-{run.job}", daemon=True).start()
+            return lambda: None
+        task = self._loop.create_task(self._task_of(going, run), name=f"holdfast-job-{run.job}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return lambda: self._loop.call_soon_threadsafe(task.cancel)
+
+    async def _task_of(self, going: Going, run: Run) -> None:
+        try:
+            result = await self._engine.call(going, run)
+        except BaseException as error:
+            self._engine.raised(going, run, error)
+            if not isinstance(error, Exception | asyncio.CancelledError):
+                raise
+        else:
+            self._engine.returned(going, result)
+
+    def _body(self, going: Going, run: Run) -> None:
+        try:
+            result = self._engine.call(going, run)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the history has it
+            self._engine.raised(going, run, error)
+        else:
+            self._engine.returned(going, result)

@@ -1,0 +1,360 @@
+"""What a job is, what is told about it, and what the faces of `Schedule` share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, TypeVar
+
+from holdfast._api.functions import refuse_generator
+from holdfast._api.lock import MIN_TTL, refuse_mistaken, seconds
+from holdfast._core.schedule import commands
+from holdfast._core.schedule.commands import Entry, JobFacts
+from holdfast._core.schedule.job import Keys, Options
+from holdfast._core.schedule.records import Seat
+from holdfast._core.schedule.state import Book
+from holdfast._runtime.process import current, describe
+from holdfast.errors import ConfigError
+from holdfast.schedule.definition import parse, write
+from holdfast.schedule.origin import origin_of
+from holdfast.schedule.timetable import Cron, Every, Timetable
+
+__all__ = [
+    "BaseSchedule",
+    "Job",
+    "JobStatus",
+    "Options",
+    "Overview",
+    "Record",
+    "Runner",
+    "Running",
+    "checked",
+    "overview",
+    "record",
+    "status",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ANSWER_WITHIN = 2.0
+"""Seconds to wait for one answer, at most."""
+
+HISTORY = 1000
+"""Runs that can be remembered, at most."""
+
+IDLE = "called as a job it would do nothing; write a function that goes through it"
+"""Why a generator function is refused."""
+
+CHOICES = {"overlap": ("skip", "queue", "allow"), "misfire": ("skip", "once", "all"), "on_crash": ("leave", "again")}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that was declared here."""
+
+    name: str
+    function: Callable[..., Any]
+    when: Timetable
+    options: Options
+
+
+@dataclass(frozen=True)
+class Record:
+    """What became of a tick, as the history has it. Times in Unix seconds by the server's clock."""
+
+    status: Literal["ok", "error", "timed out", "cancelled", "crashed", "skipped", "missed"]
+    scheduled: float
+    count: int = 1
+    """For how many ticks this stands: those skipped or missed one after the other (missed ones are counted up to 1,000)."""
+    until: float = 0.0
+    """The last of them."""
+    started: float = 0.0
+    ended: float = 0.0
+    host: str = ""
+    """``host:pid (label)``"""
+    attempt: int = 1
+    fence: int = 0
+    result: str = ""
+    """What the job returned, as a short text."""
+    error: str = ""
+    """What it raised, or why it did not run."""
+
+    @property
+    def duration(self) -> float:
+        """Seconds."""
+        return max(0.0, self.ended - self.started)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A run that goes on."""
+
+    scheduled: float
+    started: float
+    host: str
+    attempt: int
+    fence: int
+    remaining: float
+    """Seconds until its lease ends unless it is renewed; 0.0: it has ended, its process is gone."""
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """A job as the server knows it."""
+
+    name: str
+    when: str
+    """The timetable, for people."""
+    next: float | None
+    """The next tick, in Unix seconds; None if there is none."""
+    paused: bool
+    running: tuple[Running, ...]
+    queued: int
+    """What waits to be run."""
+    last: Record | None
+    options: Options
+    origin: str = ""
+    """The function or command that runs: ``module:name``, as the process says that has declared the job last."""
+    served: bool = True
+    """Whether a process serves the job now. If none does, `next` may be in the past."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A process that serves a schedule."""
+
+    host: str
+    """``host:pid (label)``"""
+    since: float
+    """Since when, in Unix seconds by the server's clock."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A schedule as its server knows it."""
+
+    exists: bool
+    """Whether it has ever been served, as far as the server knows."""
+    runners: list[Runner]
+    jobs: list[JobStatus]
+
+
+def checked(name: str, options: dict[str, Any]) -> Options:
+    """Checked options of a job. Raises ConfigError, which names the parameter."""
+    unknown = sorted(set(options) - set(Options.__dataclass_fields__))
+    if unknown:
+        known = ", ".join(Options.__dataclass_fields__)
+        raise ConfigError(f"job {name!r}: there is no option {unknown[0]!r}; options are {known}", parameter=unknown[0])
+    given = dict(options)
+    for option, choices in CHOICES.items():
+        if given.get(option, choices[0]) not in choices:
+            raise ConfigError(
+                f"job {name!r}: {option} must be one of {', '.join(choices)}, not {given[option]!r}", parameter=option
+            )
+    for option, least in (("ttl", MIN_TTL), ("keep", 0.0), ("grace", 0.0), ("max_runtime", 0.001)):
+        if given.get(option) is not None or (option in given and option != "max_runtime"):
+            given[option] = seconds(given[option], option, least)
+    given["on"] = tuple(sorted(fit_for(given.get("on", ()), "on")))
+    history = given.get("history", 50)
+    if isinstance(history, bool) or not isinstance(history, int) or not 1 <= history <= HISTORY:
+        raise ConfigError(
+            f"job {name!r}: history must be a whole number from 1 to {HISTORY}, not {history!r}", parameter="history"
+        )
+    return Options(**given)
+
+
+def fit_for(given: Any, parameter: str) -> set[str]:
+    """One or several. Raises ConfigError: what is no text is no label of anybody, and its jobs would run nowhere."""
+    found = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    if not all(isinstance(label, str) for label in found):
+        raise ConfigError(f"{parameter} must be a label or several, as text, not {given!r}", parameter=parameter)
+    return set(found)
+
+
+def _refuse_mistaken(mistaken: dict[str, Any]) -> None:
+    """Explain ``timeout=``; refuse any other unknown option."""
+    if "timeout" in mistaken:
+        raise TypeError(
+            "Schedule() has no timeout=: say max_runtime= of a job for how long a run may take, ttl= of a job for how long the "
+            "lease of a run outlives a crashed process, or wait= of run() and stop() for how long runs may go on at the end"
+        )
+    refuse_mistaken(mistaken, "Schedule")
+
+
+class BaseSchedule:
+    """What the faces share: the jobs, and how they are declared."""
+
+    def __init__(
+        self, name: str, labels: Iterable[str], limit: int, prefix: str, mistaken: dict[str, Any], *, strict: bool
+    ) -> None:
+        _refuse_mistaken(mistaken)
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise ConfigError(f"limit must be a whole number from 1, not {limit!r}", parameter="limit")
+        self.name = name
+        self._keys = Keys.of(name, prefix)
+        self._labels = fit_for(labels, "labels")
+        self._limit = limit
+        self._strict = strict
+        self._jobs: dict[str, Job] = {}
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The jobs that were declared here."""
+        return tuple(self._jobs.values())
+
+    def __repr__(self) -> str:
+        return f"<holdfast schedule {self.name!r}, {len(self._jobs)} jobs>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a schedule cannot be pickled: another process makes its own, with the same name")
+
+    def cron(
+        self, expression: str, *, tz: str = "UTC", name: str | None = None, jitter: float = 0.0, **options: Any
+    ) -> Callable[[F], F]:
+        """Decorator: run the function when a cron expression says so, by the clock of time zone ``tz``.
+
+        ``name``: of the job, by default the function's; ``jitter``: seconds by which each tick is delayed at most, in all
+        processes by as much; ``options``: those of `Options`. Raises ConfigError.
+        """
+
+        def declare(function: F) -> F:
+            named = _named(function) if name is None else name
+            self.add(function, Cron(expression, tz, jitter=jitter, salt=named), name=named, **options)
+            return function
+
+        return declare
+
+    def every(self, seconds: float, *, name: str | None = None, jitter: float = 0.0, **options: Any) -> Callable[[F], F]:
+        """Decorator: run the function at all multiples of so many seconds since 1970, by the server's clock. See `cron`."""
+
+        def declare(function: F) -> F:
+            named = _named(function) if name is None else name
+            self.add(function, Every(seconds, jitter=jitter, salt=named), name=named, **options)
+            return function
+
+        return declare
+
+    def add(self, function: Callable[..., Any], when: Timetable, *, name: str | None = None, **options: Any) -> Job:
+        """The same without a decorator: anything that can be called, at any `Timetable`. Before the schedule is started."""
+        named = _named(function) if name is None else name
+        if not callable(function):
+            raise ConfigError(f"job {named!r}: {function!r} cannot be called", parameter="function")
+        if named in self._jobs:
+            raise ConfigError(f"schedule {self.name!r} has a job {named!r} already; say name= for another", parameter="name")
+        if self._serving:
+            raise ConfigError(
+                f"schedule {self.name!r} is being served: declare job {named!r} before that", parameter="function"
+            )
+        refuse_generator(function, IDLE)
+        self._check(named, function)
+        self._keys.job(named)
+        self._jobs[named] = job = Job(named, function, when, checked(named, options))
+        return job
+
+    @property
+    def _serving(self) -> bool:
+        raise NotImplementedError
+
+    def _check(self, name: str, function: Callable[..., Any]) -> None:
+        """Raises ConfigError for a function that this face cannot run."""
+
+    def _book(self, timeout: float) -> Book:
+        """What this process serves, of the jobs that were declared."""
+        mine = [job for job in self._jobs.values() if not job.options.on or self._labels & set(job.options.on)]
+        seats = [
+            Seat(
+                job.name,
+                self._keys.job(job.name),
+                job.when,
+                job.options,
+                write(job.when, job.options),
+                job.when.text.encode(),
+                origin_of(job.function),
+            )
+            for job in mine
+        ]
+        process = current()
+        import json
+
+        host = describe(json.dumps(process.facts()).encode(), process.id) or process.id
+        timeout = min(timeout, ANSWER_WITHIN)
+        return Book(self._keys, seats, host=host, timeout=timeout, limit=self._limit, strict=self._strict)
+
+    def _functions(self) -> dict[str, Callable[..., Any]]:
+        return {job.name: job.function for job in self._jobs.values()}
+
+    @property
+    def _what(self) -> str:
+        return f"schedule {self.name!r}"
+
+    def _obeyed(self, job: str, answer: list[object]) -> None:
+        """Raises ConfigError if an order could not be carried out."""
+        if answer[0] == 0:
+            raise ConfigError(f"schedule {self.name!r} has no job {job!r}", parameter="job")
+        if answer[0] == 2:
+            raise ConfigError(f"job {job!r}: too many runs of it wait already", parameter="job")
+        if answer[0] != 1:
+            raise ConfigError(f"job {job!r} cannot be used: its keys hold something else: {answer!r}", parameter="job")
+
+    def _history(self, job: str, found: list[JobFacts]) -> list[Record]:
+        if not found:
+            self._obeyed(job, [0])
+        (facts,) = found
+        return [record(entry) for entry in facts.entries]
+
+
+def _named(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", "")
+    if not name or name == "<lambda>":
+        raise ConfigError(f"{function!r} has no name: say name=", parameter="name")
+    return str(name)
+
+
+def record(entry: Entry) -> Record:
+    """An entry of the log, for users."""
+    ok = entry.status == "ok"
+    return Record(
+        status=entry.status.replace("-", " "),  # type: ignore[arg-type]
+        scheduled=entry.scheduled / 1e6,
+        count=entry.ticks,
+        until=entry.until / 1e6,
+        started=entry.started / 1e6,
+        ended=entry.ended / 1e6,
+        host=entry.host,
+        attempt=entry.attempt or 1,
+        fence=entry.fence,
+        result=entry.text if ok else "",
+        error="" if ok else entry.text,
+    )
+
+
+def status(facts: JobFacts) -> JobStatus:
+    """What is known of a job, for users."""
+    try:
+        when, options = parse(facts.definition)
+        text, following = str(when), when.after(facts.last / 1e6)
+    except ConfigError:
+        text, following, options = facts.definition.decode(errors="replace"), math.inf, Options()
+    running = tuple(
+        Running(run.scheduled / 1e6, run.started / 1e6, run.host, run.attempt, run.fence, max(0, run.left) / 1000)
+        for run in facts.running
+    )
+    return JobStatus(
+        name=facts.name,
+        when=text,
+        next=None if following == math.inf else following,
+        paused=facts.paused,
+        running=running,
+        queued=facts.queued,
+        last=record(facts.entries[0]) if facts.entries else None,
+        options=options,
+        origin=facts.origin,
+        served=facts.served,
+    )
+
+
+def overview(found: commands.Overview) -> Overview:
+    """What is known of a schedule, for users."""
+    runners = [Runner(runner.host, runner.since / 1e6) for runner in found.runners]
+    return Overview(found.exists, runners, [status(facts) for facts in found.jobs])

@@ -1,0 +1,444 @@
+"""What must happen, in time and in order: a loss is noticed, a free lock is handed on, waits end, and first come, first served.
+
+Rules as in `rules`. Time counts without faults: what is due after so many seconds is due that long after the last fault.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import NamedTuple
+
+from holdfast.testing.history import Event, process_of
+from holdfast.testing.judge.evidence import DRIFT, INFINITY, ROUNDING, Ask, Evidence, Hold, Scene
+from holdfast.testing.judge.safety_rules import Limits, Violation
+
+MUTE = 2.2
+"""Seconds after its last sign of life in which somebody in line may still be given the lock, and some for the way."""
+
+
+def r6_loss_is_noticed(case: Evidence, limits: Limits) -> Iterator[Violation]:
+    """Who has lost a lock on the server learns of it within ``limits.notice``, or stops believing by himself. Whose belief
+    ends by itself, before he has given the lock back, is told so within ``limits.lag``. Time counts without faults that he
+    may feel. Nobody is told of a loss before his time is over, where the server has kept the lock for him all the time, its
+    clock was not set, and his process does not end. (Of several servers: where he has felt no fault.)"""
+    for scene in case.scenes.values():
+        if not scene.server:
+            continue
+        for hold in scene.holds:
+            freed = _freed(case, hold, limits.quorum) if limits.notice < INFINITY else None
+            felt = case.touching(hold.process)
+            if freed is not None and case.late("R6", hold.end, freed.at, limits.notice, felt):
+                text = f"{hold.who} lost {hold.lock!r} at {case.ms(freed.at)}, and believed until {case.ms(hold.end)}"
+                yield Violation("R6", text, (hold.taken, freed))
+            if _told_early(case, hold, limits):
+                text = f"{hold.who} was told at {case.ms(hold.ended)} that {hold.lock!r} was lost, and had it"
+                yield Violation("R6", text, (hold.taken,))
+            told = min(hold.ended, case.last)
+            if told > hold.until and case.late("R6 end", told, hold.until, limits.lag, felt):
+                text = f"{hold.who} was not told that its lease of {hold.lock!r} had ended at {case.ms(hold.until)}"
+                yield Violation("R6", text, (hold.taken,))
+
+
+def _told_early(case: Evidence, hold: Hold, limits: Limits) -> bool:
+    """Somebody was told of a loss before his time was over, and the server had kept the lock for him all the time."""
+    if hold.how != "lost" or hold.ended >= hold.until - ROUNDING:
+        return False
+    since = case.asked(hold)
+    if limits.quorum > 1:
+        unknown = bool(case.felt(hold.process, since, hold.ended, limits.echo))
+        return not case.docket.decide("R6 told", unknown) and _freed(case, hold, limits.quorum) is None
+    closed = any(fault.kind == "crash" and fault.process == hold.process and fault.at <= hold.ended for fault in case.faults)
+    if case.docket.decide("R6 told", closed or case.disturbed(since, hold.ended, hold.lock, ("clock",))):
+        return False
+    server = [event for event in case.leases[hold.lease] if event.kind in {"granted", "extended", "freed"}]
+    known = [event for event in server if event.at <= hold.ended]
+    return bool(known) and all(event.kind != "freed" for event in known) and known[-1].until > hold.ended + ROUNDING
+
+
+def _freed(case: Evidence, hold: Hold, quorum: int) -> Event | None:
+    """When the server, or too many of them, did not have a lock any more that somebody believed to hold."""
+    keeps: set[str] = set()
+    freed = None
+    for event in case.said(hold):
+        if event.kind in {"granted", "extended"}:
+            keeps.add(event.who)
+        elif event.kind == "freed":
+            keeps.discard(event.who)
+            if len(keeps) < quorum and freed is None and hold.since < event.at < hold.end:
+                freed = event
+        if event.kind == "granted" and event.at > hold.since:
+            # A copy of the request, made by somebody in between, may get the lock back for the one who believes to have it.
+            return None
+    return freed
+
+
+def r7_liveness(case: Evidence, limits: Limits) -> Iterator[Violation]:
+    """A lock is not left free for longer than ``limits.handover`` while somebody stands in line, at the server or in his own
+    process. Of those in line who are dead, or do not hear, none costs the others more than ``limits.claim``, and once. Each
+    ``ask`` comes to an end, and not later than ``limits.lag`` after the end of its wait. Time counts without
+    faults; who crashes need not end."""
+    for lock, scene in case.scenes.items():
+        if limits.quorum > 1:
+            yield from _idle(case, limits, lock, scene)
+        elif scene.server and not limits.permits:
+            yield from _left_free(case, limits, lock, scene)
+            yield from _claimed_by_nobody(case, limits, scene)
+        if scene.server and limits.quorum == 1:
+            yield from _given_to_the_hung(case, scene)
+    for ask in case.asks:
+        if ask.ended > ask.event.until + limits.lag or ask.ended == INFINITY:
+            yield from _overdue(case, ask, limits.lag)
+        else:
+            case.docket.decide("R7 end")
+
+
+def _left_free(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
+    wanted = [(place.event, place.ended) for place in scene.queued.values()]
+    wanted += [(event, ask.ended) for event, ask in scene.lined if ask is not None]
+    for since, until in _free(case, lock, scene) if wanted else ():
+        if until - since <= limits.handover:
+            continue
+        for event, ended in wanted:
+            waits, ends = max(since, event.at), min(until, ended)
+            process = process_of(event.who)
+            if any(hold.process == process and hold.since < ends and hold.end > waits for hold in scene.holds):
+                continue  # one of his own process believes to have it: see R6
+            if ends > waits and case.late("R7", ends, waits, limits.handover, case.touching(process)):
+                text = f"{lock!r} was free from {case.ms(since)}, and {event.who} waited for it until {case.ms(ends)}"
+                yield Violation("R7", text, (event,))
+                break
+
+
+def _claimed_by_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
+    """Grants to those in line who have never taken them up. Excused: a server that has forgotten, as in R1, and late copies of
+    requests."""
+    taken = {hold.lease for hold in scene.holds}
+    for lease, place in scene.queued.items():
+        times, longest, since, until = 0, 0.0, 0.0, 0.0
+        for event in case.leases.get(lease, ()) if lease not in taken else ():
+            if event.kind in {"granted", "extended"}:
+                times += event.kind == "granted"
+                since, until = event.at, event.until
+            elif event.kind == "freed":
+                until = min(until, event.at)
+            longest = max(longest, min(until, case.last) - since)
+        if not times:
+            continue
+        times -= until > case.last  # the history ends before: it may still take that one
+        copies = [fault for fault in case.faults if fault.kind in {"duplicate", "slow"} and fault.concerns(lease)]
+        excused = case.disturbed(place.event.since, until, place.event.lock) or (times > 1 and bool(copies))
+        if not case.docket.decide("R7 claim", excused) and (times > 1 or longest > limits.claim):
+            lock = place.event.lock
+            text = f"{place.event.who} was given {lock!r} {times} times, for up to {longest:.3f} s, and never took it"
+            yield Violation("R7", text, (place.event,))
+
+
+def _given_to_the_hung(case: Evidence, scene: Scene) -> Iterator[Violation]:
+    """Grants to those in line whose process has shown no sign of life for `MUTE`: each would cost the others a claim. Excused:
+    a copy of their own request, another one of the process who asks just then, and a clock that was set."""
+    hung = {fault.process: fault.at for fault in case.faults if fault.kind == "hung"}
+    for lease, place in scene.queued.items() if hung else ():
+        process = process_of(place.event.who)
+        since = max(hung.get(process, INFINITY), place.event.at)  # who asks himself gives one, too
+        for event in case.leases.get(lease, ()):
+            if event.kind != "granted" or not since < event.at <= place.ended:
+                continue
+            excused = any(fault.kind == "duplicate" and fault.concerns(lease) for fault in case.faults)
+            excused = excused or case.disturbed(since, event.at, event.lock, ("clock",)) or _asks(case, process, event.at)
+            if not case.docket.decide("R7 hung", excused) and event.at > since + MUTE:
+                text = f"{place.event.who} was given {event.lock!r} at {case.ms(event.at)}, and hangs since {case.ms(since)}"
+                yield Violation("R7", text, (place.event, event))
+
+
+def _asks(case: Evidence, process: str, at: float) -> bool:
+    """Somebody of this process has asked for something shortly before."""
+    return any(process_of(ask.event.who) == process and at - MUTE <= ask.event.at <= at for ask in case.asks)
+
+
+def _idle(case: Evidence, limits: Limits, lock: str, scene: Scene) -> Iterator[Violation]:
+    """Where several servers have to agree: nobody has the lock, as far as clients know, and somebody asks for it."""
+    since = case.start
+    holds = sorted(scene.holds, key=attrgetter("since"))
+    for upto, kept in [(hold.since, hold.end if hold.how == "release" else hold.until) for hold in holds] + [(case.last, 0.0)]:
+        for ask in case.asks:
+            waits, ends = max(since, ask.event.at), min(upto, ask.ended, ask.event.until)
+            if ask.event.lock != lock or ends <= waits:
+                continue
+            if case.late("R7", ends, waits, limits.handover, case.touching(process_of(ask.event.who))):
+                text = f"nobody had {lock!r} from {case.ms(since)}, and {ask.event.who} asked for it until {case.ms(ends)}"
+                yield Violation("R7", text, (ask.event,))
+                break
+        since = max(since, kept)
+
+
+def _free(case: Evidence, lock: str, scene: Scene) -> Iterator[tuple[float, float]]:
+    """When nobody had the lock, by what the server knows."""
+    free_since, kept = case.start, float("-inf")
+    for event in scene.server:
+        if event.kind == "granted":
+            if event.at > kept:
+                yield free_since, event.at
+            free_since = kept = event.until
+        elif event.kind == "extended":
+            free_since = kept = event.until
+        elif event.kind == "freed" and event.at < kept:  # a lock that has run out is found out later
+            free_since = kept = event.at
+        if kept > event.at and case.disturbed(event.at, kept, lock, ("clock",)):
+            free_since = kept = INFINITY  # and nobody knows until when
+    yield free_since, case.last
+
+
+def _overdue(case: Evidence, ask: Ask, lag: float) -> Iterator[Violation]:
+    event = ask.event
+    process = process_of(event.who)
+    faults = case.touching(process)
+    late = min(ask.ended, case.last) > case.due(event.until, lag, faults)
+    if ask.ended == INFINITY and (process in case.finished or "" in case.finished):
+        late = not any(fault.end == INFINITY for fault in faults)
+    case.docket.decide("R7 end", not late)
+    if late:
+        wait = "for ever" if event.until == INFINITY else f"until {case.ms(event.until)}"
+        how = "never ended" if ask.ended == INFINITY else f"ended at {case.ms(ask.ended)}"
+        yield Violation("R7", f"{event.who} asked for {event.lock!r} at {case.ms(event.at)} {wait}, which {how}", (event,))
+
+
+def r8_order_of_waiters(case: Evidence, limits: Limits) -> Iterator[Violation]:
+    """Who had been told of his place in the queue before another sent the request that got him in (into the queue, or to the
+    lock at once) has the lock first. Who gave up is overtaken only by whom was served when his time was over. In the line of
+    one process, too, who came first has the lock first. While another process is known to wait, a lock is passed on in its
+    process ``limits.passes`` times at most, and for ``limits.pass_time``; in any case for a second.
+
+    Excused: a fault that who was overtaken may have felt while he waited, other than of one message; and that he may have
+    lost a connection just before the other one was served: who does not listen is passed over. Who was granted the lock in
+    his turn, and heard of it too late, was not overtaken.
+    """
+    for scene in case.scenes.values():
+        if scene.queued and scene.holds:
+            for place in scene.queued.values():
+                case.docket.decide("R8", _may_be_overtaken(case, limits, place.event, min(place.ended, case.last)))
+            for lease, waiter, by in (*_overtaken(scene), *_passed_over(scene)):
+                said = case.leases.get(lease, ())
+                had_its_turn = any(event.kind == "granted" and waiter.at <= event.at <= by.since for event in said)
+                served = case.granted(by) or by.since
+                deaf = case.deafened(process_of(waiter.who), served)
+                if not had_its_turn and not deaf and not _may_be_overtaken(case, limits, waiter, by.since):
+                    text = f"{waiter.who} stood in line at {case.ms(waiter.at)}; {by.who} came later, and was served before"
+                    yield Violation("R8", text, (waiter, by.taken))
+        yield from _out_of_line(case, scene)
+        yield from _left_to_nobody(case, limits, scene)
+        for lease in scene.passed:
+            yield from _too_often(case, limits, scene, lease)
+
+
+def _may_be_overtaken(case: Evidence, limits: Limits, waiter: Event, until: float) -> bool:
+    """A fault may have cost somebody its place by then."""
+    return bool(case.lasting(process_of(waiter.who), waiter.since or waiter.at, until, limits.echo))
+
+
+def _came(scene: Scene, hold: Hold) -> float:
+    """When the request was sent with which this holder came."""
+    place = scene.queued.get(hold.lease)
+    if place is not None:
+        return place.event.since
+    return hold.taken.since or (hold.ask.event.at if hold.ask else float("-inf"))
+
+
+def _overtaken(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
+    """Places in the queue whose owners were served after somebody who had come later."""
+    by_fence = all(hold.fence for hold in scene.holds)
+    first, lease = None, ""
+    for hold in sorted(scene.holds, key=attrgetter("fence" if by_fence else "since"), reverse=True):
+        if hold.received:
+            continue
+        if first is not None and first.at < _came(scene, hold):
+            yield lease, first, hold
+        place = scene.queued.get(hold.lease)
+        if place is not None and (first is None or place.event.at < first.at):
+            first, lease = place.event, hold.lease
+
+
+def _passed_over(scene: Scene) -> Iterator[tuple[str, Event, Hold]]:
+    """Places in the queue whose owners waited to the end in vain, while somebody was served who had come later."""
+    served = {hold.lease for hold in scene.holds}
+    holds = [hold for hold in scene.holds if not hold.received]
+    times = [hold.since for hold in holds]
+    for lease, place in scene.queued.items():
+        if lease in served or place.last is None or place.last.outcome != "busy":
+            continue
+        event = place.event
+        for hold in holds[bisect_right(times, event.at) : bisect_right(times, place.last.event.until)]:
+            if event.at < _came(scene, hold):
+                yield lease, event, hold
+                break
+
+
+def _out_of_line(case: Evidence, scene: Scene) -> Iterator[Violation]:
+    """Who stood in the line of its process, and somebody of the same process came later and was served before. (Who does not
+    wait stands in no line.)"""
+    for event, ask in scene.lined:
+        if ask is None or ask.outcome not in {"taken", "busy"}:
+            continue
+        case.docket.decide("R8 line")
+        until = min(ask.ended, ask.event.until)
+        process = process_of(event.who)
+        for hold in scene.holds:
+            came = hold.ask.event if hold.ask else None
+            if came is None or hold.process != process or came.until <= came.at + ROUNDING:
+                continue
+            if came.at > event.at and hold.since < until:
+                text = f"{event.who} stood in the line of {process} at {case.ms(event.at)}; {hold.who} was served before"
+                yield Violation("R8", text, (event, hold.taken))
+                break
+
+
+def _left_to_nobody(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
+    """Places in the queue that were given up although another one of the process stood in its line."""
+    for lease, place in scene.queued.items():
+        owner = place.last
+        if owner is None or owner.outcome not in {"busy", "cancelled"} or owner.event.until <= owner.event.at + ROUNDING:
+            continue
+        process = process_of(owner.event.who)
+        left = min([owner.ended, owner.event.until, *(f.at for f in case.faults if f.event.who == owner.event.who)])
+        since = place.event.since or place.event.at
+        if case.docket.decide("R8 place", bool(case.lasting(process, since, owner.ended, limits.echo))):
+            continue
+        said = case.leases.get(lease, ())
+        for event, ask in scene.lined:
+            if ask is None or process_of(event.who) != process or event.at >= left:
+                continue
+            still = owner.ended < min(ask.ended, ask.event.until)
+            served = any(e.kind == "granted" and e.at >= place.event.since for e in said)
+            if still and not served and event.at < _last_loss(case, owner):
+                text = f"{owner.event.who} gave its place up at {case.ms(owner.ended)}, when {event.who} could have had it"
+                yield Violation("R8", text, (place.event, event))
+                break
+
+
+def _last_loss(case: Evidence, owner: Ask) -> float:
+    """When somebody lost another lock before it gave up: who wants several at once gives all of them up then."""
+    who, since = owner.event.who, owner.event.at
+    lost = [hold.ended for hold in case.holds() if hold.who == who and hold.how == "lost" and hold.ended <= owner.ended]
+    return max((at for at in lost if at >= since), default=INFINITY)
+
+
+LIMIT = 1.0
+"""Seconds for which a process passes a lock on at most."""
+
+
+def _too_often(case: Evidence, limits: Limits, scene: Scene, lease: str) -> Iterator[Violation]:
+    """A lease that was passed on when it should have gone back to the server."""
+    since = next((hold.since for hold in scene.holds if hold.lease == lease), None)
+    if since is None:
+        return
+    attempts: set[str] = set()
+    for event in scene.passed[lease]:
+        case.docket.decide("R8 pass")
+        attempts.add(event.attempt)
+        process = process_of(event.who)
+        taken_for = event.at - since - ROUNDING
+        outside = None
+        if len(attempts) > limits.passes or taken_for > limits.pass_time * DRIFT:
+            for place in scene.queued.values():
+                waits = place.event
+                known = lease in scene.queued or event.at > case.due(waits.at, limits.handover, case.touching(process))
+                there = waits.at < event.at < place.ended and not case.disturbed(waits.at, event.at, event.lock)
+                there = there and not case.mute(process_of(waits.who), event.at)
+                if known and there and process_of(waits.who) != process:
+                    outside = waits
+        if outside is not None or taken_for > LIMIT * DRIFT:
+            what = f"{outside.who} waited since {case.ms(outside.at)}" if outside else "it had done so for long"
+            text = f"{process} passed {event.lock!r} on at {case.ms(event.at)}, pass {len(attempts)}, while {what}"
+            yield Violation("R8", text, (event,) if outside is None else (outside, event))
+            return
+
+
+def r16_kept_for_somebody(case: Evidence, limits: Limits) -> Iterator[Violation]:
+    """A lease is used, or goes back: when its holder is done, the next one of his process has it within ``limits.handover``, or
+    it is free at the server; where nobody wants it, within ``limits.linger`` more. While it is only kept, whoever asks for it
+    gets it, even if he does not wait (where ``limits.recall``). Time counts without faults."""
+    for scene in case.scenes.values():
+        if not scene.server:
+            continue
+        for lease in dict.fromkeys(hold.lease for hold in scene.holds):
+            for kept in unused(case, scene, lease):
+                process = process_of(next(hold.who for hold in scene.holds if hold.lease == lease))
+                until = min(kept.until, case.crashed.get(process, INFINITY))
+                faults = case.touching(process)
+                due = case.due(kept.since, limits.handover + limits.linger, faults)
+                at_once = kept.since + limits.handover + limits.linger
+                for at in kept.wanted:
+                    due, at_once = min(due, case.due(at, limits.handover, faults)), min(at_once, at + limits.handover)
+                case.docket.decide("R16", at_once + ROUNDING < until <= due + ROUNDING)
+                if until > due + ROUNDING:
+                    text = f"{process} kept {lease} from {case.ms(kept.since)} until {case.ms(until)}, and nobody used it"
+                    yield Violation("R16", text, tuple(e for e in case.leases[lease] if e.at == kept.since)[:1])
+        if limits.recall:
+            yield from _refused_for_nothing(case, limits, scene)
+
+
+class Kept(NamedTuple):
+    """A time in which a lease that was given back by its holder was nobody's, and yet not back at the server."""
+
+    since: float
+    until: float
+    wanted: list[float]
+    """When somebody wanted it."""
+    passed: bool
+    """It was on its way to somebody of the same process."""
+
+
+def unused(case: Evidence, scene: Scene, lease: str) -> Iterator[Kept]:
+    """When a lease was nobody's."""
+    since: float | None = None
+    wanted: list[float] = []
+    passed = False
+    told, back, kept = False, True, INFINITY
+    for event in case.leases[lease]:
+        if event.kind in {"granted", "extended"}:
+            kept = event.until
+        if event.kind == "asked":
+            told = True
+            wanted.append(event.at)
+        elif event.kind in {"granted", "taken", "freed", "lost"}:
+            if since is not None:
+                yield Kept(since, min(event.at, kept), wanted, passed)
+            since, wanted, passed = None, [], False
+            told = told and event.kind != "granted"
+            back = event.kind == "freed" or (back and event.kind != "granted")
+        elif event.kind == "passed":
+            passed = True
+            wanted.append(event.at)
+        elif event.kind == "released" and event.note in {"passed", "cancelled"} and not back:
+            since = event.at
+            process = process_of(event.who)
+            inside = any(
+                process_of(e.who) == process and e.at <= since and ask is not None and ask.ended > since
+                for e, ask in scene.lined
+            )
+            wanted = [since] if told or inside else []
+    if since is not None:
+        yield Kept(since, min(case.last, kept), wanted, passed)
+
+
+def _refused_for_nothing(case: Evidence, limits: Limits, scene: Scene) -> Iterator[Violation]:
+    """Who was told that a lock is busy, when it was only kept all the time. Excused: a fault that he may have felt meanwhile,
+    or who kept it."""
+    idle = [
+        (process_of(next(hold.who for hold in scene.holds if hold.lease == lease)), kept)
+        for lease in dict.fromkeys(hold.lease for hold in scene.holds)
+        for kept in unused(case, scene, lease)
+        if not kept.passed
+    ]
+    for ask in case.asks:
+        event = ask.event
+        if ask.outcome != "busy" or case.scenes[event.lock] is not scene:
+            continue
+        case.docket.decide("R16 refused", bool(case.felt(process_of(event.who), event.at, ask.ended, limits.echo)))
+        for keeper, kept in idle:
+            if not (kept.since < event.at and ask.ended < kept.until):
+                continue
+            if not any(case.felt(who, kept.since, ask.ended, limits.echo) for who in (keeper, process_of(event.who))):
+                text = f"{event.who} was told at {case.ms(ask.ended)} that {event.lock!r} is busy, and nobody used it"
+                yield Violation("R16", text, (event,))

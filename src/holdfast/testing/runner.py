@@ -1,0 +1,338 @@
+"""Many seeds on all cores: how many histories a second, what happened in them, and which seeds violate something."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from holdfast.testing.history import FAULTS
+from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.sim.rare import THEMES, Theme
+from holdfast.testing.sim.world import World
+from holdfast.testing.swarms import break_lock as break_lock_swarm
+from holdfast.testing.swarms import election as election_swarm
+from holdfast.testing.swarms import lock as lock_swarm
+from holdfast.testing.swarms import multilock as multilock_swarm
+from holdfast.testing.swarms import permit as permit_swarm
+from holdfast.testing.swarms import quorum as quorum_swarm
+from holdfast.testing.swarms import rendezvous as rendezvous_swarm
+from holdfast.testing.swarms import schedule as schedule_swarm
+from holdfast.testing.swarms import single_flight as single_flight_swarm
+from holdfast.testing.swarms import ticket as ticket_swarm
+from holdfast.testing.swarms.result import Run
+from holdfast.testing.wired import histories as wired
+
+BATCH = 100
+"""Seeds that one process does before it reports."""
+
+ENOUGH = {
+    "contended": 100,
+    "handed_over": 100,
+    "again": 100,
+    "renewed": 100,
+    "expired": 20,
+    "lost": 20,
+    "refused": 10,
+    "died_holding": 10,
+    **{f"fault {kind} while held": 5 for kind in sorted(FAULTS)},
+}
+"""Rule R11: what has to happen in 1,000 histories at least, or they have proved nothing."""
+
+ENOUGH_OF_SCHEDULES = {
+    "script serve": 10_000,
+    "script renew": 1_000,
+    "tick ok": 3_000,
+    "tick cancelled": 30,
+    "tick crashed": 50,
+    "tick skipped": 300,
+    "tick missed": 100,
+    "tick timed-out": 100,
+    "tick attempts": 50,
+}
+"""The same, for schedules: of the ticks, how they have ended."""
+
+ENOUGH_OF_QUORUM = {
+    **{name: count for name, count in ENOUGH.items() if name != "handed_over"},
+    "died_holding": 3,
+    "passed": 50,
+    "script confirm": 500,
+    "script renew": 500,
+}
+"""The same, for a lock on several servers."""
+
+ENOUGH_OF_FLIGHTS = {
+    "flight found": 2000,
+    "flight load": 1000,
+    "flight waited": 200,
+    "flight stale": 20,
+    "flight refused land": 100,
+    "flight aborted": 200,
+    "flight voided": 200,
+    "flight died loading": 10,
+    **{f"script {name}": 200 for name in ("look", "land", "abort", "renew")},
+    **{f"script {name}": 50 for name in ("drop", "invalidate")},
+}
+"""The same, for single flight: see `stampede.Case.counts`."""
+
+ENOUGH_OF_ELECTIONS = {
+    "election seen": 4000,
+    "election seen nobody": 1500,
+    "election elected": 2500,
+    "election not elected": 400,
+    "election handed": 150,
+    "election kept": 400,
+    "election cancelled": 5,
+    **{f"script {name}": 200 for name in ("introduce", "proclaim", "observe", "transfer", "vacate")},
+}
+"""The same, for elections."""
+
+ENOUGH_OF_MEETINGS = {
+    "script barrier": 15_000,
+    "script latch": 5_000,
+    **{f"meeting {kind}": 500 for kind in ("through", "acted", "released", "unreleased", "counted", "opened", "closed")},
+    **{f"meeting {why}": 50 for why in ("timeout", "abort", "reset", "action", "died", "away")},
+    "meeting crashed": 100,
+    "meeting cancelled": 20,
+    "meeting uncounted": 20,
+}
+"""The same, for barriers, latches and events: see `sim.visitor`."""
+
+ENOUGH_OF_BREAKING = {
+    "contended": 100,
+    "break done": 300,
+    "break told": 150,
+    "break handed over": 100,
+    "break refused": 50,
+    "script break": 300,
+}
+"""The same, for locks that are taken away."""
+
+ENOUGH_OF_PERMITS = {
+    "contended": 1000,
+    "handed_over": 300,
+    "renewed": 300,
+    "expired": 30,
+    "lost": 30,
+    "died_holding": 10,
+    "permits shared": 500,
+    "permits downgraded": 20,
+    "permits limit": 300,
+    "permits refused": 100,
+    **{f"script permit_{name}": 300 for name in ("acquire", "refresh", "release", "renew")},
+    **{f"script permit_{name}": 20 for name in ("change", "limit")},
+}
+"""The same, for semaphores and read-write locks."""
+
+ENOUGH_OF_TICKETS = {
+    "contended": 100,
+    "renewed": 100,
+    "lost": 20,
+    "died_holding": 5,
+    "ticket issued": 2000,
+    "ticket redeemed": 1500,
+    "ticket used": 500,
+    "ticket lost": 300,
+    "ticket expired": 100,
+    "script rotate": 5000,
+}
+"""The same, for locks that are handed over by tickets: see `handovers.counts`."""
+
+ENOUGH_OF_SEVERAL_LOCKS = {
+    **{name: count for name, count in ENOUGH.items() if name != "again" and not name.startswith("fault ")},
+    "several taken": 1000,
+    "several not taken": 200,
+    "script gather": 2000,
+    "script scatter": 500,
+}
+"""The same, for several locks at once."""
+
+
+ENOUGH_OF_DRIVERS = {
+    **{f"wired {fault}": 500 for fault in wired.FAULTS},
+    "wired taken": 1000,
+    "wired renewed": 500,
+    "wired released": 500,
+    "wired answered": 2000,
+    "wired answered by link": 2000,
+    "wired cancelled": 50,
+    "script EVAL": 1000,
+    "script EVALSHA": 5000,
+    "script SUBSCRIBE": 500,
+}
+"""The same, for the real drivers over scripted sockets; of the commands, how often they have come."""
+
+
+OF_ANY_LOCK = ("R2", "R3", "R5", "R6", "R6 end", "R7 end", "R9", "R12", "R14")
+"""Rules that apply to whatever can be had by one or more. A rule of several parts is as many."""
+
+OF_ONE_SERVER = (*OF_ANY_LOCK, "R6 told", "R8", "R8 place", "R13", "R15")
+"""To what one server gives, in the order of its queue."""
+
+OF_A_LOCK = (*OF_ONE_SERVER, "R1", "R4", "R7", "R7 claim", "R8 line", "R8 pass", "R16", "R16 refused")
+"""To a lock that processes pass on."""
+
+
+class Swarm(NamedTuple):
+    """A kind of histories."""
+
+    simulate: Callable[..., Run[Any]]
+    """Makes one of a seed."""
+    enough: Mapping[str, int]
+    """What has to happen in 1,000 of them."""
+    rules: tuple[str, ...]
+    """What applies to them: each has to be judged now and then, and not always excused."""
+
+
+SWARMS = {
+    "lock": Swarm(lock_swarm.simulate, ENOUGH, (*OF_A_LOCK, "R19")),
+    "several": Swarm(multilock_swarm.simulate, ENOUGH_OF_SEVERAL_LOCKS, (*OF_A_LOCK, "M1")),
+    "quorum": Swarm(quorum_swarm.simulate, ENOUGH_OF_QUORUM, (*OF_ANY_LOCK, "R1", "R4", "R7", "R19")),
+    "flight": Swarm(single_flight_swarm.simulate, ENOUGH_OF_FLIGHTS, ("S1", "S1 old", "S2", "S3", "S3 lost", "S4", "S5")),
+    "schedule": Swarm(
+        schedule_swarm.simulate,
+        ENOUGH_OF_SCHEDULES,
+        ("S1", "S2", "S3", "S4", "S5", "S6", "S6 prompt", "S7", "S7 peace", "S8", "S9"),
+    ),
+    "election": Swarm(election_swarm.simulate, ENOUGH_OF_ELECTIONS, ("E1", "E2", "E3", "E4", "E5", "E6", "E7")),
+    "meetings": Swarm(
+        rendezvous_swarm.simulate,
+        ENOUGH_OF_MEETINGS,
+        ("B0", "B1", "B1 left", "B2", "B3", "B4", "B4 told", "B9", "L1", "L2", "L3", "L4"),
+    ),
+    "permits": Swarm(permit_swarm.simulate, ENOUGH_OF_PERMITS, (*OF_ONE_SERVER, "R17", "R18")),
+    "ticket": Swarm(ticket_swarm.simulate, ENOUGH_OF_TICKETS, (*OF_A_LOCK, "T1", "T3")),
+    "break": Swarm(break_lock_swarm.simulate, ENOUGH_OF_BREAKING, (*OF_A_LOCK, "R19", "K1", "K2", "K3")),
+    "wired": Swarm(wired.simulate, ENOUGH_OF_DRIVERS, ("T1", "T2", "T3")),
+}
+"""By name."""
+
+JUDGED_IN = 2000
+"""In so many histories, each rule that applies to them has something to judge."""
+
+
+def enough(of: str) -> Mapping[str, int]:
+    """What has to happen in a swarm."""
+    return swarm_of(of).enough
+
+
+def swarm_of(name: str) -> Swarm:
+    """A swarm, by its name: ``election``, or ``election+forgetful``: under a theme. Raises KeyError."""
+    of, _, theme = name.partition("+")
+    return _themed(SWARMS[of], THEMES[theme], of) if theme else SWARMS[of]
+
+
+def _themed(swarm: Swarm, theme: Theme, of: str) -> Swarm:
+    def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None) -> Run[Any]:
+        run = swarm.simulate(seed, trace=trace, coverage=coverage, theme=theme)
+        assert isinstance(run.world, World)
+        run.counts += theme.counts(run.world)
+        return run
+
+    return Swarm(simulate, theme.swarms[of], tuple(rule for rule in swarm.rules if rule not in theme.unjudged))
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of some seeds."""
+
+    histories: int = 0
+    calls: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    """Of a processor, added up: other programs that want it too do not count."""
+    coverage: Coverage = field(default_factory=Coverage)
+    counts: Counter[str] = field(default_factory=Counter)
+    """What happened in them: "script look", how often it was run, "flight load", "tick ok"."""
+    failed: list[tuple[int, str]] = field(default_factory=list)
+    """Seeds with what they violate."""
+
+    def add(self, other: Tally) -> None:
+        self.histories += other.histories
+        self.calls += other.calls
+        self.steps += other.steps
+        self.seconds += other.seconds
+        self.coverage += other.coverage
+        self.counts += other.counts
+        self.failed += other.failed
+
+    def missing(self, of: str = "lock") -> list[str]:
+        """What has happened too rarely, in this swarm, for the verdict to mean anything (R11); and the rules that have judged
+        nothing, in as many histories as they should have."""
+        share = min(1.0, self.histories / 1000)
+        least = {name: max(1, int(count * share)) for name, count in enough(of).items()}
+        counted = {name: count for name, count in least.items() if " " in name and not name.startswith("fault ")}
+        rare = [f"{name}: {self.counts[name]} of {count}" for name, count in counted.items() if self.counts[name] < count]
+        rare += [f"{rule} has judged nothing" for rule in self.unjudged(of)]
+        return self.coverage.missing({name: count for name, count in least.items() if name not in counted}) + rare
+
+    def unjudged(self, of: str) -> list[str]:
+        """The rules that apply to a swarm, and have excused all that they have met, or met nothing."""
+        judged = self.coverage.docket.judged
+        return [rule for rule in swarm_of(of).rules if not judged[rule]] if self.histories >= JUDGED_IN else []
+
+
+def batch(first: int, count: int, of: str = "lock") -> Tally:
+    """Some seeds, one after the other."""
+    tally = Tally()
+    simulate = swarm_of(of).simulate
+    gc.freeze()  # what was imported is not looked at again and again
+    started = time.process_time()
+    for seed in range(first, first + count):
+        run = simulate(seed, coverage=tally.coverage)
+        for server in run.world.servers:
+            tally.calls += server.calls
+            tally.counts.update({f"script {name}": count for name, count in server.asked_for.items()})
+        tally.steps += run.world.steps
+        tally.counts += run.counts
+        if run.violations:
+            tally.failed.append((seed, str(run.violations[0])))
+    tally.histories = count
+    tally.seconds = time.process_time() - started
+    return tally
+
+
+def campaign(
+    *,
+    first: int = 0,
+    histories: int | None = None,
+    seconds: float | None = None,
+    jobs: int | None = None,
+    progress: Callable[[Tally], None] | None = None,
+    of: str = "lock",
+) -> Tally:
+    """Seeds of a swarm from ``first`` on, until so many histories or seconds (whichever comes first), on ``jobs`` processes."""
+    jobs = jobs or os.cpu_count() or 1
+    total = Tally()
+    deadline = time.monotonic() + (seconds if seconds is not None else float("inf"))
+    todo = _batches(first, histories)
+    # Not by fork: a forked child would inherit whatever threads and sockets the caller has.
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running: set[Future[Tally]] = set()
+        more = True
+        while running or more:
+            while more and len(running) < jobs + 1:
+                following = next(todo, None)
+                more = following is not None and time.monotonic() < deadline
+                if following is not None and more:
+                    running.add(pool.submit(batch, *following, of))
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                total.add(future.result())
+            if done and progress is not None:
+                progress(total)
+    total.failed.sort()
+    return total
+
+
+def _batches(first: int, histories: int | None) -> Iterator[tuple[int, int]]:
+    end = None if histories is None else first + histories
+    while end is None or first < end:
+        yield first, BATCH if end is None else min(BATCH, end - first)
+        first += BATCH

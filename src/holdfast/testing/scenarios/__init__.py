@@ -1,0 +1,1 @@
+"""Small scenarios of each capability, for the exhaustive search."""

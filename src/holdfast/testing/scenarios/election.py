@@ -1,0 +1,112 @@
+"""Small scenarios of an election, for the exhaustive search: as `scenarios` has them for a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast._core.election import SPAN
+from holdfast._core.requests import Sleep
+from holdfast.testing.history import Event
+from holdfast.testing.judge.safety_rules import Violation
+from holdfast.testing.judge.verdicts import Docket
+from holdfast.testing.scenarios.single_flight import LEASE, Flight
+from holdfast.testing.sim.election_client import Candidate, Election, Observer
+from holdfast.testing.sim.lock_client import spec
+from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.stepwise import Stepwise
+from holdfast.testing.sim.worker import Worker
+from holdfast.testing.swarms.election import judge, judge_gifts, judge_seen
+
+Program = Callable[[Worker, Election], Coroutine[Any, Any, None]]
+
+
+def lead(name: str, hold: float = 0.0, *, to: str = "", wait: float | None = None) -> Program:
+    """Be elected, lead for a while, hand over or resign."""
+
+    async def program(worker: Worker, election: Election) -> None:
+        candidate, term = Candidate(worker, election, name), None
+        while term is None:
+            term = await candidate.campaign(wait)
+            if wait is not None:
+                break
+        if term is None:
+            return
+        try:
+            await Sleep(hold)
+            if to:
+                await candidate.hand_over(term, to)
+        finally:
+            if not term._is_over():  # noqa: SLF001
+                await candidate.resign(term)
+
+    return program
+
+
+def watch(name: str) -> Program:
+    """Until this one has led, and leads no more."""
+
+    async def program(worker: Worker, election: Election) -> None:
+        observer = Observer(worker, election)
+        while (found := await observer.see()) is None or found.name != name:
+            pass
+        while found is not None:
+            found = await observer.see()
+
+    return program
+
+
+@dataclass(frozen=True)
+class Contest(Flight):
+    """One worker a program, each in a process of its own; at most ``budget`` of these faults."""
+
+    programs: tuple[Any, ...]
+    watched: bool = False
+    """The second one observes."""
+
+    def build(self, *, trace: bool = False) -> Stepwise:
+        world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=LEASE, trace=trace)
+        world.brisk = True
+        server = Server(world)
+        for number in range(len(self.programs)):
+            Process(world, server, f"c{number + 1}", face=self.face).warm_up()
+        while steps := world.steps_now():
+            steps[0].do()
+        election = Election(spec("x", ttl=LEASE))
+        for process, program in zip(world.processes, self.programs, strict=True):
+            worker = Worker(process, "1")
+            worker.start(program(worker, election))
+        return world
+
+    def judge(self, history: list[Event]) -> list[Violation]:
+        docket = Docket()
+        found = judge(history, docket, LEASE)
+        if not any(event.kind == "end" for event in history):
+            return found  # the search has been here before
+        calm = not any(event.kind == "fault" for event in history)
+        if self.watched:
+            found += judge_seen(history, {"c2/1"}, 0.1 if calm else SPAN + LEASE, LEASE, "n1", docket=docket)
+        return found + (judge_gifts(history, docket) if calm else [])
+
+
+FAULTS = ("cancel", "lost-request", "lost-reply", "slow", "duplicate", "crash", "pause")
+TWO = (lead("n1"), lead("n2"))
+GIFT = (lead("n1", 0.1, to="n2"), lead("n2"))
+WATCHED = (lead("n1", 1.0), watch("n1"))
+
+CONTESTS: dict[str, Contest] = {
+    contest.name: contest
+    for contest in (
+        Contest("elect-gift", "one leads, and hands over to another one", GIFT),
+        Contest("elect-watched", "one leads, and one observes", WATCHED, watched=True),
+        *(Contest(f"elect-two-{fault}", f"two candidates; {fault}", TWO, (fault,)) for fault in FAULTS if fault != "cancel"),
+        *(Contest(f"elect-gift-{fault}", f"one hands over to another one; {fault}", GIFT, (fault,)) for fault in FAULTS),
+        *(
+            Contest(f"elect-watched-{fault}", f"one leads, and one observes; {fault}", WATCHED, (fault,), watched=True)
+            for fault in ("lost-request", "lost-reply", "slow", "duplicate", "deaf")
+        ),
+    )
+}
+"""By name."""

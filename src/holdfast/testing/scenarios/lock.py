@@ -1,0 +1,247 @@
+"""Small scenarios for the exhaustive search: who does what, and what may go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast._core.lock.records import Permits
+from holdfast._core.lock.replies import CLAIM
+from holdfast._core.permit import READING, WRITING, semaphore
+from holdfast._core.requests import Sleep
+from holdfast.testing.explore import Report, explore, replay
+from holdfast.testing.history import Event
+from holdfast.testing.judge.safety_rules import Limits, Violation
+from holdfast.testing.sim.leftovers import told_at_once, write_the_end
+from holdfast.testing.sim.lock_client import Lease, Lock, spec
+from holdfast.testing.sim.process import Face, Process
+from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.stepwise import Stepwise
+from holdfast.testing.sim.worker import Cancelled, Worker
+from holdfast.testing.sim.world import Stuck
+
+Program = Callable[[Worker, Lock], Coroutine[Any, Any, None]]
+
+TTL = 2.0
+
+
+def once(wait: float | None = None, hold: float = 0.0, *, by_hand: bool = False) -> Program:
+    """Take the lock, hold it, write to what it protects, and give it back."""
+
+    async def program(_worker: Worker, lock: Lock) -> None:
+        lease: Lease | None = None
+        try:
+            lease = await lock.acquire(wait)
+            if lease is None:
+                return
+            lock.write(lease)
+            if hold:
+                await Sleep(hold)
+                lock.write(lease)
+            if by_hand:
+                await lock.renew(lease)
+            held, lease = lease, None
+            await lock.release(held)
+        except Cancelled:
+            if lease is not None:
+                await lock.release(lease)
+
+    return program
+
+
+def lowered() -> Program:
+    """Take the lock for writing, become a reader, and give it back."""
+
+    async def program(_worker: Worker, lock: Lock) -> None:
+        lease: Lease | None = None
+        try:
+            lease = await lock.acquire(None)
+            if lease is None:
+                return
+            await lock.downgrade(lease)
+            held, lease = lease, None
+            await lock.release(held)
+        except Cancelled:
+            if lease is not None:
+                await lock.release(lease)
+
+    return program
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One worker a program, so many in a process as ``together`` says; at most ``budget`` of these faults."""
+
+    name: str
+    about: str
+    programs: tuple[Program, ...]
+    faults: tuple[str, ...] = ()
+    budget: int = 1
+    face: Face = "threads"
+    together: int = 1
+    ttl: float = TTL
+    renew: bool = True
+    brisk: bool = False
+    """As in `Stepwise`."""
+    warm: bool = False
+    """Each process listens already, and has written its record."""
+    fair: bool = False
+    """With a FairLock."""
+    linger: float = 0.0
+    max_passes: int = 32
+    max_pass_time: float = 0.01
+    permits: tuple[Permits, ...] = ()
+    """What each program wants, instead of a lock."""
+
+    @property
+    def limits(self) -> Limits:
+        """What to expect: messages take no time here."""
+        return Limits(
+            handover=0.1,
+            linger=self.linger,
+            passes=self.max_passes,
+            pass_time=self.max_pass_time,
+            recall=not self.faults,
+            permits=bool(self.permits),
+        )
+
+    def build(self, *, trace: bool = False) -> Stepwise:
+        """Its world, before anything has happened."""
+        world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
+        world.in_turn = self.face == "asyncio" and self.together > 1
+        world.brisk = self.brisk
+        server = Server(world)
+        sharing: dict[str, Any] = {"linger": self.linger, "max_passes": self.max_passes, "max_pass_time": self.max_pass_time}
+        described = spec(ttl=self.ttl, renew=self.renew, **sharing)
+        for number in range(0, len(self.programs), self.together):
+            process = Process(world, server, f"c{number // self.together + 1}", face=self.face)
+            if self.warm:
+                process.warm_up()
+        while self.warm and (steps := world.steps_now()):
+            steps[0].do()
+        for number, program in enumerate(self.programs):
+            worker = Worker(world.processes[number // self.together], str(number + 1))
+            wanted = described._replace(permits=self.permits[number]) if self.permits else described
+            worker.start(program(worker, Lock(worker, wanted, fair=self.fair or bool(self.permits))))
+        return world
+
+    def settle(self, world: Stepwise) -> None:
+        """What is still under way arrives, and the leases run out."""
+        world.budget = 0
+        while steps := world.steps_now():
+            steps[0].do()
+        kept = world.now + self.linger + 0.001
+        while world.due_by(kept) and (steps := world.options()):
+            steps[0].do()
+        told_at_once(world)
+        until = world.now + self.ttl + CLAIM + 3.0
+        try:
+            while (options := world.options()) and world.now <= until:
+                options[0].do()
+        except Stuck:
+            world.now = max(world.now, until)
+        write_the_end(world)
+
+    def explore(self, *, most: int = 1_000_000, stop_at: int = 1, progress: Callable[[Report], None] | None = None) -> Report:
+        """Search all its schedules, see `explore.explore`."""
+        return explore(self.build, self.settle, self.limits, most=most, stop_at=stop_at, progress=progress)
+
+    def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
+        """The history of one schedule, judged."""
+        return replay(lambda: self.build(trace=trace), self.settle, choices, self.limits)
+
+
+ALL_FAULTS = ("lost-request", "lost-reply", "slow", "duplicate", "crash", "pause", "cancel", "deaf", "restart")
+
+TWICE = ("lost-request", "lost-reply", "crash", "deaf")
+PAIR_FAULTS = ("cancel", "lost-request", "lost-reply", "crash", "pause", "deaf")
+
+BOTH = (once(), once())
+LIMITED = (once(hold=1.5), once(wait=0.7))
+HELD = (once(hold=1.5), once())
+THREE = (once(), once(), once())
+FOUR = (once(), once(), once(), once())
+WAITING = (once(hold=1.5), once(wait=0.5), once(wait=0.7), once(hold=0.3))
+ASKED = (once(), once(wait=0.0))
+
+
+PAIRS: dict[str, Any] = {"together": 2, "face": "asyncio", "warm": True}
+"""Two tasks a process: they pass the lock on."""
+
+KEPT: dict[str, Any] = {"linger": 0.3, "warm": True}
+
+
+def _each(name: str, about: str, programs: tuple[Program, ...], faults: Iterable[str], **options: Any) -> list[Scenario]:
+    return [Scenario(f"{name}-{fault}", f"{about}; {fault}", programs, (fault,), **options) for fault in faults]
+
+
+QUICK: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("two", "two clients take the lock once", BOTH),
+        Scenario("two-limited", "two clients, one gives up after a while", LIMITED),
+        Scenario("two-held", "two clients, one waits while the other renews and is refreshed", HELD),
+        Scenario("two-long", "two clients, one holds the lock for longer than a lease", (once(hold=3.0), once())),
+        Scenario("two-by-hand", "two clients, one renews by hand", (once(hold=0.5, by_hand=True), once()), renew=False),
+        Scenario("two-together", "two threads of one process", BOTH, together=2),
+        *_each("two", "two clients take the lock once", BOTH, ALL_FAULTS[:-1]),
+        *_each("two-limited", "two clients, one gives up", LIMITED, (*ALL_FAULTS[:-3], "deaf")),
+        Scenario("pairs", "two processes, two tasks each", FOUR, brisk=True, **PAIRS),
+        *_each("pairs", "two processes, two tasks each", FOUR, ("pause",), brisk=True, **PAIRS),
+        *_each("pairs-kept", "the same; leases are kept", FOUR, ("pause",), brisk=True, linger=0.3, **PAIRS),
+        Scenario("pairs-kept", "two processes, two tasks each; leases are kept", FOUR, brisk=True, linger=0.3, **PAIRS),
+        Scenario("pairs-bound", "two processes, two tasks each; others go first", FOUR, brisk=True, max_passes=0, **PAIRS),
+        *_each("pairs-limited", "two processes, two tasks each, one gives up", WAITING, PAIR_FAULTS, brisk=True, **PAIRS),
+        *_each("pairs", "two processes, two tasks each", FOUR, TWICE, budget=2, brisk=True, **PAIRS),
+        *_each("pairs-kept", "the same; leases are kept", FOUR, TWICE, budget=2, brisk=True, linger=0.3, **PAIRS),
+        Scenario("kept", "one keeps the lock for a while after use, one asks and does not wait", ASKED, **KEPT),
+        *_each("pair", "two tasks of one process", BOTH, ("cancel", "lost-reply", "pause"), **PAIRS),
+        *_each("kept", "one keeps the lock, one asks", ASKED, ("lost-request", "crash", "pause"), **KEPT),
+    )
+}
+"""By name: about 40,000 schedules."""
+
+LONG: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("three", "three clients take the lock once", THREE),
+        Scenario("pair-and-one", "two tasks of one process, and another process", THREE, **PAIRS),
+        *_each("pair-and-one", "two tasks of one process, and another process", THREE, PAIR_FAULTS, **PAIRS),
+        *_each("pair-and-one-kept", "the same; leases are kept for a while", THREE, PAIR_FAULTS, linger=0.3, **PAIRS),
+        *_each("two-limited", "two clients, one gives up", LIMITED, ("cancel",)),
+        *_each("pairs", "two processes, two tasks each", FOUR, ("cancel",), budget=2, brisk=True, **PAIRS),
+        *_each("pairs-kept", "the same; leases are kept", FOUR, ("cancel",), budget=2, brisk=True, linger=0.3, **PAIRS),
+        *_each("kept", "one keeps the lock, one asks", ASKED, ("cancel",), **KEPT),
+        *_each("two-tasks", "two clients on asyncio", BOTH, ("cancel", "lost-reply"), face="asyncio"),
+        Scenario("two-restart", "two clients take the lock once; restart", BOTH, ("restart",)),
+        Scenario("two-limited-restart", "two clients, one gives up; restart", LIMITED, ("restart",)),
+        *_each("two-held", "two clients, one waits while the other renews", HELD, ALL_FAULTS),
+        *_each("two-together", "two threads of one process", BOTH, ALL_FAULTS, together=2),
+        *_each("two-tasks-held", "two clients on asyncio", HELD, ("cancel", "slow", "lost-request"), face="asyncio"),
+        Scenario("two-faults", "two clients, a lost answer and a crash", BOTH, ("lost-reply", "crash"), budget=2),
+    )
+}
+"""By name: more than a minute each, some of them."""
+
+
+def _share(*weights: int) -> tuple[Permits, ...]:
+    return tuple(semaphore(weight, 2) for weight in weights)
+
+
+PERMIT_FAULTS = ("cancel", "lost-request", "lost-reply", "duplicate", "crash", "pause")
+SHARED: dict[str, Any] = {"brisk": True, "warm": True}
+LOWERED = (lowered(), once())
+
+PERMITS: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("permits", "two clients, two permits and one of two", BOTH, permits=_share(2, 1), **SHARED),
+        *_each("permits", "two clients, two permits and one of two", BOTH, PERMIT_FAULTS, permits=_share(2, 1), **SHARED),
+        *_each("lowered", "a writer becomes a reader", LOWERED, PERMIT_FAULTS, permits=(WRITING, READING), **SHARED),
+        Scenario("readers", "two readers and a writer", THREE, permits=(READING, READING, WRITING), **SHARED),
+    )
+}
+"""By name: of semaphores, and of read-write locks."""
+
+SCENARIOS: dict[str, Scenario] = {**QUICK, **LONG, **PERMITS}

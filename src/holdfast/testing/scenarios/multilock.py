@@ -1,0 +1,65 @@
+"""Small scenarios of several locks at once, for the exhaustive search: as `scenarios` has them for one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.testing.explore import Report
+from holdfast.testing.scenarios.lock import Program, Scenario, once
+from holdfast.testing.sim.lock_client import spec
+from holdfast.testing.sim.multilock_client import MultiLock, Part
+from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.state import WRITERS
+from holdfast.testing.sim.stepwise import Stepwise
+from holdfast.testing.sim.worker import Worker
+
+WRITERS[Part] = lambda state, part: state._all((part.name, part.asking, part.lease, part.attempt))  # noqa: SLF001
+WRITERS[MultiLock] = lambda state, lock: state._all((lock.parts, lock.wants, lock.half))  # noqa: SLF001
+
+
+@dataclass(frozen=True)
+class Crossing(Scenario):
+    """One worker a program, who names the locks in his own order."""
+
+    orders: tuple[str, ...] = ()
+    brisk: bool = True
+    warm: bool = True
+    ttl: float = 2.0
+
+    def build(self, *, trace: bool = False) -> Stepwise:
+        world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
+        world.brisk, world.in_turn = self.brisk, self.face == "asyncio" and self.together > 1
+        server = Server(world)
+        specs = {name: spec(name, ttl=self.ttl, renew=self.renew) for name in "xyz"}
+        for number in range(0, len(self.programs), self.together):
+            Process(world, server, f"c{number // self.together + 1}", face=self.face).warm_up()
+        while steps := world.steps_now():
+            steps[0].do()
+        for number, (program, order) in enumerate(zip(self.programs, self.orders, strict=True)):
+            worker = Worker(world.processes[number // self.together], str(number + 1))
+            locks: Any = MultiLock(worker, [specs[name] for name in order], fair=self.fair)
+            worker.start(program(worker, locks))
+        return world
+
+    def explore(self, **options: Any) -> Report:
+        return super().explore(**options)
+
+
+BOTH: tuple[Program, ...] = (once(), once())
+FAULTS = ("cancel", "lost-request", "lost-reply", "crash", "duplicate")
+
+CROSSINGS: dict[str, Crossing] = {
+    crossing.name: crossing
+    for crossing in (
+        Crossing("crossed", "two clients take two locks, named in two orders", BOTH, orders=("xy", "yx")),
+        Crossing("crossed-once", "the same, and one does not wait", (once(), once(wait=0.0)), orders=("xy", "yx")),
+        *(
+            Crossing(f"crossed-{fault}", f"the same, and both wait; {fault}", BOTH, (fault,), orders=("xy", "yx"))
+            for fault in FAULTS
+        ),
+        Crossing("crossed-tasks", "two tasks of a process", BOTH, orders=("xy", "yx"), together=2, face="asyncio"),
+    )
+}
+"""By name."""

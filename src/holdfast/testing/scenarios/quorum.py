@@ -1,0 +1,104 @@
+"""Small scenarios of a lock on three servers, for the exhaustive search: as `scenarios` has them for one server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from holdfast._core.requests import Sleep
+from holdfast.testing.explore import Report, explore
+from holdfast.testing.judge.safety_rules import Limits
+from holdfast.testing.scenarios.election import CONTESTS
+from holdfast.testing.scenarios.lock import SCENARIOS, Program, Scenario, once
+from holdfast.testing.scenarios.multilock import CROSSINGS
+from holdfast.testing.scenarios.rendezvous import GATHERINGS, Gathering
+from holdfast.testing.scenarios.single_flight import FLIGHTS, Flight
+from holdfast.testing.scenarios.ticket import RELAYS
+from holdfast.testing.sim.lock_client import Lock
+from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.quorum_client import Company, QuorumLock, described
+from holdfast.testing.sim.quorum_driver import Voter
+from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.stepwise import Stepwise
+from holdfast.testing.sim.worker import Worker
+
+SERVERS = 3
+
+
+@dataclass(frozen=True)
+class Election(Scenario):
+    """One worker a program, each in a process of its own, and three servers that vote."""
+
+    brisk: bool = True
+    guarded: bool = True
+    """A server that has forgotten its votes casts none for a while; or whoever starts it declares it new each time."""
+
+    @property
+    def limits(self) -> Limits:
+        patience = 0.0 if not self.faults else 2.1 * self.ttl
+        return Limits(handover=1.5 + patience, quorum=SERVERS // 2 + 1, excuses=frozenset({"foreign"}), rewinds="clock")
+
+    def explore(self, *, most: int = 1_000_000, stop_at: int = 1, progress: Callable[[Report], None] | None = None) -> Report:
+        return explore(self.build, self.settle, self.limits, most=most, stop_at=stop_at, broad=True, progress=progress)
+
+    def build(self, *, trace: bool = False) -> Stepwise:
+        world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=self.ttl, trace=trace)
+        world.brisk, world.sparse = self.brisk, True
+        for number in range(SERVERS):
+            Server(world, f"s{number + 1}")
+        company = Company(world, self.ttl)
+        for server in world.servers:
+            company.declare(server)
+            server.keep_past()
+            if not self.guarded:
+                server.on_start = partial(company.declare, server)
+        lock = described("x", ttl=self.ttl, renew=self.renew)
+        for number, program in enumerate(self.programs):
+            process = Process(world, world.servers[0], f"c{number + 1}", face=self.face)
+            worker = Voter(process, "1")
+            worker.start(program(worker, QuorumLock(worker, company, lock, fair=True)))
+        return world
+
+
+def later(program: Program, seconds: float = 0.1) -> Program:
+    """The same, when others have begun."""
+
+    async def begin(worker: Worker, lock: Lock) -> None:
+        await Sleep(seconds)
+        await program(worker, lock)
+
+    return begin
+
+
+TRIES = (once(wait=0.0), once(wait=0.0))
+HELD = (later(once(wait=0.0, hold=1.0), 0.05), later(once(wait=0.0, hold=0.1)))
+FORGETS: dict[str, Any] = {"faults": ("lost-request", "amnesia"), "budget": 2, "renew": False}
+FORGETS_THE_LAST = FORGETS | {"faults": ("lost-request", "amnesia of the last")}
+
+ELECTIONS: dict[str, Election] = {
+    scenario.name: scenario
+    for scenario in (
+        Election("quorum-tries", "two clients and three servers, one round each", TRIES),
+        Election("quorum-amnesia", "one holds the lock, one comes later; a request is lost, a server forgets", HELD, **FORGETS),
+        Election("quorum-rollback", "the same, but it forgets only the last", HELD, **FORGETS_THE_LAST),
+        Election("quorum-vanish", "two clients and three servers, one round each; a vote vanishes", TRIES, ("foreign",)),
+        Election("quorum-wait", "two clients and three servers, and they wait", (once(), once())),
+    )
+}
+
+UNGUARDED = Election("quorum-unguarded", "the same, but who forgets is declared new at once", HELD, guarded=False, **FORGETS)
+"""This breaks: it shows what the guard is for."""
+
+ALL: dict[str, Scenario | Flight | Gathering] = {
+    **SCENARIOS,
+    **CROSSINGS,
+    **ELECTIONS,
+    UNGUARDED.name: UNGUARDED,
+    **FLIGHTS,
+    **GATHERINGS,
+    **CONTESTS,
+    **RELAYS,
+}
+"""All scenarios there are, by name."""

@@ -1,0 +1,169 @@
+"""Small scenarios of barriers, latches and events, for the exhaustive search: as `scenarios` has them for a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast._core.requests import Sleep
+from holdfast.testing.explore import Report, explore, replay
+from holdfast.testing.history import Event
+from holdfast.testing.judge import rendezvous_rules as judge
+from holdfast.testing.judge.rendezvous_rules import Meetings
+from holdfast.testing.judge.safety_rules import Violation
+from holdfast.testing.sim.leftovers import leftovers
+from holdfast.testing.sim.process import Face, Process
+from holdfast.testing.sim.rendezvous_client import Hall, Visitor, flag, meeting
+from holdfast.testing.sim.state import same_in_all_states
+from holdfast.testing.sim.stepwise import Stepwise
+from holdfast.testing.sim.worker import Cancelled, Worker
+from holdfast.testing.sim.world import Stuck
+
+Program = Callable[[Visitor, Any], Coroutine[Any, Any, None]]
+
+TTL = 2.0
+
+
+def meet(wait: float | None = None, takes: float | None = None) -> Program:
+    """Come to the barrier. Who is cancelled comes once more, as somebody else would."""
+
+    async def program(visitor: Visitor, where: Any) -> None:
+        try:
+            await visitor.meet(where, wait, takes)
+        except Cancelled:
+            await visitor.meet(where, wait, takes)
+
+    return program
+
+
+def count(*, clears: bool = False) -> Program:
+    """Count down, and perhaps set it back at once. Who is cancelled leaves that to somebody else, who does it for sure."""
+
+    async def program(visitor: Visitor, what: Any) -> None:
+        try:
+            await visitor.count(what)
+            if clears:
+                await visitor.clear(what)
+        except Cancelled:
+            await visitor.count(what)
+
+    return program
+
+
+def wait(seconds: float | None = None) -> Program:
+    """Wait until it is open."""
+
+    async def program(visitor: Visitor, what: Any) -> None:
+        try:
+            await visitor.wait(what, seconds)
+        except Cancelled:
+            pass
+
+    return program
+
+
+def meet_once(wait: float | None = None, after: float = 0.0) -> Program:
+    """The same, later; who is cancelled has left."""
+
+    async def program(visitor: Visitor, where: Any) -> None:
+        try:
+            if after:
+                await Sleep(after)
+            await visitor.meet(where, wait)
+        except Cancelled:
+            pass
+
+    return program
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """One worker a program, each in a process of its own; at most ``budget`` of these faults."""
+
+    name: str
+    about: str
+    what: str
+    """"barrier", "latch" or "event"."""
+    programs: tuple[Program, ...]
+    faults: tuple[str, ...] = ()
+    budget: int = 1
+    acts: bool = False
+    face: Face = "threads"
+
+    @property
+    def number(self) -> int:
+        """Parties, or what is counted."""
+        return len(self.programs) if self.what == "barrier" else 2 if self.what == "latch" else 1
+
+    def build(self, *, trace: bool = False) -> Stepwise:
+        """Its world, before anything has happened."""
+        world = Stepwise(faults=self.faults, budget=self.budget if self.faults else 0, ttl=TTL, trace=trace)
+        world.brisk = True
+        server = Hall(world)
+        for number in range(len(self.programs)):
+            Process(world, server, f"c{number + 1}", face=self.face).warm_up()
+        while steps := world.steps_now():
+            steps[0].do()
+        where: Any = meeting(self.number, TTL, 0.5) if self.what == "barrier" else flag(self.what, self.number, 0.5)
+        for process, program in zip(world.processes, self.programs, strict=True):
+            worker = Worker(process, "1")
+            worker.start(program(Visitor(worker), where))
+        return world
+
+    def settle(self, world: Stepwise) -> None:
+        """What is still under way arrives, and the leases run out."""
+        world.budget = 0
+        until = world.now + 3 * TTL
+        try:
+            while (options := world.options()) and world.now <= until:
+                options[0].do()
+        except Stuck:
+            world.now = max(world.now, until)
+        for what in leftovers(world):
+            world.note("left", note=what)
+
+    def judge(self, history: list[Event]) -> list[Violation]:
+        """What is wrong in a history."""
+        case = Meetings(history, self.number, TTL, self.acts, calm=not any(event.kind == "fault" for event in history))
+        rules = {"barrier": judge.barrier, "latch": judge.latch, "event": judge.event}
+        found = [Violation("B9", f"left behind: {event.note}") for event in history if event.kind == "left"]
+        return found + list(rules[self.what](case))
+
+    def explore(self, *, most: int = 1_000_000, stop_at: int = 1, progress: Callable[[Report], None] | None = None) -> Report:
+        """Search all its schedules, see `explore.explore`."""
+        return explore(self.build, self.settle, most=most, stop_at=stop_at, progress=progress, judge=self.judge)
+
+    def replay(self, choices: list[int], *, trace: bool = False) -> tuple[list[Event], list[Violation]]:
+        """The history of one schedule, judged."""
+        return replay(lambda: self.build(trace=trace), self.settle, choices, judge=self.judge)
+
+
+same_in_all_states(Visitor)
+
+FAULTS = ("cancel", "lost-request", "lost-reply", "slow", "duplicate", "crash", "pause", "deaf")
+
+LIMITED: Any = (meet(3.0), meet(3.0))
+LEFT: Any = (meet_once(3.0), meet_once(0.7, after=1.5))
+ACTING: Any = (meet(3.0, 0.1), meet(3.0, 0.1))
+
+GATHERINGS: dict[str, Gathering] = {
+    gathering.name: gathering
+    for gathering in (
+        Gathering("meet-two", "two meet", "barrier", (meet(), meet())),
+        Gathering("meet-three", "three meet", "barrier", (meet(), meet(), meet())),
+        Gathering("meet-acting", "two meet, and one acts", "barrier", (meet(takes=0.1), meet(takes=0.1)), acts=True),
+        *(Gathering(f"meet-{fault}", f"two meet; {fault}", "barrier", LIMITED, (fault,)) for fault in FAULTS),
+        *(Gathering(f"meet-acting-{f}", f"two meet, and one acts; {f}", "barrier", ACTING, (f,), acts=True) for f in FAULTS),
+        Gathering("meet-late", "one leaves, and one comes", "barrier", LEFT, ("cancel", "slow"), 2),
+        Gathering("latch", "two count, one waits", "latch", (count(), count(), wait()), ("lost-reply", "duplicate", "deaf")),
+        Gathering("event", "one sets and clears, two wait for a while", "event", (count(clears=True), wait(5.0), wait(5.0))),
+        *(
+            Gathering(
+                f"event-{f}", f"one sets and clears, one waits for a while; {f}", "event", (count(clears=True), wait(5.0)), (f,)
+            )
+            for f in FAULTS
+        ),
+    )
+}
+"""By name."""

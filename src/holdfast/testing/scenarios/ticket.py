@@ -1,0 +1,100 @@
+"""Small scenarios of handing a lock over by a ticket, for the exhaustive search: as `scenarios` has them for a lock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from holdfast._api.ticket import Issue
+from holdfast.testing.judge.safety_rules import Limits
+from holdfast.testing.scenarios.lock import Program, Scenario, once
+from holdfast.testing.sim.lock_client import Lease, Lock
+from holdfast.testing.sim.state import same_in_all_states
+from holdfast.testing.sim.stepwise import Stepwise
+from holdfast.testing.sim.ticket_client import Slip, issue, out, redeem
+from holdfast.testing.sim.worker import Cancelled, Worker
+
+EXPIRES = 1.5
+"""Seconds for which a ticket is good; less than a lease."""
+
+
+def give(*to: int) -> Program:
+    """Take the lock and make a ticket of it. It is delivered to these processes, each of which redeems it."""
+
+    async def program(worker: Worker, lock: Lock) -> None:
+        lease: Lease | None = None
+        try:
+            lease = await lock.acquire(None)
+            if lease is None:
+                return
+            lock.write(lease)
+            held, lease = lease, None
+            slip = await issue(lock, held, EXPIRES)
+        except Cancelled:
+            if lease is not None:
+                await lock.release(lease)
+            return
+        if slip is not None:
+            processes = [worker.process.world.processes[number] for number in to]
+            for number, process in enumerate(process for process in processes if process.here):
+                heir = Worker(process, f"r{number}")
+                heir.start(_take_over(slip, Lock(heir, lock.spec)))
+
+    return program
+
+
+async def _take_over(slip: Slip, lock: Lock) -> None:
+    lease: Lease | None = None
+    try:
+        lease = await redeem(lock, slip)
+        assert len(slip.taken) <= 1, "a ticket was redeemed twice"
+        if lease is None:
+            return
+        assert lease.fence > slip.giver.fence, "no higher fence than the giver's"
+        lock.write(lease)
+        held, lease = lease, None
+        await lock.release(held)
+    except Cancelled:
+        if lease is not None:
+            await lock.release(lease)
+
+
+@dataclass(frozen=True)
+class Relay(Scenario):
+    """A lock that is handed over."""
+
+    @property
+    def limits(self) -> Limits:
+        """Nobody in line knows when a ticket's time is over: who waits asks once a second."""
+        return replace(super().limits, handover=1.1)
+
+    def settle(self, world: Stepwise) -> None:
+        """Tickets that are out end by themselves, then all else."""
+        world.budget = 0
+        while steps := world.steps_now():
+            steps[0].do()
+        if out(world):
+            until = world.now + EXPIRES + 0.001
+            while world.due_by(until) and (options := world.options()):
+                options[0].do()
+            world.now = max(world.now, until)
+        super().settle(world)
+
+
+FAULTS = ("cancel", "lost-request", "lost-reply", "duplicate", "slow", "crash", "pause")
+ONE, TWO, LOST = (give(1), once()), (give(1, 0),), (give(), once())
+
+RELAYS: dict[str, Relay] = {
+    relay.name: relay
+    for relay in (
+        Relay("relay", "one hands the lock over to another process, where somebody waits for it", ONE, warm=True, brisk=True),
+        Relay("relay-two", "two redeem the same ticket", (*TWO, once()), warm=True, brisk=True),
+        Relay("relay-lost", "nobody redeems the ticket, and somebody waits", LOST, warm=True, brisk=True),
+        *(
+            Relay(f"relay-{fault}", f"one hands the lock over; {fault}", ONE, (fault,), warm=True, brisk=True)
+            for fault in FAULTS
+        ),
+    )
+}
+"""By name."""
+
+same_in_all_states(Issue)

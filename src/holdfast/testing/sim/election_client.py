@@ -1,0 +1,141 @@
+"""Candidates and observers as workers of the simulation: production's operations, each step written into the history.
+
+The kinds of events, besides those of a lock: ``leads`` (fence: the term; note: who believes to lead besides; attempt: the
+candidate's name), ``over`` (note: how), ``saw`` (attempt: the name, empty for nobody; fence: its term; note: its value).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast._api.election import BaseTerm
+from holdfast._core import election as elections
+from holdfast._core.election import Candidacy, Elected, Office, Watch
+from holdfast._core.lock.records import Attempt, Grant, Spec
+from holdfast._core.lock.replies import Busy
+from holdfast._core.names import side_key
+from holdfast._core.requests import Sleep, WireError
+from holdfast.errors import HoldfastError, NoCandidate
+from holdfast.testing.sim import lock_client
+from holdfast.testing.sim.worker import Cancelled, Slot, Worker
+
+
+class Term(BaseTerm, lock_client.Lease):
+    """Production's, whose loss is written down."""
+
+    def notice_loss(self) -> None:
+        super().notice_loss()
+        self._note("over", fence=self.fence, note="lost")
+
+
+@dataclass(slots=True)
+class Election:
+    """What all who take part in it share."""
+
+    spec: Spec
+    terms: list[tuple[Candidate, Term]] = field(default_factory=list)
+    """All there have been."""
+
+    @property
+    def office(self) -> Office:
+        return Office(self.spec, side_key(self.spec.keys[0], b"observers"))
+
+    def believers(self, but: Term) -> list[str]:
+        """Who believes now to lead."""
+        return [who.name for who, term in self.terms if term is not but and who.worker.process.here and term.remaining() > 0]
+
+
+class Candidate(lock_client.Lock):
+    """One candidate, of one worker."""
+
+    def __init__(self, worker: Worker, election: Election, name: str) -> None:
+        super().__init__(worker, election.spec, fair=True)
+        self.election = election
+        self.name = name
+
+    def _attempt(self, slot: Slot) -> Attempt:
+        value = f"v{self.worker.acquisitions}"
+        return Candidacy(self.spec, slot=slot, name=self.name, value=value, observers=self.election.office.observers)
+
+    def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
+        assert isinstance(attempt, Candidacy)
+        return elections.campaign(attempt, wait)
+
+    def _lease(self, grant: Grant) -> Term:
+        return Term(self.worker, grant)
+
+    def _tell(self, kind: str, term: Term, note: str = "") -> None:
+        worker = self.worker
+        worker.process.world.note(kind, worker.name, self.spec.key, self.name, fence=term.fence, note=note)
+
+    async def campaign(self, wait: float | None) -> Term | None:
+        """Be elected; None: not in that time, or it could not be had."""
+        term = await self.acquire(wait)
+        if not isinstance(term, Term) or not term.remaining():
+            return None
+        self._tell("leads", term, " ".join(self.election.believers(term)))
+        self.election.terms.append((self, term))
+        return term
+
+    async def resign(self, term: Term) -> None:
+        self._tell("over", term, "resigns")
+        await self.release(term)
+
+    async def say(self, term: Term, value: str) -> None:
+        """Proclaim something else."""
+        try:
+            with self.worker.operation():
+                await term._proclaim(value)  # noqa: SLF001
+        except HoldfastError:
+            pass
+
+    async def hand_over(self, term: Term, to: str) -> str:
+        """To another candidate: "handed", "kept", or what went wrong."""
+        self._tell("gives", term, to)
+        try:
+            with self.worker.operation():
+                await term._hand_over(to)  # noqa: SLF001
+        except NoCandidate:
+            self._tell("keeps", term, " ".join(self.election.believers(term)))
+            return "kept"
+        except HoldfastError as error:
+            self._tell("over" if not term.remaining() else "keeps", term)
+            return type(error).__name__
+        except Cancelled:
+            self._tell("over", term, "cancelled")
+            raise
+        finally:
+            if not term.remaining():
+                self.worker.process.leases.pop(term, None)
+        self._tell("over", term, f"to {to}")
+        return "handed"
+
+
+class Observer:
+    """One observer, of one worker."""
+
+    def __init__(self, worker: Worker, election: Election) -> None:
+        self.worker = worker
+        self.election = election
+        self.watch = Watch()
+
+    async def see(self) -> Elected | None:
+        """The next change; a server that is away is asked again."""
+        while True:
+            try:
+                try:
+                    with self.worker.operation():
+                        found = await elections.change(self.election.office, self.watch)
+                except WireError:
+                    await Sleep(0.5)
+                    continue
+            except Cancelled:
+                self.watch = Watch()  # it begins anew
+            else:
+                self._saw(*(found or ("", 0, "")))
+                return found
+
+    def _saw(self, name: str, term: int, value: str) -> None:
+        self.worker.process.world.note("saw", self.worker.name, self.election.spec.key, name, fence=term, note=value)

@@ -1,0 +1,241 @@
+"""The lock as a worker of the simulation uses it: production's operations and lease, each step written into the history."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from holdfast._api.lease import BaseLease, disown
+from holdfast._core import permit
+from holdfast._core.lock.acquire import KeyConflict, acquire
+from holdfast._core.lock.local_acquire import ON_ONE_SERVER, abandon
+from holdfast._core.lock.local_acquire import acquire as acquire_shared
+from holdfast._core.lock.records import Attempt, Grant, Spec, answer_within, milliseconds
+from holdfast._core.lock.renewal import BOUNDED, INFINITY, Tenure
+from holdfast._core.lock.replies import Busy
+from holdfast._core.names import lock_keys
+from holdfast._core.requests import Disagreement, TooFew, WireError
+from holdfast._net.endpoint import Endpoint
+from holdfast.errors import HoldfastError
+from holdfast.fencing import GUARD, KEEP_FENCE
+from holdfast.testing.sim.permit_holders import Permits
+from holdfast.testing.sim.worker import Cancelled, Slot, Worker
+
+if TYPE_CHECKING:
+    from holdfast._core.lock.local_queue import Gate
+    from holdfast.testing.sim.process import Process
+
+NOWHERE = Endpoint(port=0)
+"""The only server of a process, or the first of several: others have their number in place of a port."""
+
+
+def spec(name: str = "x", *, ttl: float = 2.0, renew: bool = True, max_hold: float | None = None, **sharing: Any) -> Spec:
+    """What a lock is, with the time-outs that the faces choose."""
+    keys = lock_keys(name, "hf:", None)
+    return Spec(name=name, keys=keys, ttl=ttl, renew=renew, max_hold=max_hold, timeout=answer_within(ttl), **sharing)
+
+
+class Lease(BaseLease):
+    """Production's lease, whose owner writes down its loss."""
+
+    def __init__(self, worker: Worker, grant: Grant, endpoint: Any = NOWHERE) -> None:
+        process = worker.process
+        self._world = process.world
+        self._who = worker.name
+        self._acquisition = worker.acquisition
+        self._sim = process
+        tenure = grant.tenure
+        self.lease = self._world.lease(tenure.token if tenure else grant.attempt.token, self._acquisition)
+        self._within = grant.attempt.spec.progress_within or INFINITY
+        self.checked_in = grant.taken
+        process.leases[self] = deadline = self._good_until(tenure or Tenure(grant))
+        self._key = grant.attempt.spec.key
+        lost = tenure.lost if tenure else ""
+        self._note("taken", fence=grant.fence, until=process.true(deadline), since=worker.asked_first, note=lost)
+        super().__init__(process, endpoint, grant, None)
+
+    def _note(self, kind: str, **facts: Any) -> None:
+        self._world.note(kind, self._who, self._key, self._acquisition, lease=self.lease, **facts)
+
+    def _good_until(self, tenure: Tenure) -> float:
+        """As the docs have it, whatever production thinks of who hangs."""
+        return min(tenure.deadline, tenure.ends_at, self.checked_in + self._within)
+
+    def tell(self) -> None:
+        """Write down a new deadline."""
+        deadline = self._good_until(self._tenure)
+        if deadline != self._sim.leases[self]:
+            self._sim.leases[self] = deadline
+            self._note("renewed", until=self._sim.true(deadline))
+
+    def notice_loss(self) -> None:
+        if self._first_to_tell():
+            if self in self._sim.leases and self._tenure.lost == BOUNDED:
+                self.tell()  # the last renewal may have asked for so little that nothing of it can be believed
+            self._sim.leases.pop(self, None)
+            self._note("lost", fence=self.fence, note=self._tenure.lost)
+        self._make_way()
+
+    def note_again(self) -> None:
+        """Its holder has taken it once more."""
+        self._note("again", fence=self.fence)
+
+    def note_inner(self) -> None:
+        """Its holder has given it back, and has it still."""
+        self._note("inner", fence=self.fence)
+
+    def leave(self) -> None:
+        """It is being given back."""
+        self._sim.leases.pop(self, None)
+        self._note("release", fence=self.fence)
+
+    def left(self, note: str = "") -> None:
+        """It was given back."""
+        self._note("released", note=note or ("passed" if self._passed else ""))
+
+
+class Lock:
+    """A named lock, for one worker. What the faces do around the operations, it does too. ``fair``: as FairLock."""
+
+    _ways = ON_ONE_SERVER
+
+    def __init__(self, worker: Worker, described: Spec, *, fair: bool = False) -> None:
+        self.worker = worker
+        self.spec = described
+        self.gate = None if fair else self._gate(worker.process, described)
+        key, state, _ = described.keys
+        for server in worker.process.world.servers:
+            if described.permits is not None:
+                server.locks.pop(key, None)
+                server.permits.setdefault(key, Permits(server, key, state))
+            else:
+                server.locks[key] = state
+
+    def _gate(self, process: Process, spec: Spec) -> Gate:
+        return process.gate(spec)
+
+    def _note(self, kind: str, note: str = "", *, until: float = 0.0, fence: int = 0) -> None:
+        worker = self.worker
+        worker.process.world.note(kind, worker.name, self.spec.key, worker.acquisition, until=until, fence=fence, note=note)
+
+    async def acquire(self, wait: float | None) -> Lease | None:
+        """Take the lock within ``wait`` seconds; None if it stayed busy, or could not be had."""
+        with self.worker.operation():
+            return await self._acquire(wait)
+
+    async def _acquire(self, wait: float | None) -> Lease | None:
+        worker = self.worker
+        process = worker.process
+        worker.acquisitions += 1
+        worker.acquisition = f"{worker.name}#{worker.acquisitions}"
+        worker.asked_to_join = worker.asked_first = 0.0
+        permits = self.spec.permits
+        wants = f"{permits.wanted} of {permits.limit}" if permits is not None else ""
+        self._note("ask", wants, until=float("inf") if wait is None else process.true(process.clock() + wait))
+        slot = Slot(worker)
+        attempt = slot.attempt = self._attempt(slot)
+        try:
+            retaken = self.gate.retake(attempt) if self.gate is not None else None
+            result = retaken or await self._take(attempt, wait)
+            if isinstance(result, Busy):
+                self._note("busy")
+                return None
+            lease = self._lease(result)
+        except (WireError, KeyConflict, TooFew, Disagreement) as error:
+            self._note("failed", f"{type(error).__name__}: {error}")
+            return None
+        except Cancelled:
+            try:
+                disown(attempt)
+                await abandon(attempt, self._ways)
+            finally:
+                self._note("cancelled")
+            raise
+        else:
+            attempt.unclaimed = None
+            return lease
+
+    async def abandon(self, attempt: Attempt) -> None:
+        """Leave nothing of an attempt behind."""
+        await abandon(attempt, self._ways)
+
+    def _attempt(self, slot: Slot) -> Attempt:
+        return Attempt(self.spec, slot=slot, gate=self.gate)
+
+    def _take(self, attempt: Attempt, wait: float | None) -> Coroutine[Any, Any, Grant | Busy]:
+        return (acquire_shared if self.gate is not None else acquire)(attempt, wait)
+
+    def _lease(self, grant: Grant) -> Lease:
+        return Lease(self.worker, grant)
+
+    async def renew(self, lease: Lease, ttl: float | None = None) -> None:
+        """Renew by hand."""
+        try:
+            with self.worker.operation():
+                await lease._renew(ttl)  # noqa: SLF001
+        except HoldfastError:
+            pass
+        finally:
+            if lease in self.worker.process.leases:
+                lease.tell()
+
+    def progress(self, lease: Lease) -> None:
+        """Check in."""
+        try:
+            lease.progress()
+        except HoldfastError:
+            return
+        lease.checked_in = self.worker.process.clock()
+        if lease in self.worker.process.leases:
+            lease.tell()
+
+    async def downgrade(self, lease: Lease) -> None:
+        """A writer becomes a reader. He reads no more than that before he knows, and writes no more before he asks."""
+        try:
+            with self.worker.operation():
+                self._note("downgraded")
+                await permit.change(lease._tenure.spec, lease._tenure.token, 1, lease.fence)  # noqa: SLF001
+        except WireError:
+            pass
+
+    async def release(self, lease: Lease) -> None:
+        """Give the lock back. A cancellation meanwhile does what the end of ``with`` does."""
+        with self.worker.operation():
+            await self._release(lease)
+
+    async def _release(self, lease: Lease) -> None:
+        lease.leave()
+        try:
+            if not lease._hand_on():  # noqa: SLF001
+                await lease._release()  # noqa: SLF001
+            lease.left()
+        except HoldfastError as error:
+            lease.left(type(error).__name__)
+        except Cancelled:
+            try:
+                await lease._abandoned()  # noqa: SLF001
+            finally:
+                lease.left("cancelled")
+            raise
+
+    async def release_again(self, lease: Lease) -> None:
+        """Give the same lease back once more, as another thread may do: that is refused."""
+        with self.worker.operation():
+            try:
+                if not lease._hand_on():  # noqa: SLF001
+                    await lease._release()  # noqa: SLF001
+            except HoldfastError:
+                return
+        lease.left("twice")
+
+    def write(self, lease: Lease) -> None:
+        """Write to what the lock protects, as production's guard does it: the script refuses lower fences than it has seen."""
+        world = self.worker.process.world
+        key = self.spec.keys[0]
+        world.resource.now = int(world.now * 1e6)
+        accepted = (
+            world.resource.run(GUARD, (key, key + b":fence"), (lease.fence, milliseconds(KEEP_FENCE), "written", "")) == 1
+        )
+        if accepted:
+            world.register[self.spec.key] = lease.fence
+        self._note("write", "accepted" if accepted else "refused", fence=lease.fence)

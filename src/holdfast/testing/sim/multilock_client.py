@@ -1,0 +1,206 @@
+"""Several locks as a worker of the simulation takes them: production's operations, and a history of each of the locks."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.deadlock.abort_wait import end_wait
+from holdfast._core.lock import multilock
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.records import Attempt, Grant
+from holdfast._core.lock.replies import Busy
+from holdfast._core.requests import WireError
+from holdfast.errors import HoldfastError
+from holdfast.testing.sim.lock_client import Lease, Lock
+from holdfast.testing.sim.worker import Cancelled, Slot
+
+if TYPE_CHECKING:
+    from holdfast._core.lock.records import Spec
+    from holdfast.testing.sim.worker import Worker
+
+
+class Part:
+    """One of the locks, as `holdfast._api.multilock.Part`."""
+
+    home: Any = None
+
+    def __init__(self, whole: MultiLock, lock: Lock) -> None:
+        self.lock = lock
+        self.group: Hashable = None if lock.spec.guard else "server"
+        self.lease: Lease | None = None
+        self._whole = whole
+        self._worker = lock.worker
+        self.name = ""
+        """Of the acquisition that it is."""
+        self.asking = False
+        """The history does not know yet what has become of it."""
+        self.attempt = Attempt(lock.spec)
+
+    def begin(self) -> None:
+        self.end("cancelled")  # another one was lost while this one was waited for
+        worker = self._worker
+        process = worker.process
+        worker.acquisitions += 1
+        self.name = worker.acquisition = f"{worker.name}#{worker.acquisitions}"
+        worker.asked_first = process.world.now
+        self.lock._note("ask", until=self._whole.until)  # noqa: SLF001
+        self.asking = True
+        slot = Slot(worker)
+        self.lease, self.attempt = None, self.lock._attempt(slot)  # noqa: SLF001
+        slot.attempt = self.attempt
+        token = process.token()
+        process.world.acquisitions[token] = self.name
+        self.attempt.token = token + self.lock.spec.mark
+
+    def end(self, kind: str, note: str = "") -> None:
+        """Write down that it was not had."""
+        if self.asking:
+            self.asking = False
+            self._worker.acquisition = self.name
+            self.lock._note(kind, note)  # noqa: SLF001
+
+    async def take(self, wait: float | None) -> Grant | Busy:
+        worker, self._whole.wants = self._worker, self
+        worker.acquisition, worker.asked_to_join = self.name, 0.0
+        try:
+            return await self.lock._take(self.attempt, wait)  # noqa: SLF001
+        finally:
+            self._whole.wants = None
+
+    def hold(self, grant: Grant) -> None:
+        self._worker.acquisition, self.asking = self.name, False
+        self.lease = self.lock._lease(grant)  # noqa: SLF001
+        self.lease._whole = self._whole  # noqa: SLF001
+
+    @property
+    def lost(self) -> bool:
+        return self.lease is not None and self.lease._expired()  # noqa: SLF001
+
+    async def undo(self) -> None:
+        lease = self.lease
+        if lease is None:
+            await self.lock.abandon(self.attempt)
+            return
+        if lease in self._worker.process.leases:
+            lease.leave()
+        try:
+            await lease._let_go()  # noqa: SLF001
+        finally:
+            lease.left("cancelled")
+        self.lease, self.attempt.pending = None, False
+
+    def hand_on(self) -> bool:
+        lease = self.lease
+        assert lease is not None
+        lease.leave()
+        try:
+            if lease._hand_on():  # noqa: SLF001
+                lease.left()
+                return True
+        except HoldfastError as error:
+            lease.left(type(error).__name__)
+            return True
+        lease._tenure.end()  # noqa: SLF001
+        return False
+
+    def giving(self) -> tuple[str, bool, bool] | None:
+        assert self.lease is not None
+        tenure = self.lease._tenure  # noqa: SLF001
+        return None if tenure.lost or self.group is None else (tenure.token, tenure.doubt, True)
+
+    async def given_back(self, known: bool | WireError | None) -> Exception | None:
+        assert self.lease is not None
+        try:
+            await self.lease._release(known)  # noqa: SLF001
+        except HoldfastError as error:
+            self.lease.left(type(error).__name__)
+            return error
+        self.lease.left()
+        return None
+
+
+class MultiLock:
+    """Several locks, for one worker, in the place of a `Lock`."""
+
+    def __init__(self, worker: Worker, described: Sequence[Spec], *, fair: bool = False) -> None:
+        self.worker = worker
+        self.spec = described[0]
+        self.until = 0.0
+        """When it waits no more (true time)."""
+        self.wants: Part | None = None
+        self.half: list[str] = []
+        """What it should have taken with all others, and has not; or has left of what it has not taken."""
+        self.taken = self.missed = 0
+        """How often it was."""
+        parts = [Part(self, Lock(worker, spec, fair=fair)) for spec in described]
+        self.parts = multilock.in_order(parts, lambda part: part.lock.spec.keys[0])
+
+    def on_loss(self) -> None:
+        """One of them is lost: nothing else is waited for."""
+        if self.wants is not None:
+            end_wait(self.worker.process.node.waiting, self.wants.attempt, multilock.PartLost())
+
+    async def acquire(self, wait: float | None) -> Any:
+        """Take them within ``wait`` seconds; None if one stayed busy, or could not be had."""
+        process = self.worker.process
+        self.until = float("inf") if wait is None else process.true(process.clock() + wait)
+        with self.worker.operation():
+            return await self._acquire(wait)
+
+    async def _acquire(self, wait: float | None) -> Any:
+        try:
+            blocked = await multilock.acquire(self.parts, wait)
+        except (WireError, KeyConflict) as error:
+            self._end("failed", f"{type(error).__name__}: {error}")
+            return None
+        except Cancelled:
+            try:
+                await multilock.undo(self.parts)
+            finally:
+                self._end("cancelled")
+            raise
+        if blocked is not None:
+            blocked.part.end("busy")  # type: ignore[attr-defined]
+            self._end("cancelled")
+            return None
+        self.taken += 1
+        self.half += [
+            f"{part.lock.spec.key} is not taken"
+            for part in self.parts
+            if part.lease is None or part.lease._tenure.lost  # noqa: SLF001
+        ]
+        return self.parts
+
+    def _end(self, kind: str, note: str = "") -> None:
+        self.missed += 1
+        for part in self.parts:
+            part.end(kind, note)
+            self.half += [f"{part.lock.spec.key} is kept"] if part.lease is not None else []
+
+    async def renew(self, _lease: Any, ttl: float | None = None) -> None:
+        """Renew all by hand."""
+        for part in self.parts:
+            if part.lease is not None:
+                await part.lock.renew(part.lease, ttl)
+
+    async def release(self, _lease: Any) -> None:
+        """Give all back."""
+        with self.worker.operation(), suppress(HoldfastError):
+            await multilock.release(self.parts)
+
+    def progress(self, _lease: Any) -> None:
+        """Check in."""
+        for part in self.parts:
+            if part.lease is not None:
+                part.lock.progress(part.lease)
+
+    async def release_again(self, _lease: Any) -> None:
+        """What is given back already is refused where that is asked for, not here."""
+
+    def write(self, _lease: Any) -> None:
+        """Write to what each of them protects."""
+        for part in self.parts:
+            if part.lease is not None:
+                part.lock.write(part.lease)

@@ -1,0 +1,360 @@
+"""Connections between processes and servers, as TCP gives them: each direction in order, until it is cut.
+
+What can go wrong with one: it is cut (what is under way may or may not arrive), or silent (nothing arrives any more, and
+nobody is told). A request whose sender has closed the connection may still be carried out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast._core.lock.ports import Then
+from holdfast._core.requests import Call, Command, NotSent, Run, Unknown, WireError
+
+if TYPE_CHECKING:
+    from holdfast.testing.sim.process import Process
+    from holdfast.testing.sim.server import Server
+    from holdfast.testing.sim.world import Entry
+
+INFINITY = float("inf")
+
+
+class End:
+    """What arrives last: the other side has closed the connection."""
+
+
+END = End()
+
+
+class Pipe:
+    """One direction of a connection."""
+
+    __slots__ = ("arrive", "due", "messages", "stalled", "wire")
+
+    def __init__(self, wire: Wire, arrive: Callable[[Any], None]) -> None:
+        self.wire = wire
+        self.arrive = arrive
+        self.messages: deque[Any] = deque()
+        self.due = 0.0
+        """When the last message arrives, where time decides."""
+        self.stalled = 0.0
+        """Until when nothing gets through."""
+
+    def send(self, message: Any) -> None:
+        self.messages.append(message)
+        self.wire.world.post(self)
+
+    def deliver(self) -> None:
+        """The first message arrives, unless it was lost."""
+        world = self.wire.world
+        if self.stalled > world.now:
+            world.at(self.stalled, self.deliver)
+        elif self.messages and not self.wire.silent:
+            self.arrive(self.messages.popleft())
+
+    def stall(self, message: Any, seconds: float) -> None:
+        """This message, and all behind it, take longer."""
+        world = self.wire.world
+        self.messages.appendleft(message)
+        self.stalled = world.now + seconds
+        world.at(self.stalled, self.deliver)
+
+
+class Push(NamedTuple):
+    """A published message on its way."""
+
+    channel: bytes
+    payload: bytes
+
+
+class Request:
+    """A call that was sent and not answered yet."""
+
+    __slots__ = ("call", "deadline", "sent", "then")
+
+    def __init__(self, call: Call, then: Then, sent: float, deadline: float) -> None:
+        self.call = call
+        self.then = then
+        self.sent = sent
+        self.deadline = deadline
+
+
+class Wire:
+    """One connection of a process to a server. Local times are the process's."""
+
+    __slots__ = (
+        "_alarm",
+        "channels",
+        "cut_off",
+        "distance",
+        "down",
+        "in_flight",
+        "label",
+        "number",
+        "on_lost",
+        "on_push",
+        "open",
+        "process",
+        "server",
+        "silent",
+        "up",
+        "world",
+    )
+
+    def __init__(
+        self,
+        process: Process,
+        server: Server,
+        label: str,
+        on_lost: Callable[[], None] | None = None,
+        on_push: Callable[[list[Any]], None] | None = None,
+    ) -> None:
+        self.world = process.world
+        self.process = process
+        self.server = server
+        self.label = label if len(self.world.servers) == 1 else f"{label} {server.name}"
+        """Whose it is, and to which server, if there are several."""
+        self.number = server.opened = server.opened + 1
+        self.on_lost = on_lost
+        self.on_push = on_push
+        self.open = True
+        """The process has not closed it, and does not know that it was cut."""
+        self.cut_off = False
+        """It broke: nothing that is sent from now on arrives, and soon the process will know."""
+        self.silent = False
+        self.channels: set[bytes] = set()
+        """What the server publishes to it."""
+        self.in_flight: deque[Request] = deque()
+        self.up = Pipe(self, self._serve)
+        self.down = Pipe(self, self._receive)
+        self._alarm: Entry | None = None
+        server.wires.append(self)
+        self.silent = server in process.cut_off_from
+        self.distance = process.far.get(server, 0.0)
+        """Seconds that each message takes longer."""
+
+    # The process's end
+
+    def send(self, call: Call, then: Then) -> None:
+        """Send a call. ``then`` is called once: with the typed reply, or a WireError."""
+        self.process.tell()
+        now = self.process.clock()
+        deadline = now + call.timeout
+        self.in_flight.append(Request(call, then, now, deadline))
+        if self.world.trace:
+            self.world.note("sent", self.process.name, note=f"{show(call)} at local {now:.6f}")
+        if not self.cut_off:
+            self.up.send(call)
+        if self._alarm is None or self._alarm[2] is None or self._alarm[0] > self.process.true(deadline):
+            self._set_alarm(deadline)
+
+    def _set_alarm(self, deadline: float) -> None:
+        if self._alarm is not None:
+            self._alarm[2] = None
+        self._alarm = self.process.at(deadline, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        if not self.in_flight or not self.open:
+            return
+        first = min(request.deadline for request in self.in_flight)
+        if first <= self.process.clock():
+            self.close("no answer in time")
+        else:
+            self._set_alarm(first)
+
+    def _receive(self, message: Any) -> None:
+        process = self.process
+        if not self.open or ((process.is_paused or not process.here) and process.busy(self._receive, message)):
+            return
+        if message is END:
+            self.close("the connection was closed")
+        elif isinstance(message, Push):
+            if self.on_push is not None:
+                self.on_push([b"message", message.channel, message.payload])
+        else:
+            request = self.in_flight.popleft()  # there is one: a reply to nothing would be a defect here
+            if self.world.trace:
+                self.world.note("answered", self.process.name, note=f"{show(request.call)} -> {message!r}")
+            if not self.in_flight and self._alarm is not None:
+                self._alarm[2] = None
+            request.then(typed(request.call, message), request.sent)
+
+    def close(self, why: str) -> None:
+        """The process's end is closed: everything under way has an unknown outcome, and may still be carried out."""
+        if not self.open:
+            return
+        self.open = False
+        if self.silent:
+            self.world.note("healed", self.process.name, note="silence")
+        if self._alarm is not None:
+            self._alarm[2] = None
+        self.down.messages.clear()
+        if not self.cut_off:
+            self.up.send(END)
+        failed, self.in_flight = self.in_flight, deque()
+        if self.on_lost is not None:
+            self.on_lost()
+        for request in failed:
+            request.then(Unknown(f"{self.server.name}: {why}", self.server.name), request.sent)
+
+    # The server's end
+
+    def _serve(self, call: Call | End) -> None:
+        server = self.server
+        if not server.reachable:
+            return
+        if server.hung:
+            server.backlog.append((self, call))
+            return
+        mishap = self.world.mishap
+        if isinstance(call, End) or mishap is None or not mishap(self, call):
+            self.carry_out(call)
+
+    def carry_out(self, call: Call | End) -> None:
+        """The server does what was asked for, and answers; or forgets the connection, if it was closed."""
+        if isinstance(call, End):
+            self.drop()
+            return
+        for reply in self.server.serve(self, call):
+            if self.open and not self.cut_off:
+                self.down.send(reply)
+
+    def drop(self) -> None:
+        """The server forgets this connection."""
+        for channel in self.channels:
+            self.server.keyspace.subscribe(channel, -1)
+        self.channels.clear()
+        if self in self.server.wires:
+            self.server.wires.remove(self)
+
+    def mend(self) -> None:
+        """What got stuck in silence arrives after all, as TCP sends it again, even if its sender has closed meanwhile."""
+        self.silent = False
+        for pipe in (self.up, self.down):
+            for _ in pipe.messages:
+                self.world.soon(pipe.deliver)
+
+    def cut(self, *, requests_arrive: bool = False) -> None:
+        """The connection breaks: replies under way are lost; requests too, unless they arrive before the server notices."""
+        if self.open and not self.cut_off:
+            if requests_arrive:
+                self.up.send(END)
+            self.cut_off = True
+            self.down.messages.clear()
+            self.down.send(END)
+        if not requests_arrive:
+            self.up.messages.clear()
+            self.drop()
+
+
+def typed(call: Call, reply: Any) -> Any:
+    """The reply as the operation sees it: typed, or the WireError instead."""
+    if isinstance(reply, WireError):
+        return reply
+    return call.script.parse(reply) if isinstance(call, Run) else reply
+
+
+def show(call: Call) -> str:
+    """A call, for people."""
+    if isinstance(call, Command):
+        return " ".join(part.decode() if isinstance(part, bytes) else str(part) for part in call.args)
+    return f"{call.script.name} {' '.join(map(str, call.args))}"
+
+
+class Line:
+    """A line of a keeper: a wire that is opened when it is first used, and again after it was lost. As `connection.Link`."""
+
+    __slots__ = ("_on_closed", "_on_push", "backoff", "label", "opening", "process", "queued", "retry_at", "server", "wire")
+
+    def __init__(
+        self,
+        process: Process,
+        server: Server,
+        on_push: Callable[[list[Any]], None] | None = None,
+        on_closed: Callable[[], None] | None = None,
+    ) -> None:
+        self.process = process
+        self.server = server
+        self.wire: Wire | None = None
+        self.label = f"{process.name} {'inbox' if on_push else 'keeper'}"
+        self._on_push = on_push
+        self._on_closed = on_closed
+        self.opening = False
+        self.queued: list[tuple[Call, Then]] = []
+        self.retry_at = 0.0
+        self.backoff = 0.0
+
+    def call(self, call: Call, then: Then) -> None:
+        if self.process.keeper_hangs:
+            return
+        if self.wire is not None:
+            self.wire.send(call, self._planning(then))
+            return
+        now = self.process.clock()
+        if not self.opening and now < self.retry_at:
+            then(NotSent(f"no connection to {self.server.name}", self.server.name), now)
+            return
+        self.queued.append((call, then))
+        if not self.opening:
+            self.opening = True
+            self.process.soon(self._opened)
+
+    def _opened(self) -> None:
+        if self.process.keeper_hangs:
+            return
+        self.opening = False
+        queued, self.queued = self.queued, []
+        if not self.server.reachable:
+            self.backoff = min(1.0, max(0.05, 2 * self.backoff))
+            now = self.process.clock()
+            self.retry_at = now + self.backoff
+            for _, then in queued:
+                then(NotSent(f"no server at {self.server.name}", self.server.name), now)
+            self.process.plan()
+            return
+        self.backoff = 0.0
+        self.wire = Wire(self.process, self.server, self.label, self._lost, self._pushed if self._on_push else None)
+        for call, then in queued:
+            self.wire.send(call, self._planning(then))
+
+    def _planning(self, then: Then) -> Then:
+        """The keeper looks at what is to do next after each answer."""
+
+        def planning(answer: Any, sent: float) -> None:
+            if not self.process.keeper_hangs:
+                then(answer, sent)
+                self.process.plan()
+
+        return planning
+
+    def _pushed(self, reply: list[Any]) -> None:
+        assert self._on_push is not None
+        if not self.process.keeper_hangs:
+            self._on_push(reply)
+            self.process.plan()
+
+    def _lost(self) -> None:
+        self.wire = None
+        if self._on_closed is not None and not self.process.keeper_hangs:
+            self._on_closed()
+            self.process.plan()
+
+    def overdue(self, now: float) -> None:
+        """The wire has an alarm of its own."""
+
+    def next_at(self) -> float:
+        return INFINITY
+
+    def stirs(self) -> bool:
+        """What comes is read at once here."""
+        return False
+
+    def take_back(self) -> None:
+        """Nor does anybody else listen."""
+
+    def fail(self, why: str) -> None:
+        if self.wire is not None:
+            self.wire.close(why)

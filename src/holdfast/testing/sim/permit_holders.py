@@ -1,0 +1,59 @@
+"""What the server knows of something that several hold: told to the history, holder by holder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast._core.permit import ALL
+
+if TYPE_CHECKING:
+    from holdfast.testing.sim.server import Server
+
+
+class Permits:
+    """Who holds permits of one name on one server."""
+
+    def __init__(self, server: Server, key: bytes, state: bytes) -> None:
+        self.server, self.key, self.state = server, key, state
+        self._holders: dict[bytes, int] = {}
+        """Until when the permits of each token count (ms of the server)."""
+        self._limit = 0
+        self._lowered: set[bytes] = set()
+        """Holders who have fewer permits than they took."""
+
+    def look(self) -> None:
+        """Tell the history who holds what, where that has changed."""
+        server, lock = self.server, self.key.decode()
+        keyspace, world = server.keyspace, server.world
+        now_ms = keyspace.now // 1000
+        line = keyspace.execute("ZRANGE", self.key, 0, -1, "WITHSCORES") or []
+        assert isinstance(line, list), line
+        holders = {token: int(until) for token, until in zip(line[::2], line[1::2], strict=True) if int(until) > now_ms}
+        limit = int(keyspace.execute("HGET", self.state, "limit") or 0)
+        if limit not in {0, self._limit}:
+            self._limit = limit
+            world.note("limit", server.name, lock, last=limit)
+        for token in sorted(holders.keys() - self._lowered):
+            if self._has(token) < int(token.rpartition(b"*")[2]):
+                self._lowered.add(token)
+                world.note("lowered", server.name, lock, server.whose(token))
+        if holders == self._holders:
+            return
+        before, self._holders = self._holders, holders
+        for token, until in before.items():
+            if token not in holders or until <= now_ms:
+                world.note("freed", server.name, lock, server.whose(token))
+        for token in sorted(holders.keys(), key=lambda token: (self._fence(token), token)):
+            if before.get(token) != holders[token]:
+                fence = self._fence(token)
+                kind = "extended" if before.get(token, 0) > now_ms else "granted"
+                ends = server.true(holders[token])
+                world.note(kind, server.name, lock, server.whose(token), fence=fence, last=fence, until=ends)
+
+    def _has(self, token: bytes) -> int:
+        noted = self.server.keyspace.execute("HGET", self.state, b"h:" + token)
+        return int(noted.split()[1]) if noted else ALL
+
+    def _fence(self, token: bytes) -> int:
+        noted = self.server.keyspace.execute("HGET", self.state, b"h:" + token)
+        return int(noted.split()[0]) if noted else 0

@@ -1,0 +1,108 @@
+"""A worker that asks several servers at the same time: the driver of what `_core.quorum.acquire` awaits."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast._core.quorum.polling import GiveBack, Poll
+from holdfast._core.requests import Answer, NotSent, WireError
+from holdfast.testing.sim.worker import LATER, Ticket, Worker
+
+if TYPE_CHECKING:
+    from holdfast.testing.sim.network import Wire
+    from holdfast.testing.sim.process import Process
+    from holdfast.testing.sim.server import Server
+
+
+class Voter(Worker):
+    """One thread or task. The number of a server is its place among those of the world."""
+
+    __slots__ = ()
+
+    def __init__(self, process: Process, name: str) -> None:
+        super().__init__(process, name)
+        self._do |= {
+            Poll: self._poll,
+            GiveBack: self.give_back,
+        }
+
+    def _poll(self, poll: Poll) -> Any:
+        process = self.process
+        self._asked = asked = Ticket(self)
+        round_ = Round(self, asked, poll)
+        wires: dict[int, Wire] = {}
+        for number, call in enumerate(poll.calls):
+            if call is not None:
+                try:
+                    wires[number] = self._ready(number, poll)
+                except NotSent as error:
+                    round_.answered(number, error, process.clock())
+        for number, wire in wires.items():
+            call = poll.calls[number]
+            assert call is not None
+            wire.send(call, partial(round_.answered, number))
+        if round_.over:
+            self._asked = None
+            return None
+        round_.waits = True
+        self._timer = process.at(process.clock() + poll.within, self._on_timer, asked, None)
+        return LATER
+
+    def _ready(self, number: int, poll: Poll) -> Wire:
+        """A connection to ask on. Raises NotSent, also where a server owes an answer for long."""
+        server = self.process.world.servers[number]
+        wire = self._wire_to(server)
+        if poll.begins and wire.in_flight and wire.in_flight[0].sent < self.process.clock() - poll.within:
+            raise NotSent("has not answered for long", server.name)
+        return wire
+
+    def polled(self) -> None:
+        """What it waited for is decided."""
+        self._asked = None
+        self._drop_timer()
+        self.go(None)
+
+    def _told_by(self) -> list[Server]:
+        return self.process.world.servers
+
+    def give_back(self, request: GiveBack) -> None:
+        """Have the keeper insist on it."""
+        node = self.process.node_on(self.process.world.servers[request.server])
+        node.insist(request.call, request.until)
+
+
+class Round:
+    """What came of a poll so far."""
+
+    __slots__ = ("_asked", "_open", "_otherwise", "_tally", "_worker", "over", "waits")
+
+    def __init__(self, worker: Voter, asked: Ticket, poll: Poll) -> None:
+        self._worker = worker
+        self._asked = asked
+        self._tally = poll.tally
+        self._otherwise = poll.otherwise
+        self._open = sum(call is not None for call in poll.calls)
+        self.over = not self._open
+        self.waits = False
+        """The worker waits for it to be over."""
+
+    @property
+    def counts(self) -> bool:
+        """Its worker has not gone on without it."""
+        return self._asked.counts
+
+    def _told(self, number: int, answer: Answer[Any] | WireError) -> None:
+        self._open -= 1
+        if not self.over and (self._tally.on_answer(number, answer) or not self._open):
+            self.over = True
+            if self.waits:
+                self._worker.polled()
+
+    def answered(self, number: int, answer: Any, sent: float) -> None:
+        """A server's answer is there. Who is late is not heard."""
+        if self._asked.counts:
+            clock = self._worker.process.clock
+            self._told(number, answer if isinstance(answer, WireError) else Answer(answer, sent, clock()))
+        if self._otherwise is not None and isinstance(answer, WireError):
+            self._worker.give_back(self._otherwise(number))

@@ -1,0 +1,212 @@
+"""Barriers, latches and events as a worker of the simulation uses them: production's operations, each step in the history.
+
+The kinds of events. Of a barrier: ``come``, then ``through`` (fence: the number) or ``parted`` (note: why); ``acting`` and
+``acted``, where there is an action; from the server ``together`` (fence: the number, last: which meeting). Of a latch or an
+event: ``count`` (last: by how many; note: the name), then ``counted`` (fence: what is missing) or ``uncounted``; ``clear``, and
+``cleared`` if there is an answer; ``await`` (until: when the wait ends), then ``released``, ``unreleased`` or ``ended``; from
+the server ``opened`` and ``closed``. An attempt at any of these has a name of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast._core.lock.records import Spec
+from holdfast._core.rendezvous import barrier, latch
+from holdfast._core.rendezvous.barrier import BARRIER, Broken, Meeting, Participant
+from holdfast._core.rendezvous.latch import LATCH, Forgotten, Latch
+from holdfast._core.requests import Call, Run, Sleep, WireError
+from holdfast.testing.sim.network import Wire
+from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.worker import Cancelled, Worker
+
+KEEP_MS = 10**7
+"""For which all is kept after its last use, unless a history says otherwise."""
+
+
+def meeting(parties: int, ttl: float, timeout: float, keep_ms: int = KEEP_MS) -> Meeting:
+    """The barrier of a history."""
+    base = b"hf:{m}"
+    action = base + b":action"
+    spec = Spec("m", (action, action + b":state", action + b":queue"), ttl, renew=True, max_hold=None, timeout=timeout)
+    return Meeting(tuple(base + side for side in (b"", b":places", b":done", b":waiters")), spec, parties, keep_ms)
+
+
+def flag(kind: str, count: int, timeout: float, keep_ms: int = KEEP_MS) -> Latch:
+    """The latch of a history; its kind is "event" or "latch"."""
+    base = b"hf:{m}"
+    return Latch((base, base + b":waiters", base + b":done"), f"{kind} 1", count, keep_ms, timeout)
+
+
+class Hall(Server):
+    """A server that writes down who goes on together, and when something opens."""
+
+    together = 0
+    """How many meetings there were."""
+    is_open = False
+    flag = b""
+    """The key of the latch, when there was one."""
+
+    def serve(self, wire: Wire, call: Call) -> list[Any]:
+        if not isinstance(call, Run) or call.script not in {BARRIER, LATCH}:
+            return super().serve(wire, call)
+        before = self._places(call)
+        answers = super().serve(wire, call)
+        self._look(call, before)
+        return answers
+
+    def visit(self, call: Run[Any]) -> None:
+        before = self._places(call)
+        super().visit(call)
+        self._look(call, before)
+
+    def _places(self, call: Run[Any]) -> list[bytes]:
+        return list(self.keyspace.execute("ZRANGE", call.keys[1], 0, -1)) if call.script is BARRIER else []
+
+    def _look(self, call: Run[Any], before: list[bytes]) -> None:
+        key = call.keys[0]
+        if call.script is LATCH:
+            self.flag = key
+            self._look_at_flag()
+            return
+        waiting = set(self._places(call))
+        found = {}
+        for token in {*before, str(call.args[3]).encode()} - waiting:
+            outcome = bytes(self.keyspace.execute("HGET", key, token) or b"")
+            if outcome.startswith(b"passed") and (token in before or not self._known(token)):
+                found[token] = int(outcome.split()[1])
+        if found:
+            self.together += 1
+        for token, number in sorted(found.items(), key=lambda item: item[1]):
+            self._met.add(token)
+            who = self.whose(token)
+            self.world.note("together", self.name, key.decode(), who, fence=number, last=self.together)
+
+    def look(self, *, more: bool = False) -> None:
+        super().look(more=more)
+        if self.flag:
+            self._look_at_flag()
+
+    def _look_at_flag(self) -> None:
+        is_open = self.keyspace.execute("HGET", self.flag, "left") == b"0"
+        if is_open != self.is_open:
+            self.is_open = is_open
+            self.world.note("opened" if is_open else "closed", self.name, self.flag.decode())
+
+    @property
+    def _met(self) -> set[bytes]:
+        found: set[bytes] = self.__dict__.setdefault("met", set())
+        return found
+
+    def _known(self, token: bytes) -> bool:
+        return token in self._met
+
+
+class Visitor:
+    """One worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self._attempts = self._cleared = 0
+
+    def _note(self, kind: str, **facts: Any) -> None:
+        worker = self.worker
+        worker.process.world.note(kind, worker.name, "m", worker.acquisition, **facts)
+
+    def _begin(self) -> None:
+        self._attempts += 1
+        self.worker.acquisition = f"{self.worker.name}#{self._attempts}"
+
+    async def meet(self, where: Meeting, wait: float | None = None, takes: float | None = None, *, fails: bool = False) -> bool:
+        """Come to a barrier, as the faces do. ``takes``: seconds of the action; None: there is none. Whether all went on."""
+        self._begin()
+        self._note("come", until=0.0 if wait is None else wait)
+        me = Participant()
+        try:
+            number = await self._meet(where, me, wait, takes, fails=fails)
+        except Broken as broken:
+            self._note("parted", note=broken.why)
+            return False
+        except WireError:
+            self._note("parted", note="away")
+            return False
+        except Cancelled:
+            self._note("parted", note="cancelled")
+            raise
+        self._note("through", fence=number)
+        return True
+
+    async def _meet(self, where: Meeting, me: Participant, wait: float | None, takes: float | None, *, fails: bool) -> int:
+        worker = self.worker
+        try:
+            with worker.operation():
+                found = await barrier.meet(where, me, wait, acts=takes is not None)
+            if isinstance(found, int):
+                return found
+            self._note("acting")
+            await Sleep(takes or 0.0)
+            if fails:
+                raise Broken("failed", "")
+            self._note("acted")
+            with worker.operation():
+                return await barrier.passing(where, me)
+        except BaseException:
+            if me.pending:
+                with worker.operation():
+                    await barrier.leave(where, me, "action" if me.duty else "")
+            raise
+
+    async def change(self, where: Meeting, how: str) -> None:
+        """Reset it, or abort."""
+        try:
+            with self.worker.operation():
+                await barrier.change(where, how)
+        except WireError:
+            pass
+
+    async def count(self, what: Latch, by: int = 1, name: str = "") -> None:
+        """Count down; an event: set it."""
+        self._begin()
+        self._note("count", last=by, note=name)
+        try:
+            with self.worker.operation():
+                seen = await latch.down(what, by, name)
+        except WireError:
+            self._note("uncounted")
+        except Cancelled:
+            self._note("uncounted")
+            raise
+        else:
+            self._note("counted", fence=seen.missing)
+
+    def _note_clear(self, kind: str) -> None:
+        self.worker.process.world.note(kind, self.worker.name, "m", f"{self.worker.name}!{self._cleared}")
+
+    async def clear(self, what: Latch) -> None:
+        """Set it back."""
+        self._cleared += 1
+        self._note_clear("clear")
+        try:
+            with self.worker.operation():
+                await latch.reset(what)
+        except WireError:
+            pass
+        else:
+            self._note_clear("cleared")
+
+    async def wait(self, what: Latch, wait: float | None) -> None:
+        """Wait until it is open."""
+        self._begin()
+        self._note("await", until=0.0 if wait is None else self.worker.process.world.now + wait)
+        try:
+            with self.worker.operation():
+                released = await latch.wait(what, wait)
+        except WireError:
+            self._note("ended")
+        except Forgotten:
+            self._note("ended", note="forgotten")
+        except Cancelled:
+            self._note("ended")
+            raise
+        else:
+            self._note("released" if released else "unreleased")

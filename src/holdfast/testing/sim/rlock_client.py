@@ -1,0 +1,51 @@
+"""An RLock as a worker uses it: production's book of who has it how often, around a lock of the simulation."""
+
+from __future__ import annotations
+
+from holdfast._api.rlock import Holding, Holdings
+from holdfast.errors import LeaseLost, NotHeld
+from holdfast.testing.sim.lock_client import Lease, Lock
+
+MARK = "the lock"
+
+
+class RLock:
+    """A lock, on one server or on several, that its worker may take again."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+        self._holdings = Holdings()
+        self.spec = lock.spec
+        self.renew = lock.renew
+        self.progress = lock.progress
+        self.release_again = lock.release_again
+        self.write = lock.write
+
+    async def acquire(self, wait: float | None) -> Lease | None:
+        """Take it, or take it again; None as for `Lock`, and where it was lost."""
+        try:
+            mine = self._holdings.mine(MARK)
+        except LeaseLost:
+            return None
+        if mine is None:
+            lease = await self._lock.acquire(wait)
+            if lease is not None:
+                self._holdings[MARK] = Holding(lease)
+            return lease
+        again: Lease = mine.again()
+        again.note_again()
+        return again
+
+    async def release(self, lease: Lease) -> None:
+        """Give it back once; the last time, at the server."""
+        try:
+            last = self._holdings.leave(MARK)
+        except (LeaseLost, NotHeld):
+            last = None
+        if last is None:
+            lease.note_inner()
+            return
+        try:
+            await self._lock.release(lease)
+        finally:
+            self._holdings.tidy(MARK)

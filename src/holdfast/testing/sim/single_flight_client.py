@@ -1,0 +1,137 @@
+"""Single flight as a worker of the simulation uses it: production's operations on one key, each step written into the history.
+
+What is loaded is the number of a version of the source. Whoever writes a new version there invalidates the key then, as all
+users of a cache do. The kinds of events: ``want`` and what came of it (``found``, ``load``, ``busy``, ``absent``, ``failed``,
+``cancelled``), ``land`` and ``landed``, ``aborted``, ``void`` and ``voided``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast._core.requests import Sleep, WireError
+from holdfast._core.single_flight import flight
+from holdfast._core.single_flight.flight import Found, Load, Loading, Site, Wish
+from holdfast.testing.sim.worker import Cancelled, Worker
+
+
+@dataclass(slots=True)
+class Source:
+    """What the values of one key are loaded from."""
+
+    site: Site
+    ttl: float
+    stale: float
+    tag: str = "t"
+    version: int = 0
+    """The newest."""
+    loading: dict[str, Load] = field(default_factory=dict)
+    """Loads that nobody has begun to end, by the names of their lookups."""
+
+
+class Reader:
+    """One worker, and the key it is about."""
+
+    def __init__(self, worker: Worker, source: Source) -> None:
+        self.worker = worker
+        self.source = source
+        self._lookups = 0
+        for server in worker.process.world.servers:
+            load, state, _ = source.site.spec.keys
+            server.locks[load] = state
+
+    def _note(
+        self, kind: str, lookup: str = "", *, fence: int = 0, version: int = 0, note: str = "", until: float = 0.0
+    ) -> None:
+        world = self.worker.process.world
+        key = self.source.site.spec.name
+        world.note(kind, self.worker.name, key, lookup, fence=fence, last=version, note=note, until=until)
+
+    async def get(self, wish: Wish, takes: float, *, fails: bool = False) -> None:
+        """Look for the value; load it, which ``takes`` some time, if that is what comes of it."""
+        worker = self.worker
+        self._lookups += 1
+        lookup = worker.acquisition = f"{worker.name}#{self._lookups}"
+        load: Load | None = None
+        try:
+            with worker.operation():
+                self._note(
+                    "want", lookup, fence=wish.early, until=wish.stale, note="" if wish.wait is None else f"for {wish.wait:g} s"
+                )
+                result = await flight.look(self.source.site, wish)
+                load = result if isinstance(result, Load) else None
+            self._looked(lookup, result)
+            if load is not None:
+                await self._load(lookup, load, takes, fails=fails)
+        except Cancelled:
+            self._note("cancelled", lookup)
+            self.source.loading.pop(lookup, None)
+            if load is not None and not load.tenure.over:
+                with worker.operation():
+                    await flight.abort(load)
+                self._note("aborted", lookup, fence=load.fence)
+        except (WireError, flight.KeyConflict) as error:
+            self._note("failed", lookup, note=f"{type(error).__name__}: {error}")
+
+    def _looked(self, lookup: str, result: object) -> None:
+        if isinstance(result, Load):
+            process = self.worker.process
+            believers = [other for other, load in self.source.loading.items() if self._believes(other, load)]
+            self.source.loading[lookup] = result
+            until = process.true(result.tenure.deadline)
+            self._note("load", lookup, fence=result.fence, version=self.source.version, note=" ".join(believers), until=until)
+        elif isinstance(result, Found):
+            note = "stale" if result.stale else ""
+            self._note("found", lookup, fence=result.record.fence, version=int(result.record.data), note=note)
+        else:
+            self._note("busy" if isinstance(result, Loading) else "absent", lookup)
+
+    def _believes(self, lookup: str, load: Load) -> bool:
+        """That load counts on its lease now."""
+        name = lookup.partition("/")[0]
+        process = next(process for process in self.worker.process.world.processes if process.name == name)
+        return process.here and load.remaining(process.clock()) > 0
+
+    async def _load(self, lookup: str, load: Load, takes: float, *, fails: bool) -> None:
+        worker, source = self.worker, self.source
+        version = source.version  # as old as it can be
+        await Sleep(takes)
+        source.loading.pop(lookup, None)
+        if fails:
+            with worker.operation():
+                await flight.abort(load)
+            self._note("aborted", lookup, fence=load.fence)
+            return
+        until = worker.process.world.now + source.ttl
+        self._note("land", lookup, fence=load.fence, version=version, until=until)
+        with worker.operation():
+            stored = await flight.land(
+                load, "v", b"%d" % version, ttl=source.ttl, stale=source.stale, tags=(source.tag,), cost=takes
+            )
+        self._note("landed", lookup, fence=load.fence, version=version, note="" if stored else "refused", until=until)
+
+    async def write(self, how: str) -> None:
+        """Write a new version to the source, and see that no older one is found from then on."""
+        self.source.version += 1
+        version = self.source.version
+        self._note("void", version=version, note=how)
+        try:
+            with self.worker.operation():
+                await self._invalidate(how, version)
+        except Cancelled:
+            return
+        except (WireError, flight.KeyConflict):
+            return
+        self._note("voided", version=version, note=how)
+
+    async def _invalidate(self, how: str, version: int) -> None:
+        source, site = self.source, self.source.site
+        match how:
+            case "drop":
+                await flight.drop(site)
+            case "tag":
+                await flight.invalidate(site, ("other", source.tag))
+            case "all":
+                await flight.invalidate(site)
+            case _:
+                await flight.store(site, "v", b"%d" % version, ttl=source.ttl, stale=source.stale, tags=(source.tag,))

@@ -1,0 +1,120 @@
+"""Handing a lock over, as a worker of the simulation does it: production's operations and texts, written into the history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast._api import ticket as tickets
+from holdfast._api.lease import disown
+from holdfast._api.ticket import Told
+from holdfast._core.lock import ticket as ticket_operations
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.local_acquire import abandon
+from holdfast._core.lock.records import Attempt
+from holdfast._core.lock.ticket import Void
+from holdfast._core.requests import WireError
+from holdfast.errors import HoldfastError
+from holdfast.testing.sim.lock_client import Lease, Lock
+from holdfast.testing.sim.worker import Cancelled, Slot
+from holdfast.testing.sim.world import EPOCH, World
+
+
+@dataclass(slots=True, eq=False)
+class Slip:
+    """A ticket that was given out."""
+
+    told: Told
+    """What it says."""
+    giver: Lease
+    lock: str
+    lease: str
+    """What the history calls the lease of the ticket itself."""
+    ends: float
+    """When its time is over, at the earliest (true time; the server's clock may be a little fast)."""
+    asked: list[float] = field(default_factory=list)
+    """When somebody began to redeem it."""
+    taken: list[Lease] = field(default_factory=list)
+    """What came of it: one lease, at most."""
+    refused: list[tuple[float, str]] = field(default_factory=list)
+    """When it was found void, and why."""
+
+
+def out(world: World) -> bool:
+    """There is a lock that a ticket has which was given out, and which nobody has redeemed."""
+    given = {event.attempt for event in world.history if event.kind == "ticket"}
+    holders = [server.keyspace.peek(key)[0] for server in world.servers for key in server.locks]
+    return any(world.drawn_for(holder.decode("ascii", "replace")) in given for holder in holders)
+
+
+def _begin(lock: Lock) -> None:
+    """Another acquisition of this worker. It comes first of all: whoever has a ticket overtakes those in line."""
+    worker = lock.worker
+    worker.acquisitions += 1
+    worker.acquisition = f"{worker.name}#{worker.acquisitions}"
+    worker.asked_to_join, worker.asked_first = 0.0, EPOCH
+
+
+async def issue(lock: Lock, lease: Lease, seconds: float) -> Slip | None:
+    """Make a ticket of a lease. None: there is none, and the lease is over all the same."""
+    worker = lock.worker
+    with worker.operation():
+        lease.leave()
+        _begin(lock)  # for the history, the ticket is an acquisition that nobody has asked for
+        asked = worker.process.world.now
+        try:
+            ticket = await tickets.Issue(lease, seconds).operation()
+        except HoldfastError as error:
+            lease.left(type(error).__name__)
+            await _end(lease)
+            return None
+        except Cancelled:
+            lease.left("cancelled")
+            raise
+        lease.left()
+        lock._note("ticket")  # noqa: SLF001
+    return Slip(tickets.read(ticket), lease, lock.spec.key, worker.acquisition, asked + 0.99 * seconds)
+
+
+async def _end(lease: Lease) -> None:
+    """What the end of ``with`` does. If the lease has gone on, the history does not know that any more."""
+    try:
+        if not lease._hand_on():  # noqa: SLF001
+            await lease._release()  # noqa: SLF001
+    except HoldfastError:
+        pass
+    except Cancelled:
+        await lease._abandoned()  # noqa: SLF001
+        raise
+
+
+async def redeem(lock: Lock, slip: Slip) -> Lease | None:
+    """Take the lock with a ticket; None if that cannot be done."""
+    worker = lock.worker
+    process = worker.process
+    with worker.operation():
+        _begin(lock)
+        slip.asked.append(process.world.now)
+        lock._note("ask", until=process.world.now)  # noqa: SLF001
+        slot = Slot(worker)
+        attempt = slot.attempt = Attempt(lock.spec, slot=slot)
+        try:
+            found = await ticket_operations.redeem(attempt, slip.told.token, slip.told.ends)
+            if isinstance(found, Void):
+                slip.refused.append((process.world.now, found.why))
+                lock._note("failed", f"TicketRefused: {found.why}")  # noqa: SLF001
+                return None
+            lease = Lease(worker, found)
+            slip.taken.append(lease)
+        except (WireError, KeyConflict) as error:
+            lock._note("failed", f"{type(error).__name__}: {error}")  # noqa: SLF001
+            return None
+        except Cancelled:
+            try:
+                disown(attempt)
+                await abandon(attempt)
+            finally:
+                lock._note("cancelled")  # noqa: SLF001
+            raise
+        else:
+            attempt.unclaimed = None
+            return lease

@@ -1,0 +1,1 @@
+"""Seeded histories of each capability, with faults: ``simulate(seed)`` of each module."""

@@ -1,0 +1,316 @@
+"""Seeded histories of an election: candidates campaign, lead, resign, hand over and die, observers watch, and everything goes
+wrong that can. As `swarm` does it for locks.
+
+At the end nothing goes wrong any more, and one last candidate leads for a while: all observers have to see it, and its end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast._core.election import SPAN, Elected
+from holdfast._core.requests import Sleep
+from holdfast.testing.history import Event
+from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.judge.excuses import AMNESIA, CLOCK, FORWARD, Upsets
+from holdfast.testing.judge.safety_rules import Violation
+from holdfast.testing.judge.verdicts import Docket
+from holdfast.testing.sim.election_client import Candidate, Election, Observer
+from holdfast.testing.sim.faults import FAULTS, mishaps
+from holdfast.testing.sim.leftovers import leftovers
+from holdfast.testing.sim.lock_client import spec
+from holdfast.testing.sim.process import Face, Process
+from holdfast.testing.sim.rare import PLAIN, Theme
+from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.worker import Cancelled, Worker
+from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+from holdfast.testing.swarms.result import Run
+
+LAST = "last"
+"""The name of the candidate that leads in the end."""
+
+KINDS = sorted(FAULTS.keys() - {"amnesia", "clock", "foreign", "close"})
+
+STEPS = 60_000
+FACES: tuple[Face, ...] = ("threads", "asyncio")
+
+
+@dataclass(slots=True)
+class Profile:
+    """What a seed has drawn. Times in seconds."""
+
+    ttl: float
+    latency: float
+    slow_share: float
+    mishaps: float
+    candidates: int
+    observers: int
+    crash: bool
+    """The last one is killed instead of resigning."""
+    faults: list[tuple[float, str, float]] = field(default_factory=list)
+
+    @property
+    def calm(self) -> bool:
+        """Nothing goes wrong."""
+        return not (self.faults or self.mishaps or self.slow_share)
+
+    @property
+    def told_within(self) -> float:
+        """Seconds within which observers see what has changed."""
+        return 0.2 + 60 * self.latency + (0.0 if self.calm else SPAN + 3.0)
+
+
+def draw(rng: random.Random) -> Profile:
+    """The profile of one history."""
+    choice, uniform = rng.choice, rng.random
+    profile = Profile(
+        ttl=choice((0.5, 1.0, 2.0, 4.0)),
+        latency=choice((0.0003, 0.0003, 0.003, 0.01)),
+        slow_share=choice((0.0, 0.0, 0.0, 0.02)),
+        mishaps=choice((0.0, 0.0, 0.0, 0.02, 0.1)),
+        candidates=choice((1, 2, 3, 4)),
+        observers=choice((1, 1, 2, 3)),
+        crash=uniform() < 0.3,
+    )
+    for kind in rng.sample(KINDS, choice((0, 0, 1, 1, 2))):
+        for _ in range(choice((1, 2, 3))):
+            profile.faults.append((8.0 * uniform(), kind, choice((0.01, 0.3, 1.0, 3.0)) * uniform()))
+    return profile
+
+
+class Play:
+    """A history while it is made."""
+
+    def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
+        rng = self.rng = random.Random(f"election {seed}")
+        self.profile = profile = draw(rng)
+        theme.redraw(seed, profile, lambda share: 8.0 * share)
+        self.world = world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
+        if profile.mishaps:
+            world.mishap = mishaps(world, profile.mishaps)
+        self.server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
+        self.election = Election(spec("x", ttl=profile.ttl))
+        self.counts: Counter[str] = Counter()
+        self.have_seen: set[str] = set()
+        """Observers that have seen the last one lead."""
+        self.led = self.enough = False
+        """It leads; and may resign."""
+        processes = [self._process(f"c{number + 1}") for number in range(rng.choice((1, 2, 3)))]
+        self.names = [f"n{number + 1}" for number in range(profile.candidates)]
+        self.candidates = [self._worker(rng.choice(processes), self._take_part, name) for name in self.names]
+        self.observers = [
+            self._worker(rng.choice((*processes, self._process(f"d{number}"))), self._watch)
+            for number in range(profile.observers)
+        ]
+        for at, kind, lasts in profile.faults:
+            world.at(EPOCH + at, FAULTS[kind], world, rng, lasts)
+        theme.begin(seed, world)
+
+    def _process(self, name: str) -> Process:
+        rng = self.rng
+        offset, rate = 1000 * rng.random(), 1 + rng.choice((0.0, 0.002))
+        return Process(self.world, self.server, name, face=rng.choice(FACES), offset=offset, rate=rate)
+
+    def _worker(self, process: Process, what: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> Worker:
+        worker = Worker(process, str(len(process.workers) + 1))
+        worker.start(what(worker, *args))
+        return worker
+
+    async def _take_part(self, worker: Worker, name: str) -> None:
+        """Campaign and lead, several times."""
+        candidate, rng = Candidate(worker, self.election, name), self.rng
+        for _ in range(rng.choice((1, 2, 3, 4))):
+            try:
+                await self._reign(candidate)
+                await Sleep(rng.choice((0.0, 0.1, 1.0)) * rng.random())
+            except Cancelled:
+                self.counts["election cancelled"] += 1
+
+    async def _reign(self, candidate: Candidate) -> None:
+        rng, counts = self.rng, self.counts
+        term = await candidate.campaign(rng.choice((None, None, 5.0, 0.3, 0.0)))
+        if term is None:
+            counts["election not elected"] += 1
+            return
+        counts["election elected"] += 1
+        try:
+            await Sleep(rng.choice((0.0, 0.1, 0.5, 1.5)) * rng.random() * self.profile.ttl)
+            if rng.random() < 0.3:
+                await candidate.say(term, "more")
+            if rng.random() < 0.4:
+                counts[f"election {await candidate.hand_over(term, rng.choice(self.names))}"] += 1
+                await Sleep(0.1 * rng.random())
+        finally:
+            if not term._is_over():  # noqa: SLF001
+                await candidate.resign(term)
+
+    async def _watch(self, worker: Worker) -> None:
+        """Until the last one has led, and leads no more."""
+        observer = Observer(worker, self.election)
+        found: Elected | None = None
+        while found is None or found.name != LAST:
+            found = await observer.see()
+            self.counts["election seen" if found else "election seen nobody"] += 1
+        self.have_seen.add(worker.name)
+        while found is not None:
+            found = await observer.see()
+
+    # Its course
+
+    def go(self) -> None:
+        """Everything happens, is healed, and ends with the last term. Raises Stuck."""
+        world, profile = self.world, self.profile
+        world.pass_time(9.0 if not profile.calm else 3.0)
+        world.calm_down()
+        world.pass_time(4.0 if not profile.calm else 0.0)
+        for _ in range(600):
+            if not any(worker in world.working for worker in self.candidates):
+                break
+            world.pass_time(1.0)
+        else:
+            raise Stuck
+        self._worker(last := self._process("e1"), self._reign_last)
+        self._pass(profile.told_within + 1.0, lambda worker: worker.name in self.have_seen)
+        self.enough = True
+        if profile.crash:
+            self._note_end()
+            last.crash()
+        self._pass(profile.told_within + profile.ttl + 1.0, lambda worker: worker.done)
+
+    def _pass(self, most: float, enough: Callable[[Worker], bool]) -> None:
+        """Time passes until that is so for all observers, ``most`` seconds at most."""
+        until = self.world.now + most
+        while self.world.now < until and not (self.led and all(enough(w) for w in self.observers if w.process.here)):
+            self.world.pass_time(0.1)
+
+    def _note_end(self) -> None:
+        for candidate, term in self.election.terms[-1:]:
+            self.world.note(
+                "over", candidate.worker.name, self.election.spec.key, candidate.name, fence=term.fence, note="dies"
+            )
+
+    async def _reign_last(self, worker: Worker) -> None:
+        candidate = Candidate(worker, self.election, LAST)
+        term = None
+        while term is None:
+            term = await candidate.campaign(None)
+        self.led = True
+        if not self.profile.crash:
+            while not self.enough:
+                await Sleep(0.1)
+            await candidate.resign(term)
+        else:
+            await Sleep(1e6)
+
+
+# What must hold
+
+
+def judge(history: list[Event], docket: Docket, lease: float) -> list[Violation]:
+    """In every history, however much goes wrong. When a server has lost its memory, or its clock was set forward, two may
+    believe to lead, for one lease at most: the fence keeps the older out."""
+    found: list[Violation] = []
+    upsets = Upsets(history)
+    highest, names = 0, dict[int, str]()
+    seen: dict[str, int] = {}
+    for event in history:
+        if event.kind == "leads":
+            start = history[0].at  # who knows neither what terms there were nor what time it is may begin anywhere
+            forgot = upsets.between(start, event.at, AMNESIA) and upsets.between(start, event.at, CLOCK)
+            if not docket.decide("E2", forgot) and event.fence <= highest:
+                found.append(Violation("E2", f"{event.who} leads in term {event.fence}, after {highest}", (event,)))
+            highest, names[event.fence] = max(highest, event.fence), event.attempt
+        unsettled = upsets.between(event.at - lease, event.at, AMNESIA, FORWARD)
+        if event.kind in {"leads", "keeps"} and not docket.decide("E1", unsettled) and event.note:
+            found.append(Violation("E1", f"{event.who} leads, and so believes {event.note}", (event,)))
+        if event.kind == "saw" and event.fence:
+            docket.decide("E3")
+            if event.fence < seen.get(event.who, 0):
+                found.append(Violation("E3", f"{event.who} saw term {event.fence} after a higher one", (event,)))
+            if names.get(event.fence, event.attempt) != event.attempt:
+                found.append(Violation("E3", f"{event.who} saw {event.attempt} in a term of {names[event.fence]}", (event,)))
+            seen[event.who] = event.fence
+        if event.kind == "left":
+            found.append(Violation("E6", f"left behind: {event.note}", (event,)))
+    return found
+
+
+def judge_seen(
+    history: list[Event], observers: set[str], within: float, lease: float, last: str, *, docket: Docket
+) -> list[Violation]:
+    """Nothing went wrong from then on: all observers have seen the last leader in time, and its end."""
+    found = []
+    led = next((event for event in reversed(history) if event.kind == "leads" and event.attempt == last), None)
+    if led is None:
+        return [Violation("E4", "the last candidate was not elected")]
+    over = next((event for event in history if event.kind == "over" and event.fence == led.fence), None)
+    docket.judged.update(E4=len(observers), E5=len(observers) if over is not None else 0)
+    for who in sorted(observers):
+        mine = [event for event in history if event.kind == "saw" and event.who == who]
+        if not any(event.fence == led.fence and event.at <= led.at + within for event in mine):
+            found.append(Violation("E4", f"{who} has not seen in time that {last} leads", (led,)))
+        until = 0.0 if over is None else over.at + within + (lease if over.note in {"dies", "lost"} else 0.0)
+        if over is not None and not any(not event.fence and led.at < event.at <= until for event in mine):
+            found.append(Violation("E5", f"{who} has not seen in time that {last} leads no more", (over,)))
+    return found
+
+
+def judge_gifts(history: list[Event], docket: Docket) -> list[Violation]:
+    """Where nothing goes wrong: what is handed over comes to whom it was handed."""
+    found = []
+    for number, event in enumerate(history):
+        if event.kind == "over" and event.note.startswith("to "):
+            docket.decide("E7")
+            to = event.note[3:]
+            after = next((later for later in history[number:] if later.kind == "leads" and later.fence > event.fence), None)
+            # It may have been elected before its giver had the answer.
+            mine = next((e for e in history if e.kind == "leads" and e.fence > event.fence), after)
+            if mine is None or mine.attempt != to:
+                found.append(
+                    Violation("E7", f"{event.attempt} handed over to {to}, and {mine and mine.attempt} leads", (event,))
+                )
+    return found
+
+
+def nameless(world: World) -> list[str]:
+    """Names of candidates that have no place in line."""
+    found = []
+    for server in world.servers:
+        for key, kind, value, _ in server.keyspace.dump():
+            if kind == b"hash":
+                fields = {name for name, _ in value}
+                found += [f"{n.decode()} in {key.decode()}" for n in fields if n[:3] == b"as:" and b"at:" + n[3:] not in fields]
+    return found
+
+
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
+    """One history, judged."""
+    play = Play(seed, trace=trace, theme=theme)
+    world, profile, found, docket = play.world, play.profile, list[Violation](), Docket()
+    try:
+        play.go()
+        there = {worker.name for worker in play.observers if worker.process.here}
+        found += judge_seen(world.history, there, profile.told_within, profile.ttl, LAST, docket=docket)
+        found += [
+            Violation("E6", f"still at it: {worker.name}: {worker.asked}") for worker in world.working if worker.name in there
+        ]
+        if profile.calm:
+            found += judge_gifts(world.history, docket)
+        world.pass_time(20.0 + 2 * profile.ttl)
+        docket.decide("E6")
+        found += [Violation("E6", f"left behind: {what}") for what in (*leftovers(world), *nameless(world))]
+    except Stuck:
+        found.append(Violation("E6", f"still waiting: {[(worker.name, worker.asked) for worker in world.working]}"))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
+        found.append(Violation("E0", f"it raises {error!r}"))
+    world.close()
+    found = judge(world.history, docket, profile.ttl) + found
+    if coverage is not None:
+        coverage.histories += 1
+        coverage.docket += docket
+        coverage.events += len(world.history)
+    return Run(seed, profile, world, found, play.counts)

@@ -1,0 +1,380 @@
+"""Seeded histories: each seed draws its own world, its own workers, and its own mix and strength of faults.
+
+Many histories with a few faults each find more than few histories with all of them (A. Groce et al., "Swarm Testing", ISSTA
+2012). The same seed is the same history, to the last event.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from holdfast._core.lock.records import Spec
+from holdfast._core.lock.replies import CLAIM
+from holdfast._core.requests import Sleep
+from holdfast.testing import checkers
+from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.judge.evidence import UNSETTLING
+from holdfast.testing.judge.safety_rules import Limits, Violation
+from holdfast.testing.sim.faults import FAULTS, mishaps
+from holdfast.testing.sim.leftovers import told_at_once, write_the_end
+from holdfast.testing.sim.lock_client import Lock, spec
+from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.rare import PLAIN, Theme
+from holdfast.testing.sim.rlock_client import RLock
+from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.worker import Cancelled, Worker
+from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+from holdfast.testing.swarms.result import Run
+
+HORIZON = 600.0
+"""Seconds within which every worker has to come to its end, whatever has happened to it."""
+
+SET_BACK = 10.0
+"""Seconds by which the server's clock may have been set back: so much longer lives what it keeps."""
+
+ODD = 1.5
+"""A worker with a longer lease than the others has one that is so much longer."""
+
+GUARDED = 0.5
+"""The part of the histories with a server that may forget in which locks have guard=."""
+
+NESTED, NESTED_ROUNDS = 0.25, 0.5
+"""The part of the histories in which locks are RLocks, and of the times that these are taken twice."""
+
+HUNG = 0.12
+"""The part of the histories in which holders have to check in."""
+
+PROMPT = 20
+"""Trips that a last message may take to arrive."""
+
+STEPS = 50_000
+"""As many steps are a hot loop."""
+
+ECHO = 3.5
+"""Seconds for which a copy of a request, or one that is held up, may be under way."""
+
+
+@dataclass(slots=True)
+class Round:
+    """One acquisition, as planned. Times in seconds."""
+
+    lock: str
+    wait: float | None
+    hold: float
+    by_hand: float
+    """Renewed by hand as well, for so many leases; 0: not."""
+    gap: float
+    twice: bool = False
+    """The lease is given back a second time, which is to be refused."""
+    nested: bool = False
+    """Taken once more inside, by who has it."""
+    checks_in: bool = False
+    """It says that it makes progress, between any two steps."""
+
+
+@dataclass(slots=True)
+class Profile:
+    """What a seed has drawn."""
+
+    ttl: float
+    renew: bool
+    max_hold: float | None
+    latency: float
+    slow_share: float
+    mishaps: float
+    faults: list[tuple[int, str, float]] = field(default_factory=list)
+    """At which step, which fault, for how long."""
+    workers: list[tuple[int, list[Round]]] = field(default_factory=list)
+    """Of which process, and what it does."""
+    fair: list[bool] = field(default_factory=list)
+    """By process: its locks are FairLocks."""
+    odd: int = -1
+    """Number of a worker whose lease is longer than that of the others."""
+    linger: float = 0.0
+    max_passes: int = 32
+    max_pass_time: float = 0.01
+    guard: float = 0.0
+    """As the lock's: the server was declared new."""
+    progress_within: float | None = None
+    horizon: float = HORIZON
+
+    @property
+    def longest(self) -> float:
+        """The longest lease."""
+        return self.ttl if self.odd < 0 else ODD * self.ttl
+
+    @property
+    def waits(self) -> float:
+        """For so long a server that may have forgotten grants nothing."""
+        return 1.02 * self.guard
+
+
+def draw(rng: random.Random) -> Profile:
+    """The profile of one history."""
+    choice, uniform = rng.choice, rng.random
+    ttl = choice((0.3, 1.0, 2.0, 2.0, 10.0))
+    renew = uniform() < 0.8
+    profile = Profile(
+        ttl=ttl,
+        renew=renew,
+        max_hold=ttl * choice((0.5, 2.0)) if uniform() < 0.1 else None,
+        latency=choice((0.0003, 0.0003, 0.003, 0.02)),
+        slow_share=choice((0.0, 0.0, 0.02, 0.2)),
+        mishaps=choice((0.0, 0.0, 0.01, 0.05, 0.2)),
+    )
+    names = choice(("x", "x", "x", "x", "x", "xy"))
+    longest = choice((0.0, 0.1, 1.0, 1.5)) * ttl
+    crowd = choice(((1, 1, 1, 2), (1, 2, 3), (2, 3, 3)))
+    for process in range(choice((2, 3))):
+        for _ in range(choice(crowd)):
+            rounds = [
+                Round(
+                    lock=choice(names),
+                    wait=choice((None, None, 30.0, 2.0, 0.3, 0.0)),
+                    hold=uniform() * longest,
+                    by_hand=choice((0.5, 1.0, 1.0, 2.0)) if uniform() < 0.15 else 0.0,
+                    gap=choice((0.0, 0.0, 0.05)) * uniform(),
+                    twice=uniform() < 0.05,
+                )
+                for _ in range(choice((1, 1, 2)))
+            ]
+            if uniform() < 0.06:  # one who never waits, and asks again and again
+                rounds = [Round(choice(names), 0.0, 0.0, 0.0, gap=0.1 * uniform()) for _ in range(8)]
+            elif uniform() < 0.06:  # one who takes it again and again
+                rounds = [Round(choice(names), None, 0.0, 0.0, gap=choice((0.0, 0.002))) for _ in range(20)]
+            profile.workers.append((process, rounds))
+    _draw_sharing(rng, profile)
+    kinds = rng.sample(sorted(FAULTS), choice((0, 1, 1, 2)))
+    for kind in kinds:
+        for _ in range(choice((1, 1, 2))):
+            profile.faults.append((int(120 * uniform() ** 2), kind, choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, ttl)))
+    return profile
+
+
+def _draw_sharing(rng: random.Random, profile: Profile) -> None:
+    """How the lock is passed on inside a process."""
+    choice, uniform = rng.choice, rng.random
+    fair = choice((0.0, 0.0, 0.0, 0.0, 0.5, 1.0))
+    profile.fair = [uniform() < fair for _ in range(3)]
+    if profile.renew and profile.max_hold is None:
+        profile.linger = choice((0.0, 0.0, 0.03, 0.4))
+    profile.max_passes = choice((32, 32, 3, 1, 0))
+    profile.max_pass_time = choice((0.01, 0.01, 0.1, 0.0))
+    if uniform() < 0.1:
+        profile.odd = rng.randrange(len(profile.workers))
+
+
+def progress_within(seed: int, renew: bool, ttl: float, workers: list[tuple[int, list[Round]]]) -> float | None:
+    """Whether holders have to check in, and which of them do. Drawn apart, as guards are."""
+    rng = random.Random(f"progress {seed}")
+    if not renew or rng.random() >= HUNG:
+        return None
+    for _, rounds in workers:
+        for planned in rounds:
+            planned.checks_in = rng.random() < 0.8
+    return ttl * rng.choice((0.2, 0.5, 1.0, 2.0))
+
+
+Program = Callable[[list[Round], Callable[[str], Any]], Coroutine[Any, Any, None]]
+
+
+async def work(rounds: list[Round], lock_of: Callable[[str], Any]) -> None:
+    """What a worker does: takes a lock, writes to what it protects, now and then, and gives the lock back."""
+    for planned in rounds:
+        lock = lock_of(planned.lock)
+        lease: Any = None
+        try:
+            lease = await lock.acquire(planned.wait)
+            if lease is not None:
+                lock.write(lease)
+                await Sleep(planned.hold / 2)
+                if planned.checks_in:
+                    lock.progress(lease)
+                if planned.by_hand:
+                    await lock.renew(lease, max(0.1, lock.spec.ttl * planned.by_hand))
+                lock.write(lease)
+                await _go_on(planned, lock, lease)
+                lock.write(lease)
+                held, lease = lease, None
+                await lock.release(held)
+                if planned.twice:
+                    await lock.release_again(held)
+        except Cancelled:
+            if lease is not None:
+                await lock.release(lease)
+        await Sleep(planned.gap)
+
+
+async def _go_on(planned: Round, lock: Any, lease: Any) -> None:
+    """The second half of what is done with it: an RLock may be taken once more for that."""
+    inside = planned.nested and await lock.acquire(planned.wait) is not None
+    try:
+        await Sleep(planned.hold / 2)
+        if planned.checks_in:
+            lock.progress(lease)
+    except Cancelled:
+        if inside:
+            await lock.release(lease)
+        raise
+    if inside:
+        await lock.release(lease)
+
+
+def nest(seed: int, rounds: Iterable[Round]) -> bool:
+    """The locks are RLocks, and some are taken again by their holder. Drawn apart: nothing else in a history depends on it."""
+    rng = random.Random(f"nested {seed}")
+    if rng.random() >= NESTED:
+        return False
+    for planned in rounds:
+        planned.nested = rng.random() < NESTED_ROUNDS
+    return True
+
+
+def _lock(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Any:
+    return Lock(worker, specs[name], fair=fair)
+
+
+def _nested(worker: Worker, specs: dict[str, Spec], name: str, *, fair: bool) -> Any:
+    return RLock(_lock(worker, specs, name, fair=fair))
+
+
+def build(
+    seed: int,
+    *,
+    trace: bool = False,
+    rng: random.Random | None = None,
+    program: Program = work,
+    redraw: Callable[[Profile], object] | None = None,
+    lock_of: Callable[..., Any] = _lock,
+    theme: Theme = PLAIN,
+) -> tuple[World, Profile]:
+    """The world of a seed, before anything has happened in it. ``program``: what its workers do; ``redraw`` may change what
+    was drawn; ``lock_of``: what is used for a lock."""
+    rng = rng or random.Random(seed)
+    profile = draw(rng)
+    if redraw is not None:
+        redraw(profile)
+    theme.redraw(seed, profile, lambda share: int(120 * share**2))
+    world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
+    if profile.mishaps:
+        world.mishap = mishaps(world, profile.mishaps)
+    server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
+    kinds = {kind for _, kind, _ in profile.faults}
+    if "amnesia" in kinds:
+        server.keep_past()
+    # Drawn apart, so that all other seeds are the histories that they are without it.
+    if kinds & {"amnesia", "flush", "restart"} and random.Random(f"guard {seed}").random() < GUARDED:
+        profile.guard = max(CLAIM, profile.longest)
+        server.declare(profile.guard)
+    profile.progress_within = progress_within(seed, profile.renew, profile.ttl, profile.workers)
+    profile.linger = profile.linger if profile.progress_within is None else 0.0
+    sharing = {
+        "linger": profile.linger,
+        "max_passes": profile.max_passes,
+        "max_pass_time": profile.max_pass_time,
+        "guard": profile.guard,
+        "progress_within": profile.progress_within,
+    }
+    specs, odd = (
+        {name: spec(name, ttl=ttl, renew=profile.renew, max_hold=profile.max_hold, **sharing) for name in "xyz"}
+        for ttl in (profile.ttl, ODD * profile.ttl)
+    )
+    for number in range(1 + max(process for process, _ in profile.workers)):
+        Process(
+            world,
+            server,
+            f"c{number + 1}",
+            face=rng.choice(("threads", "asyncio")),
+            offset=1000 * rng.random(),
+            rate=1 + rng.choice((0.0, 0.002, -0.002)),
+        )
+        if profile.slow_share:
+            world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
+    plain = program is work and lock_of is _lock
+    nested = plain and nest(seed, (planned for _, rounds in profile.workers for planned in rounds))
+    make = _nested if nested else lock_of
+    for number, (of, rounds) in enumerate(profile.workers):
+        worker = Worker(world.processes[of], str(number + 1))
+        mine = odd if number == profile.odd else specs
+        worker.start(program(rounds, partial(make, worker, mine, fair=profile.fair[of])))
+    for step, kind, lasts in profile.faults:
+        world.plan(1 + step, lambda kind=kind, lasts=lasts: FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
+    theme.begin(seed, world)
+    return world, profile
+
+
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
+    """One history, judged. What happened in it is added to ``coverage``."""
+    return judged(seed, *build(seed, trace=trace, theme=theme), coverage)
+
+
+def judged(
+    seed: int,
+    world: World,
+    profile: Profile,
+    coverage: Coverage | None,
+    *,
+    bounds: Limits | None = None,
+    before_end: Callable[[World, Profile], object] | None = None,
+) -> Run[Profile]:
+    """What comes of a world. ``bounds``: by when things have to be noticed and done, if not as usual (`limits`);
+    ``before_end``: what has to happen before it is looked at what is left."""
+    found: list[Violation] = []
+    try:
+        if world.work(EPOCH + profile.horizon, int(STEPS * profile.horizon / HORIZON)):
+            if before_end is not None:
+                before_end(world, profile)
+            settle(world, profile)
+        else:
+            found.append(
+                Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s and {world.steps} steps: {waiting(world)}")
+            )
+    except Stuck:
+        found.append(Violation("R7", f"nobody can make a step, and somebody waits: {waiting(world)}"))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
+        found.append(Violation("R0", f"it raises {error!r}"))
+    world.close()
+    found += checkers.check(world.history, limits=bounds or limits(profile), coverage=coverage)
+    return Run(seed, profile, world, found)
+
+
+def limits(profile: Profile) -> Limits:
+    """By when things have to be noticed and done, in such a world."""
+    slow = profile.slow_share > 0
+    notice = float("inf") if slow or not profile.renew or profile.max_hold is not None else profile.longest / 3 + 1.0
+    # A waiter that was told of a lease does not know that it was made shorter, and asks once a second.
+    lasting = profile.renew and profile.max_hold is None and profile.progress_within is None
+    calm = lasting and not profile.mishaps and all(kind in {"cancel", "unplug"} for _, kind, _ in profile.faults)
+    handover = 10.0 if slow else 0.1 + 20 * profile.latency if calm else 3.5
+    return Limits(
+        notice=notice,
+        handover=handover + profile.waits,
+        claim=1.01 * max(CLAIM, profile.longest) + 0.1,
+        echo=ECHO,
+        lag=5.0 if slow else 1.2,
+        linger=profile.linger,
+        passes=profile.max_passes,
+        pass_time=profile.max_pass_time,
+        recall=calm and not slow and profile.latency < 0.01,
+        excuses=UNSETTLING - {"amnesia"} if profile.guard else UNSETTLING,
+    )
+
+
+def waiting(world: World) -> str:
+    """Who waits for what, for a message."""
+    return ", ".join(sorted(f"{worker.name} in {worker.asked}" for worker in world.working))
+
+
+def settle(world: World, profile: Profile) -> None:
+    """Everybody has come to an end: after one more lease and claim, nothing of it may be left; and if nothing went wrong but
+    cancellations, at once."""
+    world.mishap = None
+    world.pass_time(PROMPT * profile.latency + profile.linger)
+    told_at_once(world)
+    healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
+    world.pass_time(healed + profile.longest + profile.waits + CLAIM + 3.0 + SET_BACK)
+    write_the_end(world)

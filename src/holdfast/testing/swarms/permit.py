@@ -1,0 +1,117 @@
+"""Seeded histories of semaphores and read-write locks, in the world of `swarm`.
+
+"x" is a semaphore, "y" a read-write lock. Each acquisition wants as much as it has drawn; somebody changes the semaphore's
+limit now and then, and writers become readers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from holdfast._core import permit
+from holdfast._core.lock.records import Permits
+from holdfast._core.permit import READING, SEMAPHORE, WRITING
+from holdfast._core.requests import Sleep, WireError
+from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.sim.lock_client import Lease, Lock
+from holdfast.testing.sim.rare import PLAIN, Theme
+from holdfast.testing.sim.worker import Cancelled
+from holdfast.testing.sim.world import World
+from holdfast.testing.swarms import lock as lock_swarm
+from holdfast.testing.swarms.lock import Profile, Round
+from holdfast.testing.swarms.result import Run
+
+
+@dataclass(slots=True)
+class Users:
+    """What workers do with permits."""
+
+    rng: random.Random
+    limit: int
+    least: int
+    """Nobody wants more, and the limit is never lower: who wanted more than there are would lose his place."""
+    changes: float
+    """How often somebody changes the limit, of his acquisitions."""
+    writes: float
+    """The part of writers."""
+
+    def wanted(self, name: str) -> Permits:
+        rng = self.rng
+        if name == "y":
+            return WRITING if rng.random() < self.writes else READING
+        return permit.semaphore(rng.choice((1, 1, rng.randint(1, self.least))), rng.choice((None, self.limit, self.limit)))
+
+    async def work(self, rounds: list[Round], lock_of: Callable[[str], Lock]) -> None:
+        """As `swarm.work`."""
+        for planned in rounds:
+            plain = lock_of(planned.lock)
+            described = plain.spec._replace(permits=self.wanted(planned.lock), guard=0.0, linger=0.0, progress_within=None)
+            lock = Lock(plain.worker, described, fair=True)
+            lease: Lease | None = None
+            try:
+                lease = await lock.acquire(planned.wait)
+                if lease is not None:
+                    await Sleep(planned.hold / 2)
+                    if planned.by_hand:
+                        await lock.renew(lease, max(0.1, described.ttl * planned.by_hand))
+                    if described.permits == WRITING and self.rng.random() < 0.3:
+                        await lock.downgrade(lease)
+                    await self._change(lock)
+                    await Sleep(planned.hold / 2)
+                    held, lease = lease, None
+                    await lock.release(held)
+                    if planned.twice:
+                        await lock.release_again(held)
+            except Cancelled:
+                if lease is not None:
+                    await lock.release(lease)
+            await Sleep(planned.gap)
+
+    async def _change(self, lock: Lock) -> None:
+        if lock.spec.permits is not None and lock.spec.permits.kind == SEMAPHORE and self.rng.random() < self.changes:
+            with lock.worker.operation():
+                try:
+                    await permit.count(lock.spec, SEMAPHORE, self.rng.randint(self.least, self.limit + 1))
+                except WireError:
+                    pass
+
+
+def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile]:
+    """The world of a seed, before anything has happened in it."""
+    rng = random.Random(f"permits {seed}")
+    limit = rng.choice((1, 2, 2, 3, 5))
+    users = Users(rng, limit, rng.randint(1, limit), rng.choice((0.0, 0.0, 0.2)), rng.choice((0.2, 0.5)))
+    world, profile = lock_swarm.build(seed, trace=trace, rng=rng, program=users.work, theme=theme)
+    profile.linger = profile.guard = 0.0
+    profile.progress_within = None
+    return world, profile
+
+
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
+    """One history, judged. What happened in it is added to ``coverage``."""
+    world, profile = build(seed, trace=trace, theme=theme)
+    run = lock_swarm.judged(seed, world, profile, coverage, bounds=replace(lock_swarm.limits(profile), permits=True))
+    run.counts += _counts(world)
+    return run
+
+
+def _counts(world: World) -> Counter[str]:
+    """What happened: how many held at the same time, who wanted what."""
+    held: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    for event in world.history:
+        if event.kind == "taken":
+            held[event.lock] = held.get(event.lock, 0) + 1
+            counts["permits shared"] += held[event.lock] > 1
+        elif event.kind in {"release", "lost"}:
+            held[event.lock] = held.get(event.lock, 0) - 1
+        elif event.kind == "downgraded":
+            counts["permits downgraded"] += 1
+        elif event.kind == "limit":
+            counts["permits limit"] += 1
+        elif event.kind == "failed" and "Conflict" in event.note:
+            counts["permits refused"] += 1
+    return counts

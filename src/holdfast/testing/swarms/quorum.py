@@ -1,0 +1,254 @@
+"""Seeded histories of a lock on three or five servers, each with its own faults: as `swarm` has them for one server."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from functools import partial
+
+from holdfast._core.requests import Sleep
+from holdfast.testing import checkers
+from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.judge.safety_rules import Limits, Violation
+from holdfast.testing.sim.faults import QUORUM_FAULTS, mishaps
+from holdfast.testing.sim.leftovers import told_at_once, write_the_end
+from holdfast.testing.sim.process import Face, Process
+from holdfast.testing.sim.quorum_client import Company, QuorumLock, described
+from holdfast.testing.sim.quorum_driver import Voter
+from holdfast.testing.sim.rare import PLAIN, Theme
+from holdfast.testing.sim.rlock_client import RLock
+from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.worker import Worker
+from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+from holdfast.testing.swarms.lock import ECHO, HORIZON, PROMPT, SET_BACK, STEPS, Round, nest, progress_within, waiting, work
+from holdfast.testing.swarms.result import Run
+
+QUICK = 2e-6
+"""Seconds that a message takes where clocks show hardly any difference between two of them: there, fences count up."""
+
+SHORTEST = 0.3
+"""The shortest of all leases: as long a server that has forgotten does not vote, at least."""
+
+INSISTING = 0.2
+"""Seconds within which who was to give something back has heard so, though the connection broke."""
+
+PROBE = 5.0
+"""Seconds within which anybody gets a lock that nobody has, when all faults are over."""
+
+
+@dataclass(slots=True)
+class Profile:
+    """What a seed has drawn. Times in seconds."""
+
+    servers: int
+    ttl: float
+    longest: float
+    """The longest lease that was agreed on."""
+    renew: bool
+    latency: float
+    slow_share: float
+    mishaps: float
+    declared: bool
+    """The servers were declared new; or they have to wait for the longest lease first."""
+    far: float
+    """The share of pairs of a process and a server that are far from each other,"""
+    distance: float
+    """and how far: messages take so many seconds longer."""
+    skews: list[float] = field(default_factory=list)
+    """By which the servers' clocks are ahead."""
+    faults: list[tuple[int, str, float]] = field(default_factory=list)
+    """At which step, which fault, for how long."""
+    workers: list[tuple[int, list[Round]]] = field(default_factory=list)
+    """Of which process, and what it does."""
+    fair: list[bool] = field(default_factory=list)
+    """By process: it passes nothing on."""
+    max_passes: int = 32
+    progress_within: float | None = None
+
+    def has(self, *kinds: str) -> bool:
+        """One of these faults happens."""
+        return any(kind in kinds for _, kind, _ in self.faults)
+
+
+def draw(rng: random.Random) -> Profile:
+    """The profile of one history."""
+    choice, uniform = rng.choice, rng.random
+    ttl = choice((SHORTEST, 1.0, 2.0, 2.0, 10.0))
+    servers = choice((3, 3, 5))
+    latency = choice((QUICK, 0.0003, 0.003, 0.02))
+    skew = choice((0.0, 0.0, 0.05, 0.05, 1.5, 1.5))
+    profile = Profile(
+        servers=servers,
+        ttl=ttl,
+        longest=ttl * choice((1.0, 1.0, 3.0)),
+        renew=uniform() < 0.8,
+        latency=latency,
+        slow_share=choice((0.0, 0.0, 0.02, 0.2)),
+        mishaps=choice((0.0, 0.0, 0.01, 0.05, 0.2)),
+        declared=uniform() < 0.9,
+        far=choice((0.0, 0.0, 0.2, 0.5)),
+        distance=choice((0.001, 0.01, 0.04)),
+        skews=[skew * uniform() for _ in range(servers)],
+    )
+    names = choice(("x", "x", "x", "x", "x", "xy"))
+    longest = choice((0.0, 0.1, 1.0, 1.5)) * ttl
+    crowd = choice(((1,), (1, 1, 2), (2, 3)))
+    for process in range(choice((3, 4))):
+        for _ in range(choice(crowd)):
+            rounds = [
+                Round(
+                    lock=choice(names),
+                    wait=choice((None, None, 30.0, 2.0, 0.3, 0.0)),
+                    hold=uniform() * longest,
+                    by_hand=choice((0.5, 1.0, 1.0)) if uniform() < 0.15 else 0.0,
+                    gap=choice((0.0, 0.0, 0.05)) * uniform(),
+                    twice=uniform() < 0.05,
+                )
+                for _ in range(choice((1, 2, 3)))
+            ]
+            profile.workers.append((process, rounds))
+    profile.fair = [uniform() < 0.4 for _ in range(4)]
+    profile.max_passes = choice((32, 32, 3, 1))
+    _draw_faults(rng, profile)
+    return profile
+
+
+def _draw_faults(rng: random.Random, profile: Profile) -> None:
+    choice, uniform = rng.choice, rng.random
+    times: tuple[int, ...] = (1, 1, 2, 3)
+    kinds = rng.sample(sorted(QUORUM_FAULTS.keys() - {"stale"}), choice((0, 1, 1, 2, 3)))
+    theme = uniform()
+    if theme < 0.15:  # what one server has forgotten matters most where others cannot be reached
+        kinds, times = ["amnesia", "partition"], (2, 3, 4)
+    elif theme < 0.3:  # nothing else is excused where clean-up is all there is
+        kinds, times = choice((["cancel"], ["cut"])), (6, 9)
+        profile.mishaps = profile.slow_share = 0.0
+    elif theme < 0.4:  # leases are made shorter by hand, and the servers hear of that late
+        profile.slow_share = max(profile.slow_share, 0.2)
+        for planned in (planned for _, rounds in profile.workers for planned in rounds):
+            planned.by_hand = choice((0.0, 0.5))
+    elif theme < 0.5:  # processes stand still until what they have asked for is over
+        kinds, times = ["pause"], (6, 9)
+    for kind in kinds:
+        for _ in range(choice(times)):
+            lasts = choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, profile.ttl)
+            profile.faults.append((int(300 * uniform() ** 2), kind, lasts))
+
+
+def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile, Company]:
+    """The world of a seed, before anything has happened in it."""
+    rng = random.Random(seed)
+    profile = draw(rng)
+    theme.redraw(seed, profile, lambda share: int(300 * share**2))
+    profile.progress_within = progress_within(seed, profile.renew, profile.ttl, profile.workers)
+    world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
+    if profile.mishaps:
+        world.mishap = mishaps(world, profile.mishaps)
+    company = Company(world, profile.longest)
+    for number, skew in enumerate(profile.skews):
+        server = Server(world, f"s{number + 1}", offset=skew, rate=1 + rng.choice((0.0, 0.002, -0.002)))
+        if skew > SHORTEST / 2:
+            world.note("fault", server.name, note="clock is ahead", until=world.now)
+        if profile.has("amnesia"):
+            server.keep_past()
+        if profile.declared:
+            company.declare(server)
+    for number in range(1 + max(process for process, _ in profile.workers)):
+        _process(world, f"c{number + 1}", rng, profile.far, profile.distance)
+        if profile.slow_share:
+            world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
+    nested = nest(seed, (planned for _, rounds in profile.workers for planned in rounds))
+    for number, (of, rounds) in enumerate(profile.workers):
+        worker = Voter(world.processes[of], str(number + 1))
+        worker.start(work(rounds, partial(_rlock if nested else _lock, worker, company, profile, fair=profile.fair[of])))
+    for step, kind, lasts in profile.faults:
+        world.plan(1 + step, lambda kind=kind, lasts=lasts: QUORUM_FAULTS[kind](world, rng, lasts))  # type: ignore[misc]
+    theme.begin(seed, world)
+    return world, profile, company
+
+
+def _process(world: World, name: str, rng: random.Random, far: float, distance: float) -> Process:
+    rate = 1 + rng.choice((0.0, 0.002, -0.002))
+    face: Face = rng.choice(("threads", "asyncio"))
+    process = Process(world, world.servers[0], name, face=face, offset=1000 * rng.random(), rate=rate)
+    process.luck = rng
+    process.far = {server: distance for server in world.servers if rng.random() < far}
+    return process
+
+
+def _lock(worker: Worker, company: Company, profile: Profile, name: str, *, fair: bool = True) -> QuorumLock:
+    sharing = {"max_passes": profile.max_passes, "progress_within": profile.progress_within}
+    spec = described(name, ttl=profile.ttl, renew=profile.renew, **sharing)
+    return QuorumLock(worker, company, spec, fair=fair)
+
+
+def _rlock(worker: Worker, company: Company, profile: Profile, name: str, *, fair: bool) -> RLock:
+    return RLock(_lock(worker, company, profile, name, fair=fair))
+
+
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
+    """One history, judged. What happened in it is added to ``coverage``."""
+    world, profile, company = build(seed, trace=trace, theme=theme)
+    found: list[Violation] = []
+    try:
+        if not world.work(EPOCH + HORIZON, STEPS):
+            found.append(Violation("R7", f"still waiting after {world.now - EPOCH:.0f} s: {waiting(world)}"))
+        else:
+            found += settle(world, profile, company)
+    except Stuck:
+        found.append(Violation("R7", f"nobody can make a step, and somebody waits: {waiting(world)}"))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
+        found.append(Violation("R0", f"it raises {error!r}"))
+    world.close()
+    found += checkers.check(world.history, limits=limits(profile), coverage=coverage)
+    return Run(seed, profile, world, found)
+
+
+def limits(profile: Profile) -> Limits:
+    """By when things have to be noticed and done, in such a world."""
+    slow = profile.slow_share > 0
+    trip = profile.latency + (profile.distance if profile.far else 0.0)
+    calm = not (slow or profile.mishaps or profile.faults or profile.far)
+    forgets = not profile.declared or profile.has("amnesia", "flush", "clock", "restart")
+    waits = (1.02 * profile.longest if forgets else 0.0) + (SET_BACK if profile.has("clock") else 0.0)
+    waits += profile.ttl if profile.progress_within is not None else 0.0  # for so long a hung holder's votes stay
+    return Limits(
+        notice=profile.ttl / 3 + 1.0 if profile.renew and not slow and trip < 0.02 else float("inf"),
+        handover=waits + (0.6 + 20 * trip if calm else 10.0 + profile.ttl + 20 * trip),
+        echo=ECHO,
+        lag=5.0 if slow else 1.2,
+        quorum=profile.servers // 2 + 1,
+        excuses=frozenset(("clock", "foreign")),
+        rewinds="clock",
+    )
+
+
+def settle(world: World, profile: Profile, company: Company) -> list[Violation]:
+    """Everybody has come to an end: after one more lease, nothing of it may be left; and if nothing went wrong but
+    cancellations, and connections that broke, at once. Then anybody gets any lock."""
+    world.calm_down()
+    world.pass_time(PROMPT * (profile.latency + profile.distance) + (INSISTING if profile.has("cut") else 0.0))
+    told_at_once(world, "cut")
+    healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
+    world.pass_time(healed + 2.1 * profile.longest + 3.0 + SET_BACK)
+    found = []
+    for name in sorted({planned.lock for _, rounds in profile.workers for planned in rounds}):
+        process = Process(world, world.servers[0], f"f{ord(name):x}")
+        worker = Voter(process, "1")
+        got: list[bool] = []
+        patience = PROBE + 1.02 * profile.longest
+        worker.start(_probe(_lock(worker, company, profile, name), patience, got))
+        world.work(world.now + patience + PROBE, 2 * STEPS)
+        if got != [True]:
+            found.append(Violation("R7", f"all is over, and still nobody could take {name!r}"))
+    world.pass_time(profile.longest)
+    write_the_end(world)
+    return found
+
+
+async def _probe(lock: QuorumLock, wait: float, got: list[bool]) -> None:
+    lease = await lock.acquire(wait)
+    if lease is not None:
+        await Sleep(0.01)
+        await lock.release(lease)
+        got.append(True)

@@ -1,0 +1,52 @@
+"""What came of one seed: the same for all kinds of histories."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from holdfast.testing.history import Event
+from holdfast.testing.judge.safety_rules import Violation
+
+P = TypeVar("P")
+
+
+class Server(Protocol):
+    """A server of a history, for statistics."""
+
+    calls: int
+    """Commands that it has run."""
+
+    @property
+    def asked_for(self) -> Mapping[str, int]:
+        """How often it has run each script."""
+
+
+class World(Protocol):
+    """What a history happens in."""
+
+    history: list[Event]
+    steps: int
+
+    @property
+    def servers(self) -> Sequence[Server]:
+        """Its servers."""
+
+
+@dataclass(slots=True)
+class Run(Generic[P]):
+    """What came of one seed."""
+
+    seed: int
+    profile: P
+    """What it has drawn."""
+    world: World
+    violations: list[Violation]
+    counts: Counter[str] = field(default_factory=Counter)
+    """What happened in it and how often, where coverage does not say that."""
+
+    @property
+    def history(self) -> list[Event]:
+        return self.world.history

@@ -1,0 +1,277 @@
+"""Seeded histories of a schedule: several processes serve the same jobs, and everything goes wrong that can.
+
+As `swarm` does it for locks. Servers keep their memory here: what that is worth, the histories of locks show.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from holdfast._core.requests import Sleep, WireError
+from holdfast._core.schedule.commands import JobFacts, order, overview
+from holdfast._core.schedule.job import BESIDE, JOBS, Keys, Options
+from holdfast.schedule.timetable import Every
+from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.judge.safety_rules import Violation
+from holdfast.testing.judge.schedule_rules import Served, judge
+from holdfast.testing.sim.faults import FAULTS, mishaps
+from holdfast.testing.sim.leftovers import leftovers
+from holdfast.testing.sim.process import Process
+from holdfast.testing.sim.rare import PLAIN, Theme
+from holdfast.testing.sim.schedule_client import ANSWER_WITHIN, Service
+from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.worker import Worker
+from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+from holdfast.testing.swarms.result import Run
+
+KINDS = ("cut", "silence", "pause", "crash", "restart", "hang", "refuse", "full", "deaf", "unplug", "slay")
+"""Faults that may hit a schedule."""
+
+STEPS = 100_000
+"""As many steps are a hot loop."""
+
+CALLS = 5000
+"""More requests than any history needs."""
+
+SKEW = 5.0
+"""Seconds by which the clocks of processes differ."""
+
+
+@dataclass(slots=True)
+class Profile:
+    """What a seed has drawn. Times in seconds."""
+
+    lasts: float
+    latency: float
+    slow_share: float
+    mishaps: float
+    jobs: dict[str, tuple[Every, Options]]
+    takes: dict[str, tuple[float, float]]
+    """How long a run takes, from and to."""
+    arrivals: list[float]
+    """When a process begins to serve."""
+    limit: int
+    faults: list[tuple[float, str, float]] = field(default_factory=list)
+    """When, what, for how long."""
+    orders: list[tuple[float, str, str]] = field(default_factory=list)
+    """When, which job, what is wanted of it."""
+    stops: list[tuple[float, int]] = field(default_factory=list)
+    """When, which process stops in good order."""
+
+    @property
+    def calm(self) -> bool:
+        """Nothing goes wrong."""
+        return not (self.faults or self.mishaps or self.slow_share)
+
+    @property
+    def settles(self) -> float:
+        """Seconds after the last fault in which everything due is dealt with."""
+        return 1.5 + max(options.ttl + options.keep for _, options in self.jobs.values())
+
+
+def draw(rng: random.Random) -> Profile:
+    """The profile of one history."""
+    choice, uniform = rng.choice, rng.random
+    jobs: dict[str, tuple[Every, Options]] = {}
+    takes: dict[str, tuple[float, float]] = {}
+    for name in "abc"[: choice((1, 2, 2, 3))]:
+        period = choice((0.5, 1.0, 1.0, 1.7))
+        options = Options(
+            ttl=choice((0.5, 1.0, 2.0)),
+            keep=choice((0.0, 0.0, 0.0, 0.3, 0.7)),
+            overlap=choice(("skip", "queue", "allow")),
+            misfire=choice(("skip", "once", "all")),
+            grace=choice((0.3, 1.0, 10.0)),
+            on_crash=choice(("leave", "again")),
+            max_runtime=choice((None, None, None, 0.4)),
+            history=1000,
+        )
+        jobs[name] = Every(period), options
+        longest = period * (0.8 if options.overlap != "queue" else 0.4)
+        takes[name] = choice(((0.0, 0.0), (0.0, longest), (0.0, longest), (0.0, 2 * period)))
+    profile = Profile(
+        lasts=choice((2.0, 3.0, 4.0, 6.0)),
+        latency=choice((0.0003, 0.0003, 0.003, 0.02)),
+        slow_share=choice((0.0, 0.0, 0.0, 0.02)),
+        mishaps=choice((0.0, 0.0, 0.01, 0.05, 0.2)),
+        jobs=jobs,
+        takes=takes,
+        arrivals=[choice((0.0, 0.0, 1.0, 2.0)) * uniform() for _ in range(choice((1, 2, 3, 3)))],
+        limit=choice((32, 32, 32, 1)),
+    )
+    for kind in rng.sample(KINDS, choice((0, 0, 1, 1, 2))):
+        for _ in range(choice((1, 1, 2)) if kind != "slay" else 6):
+            profile.faults.append((profile.lasts * uniform(), kind, choice((0.05, 0.3, 1.0, 3.0)) * uniform()))
+    if uniform() < 0.3:
+        for _ in range(choice((1, 2, 3))):
+            what = choice(("pause", "resume", "run", "run", "cancel"))
+            profile.orders.append((profile.lasts * uniform(), choice(sorted(jobs)), what))
+        profile.orders.append((profile.lasts, choice(sorted(jobs)), "resume"))
+    if uniform() < 0.3:
+        profile.stops.append((profile.lasts * uniform(), rng.randrange(len(profile.arrivals))))
+    return profile
+
+
+class Play:
+    """A history while it is made."""
+
+    keys = Keys.of("s")
+
+    def __init__(self, seed: int, *, trace: bool, theme: Theme) -> None:
+        rng = self.rng = random.Random(f"schedule {seed}")
+        self.profile = profile = draw(rng)
+        theme.redraw(seed, profile, lambda share: profile.lasts * share)
+        self.world = world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
+        if profile.mishaps:
+            world.mishap = mishaps(world, profile.mishaps)
+        self.server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
+        self.services: list[Service] = []
+        self.last = EPOCH + profile.lasts
+        """True time after which nothing goes wrong any more."""
+        for number, after in enumerate(profile.arrivals):
+            world.at(EPOCH + after, self._arrive, number)
+        for at, kind, lasts in profile.faults:
+            world.at(EPOCH + at, self._strike, kind, lasts)
+            self.last = max(self.last, EPOCH + at + lasts)
+        for at, job, what in profile.orders:
+            world.at(EPOCH + at, self._order, job, what)
+        for at, number in profile.stops:
+            world.at(EPOCH + at, self._stop_one, number)
+        theme.begin(seed, world)
+
+    def _process(self, name: str) -> Process:
+        rng = self.rng
+        return Process(
+            self.world,
+            self.server,
+            name,
+            face=rng.choice(("threads", "asyncio")),
+            offset=SKEW * (2 * rng.random() - 1),
+            rate=1 + rng.choice((0.0, 0.002, -0.002)),
+        )
+
+    def _arrive(self, number: int) -> None:
+        takes: dict[str, Callable[[random.Random], float]] = {
+            name: partial(_between, low, high) for name, (low, high) in self.profile.takes.items()
+        }
+        process = self._process(f"c{number + 1}{len(self.services)}")
+        self.services.append(Service(process, self.keys, self.profile.jobs, takes, self.profile.limit))
+
+    def _strike(self, kind: str, lasts: float) -> None:
+        if kind == "slay":
+            self._slay()
+        else:
+            FAULTS[kind](self.world, self.rng, lasts)
+        if kind in {"crash", "slay"}:
+            self.world.at(self.world.now + lasts, self._arrive, 9)
+
+    def _slay(self) -> None:
+        """Whoever runs something is killed."""
+        for service in self.services:
+            if service.process.here and service.book.runs:
+                self.world.note("fault", service.process.name, note="crash")
+                service.process.crash()
+
+    def _order(self, job: str, what: str) -> None:
+        worker = Worker(self._process(f"d{len(self.world.processes)}"), "order")
+
+        async def ask() -> None:
+            for _ in range(20):
+                try:
+                    await order(self.keys, job, what, ANSWER_WITHIN)
+                except WireError:
+                    await Sleep(0.5)
+                else:
+                    return
+
+        worker.start(ask())
+
+    def _stop_one(self, number: int) -> None:
+        if len(self.services) > number + 1:  # or nobody might be left
+            service = self.services[number]
+            service.process.soon(service.book.stop, self.rng.choice((0.0, 0.5)))
+
+    # Its course
+
+    def go(self) -> None:
+        """Everything happens, is healed, settles, and ends. Raises Stuck."""
+        world, profile = self.world, self.profile
+        self._pass(self.last - EPOCH)
+        world.calm_down()
+        if not any(s.process.here and not s.worker.done for s in self.services):
+            self._arrive(8)
+        self._pass(profile.settles)
+
+    def _pass(self, seconds: float) -> None:
+        until, world = self.world.now + seconds, self.world
+        while world.now < until:
+            world.pass_time(min(0.5, until - world.now))
+            if self.server.calls > CALLS:
+                raise Stuck
+
+    def facts(self) -> list[JobFacts]:
+        """What the server knows of the jobs now."""
+        names = sorted(self.profile.jobs)
+        jobs = (key for name in names for key in self.keys.job(name).looking())
+        self.server.keyspace.now = int(self.server.wall() * 1e6)
+        return overview(names, self.server.keyspace.run(JOBS, (self.keys.base, self.keys.serving, *jobs), (BESIDE, 1000))).jobs
+
+    def end(self) -> list[str]:
+        """All stop in good order: what is left behind."""
+        world = self.world
+        for service in self.services:
+            if service.process.here:
+                service.book.stop(0.0)
+        if not world.work(world.now + 60.0, world.steps + STEPS):
+            return [f"still at it: {', '.join(sorted(worker.name for worker in world.working))}"]
+        world.pass_time(1.0 + self.server.set_back)
+        left = [what for what in leftovers(world) if "at:" not in what]
+        for key, kind, _, _ in self.server.keyspace.dump():
+            if kind == b"string" and b":run:" in key and not any(o.keep for _, o in self.profile.jobs.values()):
+                left.append(f"{key.decode()} is held")
+        return left
+
+
+def _between(low: float, high: float, rng: random.Random) -> float:
+    return low + (high - low) * rng.random()
+
+
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
+    """One history, judged."""
+    play = Play(seed, trace=trace, theme=theme)
+    world, found, counts = play.world, [], Counter[str]()
+    try:
+        play.go()
+        jobs = play.facts()
+        served = Served(
+            world.history,
+            jobs,
+            {name: (when.seconds, options) for name, (when, options) in play.profile.jobs.items()},
+            now=world.now,
+            shown=play.server.shown,
+            steady=not play.profile.slow_share,
+            calm=play.profile.calm,
+            roomy=play.profile.limit > 1,
+            slack=0.0,
+            prompt=0.1 + 20 * play.profile.latency if play.profile.limit > 1 else float("inf"),
+        )
+        found += judge(served)
+        served.docket.decide("S8")
+        if coverage is not None:
+            coverage.docket += served.docket
+        counts.update(f"tick {entry.status}" for known in jobs for entry in known.entries for _ in range(entry.ticks))
+        counts.update(["tick attempts" for known in jobs for entry in known.entries if entry.attempt > 1])
+        found += [Violation("S8", f"left behind: {what}") for what in play.end()]
+    except Stuck:
+        found.append(Violation("S6", f"{play.server.calls} requests: somebody asks again and again"))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
+        found.append(Violation("S0", f"it raises {error!r}"))
+    world.close()
+    if coverage is not None:
+        coverage.histories += 1
+        coverage.events += len(world.history)
+    return Run(seed, play.profile, world, found, counts)

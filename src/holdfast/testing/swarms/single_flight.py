@@ -1,0 +1,408 @@
+"""Seeded histories of single flight: stampedes on a key, with everything that can go wrong, and what must hold all the same.
+
+S1  Who looks when a new version was written and the key invalidated finds no older one; nor what he holds to be too old.
+S2  Of one key, never two believe at the same time that they load it, unless it was invalidated in between.
+S3  Nobody loads what is fresh: one load each time the value's time is over, or it was invalidated, or a load failed. And what
+    was loaded is stored, if nothing went wrong.
+S4  Who waits is told: there is no time for which somebody waits and nobody loads. Who takes a stale value does not wait.
+S5  When all is over, nothing is left behind; the fences of loads rise; what is found goes with its fence, and never back.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from holdfast._core.requests import Sleep
+from holdfast._core.single_flight.flight import Wish, site
+from holdfast.testing.history import Event, process_of
+from holdfast.testing.judge.coverage import Coverage
+from holdfast.testing.judge.evidence import Evidence
+from holdfast.testing.judge.excuses import AMNESIA, CLOCK, Upsets
+from holdfast.testing.judge.safety_rules import Violation
+from holdfast.testing.judge.verdicts import Docket
+from holdfast.testing.sim.faults import FAULTS, mishaps
+from holdfast.testing.sim.leftovers import told_at_once, write_the_end
+from holdfast.testing.sim.process import Face, Process
+from holdfast.testing.sim.rare import PLAIN, Theme
+from holdfast.testing.sim.server import Server
+from holdfast.testing.sim.single_flight_client import Reader, Source
+from holdfast.testing.sim.worker import Worker
+from holdfast.testing.sim.world import EPOCH, Stuck, Weather, World
+from holdfast.testing.swarms.result import Run
+
+HORIZON = 600.0
+"""Seconds within which every worker has to come to its end."""
+
+STEPS = 50_000
+"""As many steps are a hot loop."""
+
+KINDS = sorted(FAULTS.keys() - {"amnesia", "flush", "foreign", "stale"})
+"""What can go wrong here: a server that forgets what was invalidated can promise nothing."""
+
+QUIET = {"cut", "crash", "close", "cancel", "deaf", "unplug"}
+"""After these, a server that waiters ask answers."""
+
+LATE = {"cut", "silence", "hang", "duplicate", "slow", "lost-reply"}
+"""By these, a request may be carried out long after who has sent it went on."""
+
+RATE = 0.005
+"""By how much clocks differ in speed, at most, and a little."""
+
+
+@dataclass(slots=True)
+class Round:
+    """One thing a worker does, as planned. Times in seconds."""
+
+    wish: Wish
+    takes: float
+    fails: bool
+    write: str
+    """Write to the source, and invalidate in this way; empty: look for the value."""
+    gap: float
+
+
+@dataclass(slots=True)
+class Profile:
+    """What a seed has drawn."""
+
+    lease: float
+    ttl: float
+    stale: float
+    latency: float
+    slow_share: float
+    mishaps: float
+    workers: list[tuple[int, list[Round]]] = field(default_factory=list)
+    """Of which process, and what it does."""
+    faults: list[tuple[int, str, float]] = field(default_factory=list)
+    """At which step, which fault, for how long."""
+
+    @property
+    def kinds(self) -> set[str]:
+        return {kind for _, kind, _ in self.faults}
+
+
+def draw(rng: random.Random) -> Profile:
+    """The profile of one history."""
+    choice, uniform = rng.choice, rng.random
+    profile = Profile(
+        lease=choice((0.3, 1.0, 2.0, 5.0)),
+        ttl=choice((0.05, 0.5, 3.0, 30.0)),
+        stale=choice((0.0, 0.0, 1.0, 10.0)),
+        latency=choice((0.0003, 0.0003, 0.003, 0.02)),
+        slow_share=choice((0.0, 0.0, 0.0, 0.02, 0.1)),
+        mishaps=choice((0.0, 0.0, 0.01, 0.05, 0.2)),
+    )
+    takes = choice((0.0, 0.1, 1.0, 1.5)) * profile.lease
+    fails, writes = choice((0.0, 0.1, 0.5)), choice((0.0, 0.1, 0.4))
+    hows: tuple[str, ...] = choice((("drop",), ("tag",), ("drop", "tag", "all"), ("store",)))
+    gap = choice((0.0, 0.001, profile.ttl))
+    for process in range(choice((2, 3, 3))):
+        for number in range(choice((1, 2, 3))):
+            rounds = []
+            for _ in range(choice((1, 2, 4))):
+                wish = Wish(
+                    wait=choice((None, None, None, 30.0, 1.0, 0.1, 0.0)),
+                    stale=choice((0.0, profile.stale)),
+                    early=int(2000 * uniform()) if uniform() < 0.15 else 0,
+                    load=uniform() < 0.9,
+                )
+                # Two who store at the same time may do so in another order than they have written.
+                write = choice(hows) if uniform() < writes and (hows != ("store",) or not process + number) else ""
+                rounds.append(Round(wish, takes * uniform(), uniform() < fails, write, gap * uniform()))
+            profile.workers.append((process, rounds))
+    kinds, times = rng.sample(KINDS, choice((0, 1, 1, 2))), (1, 1, 2)
+    if uniform() < 0.1:  # nothing else is excused where clean-up is all there is
+        kinds, times, profile.mishaps, profile.slow_share = ["cancel"], (4, 6, 8), 0.0, 0.0
+    for kind in kinds:
+        for _ in range(choice(times)):
+            lasts, at = choice((0.01, 0.3, 1.0, 3.0)) * uniform() * max(1.0, profile.lease), int(120 * uniform() ** 2)
+            profile.faults.append((at, kind, lasts))
+    return profile
+
+
+async def work(reader: Reader, rounds: list[Round]) -> None:
+    """What a worker does."""
+    for planned in rounds:
+        if planned.write:
+            await reader.write(planned.write)
+        else:
+            await reader.get(planned.wish, planned.takes, fails=planned.fails)
+        await Sleep(planned.gap)
+
+
+def build(seed: int, *, trace: bool = False, theme: Theme = PLAIN) -> tuple[World, Profile]:
+    """The world of a seed, before anything has happened in it."""
+    profile = draw(rng := random.Random(seed))
+    theme.redraw(seed, profile, lambda share: int(120 * share**2))
+    world = World(rng, Weather(rng, profile.latency, 1.0 / profile.latency, profile.slow_share), trace=trace)
+    if profile.mishaps:
+        world.mishap = mishaps(world, profile.mishaps)
+    server = Server(world, rate=1 + rng.choice((0.0, 0.002, -0.002)))
+    source = Source(site("hf:cache:", "c", "x", lease=profile.lease), profile.ttl, profile.stale)
+    for number in range(1 + max(process for process, _ in profile.workers)):
+        rate = 1 + rng.choice((0.0, 0.002, -0.002))
+        face: Face = rng.choice(("threads", "asyncio"))
+        Process(world, server, f"c{number + 1}", face=face, offset=1000 * rng.random(), rate=rate)
+        if profile.slow_share:
+            world.note("fault", world.processes[-1].name, note="slow weather", until=world.now)
+    for number, (of, rounds) in enumerate(profile.workers):
+        worker = Worker(world.processes[of], str(number + 1))
+        worker.start(work(Reader(worker, source), rounds))
+    for step, kind, lasts in profile.faults:
+        world.plan(1 + step, partial(FAULTS[kind], world, rng, lasts))
+    theme.begin(seed, world)
+    return world, profile
+
+
+def simulate(seed: int, *, trace: bool = False, coverage: Coverage | None = None, theme: Theme = PLAIN) -> Run[Profile]:
+    """One history, judged. Its faults are added to ``coverage``."""
+    world, profile = build(seed, trace=trace, theme=theme)
+    found: list[Violation] = []
+    try:
+        if world.work(EPOCH + HORIZON, STEPS):
+            settle(world, profile)
+        else:
+            found.append(Violation("S4", f"still waiting after {world.now - EPOCH:.0f} s and {world.steps} steps"))
+    except Stuck:
+        found.append(Violation("S4", "nobody can make a step, and somebody waits"))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the seed has to be told
+        found.append(Violation("S0", f"it raises {error!r}"))
+    world.close()
+    case = Case(world.history, profile)
+    found += [violation for rule in RULES for violation in rule(case)]
+    if coverage is not None:
+        coverage.docket += case.docket
+        coverage.add(Evidence(event for event in world.history if event.kind in {"fault", "healed"}))
+    return Run(seed, profile, world, found, case.counts())
+
+
+def settle(world: World, profile: Profile) -> None:
+    """Everybody has come to an end: after one more lease, nothing of it may be left; and if nothing went wrong but
+    cancellations, at once."""
+    world.mishap = None
+    world.pass_time(20 * profile.latency)
+    told_at_once(world)
+    healed = max((lasts for _, _, lasts in profile.faults), default=0.0)
+    world.pass_time(healed + 2 * profile.lease + 15.0)
+    write_the_end(world)
+
+
+# What must hold
+
+
+@dataclass(slots=True)
+class Lookup:
+    """Somebody has looked for the value."""
+
+    want: Event
+    end: Event | None = None
+    """What came of that."""
+    over: float = float("inf")
+    """When the load was over, if that came of it."""
+
+
+@dataclass(slots=True)
+class Void:
+    """Somebody has written a new version, and invalidated the key, or tried to."""
+
+    begin: Event
+    done: float = float("inf")
+
+
+class Case:
+    """A history, by what it is about."""
+
+    def __init__(self, history: list[Event], profile: Profile) -> None:
+        self.history = history
+        self.profile = profile
+        self.docket = Docket()
+        self.upsets = Upsets(history)
+        self.lookups: dict[str, Lookup] = {}
+        self.lands: dict[int, Event] = {}
+        """By fence: when the value was sent to the server."""
+        self.landed: dict[int, Event] = {}
+        """By fence: that it was stored, as its loader was told."""
+        self.voids: dict[int, Void] = {}
+        """By version."""
+        crashed = {event.who: event.at for event in history if event.kind == "crashed"}
+        for event in history:
+            self._read(event)
+        for lookup in self.lookups.values():
+            lookup.over = min(lookup.over, crashed.get(process_of(lookup.want.who), float("inf")))
+
+    def _read(self, event: Event) -> None:
+        match event.kind:
+            case "want":
+                self.lookups[event.attempt] = Lookup(event)
+            case "found" | "load" | "busy" | "absent" | "failed" | "cancelled":
+                lookup = self.lookups[event.attempt]
+                lookup.end = lookup.end or event
+                if event.kind == "failed":
+                    lookup.over = min(lookup.over, event.at)
+            case "land":
+                self.lands[event.fence] = event
+            case "landed":
+                self.lookups[event.attempt].over = event.at
+                self.landed |= {} if event.note else {event.fence: event}
+            case "aborted":
+                self.lookups[event.attempt].over = event.at
+            case "void":
+                self.voids[event.last] = Void(event)
+            case "voided":
+                self.voids[event.last].done = event.at
+
+    @property
+    def calm(self) -> bool:
+        """Nothing went wrong but cancellations."""
+        return not (self.profile.mishaps or self.profile.slow_share or self.profile.kinds - {"cancel"})
+
+    def ends(self, kind: str) -> Iterator[tuple[Lookup, Event]]:
+        """The lookups that ended so."""
+        for lookup in self.lookups.values():
+            if lookup.end is not None and lookup.end.kind == kind:
+                yield lookup, lookup.end
+
+    def invalidated(self, since: float, until: float) -> bool:
+        """Something may have been invalidated then: a copy of the request may come late, and deletes a value once more. Or the
+        server's clock was set, and time is not what it was."""
+        late = self.profile.mishaps or self.profile.kinds & LATE
+        voids = [void for void in self.voids.values() if void.begin.at <= until]
+        return "clock" in self.profile.kinds or any(late or void.done >= since for void in voids)
+
+    def dropped(self, loading: Lookup) -> float:
+        """When its lease was taken away."""
+        at = loading.end.at if loading.end is not None else loading.over
+        return min(
+            (v.done for v in self.voids.values() if v.begin.note in {"drop", "store"} and v.begin.at > at), default=float("inf")
+        )
+
+    def had_stale(self, lookup: Lookup) -> bool:
+        """There was something stale that would do, when this began and for a while after that."""
+        at, kept = lookup.want.at, min(lookup.want.until, self.profile.stale)
+        return any(
+            landed.at < at < self.lands[landed.fence].until + 0.9 * kept
+            and not self.invalidated(self.lands[landed.fence].at, at + 1)
+            for landed in self.landed.values()
+            if kept
+        )
+
+    def counts(self) -> Counter[str]:
+        """What happened, and how often."""
+        counts = Counter(event.kind for event in self.history if event.attempt or event.kind == "voided")
+        counts["stale"] = sum(end.note == "stale" for _, end in self.ends("found"))
+        counts["refused land"] = counts["landed"] - len(self.landed)
+        counts["waited"] = sum(
+            end.at - lookup.want.at > 3 * self.profile.latency + 0.5 * self.profile.lease for lookup, end in self.ends("found")
+        )
+        counts["died loading"] = sum(
+            any(event.kind == "crashed" and event.at == lookup.over for event in self.history)
+            for lookup, _ in self.ends("load")
+        )
+        return Counter({f"flight {what}": count for what, count in counts.items()})
+
+
+def s1_nothing_void_is_found(case: Case) -> Iterator[Violation]:
+    """By whoever looked when the invalidation was done."""
+    for lookup, found in case.ends("found"):
+        done = [(v, void) for v, void in case.voids.items() if void.done < lookup.want.at]
+        floor = max((v for v, void in done if not case.upsets.between(void.begin.at, found.at, AMNESIA)), default=0)
+        case.docket.decide("S1")
+        if found.last < floor:
+            said = f"{found.who} finds version {found.last}, long after version {floor} was written and the key invalidated"
+            yield Violation("S1", said, (lookup.want, found))
+        landed = case.landed.get(found.fence)
+        if landed is None or case.docket.decide("S1 old", "clock" in case.profile.kinds):
+            continue
+        old = lookup.want.at - landed.at - case.profile.ttl * (1 + RATE) - 0.002
+        if old > lookup.want.until or (old > 0 and found.note != "stale"):
+            yield Violation("S1", f"{found.who} finds what is stale since {old:.3f} s", (lookup.want, found))
+
+
+def s2_one_loads(case: Case) -> Iterator[Violation]:
+    """At a time, unless it was invalidated meanwhile."""
+    for _, load in case.ends("load"):
+        others = [case.lookups[name] for name in load.note.split()]
+        if not others:
+            case.docket.decide("S2")
+        for other in others:
+            forgot = case.upsets.between(other.want.at, load.at, AMNESIA)
+            if not case.docket.decide("S2", forgot or case.invalidated(other.want.at, load.at)):
+                said = f"{load.who} is to load, and {other.want.who} believes to load it"
+                yield Violation("S2", said, (other.want, load))
+
+
+def s3_nothing_fresh_is_loaded(case: Case) -> Iterator[Violation]:
+    """Except early, by who wants that."""
+    for lookup, load in case.ends("load"):
+        for landed in case.landed.values():
+            sent = case.lands[landed.fence].at
+            fresh = landed.until - RATE * case.profile.ttl - 0.002
+            if not landed.at < lookup.want.at or lookup.want.fence:
+                continue
+            forgot = case.upsets.between(sent, load.at, AMNESIA)
+            if not case.docket.decide("S3", forgot or case.invalidated(sent, load.at)) and load.at < fresh:
+                yield Violation("S3", f"{load.who} is to load what {landed.who} has just stored", (landed, load))
+    for lookup, load in case.ends("load"):
+        if not case.docket.decide("S3 lost", not case.calm):
+            refused = any(event.attempt == load.attempt and event.note == "refused" for event in case.history)
+            if refused and not case.invalidated(lookup.want.at, lookup.over):
+                yield Violation("S3", f"{load.who} has lost its lease, and nothing was wrong", (load,))
+
+
+def s4_who_waits_is_told(case: Case) -> Iterator[Violation]:
+    """Soon, if nothing went wrong but cancellations; after a crash, or a message that got lost, when the lease has ended."""
+    profile = case.profile
+    if profile.kinds - QUIET:
+        case.docket.excused["S4"] += len(case.lookups)
+        return
+    case.docket.judged["S4"] += len(case.lookups)
+    bound = 0.1 + 40 * profile.latency if case.calm else 1.1 * profile.lease + 8.0
+    for lookup in case.lookups.values():
+        since = lookup.want.at
+        until = lookup.end.at if lookup.end is not None else min(lookup.over, case.history[-1].at)
+        for loading, _ in sorted(case.ends("load"), key=lambda each: each[0].want.at):
+            if loading is lookup or loading.over < since:
+                continue
+            if loading.want.at > since + bound:
+                break
+            since = max(since, min(loading.over, case.dropped(loading)))
+        if until > since + bound:
+            said = f"{lookup.want.who} waits for {until - since:.3f} s, and nobody loads"
+            yield Violation("S4", said, (lookup.want,))
+        if case.calm and until > lookup.want.at + bound and case.had_stale(lookup):
+            yield Violation("S4", f"{lookup.want.who} waits, and would have taken a stale value", (lookup.want,))
+
+
+def s5_all_is_in_order(case: Case) -> Iterator[Violation]:
+    """Fences, values, and what is left. Who knows neither what it has issued nor what time it is may issue anything."""
+    set_back = bool(case.upsets.of(AMNESIA) and case.upsets.of(CLOCK))
+    loads = sorted(case.ends("load"), key=lambda each: each[1].at)
+    for lookup, load in loads:
+        if case.docket.decide("S5", set_back):
+            continue
+        if any(other.at < lookup.want.at and other.fence >= load.fence for _, other in loads):
+            yield Violation("S5", f"the fence of {load.who} is not above all before", (load,))
+    stored = {version for version, void in case.voids.items() if void.begin.note == "store"}
+    finds = list(case.ends("found"))
+    for lookup, found in finds:
+        case.docket.decide("S5")
+        land = case.lands.get(found.fence)
+        if found.last not in stored and (land is None or land.last != found.last):
+            yield Violation("S5", f"{found.who} finds what nobody has stored", (found,))
+        newer = [other for _, other in finds if other.at < lookup.want.at and other.fence > found.fence]
+        if any(not case.upsets.between(other.at, found.at, AMNESIA) for other in newer):
+            yield Violation("S5", f"{found.who} finds an older value than was found before", (found,))
+    yield from (Violation("S5", f"is left behind: {event.note}", (event,)) for event in case.history if event.kind == "left")
+
+
+RULES = (
+    s1_nothing_void_is_found,
+    s2_one_loads,
+    s3_nothing_fresh_is_loaded,
+    s4_who_waits_is_told,
+    s5_all_is_in_order,
+)
