@@ -28,6 +28,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
 	$(BIN)/holdfast bench --json docs/bench/results.json --charts docs/bench
 	PYTHONPATH=tests $(BIN)/python -m docs.figures
 
