@@ -1,4 +1,4 @@
-# make demo [SHOW=ladder] | test | uvloop | bench | soak | mutants | cron | pythons | dist | models | docs. Each sets up what it needs in .venv, once.
+# make demo [SHOW=ladder] | test | uvloop | bench | soak | mutants | cron | pythons | dist | api | models | docs. Each sets up what it needs in .venv, once.
 PYTHON ?= python3
 # Processes that run tests: more than processors, as many tests wait more than they compute.
 JOBS ?= 6
@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Where Python may write no bytecode, each process that runs tests compiles hundreds of modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test uvloop lint types bench soak mutants cron pythons dist models docs clean
+.PHONY: demo test uvloop lint types bench soak mutants cron pythons dist api models docs clean
 
 demo: $(READY)
 	$(BIN)/holdfast demo $(SHOW)
@@ -55,6 +55,10 @@ dist:
 	$(VENV)-dist/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
 		--requirement packaging/requirements.txt
 	$(VENV)-dist/bin/python packaging/twice.py dist
+
+# What is public, written down again: names, signatures, and the help of the command. A change of it is reviewed like code.
+api: $(READY)
+	PYTHONPATH=tests $(BIN)/python -m api.public
 
 models:
 	$(PYTHON) models/check.py

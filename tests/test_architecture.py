@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib
 import inspect
 import re
 import subprocess
@@ -203,138 +202,8 @@ def test_each_file_says_first_what_it_holds() -> None:
 
 # What is public
 
-PUBLIC = {
-    "holdfast": """
-        Barrier
-        BoundedSemaphore
-        BrokenBarrier
-        Cache
-        CommandFailed
-        ConfigError
-        CountDownLatch
-        Deadlock
-        Event
-        FairLock
-        HolderChanged
-        HoldfastError
-        HoldfastWarning
-        InProgress
-        Leader
-        Lease
-        LeaseLost
-        Lock
-        LockStatistics
-        LockTimeout
-        MultiLease
-        MultiLock
-        NoCandidate
-        NotHeld
-        QuorumError
-        RLock
-        RWLock
-        Redlock
-        ReleasedTooOften
-        ResultNotKept
-        Schedule
-        Semaphore
-        ServerError
-        Ticket
-        TicketRefused
-        Transaction
-        TransactionConflict
-        aio
-        close
-        declare_new
-        fencing
-        find_deadlocks
-        inspect
-        legacy
-        locked
-        once
-        redeem
-        transaction
-        transactional
-    """,
-    "holdfast.aio": """
-        Barrier
-        BoundedSemaphore
-        Cache
-        CountDownLatch
-        Event
-        FairLock
-        Leader
-        Lease
-        Lock
-        MultiLease
-        MultiLock
-        RLock
-        RWLock
-        Redlock
-        Schedule
-        Semaphore
-        Transaction
-        close
-        find_deadlocks
-        inspect
-        locked
-        once
-        redeem
-        transaction
-        transactional
-    """,
-    "holdfast.doctor": "Finding Report examine",
-    "holdfast.schedule": "Cancelled Command Cron Every Job JobFailed JobStatus Record Run Runner Schedule Timetable current",
-    "holdfast.django": "hold locked_atomic release_after",
-    "holdfast.sqlalchemy": "hold release_after",
-    "holdfast.fencing": "KEEP_FENCE SQL accept guarded_set",
-    "holdfast.legacy": "Migrating MigratingLease TimestampLease TimestampLock",
-    "holdfast.legacy.aio": "Migrating MigratingLease TimestampLease TimestampLock",
-    "holdfast.testing": "Clock Memory clock memory server",
-    "holdfast.testing.checkers": "RULES Coverage Limits Violation check main",
-    "holdfast.testing.history": "Event FAULTS from_line merge process_of read to_line write",
-    "holdfast.testing.recording": "AsyncHolding Holding Recorder Register process",
-    "holdfast.testing.machine": "FACES HOLDS LockMachine WAITS",
-    "holdfast.errors": """
-        CommandFailed
-        ConfigError
-        Deadlock
-        HolderChanged
-        HoldfastError
-        HoldfastWarning
-        InProgress
-        LeaseLost
-        LockTimeout
-        NoCandidate
-        NotHeld
-        QuorumError
-        ReleasedTooOften
-        ResultNotKept
-        ServerError
-        TicketRefused
-        TransactionConflict
-    """,
-}
 LOCK = "acquire key lease locked name progress release statistics ticket"
 LEASE = "check fence key lost name notice_loss progress release remaining renew ticket"
-
-
-def public(module: ModuleType) -> set[str]:
-    """``__all__``, or what the module itself defines under a name without underscore."""
-    if hasattr(module, "__all__"):
-        return set(module.__all__)
-    defined: set[str] = set()
-    for node in parse(Path(str(module.__file__))).body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            defined.add(node.name)
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            defined.update(ast.unparse(target) for target in targets)
-    return {name for name in defined if not name.startswith("_")}
-
-
-def test_public_names() -> None:
-    found = {module: sorted(public(importlib.import_module(module))) for module in PUBLIC}
-    assert found == {module: sorted(listed.split()) for module, listed in PUBLIC.items()}
 
 
 def test_names_are_there_before_what_they_stand_for_is_imported() -> None:
