@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import time
+from collections.abc import Callable
 from functools import partial
-from types import SimpleNamespace
-from typing import Any
+from types import FrameType, SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -16,7 +18,9 @@ from holdfast._core.quorum.nodes import Board
 from holdfast._core.requests import Command, NotSent
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.system import System
+from holdfast._runtime import closed_loops, process
 from holdfast._runtime.closed_loops import UNDER_WAY, Loops
+from holdfast._runtime.keeper import thread
 from holdfast._runtime.keeper.thread import Keeper
 from holdfast._runtime.process import Process
 from unit.waiters import waiter
@@ -124,3 +128,76 @@ def test_what_was_ended_may_be_under_way_for_a_while() -> None:
     assert loops.lately()
     keeper.now += 0.1
     assert not loops.lately()
+
+
+class Interrupt:
+    """Raises at the n-th line that the main thread runs in one of these files."""
+
+    FILES = (process.__file__, thread.__file__, closed_loops.__file__)
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __call__(self, frame: FrameType, event: str, _arg: object) -> Interrupt | None:
+        if frame.f_code.co_filename not in self.FILES:
+            return None
+        if event == "line" and self.left >= 0:
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+        return self
+
+
+def interrupted(action: Callable[[], None], number: int) -> bool:
+    tracer, before = Interrupt(number), sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        action()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_the_keeper_ends_also_if_closing_is_interrupted() -> None:
+    for number in range(200):
+        process = Process()
+        keeper = process.keeper
+        if not interrupted(process.close, number):
+            assert number > 20
+            return
+        process.close()  # as at the end of the program
+        keeper.thread.join(5)
+        assert not keeper.thread.is_alive(), number
+    raise AssertionError("it never ends")
+
+
+class Driver:
+    """In the middle of an operation, in a loop that is closed."""
+
+    def __init__(self, end: Callable[[object], None]) -> None:
+        self.loop = SimpleNamespace(is_closed=lambda: True)
+        self.running = {"operation"}
+        self.unwatched = True
+        self.end = end
+
+
+def test_a_driver_is_watched_also_if_that_was_interrupted() -> None:
+    """The next operation in the loop says again that the driver is to be watched."""
+    for number in range(100):
+        keeper = Keeper("aaaaaaaaaaaa", dict, Absent())
+        loops, ended = Loops(keeper), list[object]()
+        driver = Driver(ended.append)
+        done = not interrupted(partial(loops.watch, cast("Any", driver)), number)
+        if driver.unwatched:
+            loops.watch(cast("Any", driver))
+        for _, look in [*keeper._later]:
+            look()
+        assert ended[:1] == ["operation"], number
+        keeper._stopping = True
+        keeper.run()
+        if done:
+            assert number > 5
+            return
+    raise AssertionError("it never ends")

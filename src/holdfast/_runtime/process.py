@@ -156,7 +156,10 @@ class Process:
         if keeper is not None:
             keeper.end_loops(0.5)
         with self._mutex:
-            keeper, self._keepers = self._keeper, []
+            keeper = self._keeper
+            if keeper is not None:
+                keeper.stop(0.5)  # first: from here on it ends also if this is interrupted
+            self._keepers = []
             pools = [*self._pools.values(), *self._fleets.values()]
             clients, self._clients = [*self._clients.values()], {}
         for client in clients:
@@ -165,7 +168,7 @@ class Process:
             for one in to_close(client):
                 one.close()
         if keeper is not None:
-            keeper.stop(0.5)
+            keeper.thread.join(1)
         for pool in pools:
             pool.clear()
         self.drivers = {loop: drivers for loop, drivers in self.drivers.items() if not loop.is_closed()}

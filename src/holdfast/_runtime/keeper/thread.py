@@ -251,13 +251,8 @@ class Keeper:
             done.wait(timeout)
 
     def stop(self, timeout: float) -> None:
-        """Give back all locks, close all connections, end the thread; at most twice ``timeout`` seconds."""
-        done = threading.Event()
-        self.call(lambda: self._farewell(done))
-        done.wait(timeout)
-        self._stopping = True
-        self._poke()
-        self.thread.join(timeout)
+        """Have the thread release all locks, close all connections and end: after ``timeout`` seconds in any case."""
+        self.call(lambda: self._farewell(timeout))
 
     # The thread
 
@@ -429,7 +424,8 @@ class Keeper:
             self._later.remove(due)
             self.safely(due[1])
 
-    def _farewell(self, done: threading.Event) -> None:
+    def _farewell(self, timeout: float) -> None:
+        self.later(timeout, self._halt)
         left_behind = self.loops.lately()
         self.loops.close()
         with self.mutex:
@@ -448,16 +444,19 @@ class Keeper:
             todo += [(node, Command(("PING",), 0.5)) for node in list(self._nodes.values())]  # answered when that is
         left = len(todo)
         if not left:
-            done.set()
+            self._halt()
 
         def then(_answer: object, _sent: float) -> None:
             nonlocal left
             left -= 1
             if not left:
-                done.set()
+                self._halt()
 
         for node, call in todo:
             node.commands.call(call, then)
+
+    def _halt(self) -> None:
+        self._stopping = True
 
     def sockets(self) -> list[socket.socket]:
         """All of ours, for a forked child to let go of."""
