@@ -1,7 +1,7 @@
 /*
  * A lock on three servers, some of which forget: restarted empty, flushed, or restarted without the end of their log.
  *
- * SPEAKS OF  _lua/_marker.lua _lua/_pause.lua _lua/declare.lua _lua/vote.lua _lua/renew.lua _core/lock/renewal.py
+ * SPEAKS OF  _lua/shared/_marker.lua _lua/lock/_quarantine.lua _lua/quorum/declare_new.lua _lua/quorum/vote.lua _lua/lock/renew.lua _core/lock/renewal.py
  *
  * Each server has a marker, with the id of the server's present run. The script that grants looks at it first. If the marker
  * is missing or of another run, the server may have forgotten a vote: it writes a new marker, and grants nothing until the

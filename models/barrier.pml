@@ -1,7 +1,7 @@
 /*
  * A barrier on one server: visitors come, wait, go on together; one may leave, one may die, and a broken barrier is reset once.
  *
- * SPEAKS OF  _lua/barrier.lua
+ * SPEAKS OF  _lua/rendezvous/barrier.lua
  *
  * A request that was sent is served at any later time, once or more than once, also when its sender has left, or has been told
  * that the barrier is broken. Who waits looks at any time.

@@ -1,7 +1,7 @@
 /*
  * Who leads: a lock whose holder says who he is, and observers who are told.
  *
- * SPEAKS OF  _lua/introduce.lua _lua/proclaim.lua _lua/observe.lua _lua/transfer.lua _lua/vacate.lua _core/election.py
+ * SPEAKS OF  _lua/election/join.lua _lua/election/proclaim.lua _lua/election/observe.lua _lua/election/transfer.lua _lua/election/notify_observers.lua _core/election.py
  *
  * Two candidates take the lock, say that they lead, resign, hand over to the other, or lose it when its time is over: one of them
  * may stop for a while, and go on. What a leader says may come late, when somebody else has the lock. An observer looks, is

@@ -2,7 +2,7 @@
  * Single flight on one server: a value is loaded by who has the lease, stored under the fence of his load, and found by others;
  * meanwhile the source changes, and whoever changes it deletes the value, or invalidates its tag.
  *
- * SPEAKS OF  _lua/_flight.lua _lua/_tell.lua _lua/look.lua _lua/land.lua _lua/abort.lua _lua/drop.lua _lua/invalidate.lua
+ * SPEAKS OF  _lua/single_flight/_values.lua _lua/shared/_notify.lua _lua/single_flight/get_or_lease.lua _lua/single_flight/store.lua _lua/single_flight/cancel_load.lua _lua/single_flight/delete.lua _lua/single_flight/invalidate.lua
  *
  * A request that was sent is served at any later time, once, more than once, or never. A lease may end at any time, and its
  * loader does not notice: he may stand still for any time, and then store what he has loaded. A loader reads the source at any

@@ -1,7 +1,7 @@
 /*
  * The queue of a busy lock, and the direct hand-over from one holder to the next.
  *
- * SPEAKS OF  _lua/acquire.lua _lua/refresh.lua _lua/release.lua _lua/renew.lua _lua/break.lua _lua/inspect.lua _lua/records.lua _lua/_grant.lua _lua/_state.lua _lua/_queue.lua _lua/_line.lua _lua/_whole.lua _lua/_numbers.lua _lua/_inbox.lua _core/lock/acquire.py _core/lock/server_queue.py
+ * SPEAKS OF  _lua/lock/acquire.lua _lua/lock/refresh.lua _lua/lock/release.lua _lua/lock/renew.lua _lua/inspect/break_lock.lua _lua/inspect/scan.lua _lua/inspect/control_records.lua _lua/shared/_grant.lua _lua/shared/_state.lua _lua/lock/_handover.lua _lua/shared/_waiters.lua _lua/shared/_parse.lua _lua/shared/_constants.lua _lua/shared/_inbox.lua _core/lock/acquire.py _core/lock/server_queue.py
  *
  * Processes make attempts to get the lock, one after the other: stand in line, wait, hold, give back; or give up at any point.
  * Time is counted in ticks, and every length of time counts down, the same for all: what clocks may do is the business of
@@ -9,7 +9,7 @@
  * after the client has gone on without it; a hand-over message is lost; a subscription breaks; a process stops for a while,
  * or for ever. A message may be read at any time after it was sent.
  *
- * A lock that a person takes away (break.lua) is, for those in line, one that was given back; who had it may still believe in it.
+ * A lock that a person takes away (break_lock.lua) is, for those in line, one that was given back; who had it may still believe in it.
  *
  * Holds: whoever believes to hold the lock has it on the server, for at least as long as it believes; an attempt
  * that was ended has nothing on the server, and never gets anything there again; and the lock does not lie idle for more
@@ -101,7 +101,7 @@ inline drop_place(t) {
     place[t] = 0
 }
 
-/* hand_over in _queue.lua: the first live one in line gets the free lock. `me`, who asks, is answered instead. */
+/* hand_over in _handover.lua: the first live one in line gets the free lock. `me`, who asks, is answered instead. */
 inline hand_over(me) {
     next = 0;
     n = len(queue);

@@ -1,7 +1,7 @@
 /*
  * A latch on one server: calls count it down, it is set back once, and one waits until it is open. An event is such a latch.
  *
- * SPEAKS OF  _lua/latch.lua
+ * SPEAKS OF  _lua/rendezvous/latch.lua
  *
  * A request that was sent is served at any later time, once or more than once: the caller asks again without an answer, and copies
  * come late. Messages arrive. (Who waits looks from time to time besides, for those that do not: so nothing is lost for good.)

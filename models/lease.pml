@@ -1,7 +1,7 @@
 /*
  * A lease on one server: taken, renewed, believed by its holder's own clock, given back; and the fence that is drawn with it.
  *
- * SPEAKS OF  _lua/acquire.lua _lua/renew.lua _lua/moving.lua _lua/release.lua _lua/guard.lua _core/lock/replies.py _core/lock/renewal.py
+ * SPEAKS OF  _lua/lock/acquire.lua _lua/lock/renew.lua _lua/lock/migrating.lua _lua/lock/release.lua _lua/fencing/check.lua _core/lock/replies.py _core/lock/renewal.py
  *
  * Time is counted in ticks, up to LAST. The server has a clock of its own; client 0's may miss one tick of TTL (it runs
  * slow), but no more. A request that was sent is served at any later time, once, more than once, or never. Its answer may be
@@ -87,7 +87,7 @@ inline check() {
     assert(forgot || !believes(me) || mark[me] == issued)   /* and nobody else had it in between */
 }
 
-/* take in _queue.lua: write the lock, draw the fence */
+/* take in _grant.lua: write the lock, draw the fence */
 inline take(token, ttl) {
 #ifdef SAME_FENCE
     fence = (fence == 0 -> 1 : fence);

@@ -1,7 +1,7 @@
 /*
  * Something of which there are several: permits of a semaphore, or a lock of which a reader takes one and a writer all.
  *
- * SPEAKS OF  _lua/permit_acquire.lua _lua/permit_release.lua _lua/permit_refresh.lua _lua/permit_renew.lua _lua/permit_change.lua _lua/permit_limit.lua _lua/permit_break.lua _lua/permit_moving.lua _lua/_permit.lua _core/permit.py
+ * SPEAKS OF  _lua/permit/acquire.lua _lua/permit/release.lua _lua/permit/refresh.lua _lua/permit/renew.lua _lua/permit/change.lua _lua/permit/limit.lua _lua/inspect/break_permits.lua _lua/permit/migrating.lua _lua/permit/_permits.lua _core/permit.py
  *
  * Three clients want 1, 1 and all LIMIT permits, each TRIES times. They stand in one line, and what is free goes to who is next,
  * several at once where it is enough for several. Each holder has an expiry of its own. FAULTS times something goes wrong: a
@@ -80,7 +80,7 @@ inline admit(c, ticks) {
     has[c] = weight(c); until[c] = ticks; used = used + weight(c)
 }
 
-/* serve in _permit.lua: what is free goes to who is next, and to who comes behind, as far as it goes. */
+/* serve in _permits.lua: what is free goes to who is next, and to who comes behind, as far as it goes. */
 inline serve(me) {
     blocked = false;
     n = len(queue);

@@ -1,7 +1,7 @@
 /*
  * One fence for a lock that stands on three servers, each with a counter of its own.
  *
- * SPEAKS OF  _lua/vote.lua _lua/confirm.lua _lua/yield.lua _core/quorum/acquire.py
+ * SPEAKS OF  _lua/quorum/vote.lua _lua/quorum/confirm.lua _lua/quorum/release_vote.lua _core/quorum/acquire.py
  *
  * A client asks all servers for the lock. Each that grants raises its counter and answers with it. With the answers of a
  * majority the client draws its fence f, the highest of them; unless they are equal, it asks the servers to confirm f, and

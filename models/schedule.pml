@@ -1,7 +1,7 @@
 /*
  * A schedule: each tick of a job runs once, and again only after a crash.
  *
- * SPEAKS OF  _lua/serve.lua _lua/_job.lua _lua/register.lua _lua/order.lua _lua/jobs.lua _core/schedule/loop.py
+ * SPEAKS OF  _lua/schedule/serve.lua _lua/schedule/_job.lua _lua/schedule/register.lua _lua/schedule/command.lua _lua/schedule/jobs.lua _core/schedule/loop.py
  *
  * One job, the ticks 1 .. TICKS of it, each due when `now` has come to it; what is due while it runs is queued, and after a
  * crash a tick runs again, up to ATTEMPTS times. A process asks as often as there is something to do: it reports a run that

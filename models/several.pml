@@ -1,7 +1,7 @@
 /*
  * Several locks at once: all or none, in one order, in one run where all are free.
  *
- * SPEAKS OF  _lua/gather.lua _lua/scatter.lua _core/lock/multilock.py
+ * SPEAKS OF  _lua/lock/multi_acquire.lua _lua/lock/multi_release.lua _core/lock/multilock.py
  *
  * Three users want the locks 0 and 1: the first names them so, the second the other way round, the third wants lock 1 alone.
  * Each tries once in one run (gather), and else takes one after the other, in the order of their keys, standing in line where one

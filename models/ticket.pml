@@ -1,7 +1,7 @@
 /*
  * A held lock that is handed over: its holder makes a ticket of it, and who redeems the ticket has the lock.
  *
- * SPEAKS OF  _lua/rotate.lua _core/lock/ticket.py _api/ticket.py
+ * SPEAKS OF  _lua/lock/exchange_token.lua _core/lock/ticket.py _api/ticket.py
  *
  * The giver holds the lock, and a copy of the request that took it may still be under way. It asks for a ticket, and gives up if
  * there is no answer. The ticket is delivered to two, who both redeem it, ask again under the same token, or give up. A third
@@ -83,7 +83,7 @@ inline hold(t, from, f) {
 #define refused(t) dead[t]
 #endif
 
-/* rotate.lua: `heir` is to have what `giver` has. */
+/* exchange_token.lua: `heir` is to have what `giver` has. */
 inline rotate(giver, heir) {
     result = NO;
     if

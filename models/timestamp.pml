@@ -1,7 +1,7 @@
 /*
  * The timestamp lock: the value of the key is the time at which the lock expires, by the clock of who has written it.
  *
- * SPEAKS OF  _lua/stamp.lua _lua/clock.lua _core/timestamp.py
+ * SPEAKS OF  _lua/timestamp/compare_and_set.lua _lua/timestamp/clock.lua _core/timestamp.py
  *
  * Time is counted in ticks, up to LAST. All clocks show the same, but where one is AHEAD. Any step may come late: a client
  * reads its clock, and asks later. An answer may get lost; then the client goes on without, and the request was carried out,

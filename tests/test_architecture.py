@@ -25,8 +25,8 @@ from holdfast._lua import source
 ROOT = Path(holdfast.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 CORE = sorted((ROOT / "_core").rglob("*.py"))
-SCRIPTS = sorted(path.stem for path in (ROOT / "_lua").glob("*.lua"))
-CALLED = [name for name in SCRIPTS if not name.startswith("_")]
+SCRIPTS = sorted(path.relative_to(ROOT / "_lua").with_suffix("").as_posix() for path in (ROOT / "_lua").rglob("*.lua"))
+CALLED = [name for name in SCRIPTS if "/_" not in name]
 
 
 def relative(path: Path) -> str:
@@ -437,9 +437,9 @@ def constant(name: str, text: str) -> int:
 
 
 def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
-    text = source("acquire")
+    text = source("lock/acquire")
     assert constant("BLOCK", text) == replies.BLOCK
-    assert constant("LONGEST", source("records")) == control_records.LONGEST
+    assert constant("LONGEST", source("inspect/control_records")) == control_records.LONGEST
     assert constant("CLAIM", text) == 1000 * replies.CLAIM
     assert constant("KEEP", text) == 1000 * replies.KEEP
     assert constant("PLACE", text) == 3 * 1000 * server_queue.REFRESH_EVERY
@@ -449,8 +449,12 @@ def test_constants_of_the_format_are_the_same_on_both_sides() -> None:
     assert "format 1" in inspect.getsource(requests)
     node = (ROOT / "_core" / "lock" / "node.py").read_text()
     assert re.findall(r'what == "(\d)"', node) == ["1", "4", "2", "3"]
-    assert "'4 ' .. holder" in source("break")
-    assert re.findall(r"'(\d+) ' \.\.", source("yield")) == re.findall(r"'(\d+) ' \.\. hope", source("abort")) == ["3"]
+    assert "'4 ' .. holder" in source("inspect/break_lock")
+    assert (
+        re.findall(r"'(\d+) ' \.\.", source("quorum/release_vote"))
+        == re.findall(r"'(\d+) ' \.\. hope", source("single_flight/cancel_load"))
+        == ["3"]
+    )
     assert names.MAX_NAME == 512
 
 

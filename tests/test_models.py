@@ -16,7 +16,7 @@ SOURCE = Path(holdfast.__file__).parent
 MODELS = Path(__file__).parents[1] / "models"
 PAGE = (MODELS.parent / "docs" / "design" / "models.md").read_text(encoding="utf-8")
 NAMES = sorted(path.stem for path in MODELS.glob("*.pml"))
-SCRIPTS = sorted((SOURCE / "_lua").glob("*.lua"))
+SCRIPTS = sorted((SOURCE / "_lua").rglob("*.lua"))
 
 
 def load() -> ModuleType:
@@ -66,8 +66,8 @@ def model_of(script: Path) -> str:
 
 
 def test_a_script_names_a_model_that_speaks_of_it() -> None:
-    named = {path.name: model_of(path) for path in SCRIPTS}
-    assert [name for name, model in named.items() if model not in NAMES or f"_lua/{name}" not in speaks_of(model)] == []
+    named = {path.relative_to(SOURCE).as_posix(): model_of(path) for path in SCRIPTS}
+    assert [name for name, model in named.items() if model not in NAMES or name not in speaks_of(model)] == []
 
 
 def variants_of(name: str) -> list[str]:

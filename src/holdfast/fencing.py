@@ -33,7 +33,7 @@ def _read(raw: object) -> bool | Conflict:
     return in_the_way(raw) if isinstance(raw, list) else raw == 1
 
 
-GUARD: Script[bool | Conflict] = Script("guard", _read)
+FENCE_CHECK: Script[bool | Conflict] = Script("fencing/check", _read)
 
 
 def _call(key: str | bytes, fence: int, keep: float, *value: Any) -> Run[bool | Conflict]:
@@ -41,7 +41,7 @@ def _call(key: str | bytes, fence: int, keep: float, *value: Any) -> Run[bool | 
         raise ConfigError(f"fence must be a lease's fence, not {fence!r}", parameter="fence")
     data = raw_key(key)
     times = (fence, milliseconds(lock.seconds(keep, "keep", KEEP)))
-    return Run(GUARD, (data, side_key(data, b"fence")), (*times, *value), 1.0)
+    return Run(FENCE_CHECK, (data, side_key(data, b"fence")), (*times, *value), 1.0)
 
 
 def guarded_set(

@@ -10,13 +10,15 @@ from typing import Any, Self
 import redis
 
 from holdfast._core.lock.replies import ACQUIRE, BLOCK, REFRESH, RELEASE, RENEW
-from holdfast._core.lock.ticket import ROTATE
+from holdfast._core.lock.ticket import EXCHANGE_TOKEN
 from holdfast._local.server.process import PrivateServer
 from holdfast._lua import Script
-from holdfast.fencing import GUARD
+from holdfast.fencing import FENCE_CHECK
 
 LOCK, STATE, QUEUE = KEYS = ("hf:{x}", "hf:{x}:state", "hf:{x}:queue")
-SCRIPTS: dict[str, Script[Any]] = {script.name: script for script in (ACQUIRE, REFRESH, RELEASE, RENEW, ROTATE, GUARD)}
+SCRIPTS: dict[str, Script[Any]] = {
+    script.name.rpartition("/")[2]: script for script in (ACQUIRE, REFRESH, RELEASE, RENEW, EXCHANGE_TOKEN, FENCE_CHECK)
+}
 
 
 MARKER = "hf:guard"
@@ -78,7 +80,7 @@ class Box:
         return self.run("refresh", self.channel(inbox), *args, keys=guarded(KEYS * len(who), guard))
 
     def rotate(self, giver: str, heir: str, ttl: int = 30_000, ends: int = 0, guard: int = 0) -> Any:
-        return self.run("rotate", giver, heir, ttl, ends, *([guard] if guard else []), keys=guarded(KEYS, guard))
+        return self.run("exchange_token", giver, heir, ttl, ends, *([guard] if guard else []), keys=guarded(KEYS, guard))
 
     # Inboxes
 

@@ -181,9 +181,9 @@ SCRIPT_ARGS: dict[str, list[Draw]] = {
     "acquire": [one(TOKENS), word(b"30000", b"5000"), word(b"0", b"1"), maybe(word(b"5", b"33"))],
     "release": [one(TOKENS), word(b"release", b"leave", b"bury")],
     "renew": [one(TOKENS), word(b"30000", b"60000"), word(b"1", b"2", b"3")],
-    "rotate": [one(TOKENS), one(TOKENS), word(b"30000", b"5000"), word(b"0", b"1800000000000")],
+    "exchange_token": [one(TOKENS), one(TOKENS), word(b"30000", b"5000"), word(b"0", b"1800000000000")],
     "refresh": [one(CHANNELS), lambda d: [*one(TOKENS)(d), b"30000"]],
-    "guard": [word(b"1", b"2", b"5000000000000000"), word(b"60000"), maybe(lambda _: [b"written", b"30000"])],
+    "check": [word(b"1", b"2", b"5000000000000000"), word(b"60000"), maybe(lambda _: [b"written", b"30000"])],
 }
 
 SMALL_SCRIPTS = [
@@ -246,7 +246,7 @@ def trace(draw: random.Random, steps_at_least: int, *, since_7: bool) -> list[St
             steps.append(step if draw.random() < 0.9 else [step[0].lower(), *step[1:]])
         elif kind < 0.85:
             name = draw.choice(list(SCRIPTS))
-            keys = ["data", "{data}:fence"] if name == "guard" else list(KEYS)
+            keys = ["data", "{data}:fence"] if name == "check" else list(KEYS)
             args = [word for part in SCRIPT_ARGS[name] for word in part(draw)]
             steps.append(evaluation(SCRIPTS[name].body, [each.encode() for each in keys], args))
         else:

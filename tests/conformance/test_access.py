@@ -18,7 +18,7 @@ from redis.exceptions import NoPermissionError
 import holdfast
 import holdfast.aio
 from cli.commands import Holdfast
-from conformance.box import KEYS, LOCK, QUEUE, STATE, Box, token
+from conformance.box import KEYS, LOCK, QUEUE, SCRIPTS, STATE, Box, token
 from conformance.conftest import SERVERS
 from conformance.test_scripts_everywhere import CASES, arguments
 from conformance.test_scripts_of_a_schedule import CASES as OF_A_SCHEDULE
@@ -81,19 +81,19 @@ class Case(NamedTuple):
 
 
 def vote(box: Box, who: str, hope: str = "") -> object:
-    box.redis.eval(source("declare"), 1, "hf:marker", 30_000, "digest", 0)
-    return box.redis.eval(source("vote"), 4, *MARKED, who, 30_000, 0, 30_000, "digest", hope, 0, 0)
+    box.redis.eval(source("quorum/declare_new"), 1, "hf:marker", 30_000, "digest", 0)
+    return box.redis.eval(source("quorum/vote"), 4, *MARKED, who, 30_000, 0, 30_000, "digest", hope, 0, 0)
 
 
 def told(box: Box) -> None:
     """The lock was given back, and who hopes for it was told so."""
     vote(box, A)
     vote(box, B, HOPE)
-    box.redis.eval(source("yield"), 3, *KEYS, A, "release", "")
+    box.redis.eval(source("quorum/release_vote"), 3, *KEYS, A, "release", "")
 
 
 LOCK_CASES = [Case(*each) for each in SEVERAL_CASES] + [
-    Case(name, ("data", "{data}:fence:raw") if name == "guard" else KEYS, arguments(name), prepare)
+    Case(SCRIPTS[name].name, ("data", "{data}:fence:raw") if name == "check" else KEYS, arguments(name), prepare)
     for name, prepare in [
         *CASES,
         ("acquire", lambda box: box.redis.rpush(LOCK, "data")),
@@ -102,24 +102,29 @@ LOCK_CASES = [Case(*each) for each in SEVERAL_CASES] + [
 ]
 VOTE = (B, 30_000, 0, 30_000, "digest", HOPE, 10, 0)
 LEGACY_CASES = [
-    Case("stamp", (LOCK,), ("new", "old"), lambda box: box.redis.set(LOCK, "old")),
-    Case("stamp", (LOCK,), ("", "old", "older"), lambda box: box.redis.set(LOCK, "older")),
-    Case("clock", (LOCK,), ("",), Box.clear_keys),
+    Case("timestamp/compare_and_set", (LOCK,), ("new", "old"), lambda box: box.redis.set(LOCK, "old")),
+    Case("timestamp/compare_and_set", (LOCK,), ("", "old", "older"), lambda box: box.redis.set(LOCK, "older")),
+    Case("timestamp/clock", (LOCK,), ("",), Box.clear_keys),
 ]
 REDLOCK_CASES = [
-    Case("declare", ("hf:marker",), (30_000, "digest", 1), lambda box: vote(box, A)),
-    Case("vote", MARKED, VOTE, lambda box: box.redis.eval(source("declare"), 1, "hf:marker", 30_000, "digest", 0)),
-    Case("vote", MARKED, VOTE, lambda box: vote(box, A)),
-    Case("vote", MARKED, VOTE, told),
-    Case("confirm", KEYS[:2], (A, 2**52), lambda box: vote(box, A)),
-    Case("yield", KEYS, (A, "release", ""), lambda box: (vote(box, A), vote(box, B, HOPE))),
-    Case("yield", KEYS, (B, "bury", HOPE), told),
-    Case("renew", KEYS, (A, 30_000, 1), lambda box: vote(box, A)),
+    Case("quorum/declare_new", ("hf:marker",), (30_000, "digest", 1), lambda box: vote(box, A)),
+    Case(
+        "quorum/vote",
+        MARKED,
+        VOTE,
+        lambda box: box.redis.eval(source("quorum/declare_new"), 1, "hf:marker", 30_000, "digest", 0),
+    ),
+    Case("quorum/vote", MARKED, VOTE, lambda box: vote(box, A)),
+    Case("quorum/vote", MARKED, VOTE, told),
+    Case("quorum/confirm", KEYS[:2], (A, 2**52), lambda box: vote(box, A)),
+    Case("quorum/release_vote", KEYS, (A, "release", ""), lambda box: (vote(box, A), vote(box, B, HOPE))),
+    Case("quorum/release_vote", KEYS, (B, "bury", HOPE), told),
+    Case("lock/renew", KEYS, (A, 30_000, 1), lambda box: vote(box, A)),
 ]
 SEEN = (*KEYS, "hf:{x}:hopefuls")
 RECORD = "hf:proc:aaaaaaaaaaaa"
 INSPECT_CASES = [
-    Case("inspect", SEEN, (10,), prepare)
+    Case("inspect/scan", SEEN, (10,), prepare)
     for prepare in (
         lambda box: (box.acquire(A), box.acquire(B, join=True)),
         lambda box: (
@@ -129,7 +134,7 @@ INSPECT_CASES = [
         lambda box: box.redis.hset(LOCK, "v", "event 1"),
         lambda box: box.redis.rpush(LOCK, "data"),
     )
-] + [Case("records", (RECORD,), (), lambda box: box.redis.set(RECORD, "facts", px=60_000))]
+] + [Case("inspect/control_records", (RECORD,), (), lambda box: box.redis.set(RECORD, "facts", px=60_000))]
 BREAKABLE = (*KEYS, "hf:{x}:hopefuls", "hf:guard")
 PERMIT = f"{A}*1"
 
@@ -144,11 +149,11 @@ def share(box: Box) -> object:
     return box.redis.hset(STATE, mapping={"v": "semaphore 1", "limit": 1, "used": 1, "fence": 5, f"h:{PERMIT}": "5 1 0"})
 
 
-BREAK = (mark_of(A), "ops@host")
+BREAK_LOCK = (mark_of(A), "ops@host")
 BREAK_CASES = [
     *INSPECT_CASES,
     *(
-        Case("break", BREAKABLE, BREAK, prepare)
+        Case("inspect/break_lock", BREAKABLE, BREAK_LOCK, prepare)
         for prepare in (
             lambda box: (box.acquire(A), box.acquire(B, join=True)),
             lambda box: (box.acquire(A), box.redis.zadd("hf:{x}:hopefuls", {HOPE: 1})),
@@ -158,9 +163,9 @@ BREAK_CASES = [
             lambda box: box.redis.set(LOCK, A),
         )
     ),
-    Case("vacate", ("hf:{x}:observers",), (), lambda box: box.redis.zadd("hf:{x}:observers", {HOPE: 2**50})),
+    Case("election/notify_observers", ("hf:{x}:observers",), (), lambda box: box.redis.zadd("hf:{x}:observers", {HOPE: 2**50})),
     *(
-        Case("permit_break", KEYS, ("ops@host", mark_of(PERMIT)), prepare)
+        Case("inspect/break_permits", KEYS, ("ops@host", mark_of(PERMIT)), prepare)
         for prepare in (
             share,
             lambda box: (share(box), box.redis.zadd(QUEUE, {f"{B}*1": 1}), box.redis.hset(STATE, f"at:{B}*1", 2**50)),
@@ -172,12 +177,12 @@ BREAK_CASES = [
 SCHEDULE_CASES = [Case(script.name, keys, args, prepare) for script, keys, args, prepare in OF_A_SCHEDULE]
 GUARDED = (*KEYS, "hf:guard")
 GUARDED_CASES = [
-    *(case for case in LOCK_CASES if case.script != "guard"),
-    Case("declare", GUARDED[3:], (30_000, "", 0), Box.clear_keys),
-    Case("acquire", GUARDED, (B, 30_000, 1, 0, 30_000), Box.clear_keys),
-    Case("rotate", GUARDED, (A, B, 30_000, 0, 30_000), lambda box: box.acquire(A)),
-    Case("refresh", GUARDED, (Box.channel("b"), B, 30_000, 30_000), lambda box: box.acquire(B)),
-    Case("release", GUARDED, (A, "leave", 30_000), lambda box: (box.acquire(A), box.acquire(B, join=True))),
+    *(case for case in LOCK_CASES if case.script != "fencing/check"),
+    Case("quorum/declare_new", GUARDED[3:], (30_000, "", 0), Box.clear_keys),
+    Case("lock/acquire", GUARDED, (B, 30_000, 1, 0, 30_000), Box.clear_keys),
+    Case("lock/exchange_token", GUARDED, (A, B, 30_000, 0, 30_000), lambda box: box.acquire(A)),
+    Case("lock/refresh", GUARDED, (Box.channel("b"), B, 30_000, 30_000), lambda box: box.acquire(B)),
+    Case("lock/release", GUARDED, (A, "leave", 30_000), lambda box: (box.acquire(A), box.acquire(B, join=True))),
 ]
 
 
@@ -303,13 +308,13 @@ def test_each_pattern_is_needed(box: Box, limited: Any, what: str) -> None:
     box.redis.execute_command("ACL SETUSER", USER, *words, ">secret")
     with pytest.raises(NoPermissionError):
         if what == "~{data}:fence:raw":
-            limited.eval(source("guard"), 2, "data", "{data}:fence:raw", 5, 60_000, "value", 30_000)
+            limited.eval(source("fencing/check"), 2, "data", "{data}:fence:raw", 5, 60_000, "value", 30_000)
         elif what.startswith("&"):
             subscribe(limited)
         elif what == "~hf:proc:*":
             plain_commands()["SET"](limited)
         else:
-            limited.eval(source("acquire"), 3, *KEYS, A, 30_000, 0)
+            limited.eval(source("lock/acquire"), 3, *KEYS, A, 30_000, 0)
 
 
 @pytest.fixture(scope="module", params=[kind for kind, program in SERVERS.items() if program])
@@ -412,15 +417,19 @@ def test_who_lacks_a_right_is_told_which_and_what_to_do(box: Box, limited: Any) 
 
 
 def test_each_script_belongs_to_a_feature() -> None:
-    scripts = {path.stem for path in (ROOT / "_lua").glob("*.lua") if not path.stem.startswith("_")}
+    scripts = {
+        path.relative_to(ROOT / "_lua").with_suffix("").as_posix()
+        for path in (ROOT / "_lua").rglob("*.lua")
+        if not path.stem.startswith("_")
+    }
     assert scripts == {script for feature in access.FEATURES.values() for script in feature.scripts}
 
 
 def test_no_call_in_a_script_is_overlooked() -> None:
-    for path in (ROOT / "_lua").glob("*.lua"):
+    for path in (ROOT / "_lua").rglob("*.lua"):
         code = re.sub(r"--[^\n]*", "", path.read_text())
         assert len(re.findall(r"redis\.p?call", code)) == len(re.findall(r"redis\.p?call\('[A-Z]", code)), path.name
-    assert _lua.commands("refresh") >= {"PUBSUB|NUMSUB", "PUBSUB|SHARDNUMSUB", "GET", "TIME"}
+    assert _lua.commands("lock/refresh") >= {"PUBSUB|NUMSUB", "PUBSUB|SHARDNUMSUB", "GET", "TIME"}
 
 
 def test_what_is_sent_as_it_is_stands_in_the_table() -> None:

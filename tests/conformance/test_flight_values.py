@@ -29,7 +29,7 @@ from conformance.test_scripts_of_flight import (
 from fuzzing import AMOUNTS
 from holdfast._core.requests import Conflict
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.entry import ABORT, DROP, INVALIDATE, LAND, LOOK, MAX_SIZE
+from holdfast._core.single_flight.entry import CANCEL_LOAD, DELETE, GET_OR_LEASE, INVALIDATE, MAX_SIZE, STORE
 from holdfast._lua import Script
 
 BATCH = 100
@@ -48,7 +48,7 @@ WORDS = (
 )  # fmt: skip
 
 CALLS: dict[Script[Any], Callable[[random.Random], tuple[tuple[str, ...], tuple[object, ...]]]] = {
-    LOOK: lambda draw: (
+    GET_OR_LEASE: lambda draw: (
         LOOKING,
         (
             *draw.choice(((A, 5000), (C, 5000), ("", 0))),
@@ -59,7 +59,7 @@ CALLS: dict[Script[Any], Callable[[random.Random], tuple[tuple[str, ...], tuple[
             draw.choice(("void", "keep")),
         ),
     ),
-    LAND: lambda draw: (
+    STORE: lambda draw: (
         LANDING,
         (
             draw.choice((A, C)),
@@ -73,11 +73,11 @@ CALLS: dict[Script[Any], Callable[[random.Random], tuple[tuple[str, ...], tuple[
             b"data",
         ),
     ),
-    ABORT: lambda draw: (
+    CANCEL_LOAD: lambda draw: (
         (LOAD, STATE, FLOORS, FLOOR, WAITERS),
         (draw.choice((A, C)), draw.choice(("release", "bury")), draw.choice((0, 1, 1700000000000000)), " t"),
     ),
-    DROP: lambda _: ((VALUE, FRESH, LOAD, STATE, WAITERS), ()),
+    DELETE: lambda _: ((VALUE, FRESH, LOAD, STATE, WAITERS), ()),
     INVALIDATE: lambda draw: ((STATE, FLOORS, FLOOR), draw.choice((("t",), ("",), ("t", "u")))),
 }
 
@@ -172,7 +172,7 @@ def test_a_long_text_takes_time_in_proportion(box: Box, script: Script[Any], the
         else:
             box.redis.set(place, theirs)
         keys, args = CALLS[script](draw)
-        if script is LOOK:
+        if script is GET_OR_LEASE:
             args = (*args[:-2], MAX_SIZE, args[-1])
         started = time.monotonic()
         box.redis.eval(script.body, len(keys), *keys, *args)

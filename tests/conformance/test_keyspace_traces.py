@@ -125,7 +125,7 @@ class Comparison:
         match theirs, ours:
             case ReplyError(), ReplyError():
                 return self._same_error(theirs, ours, in_script)
-            case [0, int(left), _, _, _], [0, int(our_left), _, _, _] if in_script:  # waiting, see acquire.lua
+            case [0, int(left), _, _, _], [0, int(our_left), _, _, _] if in_script:  # waiting, see lock/acquire.lua
                 return abs(left - our_left) < SLACK_MS and self.same(theirs[2:], ours[2:], in_script)
             case list(), list():
                 return len(theirs) == len(ours) and all(map(partial(self.same, in_script=in_script), theirs, ours))
@@ -221,7 +221,7 @@ ANSWERS = {
     "release": (1, 0, -1),
     "renew": (1, 2, 0, -1),
     "refresh": (1, 0, -1, -2, -3),
-    "guard": (1, 0),
+    "check": (1, 0),
 }
 
 

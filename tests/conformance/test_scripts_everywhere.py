@@ -27,13 +27,13 @@ def arguments(name: str) -> tuple[object, ...]:
         "release": (A, "bury"),
         "renew": (A, 30_000, 1),
         "refresh": (Box.channel("b"), B, 30_000),
-        "rotate": (A, B, 30_000, 0),
-        "guard": (5, 60_000, "value", 30_000),
+        "exchange_token": (A, B, 30_000, 0),
+        "check": (5, 60_000, "value", 30_000),
     }[name]
 
 
 def keys_of(name: str) -> tuple[str, ...]:
-    return ("data", "{data}:fence") if name == "guard" else KEYS
+    return ("data", "{data}:fence") if name == "check" else KEYS
 
 
 CASES: list[tuple[str, Callable[[Box], object]]] = [

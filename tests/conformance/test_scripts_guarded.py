@@ -18,7 +18,7 @@ PAUSE = 30_302
 
 
 def declare(box: Box) -> None:
-    assert box.redis.eval(source("declare"), 1, MARKER, GUARD, "", 0) == [1]
+    assert box.redis.eval(source("quorum/declare_new"), 1, MARKER, GUARD, "", 0) == [1]
 
 
 def forget(box: Box) -> None:

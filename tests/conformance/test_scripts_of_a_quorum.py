@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from conformance.box import LOCK, STATE, Box, token
-from holdfast._core.inspect.break_lock import BREAK
+from holdfast._core.inspect.break_lock import BREAK_LOCK
 from holdfast._core.lock.replies import BLOCK
-from holdfast._core.quorum.votes import CONFIRM, DECLARE, VOTE, YIELD
+from holdfast._core.quorum.votes import CONFIRM, DECLARE_NEW, RELEASE_VOTE, VOTE
 from holdfast._lua import Script
 
 HOPEFULS, MARKER = "hf:{x}:hopefuls", "hf:marker"
@@ -39,11 +39,11 @@ def confirm(box: Box, who: str, fence: int) -> Any:
 
 
 def give(box: Box, who: str, mode: str = "release", hope: str = "") -> Any:
-    return run(box, YIELD, PLACES, who, mode, hope)
+    return run(box, RELEASE_VOTE, PLACES, who, mode, hope)
 
 
 def declare(box: Box, longest: int = LONGEST, digest: str = "list", *, force: bool = False) -> Any:
-    return run(box, DECLARE, (MARKER,), longest, digest, int(force))
+    return run(box, DECLARE_NEW, (MARKER,), longest, digest, int(force))
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ def test_all_candidates_are_told_when_the_lock_is_broken(voter: Box) -> None:
     for who in "bc":
         vote(voter, token(who), hope=HOPE[who])
     mark = hashlib.sha1(A.encode(), usedforsecurity=False).hexdigest()[:16]
-    assert run(voter, BREAK, (*PLACES[:2], "hf:{x}:queue", HOPEFULS, MARKER), mark, "ops@host")[0] == 1
+    assert run(voter, BREAK_LOCK, (*PLACES[:2], "hf:{x}:queue", HOPEFULS, MARKER), mark, "ops@host")[0] == 1
     assert [voter.heard(who) for who in "bc"] == [[f"3 {HOPE[who]}"] for who in "bc"]
     assert voter.holder() is None
 
@@ -310,8 +310,8 @@ def test_every_key_is_declared(voter: Box) -> None:
     calls: list[tuple[Script[Any], tuple[str, ...], tuple[object, ...]]] = [
         (VOTE, (*PLACES, MARKER), (B, 30_000, 0, LONGEST, "list", HOPE["b"], 0, 0)),
         (CONFIRM, PLACES[:2], (A, voter.last() + 1)),
-        (YIELD, PLACES, (A, "bury", HOPE["a"])),
-        (DECLARE, (MARKER,), (LONGEST, "list", 1)),
+        (RELEASE_VOTE, PLACES, (A, "bury", HOPE["a"])),
+        (DECLARE_NEW, (MARKER,), (LONGEST, "list", 1)),
     ]
     for script, keys, args in calls:
         with voter.watched() as commands:

@@ -11,7 +11,7 @@ import pytest
 from conformance.box import Box, token
 from holdfast._core.lock.replies import BLOCK, RENEW
 from holdfast._core.schedule.commands import overview
-from holdfast._core.schedule.job import JOBS, ORDER, REGISTER, SERVE, Keys, Options
+from holdfast._core.schedule.job import COMMAND, JOBS, REGISTER, SERVE, Keys, Options
 from holdfast._lua import Script
 from holdfast.testing.keyspace import Keyspace, ReplyError
 
@@ -314,7 +314,7 @@ def test_a_late_copy_does_nothing(schedule: Schedule) -> None:
 
 
 def order(schedule: Schedule, what: str, id_: str = "id") -> Any:
-    return schedule.run(ORDER, (*ALL, KEYS.jobs, JOB.job, JOB.log), what, id_, "job")
+    return schedule.run(COMMAND, (*ALL, KEYS.jobs, JOB.job, JOB.log), what, id_, "job")
 
 
 def test_a_tick_from_a_pause_is_not_run_after_the_resume(schedule: Schedule) -> None:
@@ -472,7 +472,7 @@ def test_what_belongs_to_others_is_left_alone(schedule: Schedule) -> None:
     schedule.command("DEL", JOB.job)
     schedule.command("SET", JOB.job, "data", "EX", 60)
     assert schedule.serve() == [-2, JOB.job, b"string"]
-    assert schedule.run(ORDER, (*ALL, KEYS.jobs, JOB.job, JOB.log), "run", "id", "job") == [-2, JOB.job, b"string"]
+    assert schedule.run(COMMAND, (*ALL, KEYS.jobs, JOB.job, JOB.log), "run", "id", "job") == [-2, JOB.job, b"string"]
     assert schedule.run(REGISTER, (*ALL, KEYS.jobs, JOB.job), HOPE, 1, "h", "", 1, "job", "d", "w", "o")[1] == [
         -2,
         JOB.job,
@@ -486,7 +486,7 @@ def test_who_serves_is_told_of_orders(box: Box) -> None:
     box.listen("a", "b")
     schedule.serve()
     schedule.serve(hope=OTHER)
-    schedule.run(ORDER, (*ALL, KEYS.jobs, JOB.job, JOB.log), "run", "id", "job")
+    schedule.run(COMMAND, (*ALL, KEYS.jobs, JOB.job, JOB.log), "run", "id", "job")
     assert box.heard("a") == [f"3 {HOPE}"]
     assert box.heard("b") == [f"3 {OTHER}"]
     assert granted(schedule.serve(AGAIN, want=T1))
@@ -507,7 +507,7 @@ def test_every_key_is_declared(box: Box) -> None:
     with box.watched() as commands:
         schedule.register()
         schedule.serve(base=schedule.start, ticks=(schedule.start + 1,), want=T1)
-        schedule.run(ORDER, (*ALL, KEYS.jobs, JOB.job, JOB.log), "cancel", "id", "job")
+        schedule.run(COMMAND, (*ALL, KEYS.jobs, JOB.job, JOB.log), "cancel", "id", "job")
         schedule.serve(end=(T1, "ok"))
         schedule.look()
     touched = {key for command in commands for key in box.keys_in(command)}
@@ -550,8 +550,8 @@ CASES: list[tuple[Script[Any], tuple[str, ...], tuple[object, ...], Callable[[Bo
         (*_HEAD, 1, 0, AGAIN.policy, "", "", "", "", "", "", "", "", T2),
         lambda box: box.redis.set(JOB.job, "x", 9),
     ),
-    *((ORDER, _ORDERED, (what, "id", "job"), _prepared) for what in ("pause", "resume", "run", "cancel", "remove")),
-    (ORDER, _ORDERED, ("remove", "id", "job"), Box.clear_keys),
+    *((COMMAND, _ORDERED, (what, "id", "job"), _prepared) for what in ("pause", "resume", "run", "cancel", "remove")),
+    (COMMAND, _ORDERED, ("remove", "id", "job"), Box.clear_keys),
     (JOBS, _names(*ALL, *JOB.looking()), (10, 9), _prepared),
     (JOBS, _names(*ALL, *JOB.looking()), (10, 9), partial(_prepared, ended=True)),
     (RENEW, _names(*JOB.run(0)), (T1, 30_000, 1), _prepared),

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from conformance.box import LOCK, QUEUE, STATE, Box, token
-from holdfast._core.election import INTRODUCE, OBSERVE, PROCLAIM, TRANSFER, VACATE
+from holdfast._core.election import JOIN_ELECTION, NOTIFY_OBSERVERS, OBSERVE, PROCLAIM, TRANSFER
 from holdfast._lua import Script
 
 A, B, C = (token(process) for process in "abc")
@@ -33,7 +33,7 @@ def transfer(box: Box, who: str, to: str) -> Any:
 
 
 def introduce(box: Box, who: str, name: str) -> Any:
-    return run(box, INTRODUCE, (STATE,), who, name)
+    return run(box, JOIN_ELECTION, (STATE,), who, name)
 
 
 def hope(process: str) -> str:
@@ -74,9 +74,9 @@ def test_observers_are_told_by_each_change_and_look_again(box: Box) -> None:
     assert [box.heard(process) for process in "bc"] == [[f"3 {hope('b')}"], [f"3 {hope('c')}"]]
     assert not box.redis.exists(OBSERVERS), "who looks is listed again"
     observe(box, hope("b"))
-    assert run(box, VACATE, (OBSERVERS,)) == 1
+    assert run(box, NOTIFY_OBSERVERS, (OBSERVERS,)) == 1
     assert box.heard("b") == [f"3 {hope('b')}"]
-    assert run(box, VACATE, (OBSERVERS,)) == 0
+    assert run(box, NOTIFY_OBSERVERS, (OBSERVERS,)) == 0
 
 
 def test_a_named_candidate_is_given_it_wherever_it_stands(box: Box) -> None:
@@ -156,7 +156,7 @@ def test_what_is_somebody_elses_is_left_alone(box: Box, key: str) -> None:
     for answer in (proclaim(box, A, 5), transfer(box, A, "b"), observe(box, hope("b"))):
         assert answer == [-2, key.encode(), b"set"] or key == QUEUE
     assert introduce(box, A, "a") == 0
-    assert run(box, VACATE, (OBSERVERS,)) == (key == QUEUE), "only what is ours"
+    assert run(box, NOTIFY_OBSERVERS, (OBSERVERS,)) == (key == QUEUE), "only what is ours"
     assert set(box.redis.keys()) <= {*before, OBSERVERS.encode()}
     assert box.redis.smembers(key) == {b"theirs"}
     box.redis.delete(key)

@@ -10,7 +10,7 @@ import redis
 
 from conformance.box import Box, token
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.entry import ABORT, DROP, INVALIDATE, LAND, LOOK
+from holdfast._core.single_flight.entry import CANCEL_LOAD, DELETE, GET_OR_LEASE, INVALIDATE, STORE
 from holdfast._lua import Script
 
 A, B, C = (token(process) for process in "abc")
@@ -37,7 +37,7 @@ def look(
     most: int = MOST,
     unread: str = "void",
 ) -> Any:
-    return run(box, LOOK, (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), who, lease, hope, stale, early, most, unread)
+    return run(box, GET_OR_LEASE, (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), who, lease, hope, stale, early, most, unread)
 
 
 def land(
@@ -54,15 +54,15 @@ def land(
     how: str = "release",
 ) -> Any:
     keys = (VALUE, FRESH, LOAD, STATE, FLOORS, FLOOR, WAITERS)
-    return run(box, LAND, keys, who, fence, how, kind, ttl, stale, cost, tags, data)
+    return run(box, STORE, keys, who, fence, how, kind, ttl, stale, cost, tags, data)
 
 
 def abort(box: Box, who: str, how: str = "release", fence: int = 0, tags: str = " t") -> Any:
-    return run(box, ABORT, (LOAD, STATE, FLOORS, FLOOR, WAITERS), who, how, fence, tags)
+    return run(box, CANCEL_LOAD, (LOAD, STATE, FLOORS, FLOOR, WAITERS), who, how, fence, tags)
 
 
 def drop(box: Box) -> Any:
-    return run(box, DROP, (VALUE, FRESH, LOAD, STATE, WAITERS))
+    return run(box, DELETE, (VALUE, FRESH, LOAD, STATE, WAITERS))
 
 
 def invalidate(box: Box, *tags: str) -> Any:
@@ -198,8 +198,10 @@ def test_what_is_void_stays_void_whatever_is_thrown_away(box: Box, lost: tuple[s
     other = VALUE.replace(":x", ":y")
     if then == "another load":
         keys = (other, FRESH + "y", LOAD + "y", STATE, FLOORS, FLOOR, WAITERS + "y")
-        fence = granted(run(box, LOOK, (other, LOAD + "y", STATE, FLOORS, FLOOR, WAITERS + "y"), B, LEASE, "", 0, 0, *UNREAD))
-        assert run(box, LAND, keys, B, fence, "release", "v", 1000, 0, 1, " u", b"") == [1, fence]
+        fence = granted(
+            run(box, GET_OR_LEASE, (other, LOAD + "y", STATE, FLOORS, FLOOR, WAITERS + "y"), B, LEASE, "", 0, 0, *UNREAD)
+        )
+        assert run(box, STORE, keys, B, fence, "release", "v", 1000, 0, 1, " u", b"") == [1, fence]
     elif then == "another tag":
         invalidate(box, "u")
     assert look(box, "", lease=0) == [4]
@@ -437,21 +439,26 @@ LOOKING, LANDING = (VALUE, LOAD, STATE, FLOORS, FLOOR, WAITERS), (VALUE, FRESH, 
 STORED = (C, 0, "bury", "v", 1000, 1000, 1, " t", b"data")
 
 FLIGHT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
-    ("look", LOOKING, (A, LEASE, "", 0, 0, *UNREAD), Box.clear_keys),
-    ("look", LOOKING, (A, LEASE, "", 0, 0, *UNREAD), lambda box: look(box, A)),
-    ("look", LOOKING, (B, LEASE, hope("b"), 0, 0, *UNREAD), _waited_for),
-    ("look", LOOKING, (B, LEASE, "", 1000, 1000, *UNREAD), _stale),
-    ("look", LOOKING, (B, LEASE, "", 1000, 1000, *UNREAD), _thrown_away),
-    ("look", LOOKING, (B, LEASE, "", 0, 0, *UNREAD), lambda box: box.redis.rpush(VALUE, "theirs")),
-    ("land", LANDING, STORED, _waited_for),
-    ("land", LANDING, (A, 1, *STORED[2:]), _void),
-    ("land", LANDING, (A, 1, *STORED[2:]), _waited_for),
-    ("abort", (LOAD, STATE, FLOORS, FLOOR, WAITERS), (A, "bury", 0, ""), _waited_for),
-    ("abort", (LOAD, STATE, FLOORS, FLOOR, WAITERS), (A, "release", 1, " t"), _void),
-    ("drop", (VALUE, FRESH, LOAD, STATE, WAITERS), (), _waited_for),
-    ("invalidate", (STATE, FLOORS, FLOOR), ("t", ""), lambda box: land(box, C, 0)),
-    ("invalidate", (STATE, FLOORS, FLOOR), ("t",), lambda box: box.redis.zadd(FLOORS, dict.fromkeys(map(str, range(110)), 1))),
-    ("renew", (LOAD, STATE, FLOORS), (A, LEASE, 1), lambda box: (invalidate(box, "t"), look(box, A))),
+    ("single_flight/get_or_lease", LOOKING, (A, LEASE, "", 0, 0, *UNREAD), Box.clear_keys),
+    ("single_flight/get_or_lease", LOOKING, (A, LEASE, "", 0, 0, *UNREAD), lambda box: look(box, A)),
+    ("single_flight/get_or_lease", LOOKING, (B, LEASE, hope("b"), 0, 0, *UNREAD), _waited_for),
+    ("single_flight/get_or_lease", LOOKING, (B, LEASE, "", 1000, 1000, *UNREAD), _stale),
+    ("single_flight/get_or_lease", LOOKING, (B, LEASE, "", 1000, 1000, *UNREAD), _thrown_away),
+    ("single_flight/get_or_lease", LOOKING, (B, LEASE, "", 0, 0, *UNREAD), lambda box: box.redis.rpush(VALUE, "theirs")),
+    ("single_flight/store", LANDING, STORED, _waited_for),
+    ("single_flight/store", LANDING, (A, 1, *STORED[2:]), _void),
+    ("single_flight/store", LANDING, (A, 1, *STORED[2:]), _waited_for),
+    ("single_flight/cancel_load", (LOAD, STATE, FLOORS, FLOOR, WAITERS), (A, "bury", 0, ""), _waited_for),
+    ("single_flight/cancel_load", (LOAD, STATE, FLOORS, FLOOR, WAITERS), (A, "release", 1, " t"), _void),
+    ("single_flight/delete", (VALUE, FRESH, LOAD, STATE, WAITERS), (), _waited_for),
+    ("single_flight/invalidate", (STATE, FLOORS, FLOOR), ("t", ""), lambda box: land(box, C, 0)),
+    (
+        "single_flight/invalidate",
+        (STATE, FLOORS, FLOOR),
+        ("t",),
+        lambda box: box.redis.zadd(FLOORS, dict.fromkeys(map(str, range(110)), 1)),
+    ),
+    ("lock/renew", (LOAD, STATE, FLOORS), (A, LEASE, 1), lambda box: (invalidate(box, "t"), look(box, A))),
 ]
 """Each script in situations in which it does all that it may do: its name, keys, arguments, and what was before."""
 

@@ -293,18 +293,18 @@ def _old(box: Box) -> None:
 
 COMES = (2, TTL, KEEP, A, "come", 1)
 MEETING_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
-    ("latch", LATCH_KEYS, ("latch 1", 2, KEEP, "down", A, 2, "x"), lambda box: look(box, B)),
-    ("latch", LATCH_KEYS, ("latch 1", 2, KEEP, "look", B, 1000), Box.clear_keys),
-    ("latch", LATCH_KEYS, ("latch 1", 2, KEEP, "look", B, 1000), lambda box: box.redis.rpush(STATE, "theirs")),
-    ("barrier", BARRIER_KEYS, COMES, Box.clear_keys),
-    ("barrier", BARRIER_KEYS, COMES, _met),
-    ("barrier", BARRIER_KEYS, COMES, _acting),
-    ("barrier", BARRIER_KEYS, (2, TTL, KEEP, B, "pass"), _acting),
-    ("barrier", BARRIER_KEYS, (2, TTL, KEEP, B, "come", 1), _acting),
-    ("barrier", BARRIER_KEYS, (2, TTL, KEEP, C, "leave"), _met),
-    ("barrier", BARRIER_KEYS, (2, TTL, KEEP, D, "abort"), _old),
-    ("renew", (ACTION, f"{ACTION}:state", f"{ACTION}:queue"), (B, TTL, 1), _acting),
-    ("renew", (ACTION, f"{ACTION}:state", f"{ACTION}:queue"), (B, TTL, 1), lambda box: box.redis.rpush(ACTION, "theirs")),
+    ("rendezvous/latch", LATCH_KEYS, ("latch 1", 2, KEEP, "down", A, 2, "x"), lambda box: look(box, B)),
+    ("rendezvous/latch", LATCH_KEYS, ("latch 1", 2, KEEP, "look", B, 1000), Box.clear_keys),
+    ("rendezvous/latch", LATCH_KEYS, ("latch 1", 2, KEEP, "look", B, 1000), lambda box: box.redis.rpush(STATE, "theirs")),
+    ("rendezvous/barrier", BARRIER_KEYS, COMES, Box.clear_keys),
+    ("rendezvous/barrier", BARRIER_KEYS, COMES, _met),
+    ("rendezvous/barrier", BARRIER_KEYS, COMES, _acting),
+    ("rendezvous/barrier", BARRIER_KEYS, (2, TTL, KEEP, B, "pass"), _acting),
+    ("rendezvous/barrier", BARRIER_KEYS, (2, TTL, KEEP, B, "come", 1), _acting),
+    ("rendezvous/barrier", BARRIER_KEYS, (2, TTL, KEEP, C, "leave"), _met),
+    ("rendezvous/barrier", BARRIER_KEYS, (2, TTL, KEEP, D, "abort"), _old),
+    ("lock/renew", (ACTION, f"{ACTION}:state", f"{ACTION}:queue"), (B, TTL, 1), _acting),
+    ("lock/renew", (ACTION, f"{ACTION}:state", f"{ACTION}:queue"), (B, TTL, 1), lambda box: box.redis.rpush(ACTION, "theirs")),
 ]
 """Each script in situations in which it does all that it may do: its name, keys, arguments, and what was before."""
 

@@ -18,7 +18,7 @@ from holdfast._core.permit import ACQUIRE, ALL, CHANGE, LIMIT, REFRESH, RELEASE,
 from holdfast._lua import Script, whole_number
 
 LEASE = 30_000
-MOVING: Script[int] = Script("permit_moving", whole_number)
+MOVING: Script[int] = Script("permit/migrating", whole_number)
 
 
 def run(box: Box, script: Script[Any], *args: object, keys: tuple[str, ...] = KEYS) -> Any:
@@ -100,17 +100,17 @@ def theirs(box: Box) -> None:
 
 _ACQUIRE = (token("b"), LEASE, 1, "semaphore 1", 2)
 PERMIT_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
-    *(("permit_acquire", KEYS, _ACQUIRE, prepare) for prepare in (Box.clear_keys, full, freed, forgotten, theirs)),
-    *(("permit_release", KEYS, (token("a", 2), "release"), prepare) for prepare in (Box.clear_keys, full, freed, forgotten)),
-    *(("permit_refresh", KEYS, (Box.channel("b"), token("b"), LEASE), prepare) for prepare in (full, freed, forgotten, theirs)),
-    ("permit_refresh", KEYS, (Box.channel("c"), token("c"), LEASE), full),
-    *(("permit_renew", KEYS, (token("a", 2), LEASE, 1), prepare) for prepare in (full, freed, forgotten)),
+    *(("permit/acquire", KEYS, _ACQUIRE, prepare) for prepare in (Box.clear_keys, full, freed, forgotten, theirs)),
+    *(("permit/release", KEYS, (token("a", 2), "release"), prepare) for prepare in (Box.clear_keys, full, freed, forgotten)),
+    *(("permit/refresh", KEYS, (Box.channel("b"), token("b"), LEASE), prepare) for prepare in (full, freed, forgotten, theirs)),
+    ("permit/refresh", KEYS, (Box.channel("c"), token("c"), LEASE), full),
+    *(("permit/renew", KEYS, (token("a", 2), LEASE, 1), prepare) for prepare in (full, freed, forgotten)),
     *(
-        ("permit_change", KEYS, (token("a", ALL), 1, 7, LEASE, "rwlock 1", ALL), prepare)
+        ("permit/change", KEYS, (token("a", ALL), 1, 7, LEASE, "rwlock 1", ALL), prepare)
         for prepare in (written, Box.clear_keys)
     ),
-    *(("permit_moving", KEYS[:1], (token("a", 2), ttl), full) for ttl in (LEASE + 1, 0)),
-    *(("permit_limit", KEYS, ("semaphore 1", limit, LEASE), prepare) for limit in ("", 3) for prepare in (full, freed, theirs)),
+    *(("permit/migrating", KEYS[:1], (token("a", 2), ttl), full) for ttl in (LEASE + 1, 0)),
+    *(("permit/limit", KEYS, ("semaphore 1", limit, LEASE), prepare) for limit in ("", 3) for prepare in (full, freed, theirs)),
 ]
 """Script, keys, arguments, and what is there before."""
 

@@ -23,7 +23,7 @@ def run(box: Box, name: str, *args: object, keys: tuple[str, ...] = BOTH) -> Any
 
 
 def gather(box: Box, first: str = A, second: str = A2, ttl: int = 30_000) -> list[int]:
-    found: list[int] = run(box, "gather", first, ttl, second, ttl)
+    found: list[int] = run(box, "lock/multi_acquire", first, ttl, second, ttl)
     return found
 
 
@@ -32,11 +32,11 @@ def holders(box: Box) -> list[str | None]:
 
 
 SEVERAL_CASES: list[tuple[str, tuple[str, ...], tuple[object, ...], Callable[[Box], object]]] = [
-    ("gather", BOTH, (B, 30_000, B2, 30_000), Box.clear_keys),
-    ("gather", BOTH, (A, 30_000, A2, 30_000), gather),
-    ("gather", BOTH, (B, 30_000, B2, 30_000), lambda box: box.redis.rpush(OTHERS[0], "data")),
-    ("scatter", BOTH, (A, "bury", A2, "release"), gather),
-    ("scatter", BOTH, (A, "release", A2, "bury"), lambda box: (gather(box), box.acquire(B, join=True))),
+    ("lock/multi_acquire", BOTH, (B, 30_000, B2, 30_000), Box.clear_keys),
+    ("lock/multi_acquire", BOTH, (A, 30_000, A2, 30_000), gather),
+    ("lock/multi_acquire", BOTH, (B, 30_000, B2, 30_000), lambda box: box.redis.rpush(OTHERS[0], "data")),
+    ("lock/multi_release", BOTH, (A, "bury", A2, "release"), gather),
+    ("lock/multi_release", BOTH, (A, "release", A2, "bury"), lambda box: (gather(box), box.acquire(B, join=True))),
 ]
 
 
@@ -65,10 +65,10 @@ def test_the_same_tokens_get_the_same_answer(box: Box) -> None:
 @pytest.mark.parametrize(
     "prepare",
     [
-        lambda box: run(box, "acquire", B, 30_000, 0, keys=OTHERS),
-        lambda box: (run(box, "acquire", B, 30_000, 0, keys=OTHERS), run(box, "acquire", C, 30_000, 1, keys=OTHERS),
+        lambda box: run(box, "lock/acquire", B, 30_000, 0, keys=OTHERS),
+        lambda box: (run(box, "lock/acquire", B, 30_000, 0, keys=OTHERS), run(box, "lock/acquire", C, 30_000, 1, keys=OTHERS),
                      box.redis.delete(OTHERS[0])),
-        lambda box: run(box, "release", A2, "bury", keys=OTHERS),
+        lambda box: run(box, "lock/release", A2, "bury", keys=OTHERS),
         lambda box: box.redis.hset(OTHERS[1], "v", "2"),
         lambda box: box.redis.rpush(OTHERS[0], "data"),
         lambda box: box.redis.set(OTHERS[1], "data"),
@@ -90,23 +90,23 @@ def test_each_goes_to_the_next_in_its_line(box: Box) -> None:
     gather(box)
     box.listen("b")
     box.acquire(B, join=True)
-    run(box, "acquire", B2, 30_000, 1, keys=OTHERS)
-    assert run(box, "scatter", A, "release", A2, "release") == [1, 1]
+    run(box, "lock/acquire", B2, 30_000, 1, keys=OTHERS)
+    assert run(box, "lock/multi_release", A, "release", A2, "release") == [1, 1]
     assert holders(box) == [B, B2]
     assert sorted(message.split()[1] for message in box.heard("b") if message.startswith("1 ")) == [B, B2]
-    assert run(box, "scatter", A, "release", A2, "bury") == [-1, -1], "somebody else's stays"
+    assert run(box, "lock/multi_release", A, "release", A2, "bury") == [-1, -1], "somebody else's stays"
     assert holders(box) == [B, B2]
-    assert run(box, "scatter", B, "bury", B2, "release") == [1, 1]
-    assert run(box, "scatter", B, "release", B2, "release") == [0, 0]
+    assert run(box, "lock/multi_release", B, "bury", B2, "release") == [1, 1]
+    assert run(box, "lock/multi_release", B, "release", B2, "release") == [0, 0]
     assert gather(box, B, B2) == [1], "what was buried is refused"
     assert box.keys_for_ever() == []
 
 
 def test_who_waits_with_a_token_that_is_buried_waits_no_more(box: Box) -> None:
-    run(box, "acquire", B, 30_000, 0, keys=OTHERS)
+    run(box, "lock/acquire", B, 30_000, 0, keys=OTHERS)
     gather(box, A, B)
-    run(box, "acquire", A2, 30_000, 1, keys=OTHERS)
-    assert run(box, "scatter", A, "bury", A2, "bury") == [1, -1]
+    run(box, "lock/acquire", A2, 30_000, 1, keys=OTHERS)
+    assert run(box, "lock/multi_release", A, "bury", A2, "bury") == [1, -1]
     assert box.redis.zcard(OTHERS[2]) == 0
 
 
@@ -127,7 +127,7 @@ def test_given_back_when_memory_is_full(box: Box) -> None:
     box.acquire(B, join=True)
     box.redis.config_set("maxmemory", 1)
     try:
-        assert run(box, "scatter", A, "release", A2, "bury") == [1, 1]
+        assert run(box, "lock/multi_release", A, "release", A2, "bury") == [1, 1]
         assert holders(box) == [B, None]
         box.release(B)
         with pytest.raises(redis.ResponseError, match=r"OOM|maxmemory"):

@@ -143,7 +143,7 @@ def test_the_state_is_lost(box: Box) -> None:
 
 
 def test_a_server_that_may_have_forgotten_hands_nothing_on(box: Box) -> None:
-    box.redis.eval(source("declare"), 1, MARKER, 30_000, "", 0)
+    box.redis.eval(source("quorum/declare_new"), 1, MARKER, 30_000, "", 0)
     box.acquire(A, guard=30_000)
     *_, ends = box.rotate(A, T, guard=30_000)
     box.redis.hset(MARKER, "run", "another")

@@ -247,7 +247,7 @@ def test_guard(box: Box) -> None:
     keys = ("data", "{data}:fence")
 
     def guard(*args: object) -> Any:
-        return box.run("guard", *args, keys=keys)
+        return box.run("check", *args, keys=keys)
 
     assert guard(5, 60_000) == 1
     assert box.redis.get("data") is None

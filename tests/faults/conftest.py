@@ -11,7 +11,7 @@ import holdfast
 from faults.faces import Admin, Aio, Face, Sync
 from faults.proxy import Proxy
 from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
-from holdfast._core.lock.ticket import ROTATE
+from holdfast._core.lock.ticket import EXCHANGE_TOKEN
 from holdfast._local.server.process import PrivateServer
 
 _numbers = itertools.count()
@@ -56,7 +56,7 @@ def name() -> str:
 def admin(server: PrivateServer, name: str) -> Iterator[Admin]:
     """Looks at the lock ``name`` on the common server, which knows all scripts."""
     admin = Admin(server, name)
-    for script in (ACQUIRE, REFRESH, RELEASE, RENEW, ROTATE):
+    for script in (ACQUIRE, REFRESH, RELEASE, RENEW, EXCHANGE_TOKEN):
         admin.redis.script_load(script.body)
     yield admin
     admin.close()

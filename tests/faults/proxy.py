@@ -25,8 +25,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
-from holdfast._core.lock.ticket import ROTATE
-from holdfast._core.quorum.votes import CONFIRM, VOTE, YIELD
+from holdfast._core.lock.ticket import EXCHANGE_TOKEN
+from holdfast._core.quorum.votes import CONFIRM, RELEASE_VOTE, VOTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 Action = Literal["pass", "lose", "cut", "refuse", "hold", "stall", "twice"]
 
-_KNOWN = (ACQUIRE, REFRESH, RELEASE, RENEW, ROTATE, VOTE, CONFIRM, YIELD)
-_SCRIPTS = {script.sha.encode(): script.name for script in _KNOWN} | {script.body: script.name for script in _KNOWN}
+_KNOWN = (ACQUIRE, REFRESH, RELEASE, RENEW, EXCHANGE_TOKEN, VOTE, CONFIRM, RELEASE_VOTE)
+_SCRIPTS = {key: script.name.rpartition("/")[2] for script in _KNOWN for key in (script.sha.encode(), script.body)}
 
 SCRIPTS = frozenset({"acquire", "join", "refresh", "release", "leave", "bury", "renew", "vote", "confirm"})
 """What a lock asks of a server, as opposed to the commands that keep connections."""
@@ -50,8 +50,8 @@ class Request(NamedTuple):
 
 
 def name_of(parts: list[bytes]) -> str:
-    """The script, or the command. Acquire from the queue is "join"; release (and yield) is "release", "leave" or "bury" by its
-    mode."""
+    """The script, or the command. Acquire from the queue is "join"; the release of a lock, or of a vote, is
+    "release", "leave" or "bury" by its mode."""
     command = parts[0].decode().upper()
     if command not in {"EVAL", "EVALSHA"}:
         return command
@@ -59,7 +59,7 @@ def name_of(parts: list[bytes]) -> str:
     args = _arguments(parts)
     if name == "acquire" and args[2] == b"1":
         return "join"
-    return args[1].decode() if name in {"release", "yield"} else name
+    return args[1].decode() if name in {"release", "release_vote"} else name
 
 
 def _arguments(parts: list[bytes]) -> list[bytes]:

@@ -36,7 +36,7 @@ def test_one_reply_lost_changes_nothing(face: Face, proxy: Proxy, admin: Admin, 
     lock = face.Lock(proxy.url, name, ttl=TTL)
     assert face.call(lock.acquire)
     fence = lock.lease.fence
-    rule = proxy.on("rotate", action=fault, skip=int(at == "redemption"))
+    rule = proxy.on("exchange_token", action=fault, skip=int(at == "redemption"))
     ticket = face.call(lock.ticket)
     with pytest.raises(NotHeld):
         face.call(lock.release)
@@ -56,7 +56,7 @@ def test_every_reply_lost_while_it_is_made(face: Face, proxy: Proxy, admin: Admi
     lock = face.Lock(proxy.url, name, ttl=TTL)
     assert face.call(lock.acquire)
     lease = lock.lease
-    proxy.on("rotate", action=fault, times=3)
+    proxy.on("exchange_token", action=fault, times=3)
     with pytest.raises(LeaseLost, match="handing it over was not confirmed, so it was given back"):
         face.call(lock.ticket)
     assert lease.lost.is_set()
@@ -69,7 +69,7 @@ def test_every_reply_lost_while_it_is_redeemed(face: Face, proxy: Proxy, admin: 
     lock = face.Lock(proxy.url, name, ttl=TTL)
     assert face.call(lock.acquire)
     ticket = face.call(lock.ticket, 30)
-    rule = proxy.on("rotate", action="cut", times=3)
+    rule = proxy.on("exchange_token", action="cut", times=3)
     with pytest.raises(ServerError):
         face.call(face.redeem(proxy.url, ticket, ttl=TTL).acquire)
     assert rule.done.wait(5)
@@ -91,7 +91,7 @@ def test_row_8_cancelled(proxy: Proxy, server: PrivateServer, admin: Admin, name
             pytest.fail("it was cancelled before")
 
     async def main() -> None:
-        rule = proxy.on("rotate", action=fault, skip=int(at == "redemption"))
+        rule = proxy.on("exchange_token", action=fault, skip=int(at == "redemption"))
         task = asyncio.create_task(use())
         seen = rule.done if fault == "stall" else rule.seen
         assert await asyncio.to_thread(seen.wait, 5)

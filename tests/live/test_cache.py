@@ -15,7 +15,7 @@ import redis
 
 import holdfast
 from holdfast import ConfigError, LockTimeout, ServerError, aio
-from holdfast._core.single_flight.entry import LOOK
+from holdfast._core.single_flight.entry import GET_OR_LEASE
 from holdfast._local.server.process import PrivateServer
 from holdfast._runtime.process import current
 from live.either_cache import Make, either
@@ -205,7 +205,7 @@ def test_those_who_wait_get_what_the_first_one_loads(
     assert slow.runs.wait(10)
     monitor.commands()
     waiting = [in_thread(one.get_or_load, "a", never) for one in (cache, other) * 5]
-    monitor.until(11, LOOK.sha)  # all of them have looked, and once more who is listed for this process
+    monitor.until(11, GET_OR_LEASE.sha)  # all of them have looked, and once more who is listed for this process
     assert look.zcard(f"hf:cache:{{{name}}}:waiters:a") == 1
     slow.ends()
     assert [future.result(10) for future in (first, *waiting)] == [[1]] * 11
@@ -299,7 +299,7 @@ def test_a_loop_that_is_blocked_holds_up_nobody_else(server: PrivateServer, name
 
         monitor.commands()
         waiting = asyncio.create_task(aio.Cache(server.url, name).get_or_load("a", load))
-        await asyncio.to_thread(monitor.until, 2, LOOK.sha)  # it is listed
+        await asyncio.to_thread(monitor.until, 2, GET_OR_LEASE.sha)  # it is listed
         blocked.set()
         unblock.wait(10)  # as who computes something, and awaits nothing
         return await waiting
@@ -307,7 +307,7 @@ def test_a_loop_that_is_blocked_holds_up_nobody_else(server: PrivateServer, name
     other = in_thread(asyncio.run, main())
     assert blocked.wait(10)
     waiting = in_thread(cache.get_or_load, "a", never)
-    monitor.until(2, LOOK.sha)
+    monitor.until(2, GET_OR_LEASE.sha)
     slow.ends()
     try:
         assert (first.result(10), waiting.result(5)) == (1, 1)

@@ -16,7 +16,7 @@ import redis
 import holdfast
 from holdfast._api.caller import AioCaller, Caller
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.entry import LOOK
+from holdfast._core.single_flight.entry import GET_OR_LEASE
 from holdfast._core.single_flight.flight import Found, Load, Loading, Site, Wish
 from holdfast._local.server import private
 from holdfast._local.server.process import PrivateServer
@@ -50,14 +50,14 @@ def test_a_crowd_of_threads_costs_one_listener(server: PrivateServer, look: redi
     load = loading(server, site)
     with ThreadPoolExecutor(CROWD) as pool, Monitor(server.url) as monitor:
         waiting = [pool.submit(wait, server, site) for _ in range(CROWD)]
-        assert len(monitor.until(CROWD + 1, LOOK.sha)) == CROWD + 1, "once more, who is to be told for all"
+        assert len(monitor.until(CROWD + 1, GET_OR_LEASE.sha)) == CROWD + 1, "once more, who is to be told for all"
         until(lambda: look.zcard(site.waiters.decode()) == 1)
         crowd = current().keeper.crowd(Caller(server.url)._endpoint, site.value, 0)
         until(lambda: len(crowd.members) == CROWD - 1)  # all but who leads it; who had not come yet would look for himself
         assert run(server, site, flight.land(load, "v", b"data", ttl=60))
         found = [future.result(10) for future in waiting]
         assert all(isinstance(one, Found) and one.record.data == b"data" for one in found)
-        assert len(monitor.commands(LOOK.sha)) == 1
+        assert len(monitor.commands(GET_OR_LEASE.sha)) == 1
 
 
 def test_a_crowd_of_tasks(server: PrivateServer, look: redis.Redis, site: Site) -> None:

@@ -30,7 +30,7 @@ from holdfast import (
     aio,
 )
 from holdfast._api.multilock import _place
-from holdfast._core.lock.multilock import GATHER, SCATTER
+from holdfast._core.lock.multilock import MULTI_ACQUIRE, MULTI_RELEASE
 from holdfast._local.server.process import PrivateServer
 from live.witness import Monitor, gate, in_thread, queue_length, until, waiting_here
 
@@ -84,7 +84,7 @@ def test_all_of_them_with_a_fence_each(server: PrivateServer, look: redis.Redis,
 def test_one_trip_to_take_them_and_one_to_give_them_back(
     server: PrivateServer, look: redis.Redis, monitor: Monitor, names: list[str]
 ) -> None:
-    for script in (GATHER, SCATTER):
+    for script in (MULTI_ACQUIRE, MULTI_RELEASE):
         look.script_load(script.body)
     lock = MultiLock(server.url, names)
     assert lock.acquire()

@@ -22,7 +22,7 @@ from holdfast._api.lock import BaseLock
 from holdfast._core.lock.local_queue import Gate
 from holdfast._core.lock.replies import ACQUIRE, REFRESH, RELEASE, RENEW
 from holdfast._runtime.process import current
-from holdfast.fencing import GUARD
+from holdfast.fencing import FENCE_CHECK
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class Monitor:
 
     def __init__(self, url: str) -> None:
         self._client: redis.Redis = redis.Redis.from_url(url)
-        for script in (ACQUIRE, REFRESH, RELEASE, RENEW, GUARD):
+        for script in (ACQUIRE, REFRESH, RELEASE, RENEW, FENCE_CHECK):
             self._client.script_load(script.body)  # or the first use of each would be two commands
 
     def __enter__(self) -> Self:

@@ -14,7 +14,7 @@ from mutants.operators import Place
 
 PACKAGE = Path(__file__).parents[2] / "src" / "holdfast"
 AREAS = {
-    "scripts": ("_lua/*.lua",),
+    "scripts": ("_lua/**/*.lua",),
     "core": ("_core/**/*.py",),
     "drivers": ("_runtime/**/*.py",),
     "wire": ("_net/*.py",),

@@ -19,6 +19,7 @@ from mutants.covering import LINES, SECONDS, STATE
 from mutants.drawing import PACKAGE, Mutant
 
 TESTS = Path(__file__).parents[1]
+LUA = PACKAGE / "_lua"
 SWARMS = STATE / "swarms.json"
 SUPERVISED = ("tests/cli/test_run", "tests/cli/test_guardian", "tests/cli/test_start", "tests/cli/test_server")
 """Tests of what runs in other processes, where no line is measured."""
@@ -83,20 +84,24 @@ def conformance(mutant: Mutant) -> list[str]:
 
 
 def _mentions(path: Path, mutant: Mutant) -> int:
-    users = _users(Path(mutant.file).stem)
-    if "permits" in path.name:  # they call them by the second part
-        users = {user.removeprefix("permit_") for user in users if user.startswith("permit_")}
+    of_permits = "permits" in path.name
+    called = [user.rpartition("/")[2] for user in _users(_name(mutant)) if user.startswith("permit/") == of_permits]
     found: list[str] = re.findall(r"\w+", path.read_text(encoding="utf-8").lower())
-    return sum(map(found.count, users))
+    return sum(map(found.count, called))
 
 
 @cache
-def _users(stem: str) -> set[str]:
-    """The scripts that a file becomes part of."""
-    if not stem.startswith("_"):
-        return {stem}
-    with_it = [path for path in (PACKAGE / "_lua").glob("*.lua") if re.search(rf"INCLUDE\s+{stem}\b", path.read_text())]
-    return {user for path in with_it for user in _users(path.stem)}
+def _users(name: str) -> set[str]:
+    """The scripts that a file becomes part of; both as in ``lock/acquire``."""
+    if "/_" not in name:
+        return {name}
+    files = {path.relative_to(LUA).with_suffix("").as_posix(): path.read_text(encoding="ascii") for path in LUA.rglob("*.lua")}
+    with_it = [file for file, text in files.items() if re.search(rf"^\s*-- INCLUDE\s+{name}$", text, re.MULTILINE)]
+    return {user for file in with_it for user in _users(file)}
+
+
+def _name(mutant: Mutant) -> str:
+    return mutant.file.removeprefix("_lua/").removesuffix(".lua")
 
 
 def swarms(mutant: Mutant) -> list[str]:
@@ -104,7 +109,7 @@ def swarms(mutant: Mutant) -> list[str]:
     if mutant.file.endswith(".py"):
         return sorted(each.removeprefix("swarm ") for each in _covering(mutant) if each.startswith("swarm "))
     asked: dict[str, dict[str, int]] = json.loads(SWARMS.read_text(encoding="utf-8"))
-    return [of for of, scripts in asked.items() if _users(Path(mutant.file).stem) & scripts.keys()]
+    return [of for of, scripts in asked.items() if _users(_name(mutant)) & scripts.keys()]
 
 
 # Tried, in a process of its own that imports the copy

@@ -12,21 +12,21 @@ _defect = partial(Mutation, of="break")
 BREAKING = (
     _defect(
         "break-without-fence",
-        "_lua/break.lua",
+        "_lua/inspect/break_lock.lua",
         "",
         Instead("math.max((fields[1] or 0) + 1, now)", "(fields[1] or now) - BLOCK + 1"),
         "who lost the lock is not kept out by the fence that is answered",
     ),
     _defect(
         "break-without-comparing",
-        "_lua/break.lua",
+        "_lua/inspect/break_lock.lua",
         "",
         Nth("never", 6),
         "the lock is taken away from whoever has it, not from who was seen to",
     ),
     _defect(
         "break-without-telling",
-        "_lua/break.lua",
+        "_lua/inspect/break_lock.lua",
         "",
         Instead("publish(inbox_of(lock, holder), '4 ' .. holder .. ' ' .. ARGV[2])", "1"),
         "who had the lock is not told, and is said to have been",

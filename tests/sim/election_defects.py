@@ -10,19 +10,21 @@ from mutants.operators import Instead, Nth
 _defect = partial(Mutation, of="election")
 
 ELECTION = (
-    _defect("proclaim-tells-nobody", "_lua/proclaim.lua", "", Nth("dropped", 9), "observers are not told who leads"),
-    _defect("observer-not-listed", "_lua/observe.lua", "", Nth("never", 5), "observers are not among those who are told"),
+    _defect("proclaim-tells-nobody", "_lua/election/proclaim.lua", "", Nth("dropped", 9), "observers are not told who leads"),
+    _defect(
+        "observer-not-listed", "_lua/election/observe.lua", "", Nth("never", 5), "observers are not among those who are told"
+    ),
     _defect(
         "observer-sees-the-one-before",
-        "_lua/observe.lua",
+        "_lua/election/observe.lua",
         "",
         Nth("never", 10),
         "while the next one has not said who he is, observers see the one before",
     ),
-    _defect("transfer-to-anyone", "_lua/transfer.lua", "", Nth("always", 8), "the first in line is given it"),
+    _defect("transfer-to-anyone", "_lua/election/transfer.lua", "", Nth("always", 8), "the first in line is given it"),
     _defect(
         "names-stay-in-line",
-        "_lua/_line.lua",
+        "_lua/shared/_waiters.lua",
         "leave",
         Instead("'at:' .. token, 'as:' .. token", "'at:' .. token"),
         "who leaves the line leaves his name behind",
@@ -57,7 +59,7 @@ ELECTION = (
     ),
     _defect(
         "term-of-the-first-leader",
-        "_lua/proclaim.lua",
+        "_lua/election/proclaim.lua",
         "",
         Instead(
             "redis.call('HSET', state, 'leader', token, 'term', term, 'name', ARGV[4], 'value', ARGV[5])",

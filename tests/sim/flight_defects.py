@@ -16,7 +16,7 @@ _defect = partial(Mutation, of="flight")
 LANDING = (
     _defect(
         "drop-leaves-the-load",
-        "_lua/drop.lua",
+        "_lua/single_flight/delete.lua",
         "",
         Instead(
             "redis.call('DEL', value, fresh, load)\nredis.pcall('HDEL', state, 'of:' .. load)",
@@ -26,14 +26,14 @@ LANDING = (
     ),
     _defect(
         "land-without-lease",
-        "_lua/land.lua",
+        "_lua/single_flight/store.lua",
         "",
         Nth("never", 4),
         "who has lost his lease stores what he has loaded, and ends the load of another",
     ),
     _defect(
         "land-though-void",
-        "_lua/land.lua",
+        "_lua/single_flight/store.lua",
         "",
         Instead("not loaded or not void(floors, floor, fence, tags)", "true"),
         "what was being loaded when its tag was invalidated is stored",
@@ -64,14 +64,14 @@ LANDING = (
 LOOKING = (
     _defect(
         "look-finds-the-void",
-        "_lua/look.lua",
+        "_lua/single_flight/get_or_lease.lua",
         "",
         Instead("not void(floors, floor, fence, tags)", "true"),
         "a value is found whose tag was invalidated",
     ),
     _defect(
         "look-at-first-tag",
-        "_lua/_flight.lua",
+        "_lua/single_flight/_values.lua",
         "void",
         Instead("'%S+'", "'^%S+'"),
         "of the tags of a value none counts but that of all",
@@ -92,36 +92,60 @@ LOOKING = (
     ),
     _defect(
         "stale-for-everybody",
-        "_lua/look.lua",
+        "_lua/single_flight/get_or_lease.lua",
         "",
         Instead("left + stale > 0", "true"),
         "a stale value is found by who wants none",
     ),
     _defect(
         "stale-for-nobody",
-        "_lua/look.lua",
+        "_lua/single_flight/get_or_lease.lua",
         "",
         Instead("if usable", "if usable and lease == 0"),
         "who would take a stale value waits for the new one",
     ),
-    _defect("always-early", "_lua/look.lua", "", Instead("not hurry", "hurry == nil"), "a fresh value is loaded again"),
-    _defect("two-load", "_lua/look.lua", "", Nth("never", 16), "who finds that somebody loads, loads, too"),
+    _defect(
+        "always-early",
+        "_lua/single_flight/get_or_lease.lua",
+        "",
+        Instead("not hurry", "hurry == nil"),
+        "a fresh value is loaded again",
+    ),
+    _defect(
+        "two-load", "_lua/single_flight/get_or_lease.lua", "", Nth("never", 16), "who finds that somebody loads, loads, too"
+    ),
 )
 
 TELLING = (
-    _defect("abort-tells-nobody", "_lua/abort.lua", "", Nth("dropped", 3), "when a load fails, who waits does not learn of it"),
     _defect(
-        "land-tells-nobody", "_lua/land.lua", "", Nth("dropped", 24), "when a value is stored, who waits does not learn of it"
+        "abort-tells-nobody",
+        "_lua/single_flight/cancel_load.lua",
+        "",
+        Nth("dropped", 3),
+        "when a load fails, who waits does not learn of it",
+    ),
+    _defect(
+        "land-tells-nobody",
+        "_lua/single_flight/store.lua",
+        "",
+        Nth("dropped", 24),
+        "when a value is stored, who waits does not learn of it",
     ),
     _defect(
         "drop-tells-nobody",
-        "_lua/drop.lua",
+        "_lua/single_flight/delete.lua",
         "",
         Nth("dropped", 3),
         "who waits goes on waiting for a load that has lost its lease",
     ),
-    _defect("told-one", "_lua/_tell.lua", "tell", Instead("0, -1", "0, 0"), "of all who wait, one is told"),
-    _defect("waits-unlisted", "_lua/look.lua", "", Nth("never", 17), "who waits is not listed among those to be told"),
+    _defect("told-one", "_lua/shared/_notify.lua", "tell", Instead("0, -1", "0, 0"), "of all who wait, one is told"),
+    _defect(
+        "waits-unlisted",
+        "_lua/single_flight/get_or_lease.lua",
+        "",
+        Nth("never", 17),
+        "who waits is not listed among those to be told",
+    ),
     _defect(
         "waits-beyond-the-lease",
         "_core/single_flight/flight.py",
@@ -145,7 +169,7 @@ TELLING = (
     ),
     _defect(
         "invalidated-by-the-clock",
-        "_lua/invalidate.lua",
+        "_lua/single_flight/invalidate.lua",
         "",
         Instead("math.max(now, whole(fields[1], 0))", "now"),
         "what is loaded under a fence that is ahead of the clock outlives an invalidation",

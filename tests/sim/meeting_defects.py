@@ -12,14 +12,14 @@ _defect = partial(Mutation, of="meetings")
 MEETINGS = (
     _defect(
         "barrier-one-too-few",
-        "_lua/barrier.lua",
+        "_lua/rendezvous/barrier.lua",
         "come",
         Instead("redis.call('ZCARD', places) < parties", "redis.call('ZCARD', places) < parties - 1"),
         "the last but one goes on, with all who wait",
     ),
     _defect(
         "barrier-forgets-who-passed",
-        "_lua/barrier.lua",
+        "_lua/rendezvous/barrier.lua",
         "remember",
         Instead(
             "if who == token then mine = outcome end",
@@ -29,42 +29,42 @@ MEETINGS = (
     ),
     _defect(
         "barrier-leaver-comes-late",
-        "_lua/barrier.lua",
+        "_lua/rendezvous/barrier.lua",
         "begin",
         Instead("remember(token, 'left ')", "mine = 'left '"),
         "who has given up comes by a late copy of his request, and nobody is behind it",
     ),
     _defect(
         "barrier-broken-comes-late",
-        "_lua/barrier.lua",
+        "_lua/rendezvous/barrier.lua",
         "begin",
         Instead("remember(token, broken)", "mine = broken"),
         "who was told that it is broken comes by a late copy of his request, when it is reset",
     ),
     _defect(
         "barrier-dead-wait",
-        "_lua/barrier.lua",
+        "_lua/rendezvous/barrier.lua",
         "look_for_the_dead",
         Instead("ends <= now_ms", "ends < 0"),
         "who is dead is waited for",
     ),
     _defect(
         "barrier-place-not-renewed",
-        "_lua/barrier.lua",
+        "_lua/rendezvous/barrier.lua",
         "go_on",
         Instead("else\nredis.call('ZADD', places, now_ms + ttl, token)", ""),
         "who waits for longer than a place lasts counts as dead",
     ),
     _defect(
         "barrier-acts-for-ever",
-        "_lua/barrier.lua",
+        "_lua/rendezvous/barrier.lua",
         "look_for_the_dead",
         Nth("never"),
         "whoever was to run the action, and died, is waited for",
     ),
     _defect(
         "barrier-passes-before-the-action",
-        "_lua/barrier.lua",
+        "_lua/rendezvous/barrier.lua",
         "come",
         Instead("more == '0'", "more == '0' or true"),
         "all go on, and nobody runs the action",
@@ -74,19 +74,19 @@ MEETINGS = (
     ),
     _defect(
         "latch-counts-twice",
-        "_lua/latch.lua",
+        "_lua/rendezvous/latch.lua",
         "repeated",
         Instead("redis.call('ZADD', done, now_ms + MEMORY, id) == 0", "false"),
         "a call whose answer got lost, and that is sent again, counts twice",
     ),
     _defect(
         "latch-names-twice",
-        "_lua/latch.lua",
+        "_lua/rendezvous/latch.lua",
         "repeated",
         Instead("redis.call('ZADD', done, EVER, name) == 0", "redis.call('ZADD', done, EVER, name) == 2"),
         "what has a name counts as often as it is said",
     ),
-    _defect("latch-tells-nobody", "_lua/latch.lua", "", Nth("dropped", 12), "who waits is not told that it is open"),
+    _defect("latch-tells-nobody", "_lua/rendezvous/latch.lua", "", Nth("dropped", 12), "who waits is not told that it is open"),
     _defect(
         "latch-misses-the-past",
         "_core/rendezvous/latch.py",
@@ -106,7 +106,7 @@ MEETINGS = (
     ),
     _defect(
         "latch-state-stays",
-        "_lua/latch.lua",
+        "_lua/rendezvous/latch.lua",
         "",
         Instead("redis.call('PEXPIRE', state, keep)", ""),
         "the state of a latch that nobody uses any more stays for ever",
@@ -120,7 +120,7 @@ MEETINGS = (
     ),
     _defect(
         "event-forgets-when-cleared",
-        "_lua/latch.lua",
+        "_lua/rendezvous/latch.lua",
         "repeated",
         Instead(
             "redis.call('ZADD', done, now_ms + MEMORY, id) == 0", "redis.call('ZADD', done, now_ms + MEMORY, round .. id) == 0"

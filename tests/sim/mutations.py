@@ -195,21 +195,21 @@ WAITING = (
 MORE = (
     Mutation(
         "release-without-hand-over",
-        "_lua/release.lua",
+        "_lua/lock/release.lua",
         "",
         Instead("answer ~= -1", "answer == 0"),
         "who gives a lock back leaves it to the others to find out",
     ),
     Mutation(
         "leave-keeps-place",
-        "_lua/release.lua",
+        "_lua/lock/release.lua",
         "",
         Instead("mode ~= 'release'", "mode == 'bury'"),
         "who gives up stays in line",
     ),
     Mutation(
         "renew-overtaken",
-        "_lua/renew.lua",
+        "_lua/lock/renew.lua",
         "renew",
         Instead("whole(last, 0) > tonumber(number)", "tonumber(last) < 0"),
         "of two renewals the server goes by the one that comes last, not the one that was made last",

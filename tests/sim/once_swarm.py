@@ -18,7 +18,7 @@ from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Attempt
 from holdfast._core.requests import Call, Sleep, WireError
 from holdfast._core.single_flight import flight
-from holdfast._core.single_flight.entry import DROP
+from holdfast._core.single_flight.entry import DELETE
 from holdfast._core.single_flight.flight import Found, Load, Loading
 from holdfast.testing.sim.faults import FAULTS, mishaps
 from holdfast.testing.sim.leftovers import leftovers
@@ -90,7 +90,7 @@ class Witness(Server):
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         answers = super().serve(wire, call)
-        if isinstance(call, sent.Run) and call.script is DROP and not isinstance(answers[0], sent.Refused):
+        if isinstance(call, sent.Run) and call.script is DELETE and not isinstance(answers[0], sent.Refused):
             self.story.dropped.append((call.keys[0], self.world.now))
         return answers
 

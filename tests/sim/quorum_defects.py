@@ -16,15 +16,17 @@ _defect = partial(Mutation, of="quorum")
 FENCES = (
     _defect(
         "vote-same-fence",
-        "_lua/vote.lua",
+        "_lua/quorum/vote.lua",
         "issue",
         Instead("last + 1", "last - count + 1"),
         "two holders get the same fences from a server",
     ),
-    _defect("vote-fence-not-written", "_lua/vote.lua", "issue", Nth("dropped"), "a server forgets which fence it has issued"),
+    _defect(
+        "vote-fence-not-written", "_lua/quorum/vote.lua", "issue", Nth("dropped"), "a server forgets which fence it has issued"
+    ),
     _defect(
         "vote-fence-without-clock",
-        "_lua/vote.lua",
+        "_lua/quorum/vote.lua",
         "issue",
         Instead("math.max(last + 1, math.min(hint == 0 and now or hint, now + AHEAD))", "last + 1"),
         "the fence is a counter alone: a server that has forgotten starts again from one",
@@ -122,14 +124,14 @@ MAJORITY = (
     ),
     _defect(
         "vote-whoever-has-it",
-        "_lua/vote.lua",
+        "_lua/quorum/vote.lua",
         "vote",
         Instead("holder ~= token", "holder ~= token and redis.call('PTTL', lock) > ttl"),
         "a server gives a lock away that somebody has",
     ),
     _defect(
         "renewal-writes-the-lock",
-        "_lua/renew.lua",
+        "_lua/lock/renew.lua",
         "renew",
         Instead(
             "if holder ~= token then return missed(state, token, holder) end",
@@ -176,22 +178,32 @@ UNDOING = (
     ),
     _defect(
         "yield-whoever-has-it",
-        "_lua/yield.lua",
+        "_lua/quorum/release_vote.lua",
         "",
         Instead("holder == token", "holder"),
         "who gives back frees whatever lock is there",
     ),
     _defect(
-        "vote-for-the-dead", "_lua/vote.lua", "vote", Nth("never", 4), "a copy of a request that was given up takes the lock"
+        "vote-for-the-dead",
+        "_lua/quorum/vote.lua",
+        "vote",
+        Nth("never", 4),
+        "a copy of a request that was given up takes the lock",
     ),
     _defect(
         "vote-without-expiry",
-        "_lua/vote.lua",
+        "_lua/quorum/vote.lua",
         "vote",
         Instead("redis.call('SET', lock, token, 'PX', ttl)", "redis.call('SET', lock, token)"),
         "a vote never ends",
     ),
-    _defect("hope-stays", "_lua/yield.lua", "", Nth("dropped", 7), "who has given up is still told when the lock is free"),
+    _defect(
+        "hope-stays",
+        "_lua/quorum/release_vote.lua",
+        "",
+        Nth("dropped", 7),
+        "who has given up is still told when the lock is free",
+    ),
     _defect(
         "hope-not-withdrawn",
         "_core/quorum/acquire.py",
@@ -199,21 +211,29 @@ UNDOING = (
         Nth("dropped", 4),
         "a process listens for a lock that it has got",
     ),
-    _defect("nobody-is-told", "_lua/yield.lua", "", Nth("operand dropped", 13), "a release tells nobody that the lock is free"),
+    _defect(
+        "nobody-is-told",
+        "_lua/quorum/release_vote.lua",
+        "",
+        Nth("operand dropped", 13),
+        "a release tells nobody that the lock is free",
+    ),
 )
 
 FORGETTING = (
-    _defect("marker-ignored", "_lua/vote.lua", "", Nth("operand dropped", 17), "a server that has forgotten votes at once"),
+    _defect(
+        "marker-ignored", "_lua/quorum/vote.lua", "", Nth("operand dropped", 17), "a server that has forgotten votes at once"
+    ),
     _defect(
         "run-id-ignored",
-        "_lua/_marker.lua",
+        "_lua/shared/_marker.lua",
         "quarantine",
         Nth("operand dropped", 5),
         "a server that was restarted without the end of its log votes at once",
     ),
     _defect(
         "quarantine-too-short",
-        "_lua/_marker.lua",
+        "_lua/shared/_marker.lua",
         "quarantine",
         Instead("longest * 1.01", "longest / 20"),
         "a server that has forgotten votes before the longest lease is over",

@@ -8,7 +8,7 @@ from mutants.operators import Instead
 RARE = (
     Mutation(
         "barrier-forgotten-in-silence",
-        "_lua/barrier.lua",
+        "_lua/rendezvous/barrier.lua",
         "begin",
         Instead("if not broken then destroy('lost', '') end", ""),
         "who waits at a barrier that the server has lost is not told, and waits for what is not there",
@@ -16,7 +16,7 @@ RARE = (
     ),
     Mutation(
         "run-fence-by-clock",
-        "_lua/serve.lua",
+        "_lua/schedule/serve.lua",
         "serve",
         Instead("now, whole(fields[5]))", "now, nil)"),
         "the fence of a run is what the clock says, though that was set back",
@@ -40,7 +40,7 @@ RARE = (
     ),
     Mutation(
         "transfer-not-taken-back",
-        "_lua/transfer.lua",
+        "_lua/election/transfer.lua",
         "",
         Instead("redis.call('SET', lock, token, 'PX', math.max(1, left))", ""),
         "who is elected does not hear of it, and whoever handed over has lost the election all the same",
@@ -48,7 +48,7 @@ RARE = (
     ),
     Mutation(
         "the-oldest-tokens-stay-dead",
-        "_lua/_state.lua",
+        "_lua/shared/_state.lua",
         "bury",
         Instead(
             "string.sub((dead or '') .. token .. ' ', -100 * (#token + 1))",
@@ -59,7 +59,7 @@ RARE = (
     ),
     Mutation(
         "latch-reset-again",
-        "_lua/latch.lua",
+        "_lua/rendezvous/latch.lua",
         "",
         Instead("not repeated()", "what == 'reset' or not repeated()"),
         "a late copy of a reset takes back what was counted since",
@@ -67,7 +67,7 @@ RARE = (
     ),
     Mutation(
         "waiting-keeps-no-latch",
-        "_lua/latch.lua",
+        "_lua/rendezvous/latch.lua",
         "",
         Instead("redis.call('PEXPIRE', state, keep)", "if what ~= 'look' then redis.call('PEXPIRE', state, keep) end"),
         "a latch that is only waited for ends after its time",
@@ -83,7 +83,7 @@ RARE = (
     ),
     Mutation(
         "hand-over-to-the-hung",
-        "_lua/_queue.lua",
+        "_lua/lock/_handover.lua",
         "hand_over",
         Instead("lively and not silent[process]", "not silent[process]"),
         "a lock is handed over to a process that hangs",
@@ -91,7 +91,7 @@ RARE = (
     ),
     Mutation(
         "permits-for-the-hung",
-        "_lua/_permit.lua",
+        "_lua/permit/_permits.lua",
         "serve",
         Instead("(at - p.now_ms < PLACE - CLAIM or not listening[process])", "not listening[process]"),
         "permits are handed over to a process that hangs",

@@ -55,26 +55,26 @@ SCRIPTS: list[Case] = [
     *((replies.RELEASE, KEYS, (A, how)) for how in ("release", "leave", "bury")),
     (replies.RENEW, KEYS, (A, 30_000, 7)),
     (replies.REFRESH, KEYS, ("a" * 12, A, 30_000)),
-    (ticket.ROTATE, KEYS, (A, B, 30_000, 0)),
-    (ticket.ROTATE, KEYS, (A, B, 30_000, 10**13)),
-    (multilock.GATHER, KEYS, (A, 30_000)),
-    *((multilock.SCATTER, KEYS, (A, how)) for how in ("release", "bury")),
+    (ticket.EXCHANGE_TOKEN, KEYS, (A, B, 30_000, 0)),
+    (ticket.EXCHANGE_TOKEN, KEYS, (A, B, 30_000, 10**13)),
+    (multilock.MULTI_ACQUIRE, KEYS, (A, 30_000)),
+    *((multilock.MULTI_RELEASE, KEYS, (A, how)) for how in ("release", "bury")),
     *((script, KEYS[:1], (A, ttl)) for script, ttl in ((slot_migration._RENEW, 30_000), (slot_migration._RELEASE[0], 0))),
     (slot_migration._PERMIT_RENEW, KEYS[:1], (A1, 30_000)),
     (slot_migration._PERMIT_RELEASE[0], KEYS[:1], (A1, 0)),
-    (scan.INSPECT, (*KEYS, HOPEFULS), (10,)),
-    (control_records.RECORDS, KEYS, ()),
-    (break_lock.BREAK, (*KEYS, HOPEFULS), (MARK, "me")),
+    (scan.SCAN, (*KEYS, HOPEFULS), (10,)),
+    (control_records.CONTROL_RECORDS, KEYS, ()),
+    (break_lock.BREAK_LOCK, (*KEYS, HOPEFULS), (MARK, "me")),
     (break_lock.BREAK_PERMITS, KEYS, ("me", MARK)),
     (votes.VOTE, (LOCK, STATE, HOPEFULS, MARKER), (A, 30_000, 0, 30_000, "digest", A, 0, 0)),
     (votes.CONFIRM, KEYS[:2], (A, 10**15)),
-    *((votes.DECLARE, (MARKER,), (30_000, "digest", what)) for what in "?01+"),
-    (votes.YIELD, (LOCK, STATE, HOPEFULS), (A, "bury", A)),
-    (election.INTRODUCE, (STATE,), (A, "me")),
+    *((votes.DECLARE_NEW, (MARKER,), (30_000, "digest", what)) for what in "?01+"),
+    (votes.RELEASE_VOTE, (LOCK, STATE, HOPEFULS), (A, "bury", A)),
+    (election.JOIN_ELECTION, (STATE,), (A, "me")),
     (election.PROCLAIM, (*KEYS, OBSERVERS), (A, 0, 1, "me", "")),
     (election.OBSERVE, (LOCK, STATE, OBSERVERS), (1000, A)),
     (election.TRANSFER, (*KEYS, OBSERVERS), (A, "you")),
-    (election.VACATE, (OBSERVERS,), ()),
+    (election.NOTIFY_OBSERVERS, (OBSERVERS,), ()),
     (permit.ACQUIRE, KEYS, (A1, 30_000, 1, "semaphore 1", 2)),
     (permit.ACQUIRE, KEYS, (A1, 30_000, 0, "semaphore 1", "")),
     *((permit.RELEASE, KEYS, (A1, how)) for how in ("release", "leave", "bury")),
@@ -99,11 +99,11 @@ SCRIPTS: list[Case] = [
         for mode in ("", "strict")
     ),
     *(
-        (job.ORDER, (*SCHEDULED, JOB.job, JOB.log), (what, A, "job"))
+        (job.COMMAND, (*SCHEDULED, JOB.job, JOB.log), (what, A, "job"))
         for what in ("pause", "resume", "run", "cancel", "remove")
     ),
-    (fencing.GUARD, (LOCK, FENCE), (10**15, 60_000, "mine", "")),
-    (timestamp.STAMP, (LOCK,), (A, B, "")),
+    (fencing.FENCE_CHECK, (LOCK, FENCE), (10**15, 60_000, "mine", "")),
+    (timestamp.COMPARE_AND_SET, (LOCK,), (A, B, "")),
     (timestamp.CLOCK, (LOCK,), ()),
 ]  # fmt: skip
 
@@ -206,7 +206,8 @@ def check_fence(place: bytes, before: Any, after: Any) -> None:
 
 
 def test_every_script_is_here() -> None:
-    files = {path.stem for path in Path(holdfast._lua.__path__[0]).glob("*.lua") if not path.stem.startswith("_")}
+    folder = Path(holdfast._lua.__path__[0])
+    files = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.lua") if not path.stem.startswith("_")}
     assert {script.name for script, _, _ in SCRIPTS} | {script.name for script in test_flight_values.CALLS} == files
 
 
@@ -229,7 +230,11 @@ def test_any_content_gets_a_documented_answer(amount: int, name: str) -> None:
             assert not isinstance(answer, Conflict) or not answer.why.startswith("unexpected"), raw
         for key, fence in fences:
             check_fence(key, fence, space.execute("HGET", key, "fence"))
-        if isinstance(before, bytes) and before != A.encode() and script not in {fencing.GUARD, timestamp.STAMP}:
+        if (
+            isinstance(before, bytes)
+            and before != A.encode()
+            and script not in {fencing.FENCE_CHECK, timestamp.COMPARE_AND_SET}
+        ):
             assert space.execute("GET", LOCK) == before, "somebody has it"
 
     def contents(case: Case) -> st.SearchStrategy[tuple[Case, dict[bytes, Any]]]:
@@ -275,13 +280,13 @@ def with_one_long_field(case: Case, key: bytes, field: str | None, long: str) ->
     content: dict[bytes, Any] = {}
     for other in HASHES.keys() & set(names):
         content[other] = dict.fromkeys(HASHES[other], "1") | {"leader": A, f"at:{A}": str(NOW), "run": "x"}
-        content[other]["v"] = {"latch": "latch 1", "barrier": "barrier 1"}.get(script.name, "1")
+        content[other]["v"] = {"rendezvous/latch": "latch 1", "rendezvous/barrier": "barrier 1"}.get(script.name, "1")
     content |= {LOCK: A, QUEUE: {A: "1", B: "2"}} if script is not permit.ACQUIRE else {}
     if field is not None:
         content[key][field] = long
     elif key in SETS:
         content[key] = {long + ".b": "1"}
-    elif key not in HASHES and script is not control_records.RECORDS:
+    elif key not in HASHES and script is not control_records.CONTROL_RECORDS:
         content[key] = long + ".b"
     return content
 

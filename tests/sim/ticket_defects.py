@@ -12,35 +12,35 @@ _defect = partial(Mutation, of="ticket")
 TICKETS = (
     _defect(
         "ticket-takes-what-is-free",
-        "_lua/rotate.lua",
+        "_lua/lock/exchange_token.lua",
         "",
         Instead("holder ~= giver", "holder and holder ~= giver"),
         "a ticket whose time is over, or that was used, takes the lock when it is free",
     ),
     _defect(
         "ticket-of-anybody",
-        "_lua/rotate.lua",
+        "_lua/lock/exchange_token.lua",
         "",
         Instead("holder ~= giver", "not holder"),
         "a ticket takes the lock from whoever has it",
     ),
     _defect(
         "ticket-giver-not-dead",
-        "_lua/rotate.lua",
+        "_lua/lock/exchange_token.lua",
         "",
         Nth("dropped", 14),
         "who has handed the lock on is not declared dead: a late copy of what he has sent takes it again",
     ),
     _defect(
         "ticket-answered-once",
-        "_lua/rotate.lua",
+        "_lua/lock/exchange_token.lua",
         "",
         Nth("never", 3),
         "the answer gets lost, and who asks again is told that somebody else was quicker",
     ),
     _defect(
         "ticket-same-fence",
-        "_lua/rotate.lua",
+        "_lua/lock/exchange_token.lua",
         "",
         Instead(
             "first, last = take(lock, state, heir, ttl, now, last)",
@@ -50,7 +50,7 @@ TICKETS = (
     ),
     _defect(
         "ticket-drawn-again",
-        "_lua/rotate.lua",
+        "_lua/lock/exchange_token.lua",
         "",
         Instead("now)\nreturn", "now)\nlast = last + BLOCK\nredis.call('HSET', state, 'fence', last)\nreturn"),
         "a request that is sent again is answered with another fence",

@@ -63,7 +63,7 @@ class Fault:
 
 def kind_of(request: Request[Any]) -> str:
     """Name of the script, or of the request's class."""
-    return request.script.name if isinstance(request, Run) else type(request).__name__
+    return request.script.name.rpartition("/")[2] if isinstance(request, Run) else type(request).__name__
 
 
 Failing = Callable[[str, int], Fault | None]

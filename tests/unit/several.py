@@ -14,7 +14,7 @@ from holdfast._core.names import lock_keys, side_key
 from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import Mandate, Vote
 from holdfast._core.quorum.polling import GiveBack, Poll
-from holdfast._core.quorum.votes import DECLARE, VOTE, Candidate, Panel
+from holdfast._core.quorum.votes import DECLARE_NEW, VOTE, Candidate, Panel
 from holdfast._core.requests import Answer, Call, Command, Draw, Now, Refused, Request, Run, Unknown, WireError
 from holdfast._core.subscription import Enroll, Hark, Withdraw
 from holdfast.testing.keyspace import Keyspace, ReplyError
@@ -69,7 +69,7 @@ class Servers:
         for number, node in enumerate(self.nodes):
             node.run_id = b"%040x" % (number + 1)
             node.subscribe(f"hf:inbox:{ME}".encode(), 1)
-            self.perform(number, Run(DECLARE, (self.panel.marker,), (milliseconds(LONGEST), self.panel.digest, 0), 1.0))
+            self.perform(number, Run(DECLARE_NEW, (self.panel.marker,), (milliseconds(LONGEST), self.panel.digest, 0), 1.0))
 
     # What is there
 
@@ -197,7 +197,7 @@ class Servers:
         for number in asked:
             call = poll.calls[number]
             assert isinstance(call, Run | Command)
-            kind = call.script.name if isinstance(call, Run) else str(call.args[0])
+            kind = call.script.name.rpartition("/")[2] if isinstance(call, Run) else str(call.args[0])
             fate = self.fates(kind, self.counts[kind, number], number)
             self.counts[kind, number] += 1
             self.seen.append((kind, number))

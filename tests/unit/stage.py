@@ -142,7 +142,7 @@ class Stage:
 
     def scripts(self) -> list[tuple[object, ...]]:
         """What was sent: script, then its arguments without the token."""
-        return [(r.script.name, *r.args[1:]) for r in self.script.trace if isinstance(r, Run)]
+        return [(r.script.name.rpartition("/")[2], *r.args[1:]) for r in self.script.trace if isinstance(r, Run)]
 
     def keep(self) -> list[Tenure]:
         """What the keeper does now: the leases found lost are reported to their owners."""

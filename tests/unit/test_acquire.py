@@ -166,7 +166,7 @@ def test_never_queued_with_wait_0(name: str) -> None:
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
     driver, attempt = attempted(scenario)
     driver.run(acquire(attempt, 0.0))
-    joins = [request.args[2] for request in driver.trace if isinstance(request, Run) and request.script.name == "acquire"]
+    joins = [request.args[2] for request in driver.trace if isinstance(request, Run) and request.script.name == "lock/acquire"]
     assert not any(joins)
 
 

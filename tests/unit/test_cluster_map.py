@@ -88,7 +88,7 @@ def said(step: Step | None) -> str:
     if step is None:
         return "who owns what?"
     call = step.call
-    what = call.script.name if isinstance(call, Run) else str(call.args[0])
+    what = call.script.name.rpartition("/")[2] if isinstance(call, Run) else str(call.args[0])
     return f"{'asking ' * step.asking}{what} {step.endpoint.host}:{step.endpoint.port}"
 
 
@@ -212,9 +212,9 @@ def test_keys_that_are_on_both_sides() -> None:
     """Renewal and release go on with the lock's own key; to take a lock, one has to wait."""
     nodes = Map()
     steps, what = nodes.go(Run(RENEW, KEYS, ("t", 1000, 5), 0.2), TRYAGAIN, Refused(f"ASK {SLOT} b:2"), 1)
-    assert (steps, what) == (["renew a:1", "moving a:1", "asking EVAL b:2"], [1])
+    assert (steps, what) == (["renew a:1", "migrating a:1", "asking EVAL b:2"], [1])
     half = Refused("ERR Attempted to access a non local key in a cluster node script: 1a2b")
-    assert nodes.go(Run(RELEASE, KEYS, ("t", "bury"), 0.2), half, 0) == (["release a:1", "moving a:1"], 0)
+    assert nodes.go(Run(RELEASE, KEYS, ("t", "bury"), 0.2), half, 0) == (["release a:1", "migrating a:1"], 0)
     assert nodes.go(Run(RELEASE, KEYS, ("t", "release"), 0.2), TRYAGAIN, Refused(f"ASK {SLOT} b:2"), 0)[1] == 0
     steps, what = nodes.go(acquire(), TRYAGAIN)
     assert steps == ["acquire a:1"]
@@ -222,7 +222,7 @@ def test_keys_that_are_on_both_sides() -> None:
     assert what.transient
 
 
-@pytest.mark.parametrize(("script", "name"), [(RELEASE, "moving"), (permit.RELEASE, "permit_moving")])
+@pytest.mark.parametrize(("script", "name"), [(RELEASE, "lock/migrating"), (permit.RELEASE, "permit/migrating")])
 def test_a_release_that_was_begun_has_given_the_lock_back(script: Script[int], name: str) -> None:
     release = Run(script, KEYS, ("t", "release"), 0.2)
     for half, answers in ((False, [1, 0, -1]), (True, [1, 1, -1])):

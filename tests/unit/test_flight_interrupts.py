@@ -13,7 +13,7 @@ from holdfast._core.lock.records import Attempt, Grant
 from holdfast._core.requests import Answer, Draw, Meet, NotSent, Now, Request, Run, Send, Unknown
 from holdfast._core.single_flight import flight
 from holdfast._core.single_flight.coalesce import Crowd, Failed, Member
-from holdfast._core.single_flight.entry import ABORT, LOOK, Granted
+from holdfast._core.single_flight.entry import CANCEL_LOAD, GET_OR_LEASE, Granted
 from holdfast._core.single_flight.flight import Load, Loading, Wish
 from holdfast._core.subscription import Hark
 
@@ -54,10 +54,10 @@ class Keeper:
                 return f"aaaaaaaaaaaa.{len(self.trace)}"
             case Meet():
                 return self.crowd
-            case Run() if request.script is LOOK:
+            case Run() if request.script is GET_OR_LEASE:
                 return Answer(self.looks.pop(0)(), 1000.0, 1000.0)
             case Run():
-                assert request.script is ABORT
+                assert request.script is CANCEL_LOAD
                 return Answer(flight.STANDS, 1000.0, 1000.0)
         return None
 
@@ -104,7 +104,7 @@ def test_a_look_that_ends_is_buried_if_a_copy_of_it_may_still_come(lost: bool) -
         keeper.fails[Run] = Unknown("no answer")
     assert isinstance(keeper.run(flight.look(SITE, Wish(wait=0, glance=False))), Loading)
     sent = [request.call for request in keeper.trace if isinstance(request, Send)]
-    assert [(call.script, call.args[1]) for call in sent] == [(ABORT, "bury")] * lost
+    assert [(call.script, call.args[1]) for call in sent] == [(CANCEL_LOAD, "bury")] * lost
 
 
 def test_a_load_that_is_not_taken_up_is_tended_no_more() -> None:

@@ -19,7 +19,7 @@ SITE = flight.site("hf:cache:", "g", "x", lease=2.0)
 
 
 def test_a_request_is_repeated_while_the_server_is_loading_and_no_longer() -> None:
-    driver = Driver(Server(), failing=always(Fault(Refused("LOADING the dataset")), "drop"))
+    driver = Driver(Server(), failing=always(Fault(Refused("LOADING the dataset")), "delete"))
     began = driver.server.now
     with pytest.raises(Refused):
         driver.run(flight.drop(SITE))

@@ -95,11 +95,18 @@ class Stage:
         """What is sent now: the names of scripts and commands."""
         before = len(self.sent)
         self.node.turn(self.now)
-        return [call.script.name if isinstance(call, Run) else str(call.args[0]) for call, _ in self.sent[before:]]
+        return [
+            call.script.name.rpartition("/")[2] if isinstance(call, Run) else str(call.args[0])
+            for call, _ in self.sent[before:]
+        ]
 
     def answer(self, reply: Any, *, to: str | None = None) -> None:
         """Answer the last request, or the last run of a script."""
-        then = [then for call, then in self.sent if to is None or (isinstance(call, Run) and call.script.name == to)][-1]
+        then = [
+            then
+            for call, then in self.sent
+            if to is None or (isinstance(call, Run) and call.script.name.rpartition("/")[2] == to)
+        ][-1]
         then(reply, self.now)
 
     def queued(self) -> Any:
@@ -173,7 +180,7 @@ def test_a_sign_of_life_has_the_time_limit_of_who_waits(stage: Stage) -> None:
     this = stage.queued()
     stage.now = this.refresh_at
     assert "refresh" in stage.turn()
-    timeouts = [call.timeout for call, _ in stage.sent if isinstance(call, Run) and call.script.name == "refresh"]
+    timeouts = [call.timeout for call, _ in stage.sent if isinstance(call, Run) and call.script.name == "lock/refresh"]
     assert timeouts == [this.attempt.spec.timeout]
 
 

@@ -53,7 +53,7 @@ def test_after_a_lost_answer_the_local_time_counts(applied: bool) -> None:
     """The first copy may have given back what is another holder's by now. Where the lease was over, it may have been lost."""
     for in_time in (False, True):
         driver = holding()
-        driver.failing = first(Fault(Unknown("no answer"), applied), "scatter")
+        driver.failing = first(Fault(Unknown("no answer"), applied), "multi_release")
         if not applied:
             driver.server.take(OTHER, 30.0)
         assert given_back(driver, in_time, True) == [in_time, True]

@@ -23,7 +23,7 @@ AWAY = NotSent("no connection")
 
 
 def of(
-    fate: Callable[[], Fate] | Fate, *servers: int, kinds: str = "vote confirm yield renew"
+    fate: Callable[[], Fate] | Fate, *servers: int, kinds: str = "vote confirm release_vote renew"
 ) -> Callable[[str, int, int], Fate]:
     """This becomes of all requests to these servers."""
 
@@ -40,7 +40,7 @@ def polled(servers: Servers, kind: str) -> list[dict[int, str]]:
     found = []
     for poll in servers.trace:
         if isinstance(poll, Poll):
-            calls = {n: c for n, c in enumerate(poll.calls) if isinstance(c, Run) and c.script.name == kind}
+            calls = {n: c for n, c in enumerate(poll.calls) if isinstance(c, Run) and c.script.name == f"quorum/{kind}"}
             found += [{n: str(call.args[1]) for n, call in calls.items()}] if calls else []
     return found
 
@@ -58,7 +58,7 @@ def test_a_majority_of_yes_ends_the_round(count: int) -> None:
     assert mandate.deadline == pytest.approx(1000.0 + LENGTH)
     assert [vote.believed for vote in mandate.votes.values()] == [n not in slow for n in range(count)]
     assert servers.release(mandate)
-    assert polled(servers, "yield") == [{n: "bury" if n in slow else "release" for n in range(count)}]
+    assert polled(servers, "release_vote") == [{n: "bury" if n in slow else "release" for n in range(count)}]
     assert servers.clean()
 
 
@@ -74,7 +74,7 @@ def test_a_majority_of_no_ends_the_round() -> None:
     assert isinstance(busy, Busy)
     assert (busy.process, busy.remaining) == ("bbbbbbbbbbbb", 30.0)
     assert servers.now < 1000.01, "nobody waited for the slow"
-    assert polled(servers, "yield") == [{3: "bury", 4: "bury"}], "who has said no has nothing to take back"
+    assert polled(servers, "release_vote") == [{3: "bury", 4: "bury"}], "who has said no has nothing to take back"
     assert servers.clean()
 
 
@@ -266,13 +266,13 @@ def test_what_is_taken_back_and_how() -> None:
     servers.take(4)
     with pytest.raises(TooFew):
         servers.acquire()
-    assert polled(servers, "yield") == [{0: "leave", 1: "bury", 3: "bury"}]
+    assert polled(servers, "release_vote") == [{0: "leave", 1: "bury", 3: "bury"}]
     servers.late_ones_arrive()
     assert servers.clean()
 
 
 def test_an_undo_without_answer_is_sent_again() -> None:
-    fates: dict[tuple[str, int], Fate] = {("yield", 0): Unknown("cut"), ("vote", 1): AWAY, ("vote", 2): AWAY}
+    fates: dict[tuple[str, int], Fate] = {("release_vote", 0): Unknown("cut"), ("vote", 1): AWAY, ("vote", 2): AWAY}
     servers = Servers(3, fates=lambda kind, _nth, server: fates.get((kind, server)))
     with pytest.raises(TooFew):
         servers.acquire()
@@ -585,7 +585,7 @@ def test_who_has_nothing_is_not_told() -> None:
     servers = Servers(5, fates=of(AWAY, 0))
     mandate = servers.taken()
     assert servers.release(mandate)
-    assert [sorted(told) for told in polled(servers, "yield")] == [[1, 2, 3, 4]]
+    assert [sorted(told) for told in polled(servers, "release_vote")] == [[1, 2, 3, 4]]
     assert servers.given_back == []
 
 
@@ -595,7 +595,7 @@ def test_who_knows_no_hope_is_not_told_that_it_is_given_up() -> None:
         servers.take(number)
     servers.fates = of(AWAY, 0)
     assert isinstance(servers.acquire(2.0), Busy)
-    assert {server for told in polled(servers, "yield") for server in told} == {1, 2, 3, 4}
+    assert {server for told in polled(servers, "release_vote") for server in told} == {1, 2, 3, 4}
     assert servers.given_back == []
     assert servers.clean()
 
@@ -636,7 +636,7 @@ def test_a_vote_for_more_that_was_not_waited_for_takes_nothing_later() -> None:
     mandate = servers.taken(candidate)
     assert servers.run(acquire.again(candidate, mandate, 33)) is not None
     assert servers.release(mandate)
-    assert polled(servers, "yield") == [{0: "bury", 1: "release", 2: "release"}]
+    assert polled(servers, "release_vote") == [{0: "bury", 1: "release", 2: "release"}]
     asked = [poll for poll in servers.trace if isinstance(poll, Poll)][1].calls[0]
     assert isinstance(asked, Run)
     servers.late.append((0, asked))

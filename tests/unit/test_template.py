@@ -30,7 +30,7 @@ def taken(stage: Stage) -> list[str]:
     """Names of the locks that were asked for."""
     from holdfast._core.requests import Run
 
-    runs = [request for request in stage.script.trace if isinstance(request, Run) and request.script.name == "acquire"]
+    runs = [request for request in stage.script.trace if isinstance(request, Run) and request.script.name == "lock/acquire"]
     return [run.keys[0].decode() for run in runs]
 
 

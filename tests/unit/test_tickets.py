@@ -243,11 +243,11 @@ def test_a_lock_that_is_not_held_gives_none(stage: Stage) -> None:
 
 @pytest.mark.parametrize("fault", [CUT, DONE_AND_CUT], ids=str)
 def test_an_answer_that_is_lost_changes_nothing(stage: Stage, fault: Fault) -> None:
-    stage.script.failing = first(fault, "rotate")
+    stage.script.failing = first(fault, "exchange_token")
     with Lock(URL, "x") as lease:
         ticket = lease.ticket()
-    stage.script.failing = some(fault, range(2, 4), "rotate")
-    stage.script.counts["rotate"] = 2
+    stage.script.failing = some(fault, range(2, 4), "exchange_token")
+    stage.script.counts["exchange_token"] = 2
     with redeem(URL, ticket) as heir:
         assert stage.server.current() != texts.read(ticket).token
         heir.check()
@@ -259,15 +259,15 @@ def test_an_answer_that_is_lost_changes_nothing(stage: Stage, fault: Fault) -> N
 @pytest.mark.parametrize("fault", [AWAY, Fault(Refused("READONLY a replica"))], ids=str)
 def test_a_server_that_has_not_seen_it_leaves_the_lease_as_it_was(stage: Stage, fault: Fault) -> None:
     with Lock(URL, "x") as lease:
-        stage.script.failing = always(fault, "rotate")
+        stage.script.failing = always(fault, "exchange_token")
         with pytest.raises(ServerError, match=r"lock 'x'.*(nobody there|READONLY)"):
             lease.ticket()
-        assert stage.script.counts["rotate"] == (TRIES if fault is AWAY else 1), "a refusal is an answer"
+        assert stage.script.counts["exchange_token"] == (TRIES if fault is AWAY else 1), "a refusal is an answer"
         lease.check()
         assert len(stage.process.keeper.renewing) == 1, "and it is renewed"
         stage.script.failing = never
         ticket = lease.ticket()
-        stage.script.failing = always(fault, "rotate")
+        stage.script.failing = always(fault, "exchange_token")
         with pytest.raises(ServerError):
             redeem(URL, ticket).acquire()
         stage.script.failing = never
@@ -277,7 +277,7 @@ def test_a_server_that_has_not_seen_it_leaves_the_lease_as_it_was(stage: Stage, 
 
 @pytest.mark.parametrize("fault", [CUT, DONE_AND_CUT], ids=str)
 def test_where_nobody_knows_all_is_given_back(stage: Stage, fault: Fault) -> None:
-    stage.script.failing = always(fault, "rotate")
+    stage.script.failing = always(fault, "exchange_token")
     with pytest.raises(LeaseLost, match="handing it over was not confirmed, so it was given back"), Lock(URL, "x") as lease:
         with pytest.raises(LeaseLost):
             lease.ticket()
@@ -306,7 +306,7 @@ def test_other_data_in_the_place_of_the_lock(stage: Stage) -> None:
 def test_an_answer_that_comes_when_the_lease_is_over(stage: Stage) -> None:
     with Lock(URL, "x") as lease:
         ticket = lease.ticket()
-    stage.script.slow = {("rotate", 1): 40.0}
+    stage.script.slow = {("exchange_token", 1): 40.0}
     with pytest.raises(TicketRefused, match="the answer came when the lease was over") as caught:
         redeem(URL, ticket, ttl=30).acquire()
     assert caught.value.reason == "late"

@@ -205,7 +205,7 @@ def test_a_grant_for_somebody_who_left_is_handed_on_at_once() -> None:
     this.attempt.pending = False
     leave = waiting.on_message("p.1", 6, 0.1)
     assert isinstance(leave, Run)
-    assert leave.script.name == "release"
+    assert leave.script.name == "lock/release"
     assert leave.keys == this.attempt.spec.keys
     assert leave.args == ("p.1", "leave")
 

@@ -21,7 +21,7 @@ from holdfast._core.quorum import acquire
 from holdfast._core.quorum.lease import Mandate
 from holdfast._core.quorum.nodes import Board
 from holdfast._core.quorum.polling import Poll
-from holdfast._core.quorum.votes import DECLARE, Candidate, Count, Heard, Panel
+from holdfast._core.quorum.votes import DECLARE_NEW, Candidate, Count, Heard, Panel
 from holdfast._core.requests import Answer, Command, Disagreement, Run, TooFew, WireError, in_the_way
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
@@ -296,7 +296,7 @@ async def _declare(panel: Panel, timeout: float, modes: list[str]) -> list[Any]:
     """What each server answers; a text for one that does not."""
     said = Heard(set(range(len(modes))))
     agreed = milliseconds(panel.longest), panel.digest
-    await Poll([Run(DECLARE, (panel.marker,), (*agreed, mode), timeout) for mode in modes], said, timeout)
+    await Poll([Run(DECLARE_NEW, (panel.marker,), (*agreed, mode), timeout) for mode in modes], said, timeout)
     answers = [said.answers.get(number) for number in range(len(modes))]
     return [a.value if isinstance(a, Answer) else str(a or f"no answer within {timeout:g} s") for a in answers]
 

@@ -1,8 +1,8 @@
 """Control records: what processes say about themselves, job definitions, tickets. JSON that anybody may have written.
 
 Everybody who can write such a key chooses its bytes, and each waiter, and `holdfast ls`, read them. So the size is checked on
-the server, before a byte is sent (`fetch`, and `_lua/records.lua`), and `parse` is the only function that reads the text: it
-either returns what the format allows or raises `Malformed`, whatever stands there.
+the server, before a byte is sent (`fetch`, and `_lua/inspect/control_records.lua`). `parse` is the only function that reads the
+text: it either returns what the format allows or raises `Malformed`, whatever stands there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast._core.requests import Command
 from holdfast._lua import Script, sha1_hex
 
 LONGEST = 4096
-"""Bytes of a control record. The same number stands in `_lua/records.lua`."""
+"""Bytes of a control record. The same number stands in `_lua/inspect/control_records.lua`."""
 
 DIGITS = 19
 """Of a whole number: what 64 bits hold."""
@@ -235,5 +235,5 @@ def _records(raw: object) -> list[bytes]:
     return raw
 
 
-RECORDS: Script[list[bytes]] = Script("records", _records)
+CONTROL_RECORDS: Script[list[bytes]] = Script("inspect/control_records", _records)
 """The records of several processes, each empty where there is none, or something else."""

@@ -1,9 +1,9 @@
 """Leader election: a lock whose holder says who he is, and observers who are told.
 
 The words are those of etcd (package concurrency: Campaign, Proclaim, Resign, Observe). The term is the fence of the lock, so it
-rises for ever. A candidate that has got the lock leads when it has said so (`_lua/proclaim.lua`), which takes up a hand-over,
-too; observers see nobody until then. What it said counts only while the lock is its own: a proclamation that comes late does
-nothing, and of a leader that died nothing is seen any more when its lease has ended.
+rises for ever. A candidate that has got the lock leads when it has said so (`_lua/election/proclaim.lua`), which takes up a
+hand-over, too; observers see nobody until then. What it said counts only while the lock is its own: a proclamation that comes
+late does nothing, and of a leader that died nothing is seen any more when its lease has ended.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ def _read_view(raw: object) -> View | Conflict:
             return in_the_way(raw)
 
 
-INTRODUCE: Script[int] = Script("introduce", whole_number)
-PROCLAIM: Script[bool | Missing | Conflict] = Script("proclaim", _read_done)
-OBSERVE: Script[View | Conflict] = Script("observe", _read_view)
-TRANSFER: Script[bool | Missing | Conflict] = Script("transfer", _read_done)
-VACATE: Script[int] = Script("vacate", whole_number)
+JOIN_ELECTION: Script[int] = Script("election/join", whole_number)
+PROCLAIM: Script[bool | Missing | Conflict] = Script("election/proclaim", _read_done)
+OBSERVE: Script[View | Conflict] = Script("election/observe", _read_view)
+TRANSFER: Script[bool | Missing | Conflict] = Script("election/transfer", _read_done)
+NOTIFY_OBSERVERS: Script[int] = Script("election/notify_observers", whole_number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Office:
 
     spec: Spec
     observers: bytes
-    """A further key on the server, see `_lua/observe.lua`."""
+    """A further key on the server, see `_lua/election/observe.lua`."""
 
 
 class Candidacy(Attempt):
@@ -133,7 +133,7 @@ class Candidacy(Attempt):
     @property
     def introduction(self) -> Run[int] | None:
         spec = self.spec
-        return Run(INTRODUCE, spec.keys[1:2], (self.token, self.name), min(spec.timeout, 0.3))
+        return Run(JOIN_ELECTION, spec.keys[1:2], (self.token, self.name), min(spec.timeout, 0.3))
 
 
 # For candidates
@@ -201,7 +201,7 @@ async def proclaim(candidacy: Candidacy, term: int) -> bool:
 async def vacate(office: Office) -> None:
     """Have observers look, now that the leader has gone. Whom that does not reach looks from time to time."""
     try:
-        await Run(VACATE, (office.observers,), (), office.spec.timeout)
+        await Run(NOTIFY_OBSERVERS, (office.observers,), (), office.spec.timeout)
     except WireError:
         pass
 

@@ -85,7 +85,7 @@ def public_part(token: str) -> str:
 
 def home(public: str, key: bytes) -> bytes:
     """Return the prefix to which the inbox and the record of a process belong, from the public part of its token and the key of
-    the lock. As `_lua/_inbox.lua` does: a lock with a key of the user's own names its prefix in the token."""
+    the lock. As `_lua/shared/_inbox.lua` does: a lock with a key of the user's own names its prefix in the token."""
     digits = public.partition("@")[2]
     try:
         return bytes.fromhex(digits) if digits else prefix_of(key)
@@ -115,12 +115,12 @@ def literal(text: bytes) -> bytes:
 
 def guard_key(prefix: bytes) -> bytes:
     """Return the key with which a server remembers, for locks with ``guard=``, that it has lost nothing
-    (`_lua/_marker.lua`)."""
+    (`_lua/shared/_marker.lua`)."""
     return prefix + b"guard"
 
 
 def marker_key(prefix: bytes) -> bytes:
-    """Return the key with which a server that votes remembers that it has lost nothing (`_lua/_marker.lua`)."""
+    """Return the key with which a server that votes remembers that it has lost nothing (`_lua/shared/_marker.lua`)."""
     return prefix + b"marker"
 
 

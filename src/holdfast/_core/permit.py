@@ -37,11 +37,11 @@ def _read_acquire(raw: object) -> Reply:
             return read_acquire(raw)
 
 
-ACQUIRE: Script[Reply] = Script("permit_acquire", _read_acquire)
-RELEASE: Script[int] = Script("permit_release", whole_number)
-REFRESH: Script[tuple[bool, list[Reply]]] = Script("permit_refresh", read_refresh)
-RENEW: Script[list[int]] = Script("permit_renew", read_list)
-CHANGE: Script[int] = Script("permit_change", whole_number)
+ACQUIRE: Script[Reply] = Script("permit/acquire", _read_acquire)
+RELEASE: Script[int] = Script("permit/release", whole_number)
+REFRESH: Script[tuple[bool, list[Reply]]] = Script("permit/refresh", read_refresh)
+RENEW: Script[list[int]] = Script("permit/renew", read_list)
+CHANGE: Script[int] = Script("permit/change", whole_number)
 
 SCRIPTS = Scripts(ACQUIRE, RELEASE, REFRESH, RENEW)
 
@@ -68,7 +68,7 @@ def _read_limit(raw: object) -> Count | Conflict | None:
             return reply
 
 
-LIMIT: Script[Count | Conflict | None] = Script("permit_limit", _read_limit)
+LIMIT: Script[Count | Conflict | None] = Script("permit/limit", _read_limit)
 
 
 def semaphore(wanted: int, limit: int | None) -> Permits:

@@ -131,8 +131,8 @@ _OTHERWISE = "correct it, or delete the key if nobody uses it"
 
 
 def in_the_way(raw: object, what: str = " of somebody else's") -> Conflict:
-    """What a script has found where the lock should be: what `refused`, `no_number` and `read_state` in `_lua/_state.lua`
-    answer. ``what``: ends the sentence about a key that holds something else."""
+    """What a script has found where the lock should be: what `refused`, `no_number` and `read_state` answer, which are in
+    `_lua/shared/_state.lua`. ``what``: ends the sentence about a key that holds something else."""
     match raw:
         case [-2, bytes(key), bytes(kind)]:
             why = f"key {key.decode(errors='backslashreplace')!r} holds a {kind.decode()}{what}"

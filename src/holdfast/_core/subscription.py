@@ -1,8 +1,8 @@
 """Being told: an operation waits until a script publishes something to the inbox of its process, and polls nothing.
 
 A script tells a listener by publishing ``3 <hope>`` to the inbox of its process, which follows from the prefix of the key and
-the part of the hope before its dot (`_lua/_inbox.lua`). What is told is only that there may be something to look at: messages
-get lost while the inbox is away, so whoever listens looks when it listens again, and from time to time besides.
+the part of the hope before its dot (`_lua/shared/_inbox.lua`). What is told is only that there may be something to look at:
+messages get lost while the inbox is away, so whoever listens looks when it listens again, and from time to time besides.
 """
 
 from __future__ import annotations

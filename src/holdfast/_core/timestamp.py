@@ -85,8 +85,8 @@ def _read_clock(raw: object) -> float:
     return int(raw[0]) + int(raw[1]) / 1e6
 
 
-STAMP: Script[int] = Script("stamp", whole_number)
-CLOCK: Script[float] = Script("clock", _read_clock)
+COMPARE_AND_SET: Script[int] = Script("timestamp/compare_and_set", whole_number)
+CLOCK: Script[float] = Script("timestamp/clock", _read_clock)
 
 
 def read(stamp: Stamp, raw: bytes) -> float:
@@ -155,7 +155,7 @@ async def attempt(stamp: Stamp, hold: Hold) -> Theirs | None:
     if ends >= now.wall:
         return Theirs(ends - now.wall)
     try:
-        if (await Run(STAMP, (stamp.key,), (mine, seen), stamp.timeout)).value:
+        if (await Run(COMPARE_AND_SET, (stamp.key,), (mine, seen), stamp.timeout)).value:
             return await _won(stamp, hold, now, mine)
     except Unknown:
         pass
@@ -242,7 +242,7 @@ async def _change(stamp: Stamp, hold: Hold, new: bytes, values: tuple[bytes, ...
         if not await remaining(hold):
             break
         try:
-            if (await Run(STAMP, (stamp.key,), (new, *values), stamp.timeout)).value:
+            if (await Run(COMPARE_AND_SET, (stamp.key,), (new, *values), stamp.timeout)).value:
                 return True
         except Unknown:
             # Not once more: the first may be under way, and find there what is the same value and somebody else's by then.

@@ -28,7 +28,7 @@ def source(name: str) -> str:
 
 def whole(text: str) -> str:
     """A script with the text of what it includes."""
-    return re.sub(r"^-- INCLUDE +(\w+)\n", lambda include: source(include[1]), text, flags=re.MULTILINE)
+    return re.sub(r"^-- INCLUDE +(\S+)\n", lambda include: source(include[1]), text, flags=re.MULTILINE)
 
 
 def commands(name: str) -> set[str]:

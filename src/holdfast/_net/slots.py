@@ -21,7 +21,7 @@ def slot_of(key: bytes) -> int:
 
 def id_within(process_id: str, slot: int) -> str:
     """Return the id under which a process listens in one slot of a server with sharded pub/sub: the hash tag in it puts its
-    channel there, in each prefix. Scripts see by its brace how to publish (`_lua/_inbox.lua`)."""
+    channel there, in each prefix. Scripts see by its brace how to publish (`_lua/shared/_inbox.lua`)."""
     return f"{process_id}{{{_tag(slot)}}}"
 
 

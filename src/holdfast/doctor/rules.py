@@ -11,7 +11,7 @@ SKEW = 0.5
 """Seconds of difference between clocks that are worth a word."""
 
 HINT = 2.0
-"""Seconds by which the fence of several servers may be ahead of the clock of any of them, as in `_lua/vote.lua`."""
+"""Seconds by which the fence of several servers may be ahead of the clock of any of them, as in `_lua/quorum/vote.lua`."""
 
 
 def judge(facts: Facts, terms: Terms) -> list[Finding]:

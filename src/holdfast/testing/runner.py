@@ -46,8 +46,8 @@ ENOUGH = {
 """Rule R11: what has to happen in 1,000 histories at least, or they have proved nothing."""
 
 ENOUGH_OF_SCHEDULES = {
-    "script serve": 10_000,
-    "script renew": 1_000,
+    "script schedule/serve": 10_000,
+    "script lock/renew": 1_000,
     "tick ok": 3_000,
     "tick cancelled": 30,
     "tick crashed": 50,
@@ -62,8 +62,8 @@ ENOUGH_OF_QUORUM = {
     **{name: count for name, count in ENOUGH.items() if name != "handed_over"},
     "died_holding": 3,
     "passed": 50,
-    "script confirm": 500,
-    "script renew": 500,
+    "script quorum/confirm": 500,
+    "script lock/renew": 500,
 }
 """The same, for a lock on several servers."""
 
@@ -76,8 +76,8 @@ ENOUGH_OF_FLIGHTS = {
     "flight aborted": 200,
     "flight voided": 200,
     "flight died loading": 10,
-    **{f"script {name}": 200 for name in ("look", "land", "abort", "renew")},
-    **{f"script {name}": 50 for name in ("drop", "invalidate")},
+    **{f"script single_flight/{name}": 200 for name in ("get_or_lease", "store", "cancel_load")},
+    **{f"script single_flight/{name}": 50 for name in ("delete", "invalidate")},
 }
 """The same, for single flight: see `stampede.Case.counts`."""
 
@@ -89,13 +89,13 @@ ENOUGH_OF_ELECTIONS = {
     "election handed": 150,
     "election kept": 400,
     "election cancelled": 5,
-    **{f"script {name}": 200 for name in ("introduce", "proclaim", "observe", "transfer", "vacate")},
+    **{f"script election/{name}": 200 for name in ("join", "proclaim", "observe", "transfer", "notify_observers")},
 }
 """The same, for elections."""
 
 ENOUGH_OF_MEETINGS = {
-    "script barrier": 15_000,
-    "script latch": 5_000,
+    "script rendezvous/barrier": 15_000,
+    "script rendezvous/latch": 5_000,
     **{f"meeting {kind}": 500 for kind in ("through", "acted", "released", "unreleased", "counted", "opened", "closed")},
     **{f"meeting {why}": 50 for why in ("timeout", "abort", "reset", "action", "died", "away")},
     "meeting crashed": 100,
@@ -110,7 +110,7 @@ ENOUGH_OF_BREAKING = {
     "break told": 150,
     "break handed over": 100,
     "break refused": 50,
-    "script break": 300,
+    "script inspect/break_lock": 300,
 }
 """The same, for locks that are taken away."""
 
@@ -125,8 +125,8 @@ ENOUGH_OF_PERMITS = {
     "permits downgraded": 20,
     "permits limit": 300,
     "permits refused": 100,
-    **{f"script permit_{name}": 300 for name in ("acquire", "refresh", "release", "renew")},
-    **{f"script permit_{name}": 20 for name in ("change", "limit")},
+    **{f"script permit/{name}": 300 for name in ("acquire", "refresh", "release", "renew")},
+    **{f"script permit/{name}": 20 for name in ("change", "limit")},
 }
 """The same, for semaphores and read-write locks."""
 
@@ -140,7 +140,7 @@ ENOUGH_OF_TICKETS = {
     "ticket used": 500,
     "ticket lost": 300,
     "ticket expired": 100,
-    "script rotate": 5000,
+    "script lock/exchange_token": 5000,
 }
 """The same, for locks that are handed over by tickets: see `handovers.counts`."""
 
@@ -148,8 +148,8 @@ ENOUGH_OF_SEVERAL_LOCKS = {
     **{name: count for name, count in ENOUGH.items() if name != "again" and not name.startswith("fault ")},
     "several taken": 1000,
     "several not taken": 200,
-    "script gather": 2000,
-    "script scatter": 500,
+    "script lock/multi_acquire": 2000,
+    "script lock/multi_release": 500,
 }
 """The same, for several locks at once."""
 
@@ -249,7 +249,7 @@ class Tally:
     """Of a processor, added up: other programs that want it too do not count."""
     coverage: Coverage = field(default_factory=Coverage)
     counts: Counter[str] = field(default_factory=Counter)
-    """What happened in them: "script look", how often it was run, "flight load", "tick ok"."""
+    """What happened in them: "script single_flight/get_or_lease", how often it was run, "flight load", "tick ok"."""
     failed: list[tuple[int, str]] = field(default_factory=list)
     """Seeds with what they violate."""
 

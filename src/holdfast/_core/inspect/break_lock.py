@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from holdfast._core.election import VACATE
+from holdfast._core.election import NOTIFY_OBSERVERS
 from holdfast._core.inspect.scan import Ask, Field, keys_of, look
 from holdfast._core.names import guard_key, side_key
 from holdfast._core.requests import Conflict, Now, Run, Sleep, WireError, in_the_way
@@ -51,8 +51,8 @@ def _read(raw: Any) -> Outcome:
             return in_the_way(raw, ", not a lock")
 
 
-BREAK: Script[Outcome] = Script("break", _read)
-BREAK_PERMITS: Script[Outcome] = Script("permit_break", _read)
+BREAK_LOCK: Script[Outcome] = Script("inspect/break_lock", _read)
+BREAK_PERMITS: Script[Outcome] = Script("inspect/break_permits", _read)
 
 
 async def break_lock(
@@ -67,10 +67,10 @@ async def break_lock(
     keys = keys_of(key)
     if where.slot_of is None:  # in a Cluster no lock is guarded
         keys += (guard_key(prefix),)
-    answers = await _everywhere(where, Run(BREAK, keys, (mark, by), where.timeout))
+    answers = await _everywhere(where, Run(BREAK_LOCK, keys, (mark, by), where.timeout))
     if leads:
         try:
-            await Ask(0, Run(VACATE, (side_key(key, b"observers"),), (), where.timeout))
+            await Ask(0, Run(NOTIFY_OBSERVERS, (side_key(key, b"observers"),), (), where.timeout))
         except WireError:
             pass  # they look by themselves, in a while
     return answers

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from holdfast._core.control_records import RECORDS
+from holdfast._core.control_records import CONTROL_RECORDS
 from holdfast._core.names import home, literal, record_key, side_key
 from holdfast._core.requests import Answer, Call, Command, Refused, Request, Run, WireError
 from holdfast._core.retry import insist
@@ -105,7 +105,7 @@ def _sights(raw: Any) -> list[Sight]:
     ]
 
 
-INSPECT: Script[list[Sight]] = Script("inspect", _sights)
+SCAN: Script[list[Sight]] = Script("inspect/scan", _sights)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ async def _introduce(where: Field, seen: list[Seen], records: Records) -> None:
         for place in range(where.places):
             left = [record for record in some if records[record] is None]
             if left:
-                ask = Ask(place, Run(RECORDS, tuple(left), (), where.timeout))
+                ask = Ask(place, Run(CONTROL_RECORDS, tuple(left), (), where.timeout))
                 try:
                     records |= dict(zip(left, (await insist(ask)).value, strict=True))
                 except WireError:
@@ -178,7 +178,7 @@ async def look(where: Field, keys: list[bytes], most: int = 1, records: Records 
     records = {} if records is None else records
     seen = []
     for group in where.together(keys):
-        call = Run(INSPECT, tuple(key for lock in group for key in keys_of(lock)), (most,), where.timeout)
+        call = Run(SCAN, tuple(key for lock in group for key in keys_of(lock)), (most,), where.timeout)
         sights: list[list[Sight] | list[None]] = []
         failure: WireError | None = None
         for place in range(where.places):

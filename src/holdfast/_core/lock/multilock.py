@@ -19,8 +19,8 @@ from holdfast._lua import Script
 T = TypeVar("T")
 
 
-GATHER: Script[list[int]] = Script("gather", read_list)
-SCATTER: Script[list[int]] = Script("scatter", read_list)
+MULTI_ACQUIRE: Script[list[int]] = Script("lock/multi_acquire", read_list)
+MULTI_RELEASE: Script[list[int]] = Script("lock/multi_release", read_list)
 
 MOMENT = 0.001
 """Seconds for which one of the locks is waited for at least: who does not wait at all goes past those who do."""
@@ -173,7 +173,7 @@ async def gather(parts: Sequence[Part], until: float | None) -> int | None:
     args = [value for attempt in attempts for value in (attempt.token, attempt.spec.first_ms)]
     keys = tuple(key for attempt in attempts for key in attempt.spec.keys)
     try:
-        answer = await Run(GATHER, keys, tuple(args), timeout)
+        answer = await Run(MULTI_ACQUIRE, keys, tuple(args), timeout)
     except WireError as error:
         _settle(attempts, [doubt or isinstance(error, Unknown) for doubt in doubts])
         return 0  # who asks for one of them is told what is wrong; or that he has it already
@@ -262,7 +262,7 @@ async def scatter(parts: Sequence[Part]) -> list[bool | WireError]:
     while True:
         timeout = min(spec.timeout for spec in specs)
         try:
-            answer = await Run(SCATTER, keys, args, timeout if not failures else min(timeout, 0.5))
+            answer = await Run(MULTI_RELEASE, keys, args, timeout if not failures else min(timeout, 0.5))
         except WireError as error:
             resent = resent or isinstance(error, Unknown)
             failures += 1

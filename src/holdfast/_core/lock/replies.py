@@ -16,10 +16,11 @@ from holdfast._core.struct import Struct
 from holdfast._lua import Script, whole_number
 
 CLAIM = 2.0
-"""Seconds a waiter has to take up a lock that was handed to it. Part of the format: the same number stands in `_grant.lua`."""
+"""Seconds a waiter has to take up a lock that was handed to it. Part of the format: `CLAIM` of the scripts is the same."""
 
 BLOCK = 33
-"""Fences of one grant: its own, and those with which this process may pass the lock on without a trip. As in `_grant.lua`."""
+"""Fences of one grant: its own, and those with which this process may pass the lock on without a trip. `BLOCK` of the
+scripts is the same."""
 
 KEEP = 600.0
 """Seconds the side keys of a lock outlive its last use, at least."""
@@ -64,7 +65,7 @@ Reply = Held | Busy | Dead | Gone | Conflict
 
 
 def read_reply(raw: object) -> Reply:
-    """One answer of acquire or refresh, see `_lua/acquire.lua`."""
+    """One answer of acquire or refresh, see `_lua/lock/acquire.lua`."""
     assert isinstance(raw, list)
     match raw:
         case [1, int(first), int(last)]:
@@ -97,10 +98,10 @@ def read_list(raw: object) -> list[int]:
     return raw
 
 
-ACQUIRE: Script[Reply] = Script("acquire", read_acquire)
-RELEASE: Script[int] = Script("release", whole_number)
-RENEW: Script[list[int]] = Script("renew", read_list)
-REFRESH: Script[tuple[bool, list[Reply]]] = Script("refresh", read_refresh)
+ACQUIRE: Script[Reply] = Script("lock/acquire", read_acquire)
+RELEASE: Script[int] = Script("lock/release", whole_number)
+RENEW: Script[list[int]] = Script("lock/renew", read_list)
+REFRESH: Script[tuple[bool, list[Reply]]] = Script("lock/refresh", read_refresh)
 
 
 MUTEX = Scripts(ACQUIRE, RELEASE, REFRESH, RENEW)

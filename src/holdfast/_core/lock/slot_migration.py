@@ -21,10 +21,10 @@ def _read_again(raw: object) -> int:
 _Alone = tuple[Script[Any], Script[Any]]
 """What stands for a script: at first, and where that was begun."""
 
-_RENEW: Script[Any] = Script("moving", _read_renew)
-_RELEASE: _Alone = Script("moving", whole_number), Script("moving", _read_again)
-_PERMIT_RENEW: Script[Any] = Script("permit_moving", _read_renew)
-_PERMIT_RELEASE: _Alone = Script("permit_moving", whole_number), Script("permit_moving", _read_again)
+_RENEW: Script[Any] = Script("lock/migrating", _read_renew)
+_RELEASE: _Alone = Script("lock/migrating", whole_number), Script("lock/migrating", _read_again)
+_PERMIT_RENEW: Script[Any] = Script("permit/migrating", _read_renew)
+_PERMIT_RELEASE: _Alone = Script("permit/migrating", whole_number), Script("permit/migrating", _read_again)
 
 _ALONE: dict[Script[Any], _Alone] = {
     RENEW: (_RENEW, _RENEW),

@@ -60,7 +60,7 @@ def _read(raw: object) -> Reply:
             return reply if isinstance(reply, Conflict) else Conflict(f"unexpected answer {raw!r}")
 
 
-ROTATE: Script[Reply] = Script("rotate", _read)
+EXCHANGE_TOKEN: Script[Reply] = Script("lock/exchange_token", _read)
 
 
 async def issue(ticket: Attempt, token: str, seconds: float) -> Exchanged | Void:
@@ -126,7 +126,7 @@ async def _exchange(heir: Attempt, token: str, seconds: float, ends: int) -> Ans
     for left in reversed(range(TRIES)):
         doubt, heir.doubt, heir.pending = heir.doubt, True, True
         try:
-            answer = await Run(ROTATE, spec.granting, (*args, *spec.guarded), spec.timeout)
+            answer = await Run(EXCHANGE_TOKEN, spec.granting, (*args, *spec.guarded), spec.timeout)
         except WireError as error:
             heir.doubt = heir.pending = doubt or isinstance(error, Unknown)
             if not left or not isinstance(error, NotSent | Unknown):

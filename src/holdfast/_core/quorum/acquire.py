@@ -4,7 +4,7 @@ All are asked at the same time, and nobody waits for the slow once it is decided
 Redis" (Redlock) for the majority, the validity and the undo; for the fence, models/quorum_fence.pml: the highest answer alone
 is no fence, a majority has to confirm it; for servers that forget, models/amnesia.pml. There is no queue, as clients at the
 heads of different servers' queues would block each other: who waits is given a hint when the lock may be free
-(`_lua/vote.lua`).
+(`_lua/quorum/vote.lua`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from holdfast._core.quorum.lease import Mandate, Vote
 from holdfast._core.quorum.polling import GiveBack, Poll
 from holdfast._core.quorum.votes import (
     CONFIRM,
+    RELEASE_VOTE,
     VOTE,
-    YIELD,
     Ballot,
     Candidate,
     Count,
@@ -251,8 +251,8 @@ async def _undo(candidate: Candidate, *, for_good: bool = False, interrupted: bo
     if any(modes):
         keys, token, timeout = candidate.spec.keys, candidate.token, candidate.spec.timeout
         heard = Heard({number for number, mode in enumerate(modes) if mode == "leave" or (mode and interrupted)})
-        calls: list[Call | None] = [Run(YIELD, keys, (token, mode, hope), PATIENT) if mode else None for mode in modes]
-        bury, until = Run(YIELD, keys, (token, "bury", hope), timeout), await Now() + candidate.spec.first_ttl
+        calls: list[Call | None] = [Run(RELEASE_VOTE, keys, (token, mode, hope), PATIENT) if mode else None for mode in modes]
+        bury, until = Run(RELEASE_VOTE, keys, (token, "bury", hope), timeout), await Now() + candidate.spec.first_ttl
         await Poll(calls, heard, timeout if heard.awaited else 0.0, otherwise=lambda number: GiveBack(bury, number, until))
         for number, mode in enumerate(modes):
             if mode and interrupted and number not in heard.answers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast._core.lock.records import Grant, margin
 from holdfast._core.lock.renewal import BOUNDED, Owner, Tenure
-from holdfast._core.quorum.votes import YIELD
+from holdfast._core.quorum.votes import RELEASE_VOTE
 from holdfast._core.requests import Run
 
 
@@ -103,7 +103,7 @@ class Mandate(Tenure):
         """The request that gives back what one server has granted, also without our knowledge. ``bury``: see `Tenure`."""
         vote = self.votes.get(server)
         doubt = bury or server in self.doubtful or (vote is not None and not vote.believed)
-        return Run(YIELD, self.spec.keys, (self.token, "bury" if doubt else "release", self.hope), timeout)
+        return Run(RELEASE_VOTE, self.spec.keys, (self.token, "bury" if doubt else "release", self.hope), timeout)
 
     def giving_back_to(self, server: int) -> tuple[Run[int], int, float]:
         """The same as a `GiveBack` has it: until the server answers, or all votes have ended."""

@@ -12,7 +12,7 @@ from holdfast._core.lock.records import Attempt, Spec
 from holdfast._core.lock.renewal import Tenure
 from holdfast._core.lock.server_queue import Waiting
 from holdfast._core.quorum.lease import Mandate
-from holdfast._core.quorum.votes import YIELD, Candidate
+from holdfast._core.quorum.votes import RELEASE_VOTE, Candidate
 from holdfast._core.requests import Run, WireError
 
 
@@ -81,7 +81,7 @@ class Board:
         """On all servers, as `give_back`."""
         assert isinstance(attempt, Candidate)
         spec, back = attempt.spec, _Back(gate, self._majority)
-        call = Run(YIELD, spec.keys, (attempt.token, "bury", attempt.hope), spec.timeout)
+        call = Run(RELEASE_VOTE, spec.keys, (attempt.token, "bury", attempt.hope), spec.timeout)
         for node in self.nodes:
             node.insist(call, self.clock() + spec.timeout + spec.first_ttl, back)
 

@@ -84,7 +84,7 @@ class Candidate(Attempt):
         self.since = since
         """Since when it waits (local seconds)."""
         self.voted: list[str] = []
-        """How to undo the last round, by server: a mode of `_lua/yield.lua`; empty for nothing to undo."""
+        """How to undo the last round, by server: a mode of `_lua/quorum/release_vote.lua`; empty for nothing to undo."""
         self.seen = 0
         """Highest fence that was heard of."""
 
@@ -186,10 +186,10 @@ def _read_declared(raw: object) -> list[Any]:
     return raw
 
 
-VOTE: Script[Reply] = Script("vote", _read_vote)
-CONFIRM: Script[int] = Script("confirm", whole_number)
-YIELD: Script[int] = Script("yield", whole_number)
-DECLARE: Script[list[Any]] = Script("declare", _read_declared)
+VOTE: Script[Reply] = Script("quorum/vote", _read_vote)
+CONFIRM: Script[int] = Script("quorum/confirm", whole_number)
+RELEASE_VOTE: Script[int] = Script("quorum/release_vote", whole_number)
+DECLARE_NEW: Script[list[Any]] = Script("quorum/declare_new", _read_declared)
 
 
 class Tally(Protocol):

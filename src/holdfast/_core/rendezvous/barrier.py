@@ -154,7 +154,7 @@ def _read(raw: object) -> Said:
     return said
 
 
-BARRIER: Script[Said] = Script("barrier", _read)
+BARRIER: Script[Said] = Script("rendezvous/barrier", _read)
 
 
 def _run(meeting: Meeting, token: str, *what: str | int) -> Run[Said]:

@@ -113,7 +113,7 @@ def _read(raw: object) -> Seen | Conflict | Disagreement:
             return conflict(raw)
 
 
-LATCH: Script[Seen | Conflict | Disagreement] = Script("latch", _read)
+LATCH: Script[Seen | Conflict | Disagreement] = Script("rendezvous/latch", _read)
 
 
 def _run(latch: Latch, *what: str | int) -> Run[Seen | Conflict | Disagreement]:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from holdfast._core.control_records import Malformed, digits
 from holdfast._core.requests import Command, Draw, Run
 from holdfast._core.retry import insist
-from holdfast._core.schedule.job import BESIDE, JOBS, ORDER, Keys
+from holdfast._core.schedule.job import BESIDE, COMMAND, JOBS, Keys
 
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ async def look(keys: Keys, names: list[str], entries: int, timeout: float) -> Ov
 
 
 def overview(names: list[str], answer: list[object]) -> Overview:
-    """What `_lua/jobs.lua` says."""
+    """What `_lua/schedule/jobs.lua` says."""
     _, exists, who, *jobs = answer
     assert isinstance(who, list)
     runners = sorted(_readable(_runner, who))
@@ -158,8 +158,8 @@ async def survey(keys: Keys, timeout: float) -> Overview:
 
 
 async def order(keys: Keys, job: str, what: str, timeout: float) -> list[object]:
-    """Want something of a job, see `_lua/order.lua`. Raises WireError."""
+    """Want something of a job, see `_lua/schedule/command.lua`. Raises WireError."""
     its = keys.job(job)
     request = await Draw()
-    call = Run(ORDER, (keys.base, keys.serving, keys.jobs, its.job, its.log), (what, request, job), timeout)
+    call = Run(COMMAND, (keys.base, keys.serving, keys.jobs, its.job, its.log), (what, request, job), timeout)
     return (await insist(call)).value

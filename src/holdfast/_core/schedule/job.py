@@ -103,16 +103,16 @@ class JobKeys:
         return run, side_key(run, b"state"), side_key(run, b"queue")
 
     def serving(self, slots: int) -> tuple[bytes, ...]:
-        """Those that `_lua/serve.lua` wants."""
+        """Those that `_lua/schedule/serve.lua` wants."""
         return (self.job, self.log, *(key for slot in range(slots) for key in self.run(slot)))
 
     def looking(self) -> tuple[bytes, ...]:
-        """Those that `_lua/jobs.lua` wants."""
+        """Those that `_lua/schedule/jobs.lua` wants."""
         return (self.job, self.log, *(self.run(slot)[0] for slot in range(BESIDE)))
 
 
 class Answered(NamedTuple):
-    """What `_lua/serve.lua` says about a job."""
+    """What `_lua/schedule/serve.lua` says about a job."""
 
     last: int
     """The last tick that was dealt with (server us)."""
@@ -179,7 +179,7 @@ class Rival(NamedTuple):
 
 @dataclass
 class Served:
-    """What `_lua/serve.lua` answers: the server's time (us), a number that is another when something
+    """What `_lua/schedule/serve.lua` answers: the server's time (us), a number that is another when something
     was changed by hand, and about each job."""
 
     now: int
@@ -236,10 +236,10 @@ def _read_list(raw: object) -> list[object]:
     return raw
 
 
-SERVE: Script[Served | Late | Unusable] = Script("serve", _read_serve)
-REGISTER: Script[tuple[int, list[Registered | Unusable] | Rival]] = Script("register", _read_register)
-ORDER: Script[list[object]] = Script("order", _read_list)
-JOBS: Script[list[object]] = Script("jobs", _read_list)
+SERVE: Script[Served | Late | Unusable] = Script("schedule/serve", _read_serve)
+REGISTER: Script[tuple[int, list[Registered | Unusable] | Rival]] = Script("schedule/register", _read_register)
+COMMAND: Script[list[object]] = Script("schedule/command", _read_list)
+JOBS: Script[list[object]] = Script("schedule/jobs", _read_list)
 
 
 def run_spec(job: str, keys: tuple[bytes, bytes, bytes], options: Options, longest_answer: float, patience: float) -> Spec:

@@ -2,7 +2,7 @@
 
 A process claims the latest tick that is due, and says which earlier ones are left out for it; only with ``misfire="all"`` it
 claims each. It cannot know which tick is the latest when the request arrives, so it names those of the next moments too, and
-the one after them: see `_lua/serve.lua`.
+the one after them: see `_lua/schedule/serve.lua`.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Seat:
 
     @property
     def served(self) -> tuple[bytes, ...]:
-        """Its keys, for `_lua/serve.lua`."""
+        """Its keys, for `_lua/schedule/serve.lua`."""
         slots = self.slots
         if slots not in self._served:
             self._served[slots] = self.keys.serving(slots)

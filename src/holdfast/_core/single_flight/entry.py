@@ -38,7 +38,7 @@ class Site:
     fresh: bytes
     floor: bytes
     waiters: bytes
-    """Further keys on the server, see `_lua/_flight.lua`."""
+    """Further keys on the server, see `_lua/single_flight/_values.lua`."""
     tries: int = 1
     """So often is asked, at least, before a server that gives no answer counts as away."""
     max_size: int = MAX_SIZE
@@ -200,11 +200,11 @@ def _read_fence(raw: object) -> int | Conflict:
             return in_the_way(raw)
 
 
-LOOK: Script[Seen | Conflict] = Script("look", _read_look)
-LAND: Script[int | Conflict] = Script("land", _read_land)
-ABORT: Script[int] = Script("abort", whole_number)
-DROP: Script[int] = Script("drop", whole_number)
-INVALIDATE: Script[int | Conflict] = Script("invalidate", _read_fence)
+GET_OR_LEASE: Script[Seen | Conflict] = Script("single_flight/get_or_lease", _read_look)
+STORE: Script[int | Conflict] = Script("single_flight/store", _read_land)
+CANCEL_LOAD: Script[int] = Script("single_flight/cancel_load", whole_number)
+DELETE: Script[int] = Script("single_flight/delete", whole_number)
+INVALIDATE: Script[int | Conflict] = Script("single_flight/invalidate", _read_fence)
 
 
 # Keys

@@ -19,14 +19,14 @@ from holdfast._core.lock.renewal import Tenure
 from holdfast._core.requests import Answer, Conflict, Draw, Meet, NotSent, Now, Refused, Run, Send, Sleep, Unknown, WireError
 from holdfast._core.single_flight.coalesce import Crowd, Failed, Member
 from holdfast._core.single_flight.entry import (
-    ABORT,
-    DROP,
+    CANCEL_LOAD,
+    DELETE,
+    GET_OR_LEASE,
     HEAD,
     INVALIDATE,
-    LAND,
     LARGE,
-    LOOK,
     MARK,
+    STORE,
     Absent,
     Buried,
     Found,
@@ -74,7 +74,7 @@ LAG = 1.0
 """Seconds after the leader of a crowd at which its others look for themselves."""
 
 STANDS = 2
-"""The answer of `ABORT` where nothing was invalidated since the load began."""
+"""The answer of `CANCEL_LOAD` where nothing was invalidated since the load began."""
 
 SPAN = 30.0
 """Seconds after which a waiter looks again, at the latest: a lease without an end is none of ours."""
@@ -172,7 +172,7 @@ def _abortion(where: Site, token: str, *, bury: bool, timeout: float) -> Run[int
 
 
 def _ending(where: Site, args: tuple[bytes | str | int, ...], timeout: float) -> Run[int]:
-    return Run(ABORT, (*where.spec.keys, where.floor, where.waiters), args, timeout)
+    return Run(CANCEL_LOAD, (*where.spec.keys, where.floor, where.waiters), args, timeout)
 
 
 async def abandon(where: Site, attempt: Attempt) -> None:
@@ -328,7 +328,7 @@ def _looking(where: Site, wish: Wish, token: str = "", hope: str = "") -> Run[Se
     stale = milliseconds(wish.stale) if wish.stale > 0 else 0
     unread = "keep" if where.keeps else "void"
     args = (token, spec.first_ms if token else 0, hope, stale, wish.early, where.max_size + HEAD, unread)
-    return Run(LOOK, keys, args, spec.timeout)
+    return Run(GET_OR_LEASE, keys, args, spec.timeout)
 
 
 async def _made_of(where: Site, attempt: Attempt, answer: Answer[Seen]) -> Found | Load | Loading | Absent | None:
@@ -457,7 +457,7 @@ def _landing(where: Site, token: tuple[str, int, str], cargo: _Cargo) -> Run[int
     kept = milliseconds(cargo.stale) if cargo.stale > 0 else 0
     tags = b"".join(b" " + tag for tag in marks(cargo.tags))
     cost = max(0, int(cargo.cost * 1e6))
-    return Run(LAND, keys, (*token, cargo.kind, milliseconds(cargo.ttl), kept, cost, tags, cargo.data), where.spec.timeout)
+    return Run(STORE, keys, (*token, cargo.kind, milliseconds(cargo.ttl), kept, cost, tags, cargo.data), where.spec.timeout)
 
 
 # Without a load
@@ -480,7 +480,7 @@ async def store(where: Site, kind: str, data: bytes, *, ttl: float, stale: float
 async def drop(where: Site) -> bool:
     """Delete the value; a load that is under way cannot land any more. True if there was a value. Raises WireError."""
     load, state, _ = where.spec.keys
-    call = Run(DROP, (where.value, where.fresh, load, state, where.waiters), (), where.spec.timeout)
+    call = Run(DELETE, (where.value, where.fresh, load, state, where.waiters), (), where.spec.timeout)
     return bool((await _ask(where, call, await Now())).value)
 
 

@@ -40,7 +40,7 @@ class TellingServer(Server):
 
     def serve(self, wire: Wire, call: Call) -> list[Any]:
         replies = super().serve(wire, call)
-        asked = (call.script.name, *call.keys, *call.args) if isinstance(call, Run) else call.args
+        asked = (call.script.name.rpartition("/")[2], *call.keys, *call.args) if isinstance(call, Run) else call.args
         words = [SCRIPTS.get(str(word)) or _shown(word) for word in asked]
         if words[0] == "EVAL":
             words = [words[1], *words[3:]]  # without the number of keys

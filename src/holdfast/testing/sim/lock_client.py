@@ -17,7 +17,7 @@ from holdfast._core.names import lock_keys
 from holdfast._core.requests import Disagreement, TooFew, WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast.errors import HoldfastError
-from holdfast.fencing import GUARD, KEEP_FENCE
+from holdfast.fencing import FENCE_CHECK, KEEP_FENCE
 from holdfast.testing.sim.permit_holders import Permits
 from holdfast.testing.sim.worker import Cancelled, Slot, Worker
 
@@ -234,7 +234,7 @@ class Lock:
         key = self.spec.keys[0]
         world.resource.now = int(world.now * 1e6)
         accepted = (
-            world.resource.run(GUARD, (key, key + b":fence"), (lease.fence, milliseconds(KEEP_FENCE), "written", "")) == 1
+            world.resource.run(FENCE_CHECK, (key, key + b":fence"), (lease.fence, milliseconds(KEEP_FENCE), "written", "")) == 1
         )
         if accepted:
             world.register[self.spec.key] = lease.fence

@@ -11,7 +11,7 @@ from holdfast._core.lock.records import Attempt, Grant, Spec, milliseconds
 from holdfast._core.lock.replies import Busy
 from holdfast._core.names import side_key
 from holdfast._core.quorum import acquire as quorum_acquire
-from holdfast._core.quorum.votes import DECLARE, Candidate, Horizon, Panel
+from holdfast._core.quorum.votes import DECLARE_NEW, Candidate, Horizon, Panel
 from holdfast._net.endpoint import Endpoint
 from holdfast.testing.sim.lock_client import Lease, Lock, spec
 
@@ -41,7 +41,7 @@ class Company:
     def declare(self, server: Server) -> None:
         """It is new, says somebody."""
         server.keyspace.now = int(server.wall() * 1e6)
-        server.keyspace.run(DECLARE, (self.panel.marker,), (milliseconds(self.panel.longest), self.panel.digest, 0))
+        server.keyspace.run(DECLARE_NEW, (self.panel.marker,), (milliseconds(self.panel.longest), self.panel.digest, 0))
 
     def horizon(self, process: Process) -> Horizon:
         """What a process knows of the servers' clocks."""

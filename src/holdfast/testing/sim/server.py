@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._core.lock.records import milliseconds
 from holdfast._core.lock.replies import ACQUIRE, BLOCK
 from holdfast._core.names import PREFIX, guard_key
-from holdfast._core.quorum.votes import DECLARE
+from holdfast._core.quorum.votes import DECLARE_NEW
 from holdfast._core.requests import Call, Command, Refused, Run
 from holdfast.testing.keyspace import Keyspace, ReplyError
 from holdfast.testing.sim.network import End, Push, Wire
@@ -214,7 +214,7 @@ class Server:
     def declare(self, longest: float) -> None:
         """It is new, and has forgotten nothing: locks with guard= are granted at once."""
         self.keyspace.now = self._tick()
-        self.keyspace.run(DECLARE, (guard_key(PREFIX),), (milliseconds(longest), "", 0))
+        self.keyspace.run(DECLARE_NEW, (guard_key(PREFIX),), (milliseconds(longest), "", 0))
 
     def keep_past(self, *, once: bool = True) -> None:
         """From now on, remember what the memory was, so that a restart may have lost the last of it. Not ``once``: what one

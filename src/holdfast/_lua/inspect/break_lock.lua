@@ -1,0 +1,46 @@
+-- Take a lock away from whoever was seen to hold it, whatever he does: by order of a person.
+-- KEYS     lock, state, queue, hopefuls; marker, on a server that may have one
+-- ARGV     mark of the holder, as `scan` answers it; by whom, without blanks
+-- RETURNS  {1, fence, 1 if he was told, process that has it now or ''}
+--                                             it is taken away: his fences are below this one, those to come above; the same
+--                                             again for the same mark
+--          {0}                                nobody has it
+--          {-1}                               somebody else has it
+--          {-2, key, type}, {-3, version} and {-8, key, field, text}  as in lock/acquire; nothing was changed
+-- SINCE    Redis 5
+-- MODEL    models/handover.pml
+--
+-- Who had it is told: '4 <token> <by whom>' in its inbox. Its token is dead from now on, or a late copy of the request that took the
+-- lock might take it again. The first write is DEL: a script may go on writing when memory is full if its first write frees some.
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_state
+-- INCLUDE  lock/_handover
+local lock, state, queue, hopefuls, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' then return refused(lock, holder) end
+local fields, refusal = read_lock(state, holder or '')
+if not fields then return refusal end
+local waiters = redis.pcall('ZCARD', queue)
+if type(waiters) == 'table' then return refused(queue, waiters) end
+local mark, fence = string.match(redis.call('HGET', state, 'broken') or '', '^(%x+) (%d+)$')
+if mark == ARGV[1] and whole(fence) then return {1, whole(fence), 0, ''} end
+if not holder then return {0} end
+if string.sub(redis.sha1hex(holder), 1, 16) ~= ARGV[1] then return {-1} end
+
+local now = now_us()
+local process = string.match(holder, '^(%x[%x{}@]*)%.%x+[~*]?%d*$')
+fence = math.max((fields[1] or 0) + 1, now)
+redis.call('DEL', lock)
+redis.call('HSET', state, 'fence', fence, 'broken', ARGV[1] .. ' ' .. integer(fence))
+if process then bury(state, fields[2], holder) end
+keep_alive(state, queue, fields[4], 0, now)
+local heard = process and publish(inbox_of(lock, holder), '4 ' .. holder .. ' ' .. ARGV[2])
+local heir
+-- On a server that may have forgotten who has what, those who wait know when it grants again.
+if waiters > 0 and not (marker and redis.call('EXISTS', marker) == 1) then
+  heir = hand_over(lock, state, queue, now, false, fence)
+end
+for _, hope in ipairs(redis.call('ZRANGE', hopefuls, 0, 99)) do
+  publish(inbox_of(lock, hope), '3 ' .. hope)
+end
+return {1, fence, type(heard) == 'number' and heard > 0 and 1 or 0, short(heir and string.match(heir, '^[^.]+'))}

@@ -1,0 +1,42 @@
+-- Take permits away from those who were seen to hold them, as `break_lock` does with a lock.
+-- KEYS     holders, state, queue
+-- ARGV     by whom, without blanks; the marks of the holders, as `scan` answers them
+-- RETURNS  {1, fence, 1 if one of them was told, '+' if others have them now, or ''}
+--                                             who still had theirs have them no more; the same again for the same first mark
+--          {0}                                nobody has any
+--          {-1}                               none of them has any more
+--          {-2, key, type}, {-3, version} and {-8, key, field, text}  as in lock/acquire; nothing was changed
+-- SINCE    Redis 5
+-- MODEL    models/permits.pml
+--
+-- The first write is ZREM: a script may go on writing when memory is full if its first write frees some.
+-- INCLUDE  shared/_constants
+-- INCLUDE  shared/_state
+-- INCLUDE  permit/_permits
+local p, refusal = open_permits(KEYS[1], KEYS[2], KEYS[3], '')
+if refusal then return refusal end
+local marked, found = {}, {}
+for i = 2, #ARGV do marked[ARGV[i]] = true end
+local holders = redis.call('ZRANGE', KEYS[1], 0, -1)
+for _, token in ipairs(holders) do
+  if marked[string.sub(redis.sha1hex(token), 1, 16)] then found[#found + 1] = token end
+end
+if #found == 0 or not p.v then
+  local mark, before = string.match(redis.call('HGET', p.state, 'broken') or '', '^(%x+) (%d+)$')
+  if mark == ARGV[2] and whole(before) then return {1, whole(before), 0, ''} end
+  return {#holders == 0 and 0 or -1}
+end
+
+local told = 0
+for _, token in ipairs(found) do
+  remove(p, {token})
+  p.dead = bury(p.state, p.dead, token)
+  local heard = publish(inbox_of(p.holders, token), '4 ' .. token .. ' ' .. ARGV[1])
+  if type(heard) == 'number' and heard > 0 then told = 1 end
+end
+local fence = math.max(p.fence + 1, p.now)
+p.fence = fence
+redis.call('HSET', p.state, 'fence', fence, 'broken', ARGV[2] .. ' ' .. integer(fence))
+keep_permits(p, 0)
+if p.limit then serve(p, false) end
+return {1, fence, told, p.fence > fence and '+' or ''}

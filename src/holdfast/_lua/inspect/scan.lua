@@ -1,0 +1,84 @@
+-- See who holds some locks, and who waits for them. Writes nothing.
+-- KEYS     lock, state, queue, hopefuls of each, one after the other
+-- ARGV     how many holders of each, and how many in its line, are listed at most
+-- RETURNS  {server time us, answer, answer, ...}; an answer is
+--          {type of the lock's key, format, last fence, number who wait, holders, line, used, limit, name of the leader or ''}
+--          format: what the state says, or the lock's own hash; empty where nobody has said
+--          holders: {process, mark, remaining ms, its fence or 0, weight, 1 if it may keep the lock after use} of each;
+--          process empty: not one of ours; remaining -1: its key has no expiry
+--          line, in order: {process, since (server us), ms for which the place counts (-1: nobody knows), weight} of each
+-- SINCE    Redis 5
+-- MODEL    models/handover.pml
+--
+-- No token is ever answered: its mark is part of a hash, and says only whether two are the same.
+-- INCLUDE  shared/_constants
+-- INCLUDE  shared/_parse
+local most = tonumber(ARGV[1])
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- What is no number counts as 0: one strange lock must not hide all the rest.
+local function whose(token)
+  local process, sort, weight = string.match(token, '^(%x[%x{}@]*)%.%x+([~*]?)(%d*)$')
+  return short(process), math.max(1, whole(weight, 0)), sort == '~' and 1 or 0
+end
+
+local function holding(token, left, fence, permits)
+  local process, weight, lingers = whose(token)
+  return {process, string.sub(redis.sha1hex(token), 1, 16), left, fence, permits or weight, lingers}
+end
+
+-- Those who share it: token -> until when (server ms).
+local function sharing(lock, state)
+  local found, members = {}, redis.call('ZRANGE', lock, 0, most - 1, 'WITHSCORES')
+  for i = 1, #members, 2 do
+    local left = math.max(0, whole(members[i + 1], 0) - math.floor(now / 1000))
+    local what = redis.pcall('HGET', state, 'h:' .. members[i])
+    local fence, permits = string.match(type(what) == 'string' and what or '', '^(%d+) (%d+) ')
+    found[#found + 1] = holding(members[i], left, whole(fence, 0), permits and whole(permits, 0))
+  end
+  return found
+end
+
+-- A place without a deadline is a hope of a lock over several servers.
+local function standing(state, queue, hoping)
+  local found, members = {}, redis.call('ZRANGE', queue, 0, most - 1, 'WITHSCORES')
+  for i = 1, #members, 2 do
+    local process, weight = whose(members[i])
+    local at = not hoping and redis.pcall('HGET', state, 'at:' .. members[i])
+    local left = type(at) == 'string' and math.max(0, whole(at, 0) - math.floor(now / 1000)) or -1
+    found[#found + 1] = {process, whole(members[i + 1], 0), left, weight}
+  end
+  return found
+end
+
+local function look(lock, state, queue, hopefuls)
+  local kind, held = 'string', redis.pcall('GET', lock)
+  if type(held) == 'table' then kind = redis.call('TYPE', lock).ok end
+  if not held then kind = 'none' end
+  local fields = redis.pcall('HMGET', state, 'v', 'fence', 'used', 'limit', 'leader', 'name')
+  if fields.err then fields = {} end
+  local format, holders, line, waiting = short(fields[1]), {}, {}, 0
+  if kind == 'string' then
+    holders = {holding(held, redis.call('PTTL', lock), whole(fields[2], 0))}
+  elseif kind == 'zset' and format ~= '' then
+    holders = sharing(lock, state)
+  elseif kind == 'hash' then
+    format = short(redis.call('HGET', lock, 'v'))
+  end
+  if redis.call('EXISTS', queue, hopefuls) > 0 then
+    local hoping = false
+    waiting = redis.pcall('ZCARD', queue)
+    if waiting == 0 then waiting, hoping = redis.pcall('ZCARD', hopefuls), true end
+    if type(waiting) == 'table' then waiting = 0 end
+    if waiting > 0 and most > 1 then line = standing(state, hoping and hopefuls or queue, hoping) end
+  end
+  local name = fields[5] and fields[5] == held and short(fields[6]) or ''
+  return {kind, format, whole(fields[2], 0), waiting, holders, line, whole(fields[3], 0), whole(fields[4], 0), name}
+end
+
+local answers = {now}
+for i = 1, #KEYS, 4 do
+  answers[#answers + 1] = look(KEYS[i], KEYS[i + 1], KEYS[i + 2], KEYS[i + 3])
+end
+return answers

@@ -1,0 +1,78 @@
+-- Take a lock, or say how long to wait, or stand in line.
+-- KEYS     lock, state, queue; marker, if the lock has guard=
+-- ARGV     token (one that ends in '~': its holder may keep the lock after use, and gives it back when asked); lease in ms;
+--          '1' to join the queue when the lock is busy (only with a subscribed inbox), else '0'; if the holder has used up
+--          his fences: how many more he wants, else '0' where another follows; the longest lease in ms, with a marker
+-- RETURNS  {1, first fence, last fence}       held, for the full lease; the same again for the same token, unless more are wanted
+--          {0, remaining ms, last fence, holder's process, 1 if the holder may keep it after use}
+--                                             busy; remaining -1: the holder's key has no expiry; process 'guard': see _pause
+--          {-1}                               this token was declared dead: a late copy of a request given up long ago
+--          {-2, key, type}                    somebody's data is in the way; nothing was written
+--          {-3, version}                      written by an incompatible release
+--          {-8, key, field, text}             the field is to be a number, and is none; nothing was written
+-- SINCE    Redis 5 (SET PX, TIME before a write)
+-- MODEL    models/handover.pml
+--
+-- Who joins tells the holder's process, if it is another one, that somebody outside waits: '2 <holder's token>' in its inbox.
+-- INCLUDE  shared/_grant
+local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
+local token, ttl = ARGV[1], tonumber(ARGV[2])
+
+-- Free, with nobody in line, and used lately: nearly every run ends here, before anything is set up that only the others need.
+if not KEYS[4] and redis.call('EXISTS', lock, queue) == 0 then
+  local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep')
+  local last, dead, kept = tonumber(fields[1]), fields[2], tonumber(fields[4])
+  if fields[3] == '1' and last and kept and not (dead and string.find(dead, token, 1, true)) then
+    local t = redis.call('TIME')
+    local left = kept - t[1] * 1000 - 1000
+    if left > KEEP and left > 2 * ttl and kept <= MOST and last <= MOST and not string.find(fields[1], '%D') then
+      return {1, take(lock, state, token, ttl, t[1] * 1000000 + t[2], last)}
+    end
+  end
+end
+
+-- INCLUDE  shared/_state
+-- INCLUDE  lock/_handover
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' then return refused(lock, holder) end
+local fields, refusal = read_lock(state, token)
+if not fields then return refusal end
+local waiters = redis.pcall('ZCARD', queue)
+if type(waiters) == 'table' then return refused(queue, waiters) end
+if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end
+
+local now, last = now_us(), fields[1]
+-- INCLUDE  lock/_quarantine
+if denied then return denied end
+if holder == token and last then
+  keep_alive(state, queue, fields[4], ttl, now)
+  local more = tonumber(ARGV[4] or 0)
+  if more > 0 then redis.call('HSET', state, 'fence', last + more) end
+  extend(lock, ttl)
+  if more > 0 then return {1, last + 1, last + more} end
+  return {1, last - BLOCK + 1, last}
+end
+
+if waiters > 0 and not (holder or pause) then
+  holder, last = hand_over(lock, state, queue, now, token, last)
+end
+if holder == token or not (holder or pause) then  -- or it is ours, and the state has been lost
+  if waiters > 0 then leave(state, queue, token) end
+  keep_alive(state, queue, fields[4], ttl, now)
+  return {1, take(lock, state, token, ttl, now, last)}
+end
+if ARGV[3] == '1' then
+  local tail = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
+  redis.call('HSET', state, 'at:' .. token, math.floor(now / 1000) + PLACE)
+  redis.call('ZADD', queue, 'NX', math.max(now, (tonumber(tail[2]) or 0) + 1), token)
+  keep_alive(state, queue, fields[4], ttl, now)
+  if redis.call('PTTL', queue) == -1 then  -- the first in line has made the queue anew
+    redis.call('PEXPIRE', queue, math.max(KEEP, redis.call('PTTL', state)))
+  end
+end
+local answer = waiting(lock, holder, last, pause, now)
+local process = answer[4]
+if ARGV[3] == '1' and holder and process ~= '' and process ~= string.match(token, '^[^.]+') then
+  publish(inbox_of(lock, holder), '2 ' .. holder)
+end
+return answer

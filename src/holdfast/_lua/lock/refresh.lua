@@ -1,0 +1,50 @@
+-- A sign of life of one process for all its waiters on this server. Extends their places, grants by reply what a lost
+-- message granted, and helps: a free lock with somebody in line is handed over here. Never inserts.
+-- KEYS     lock, state, queue of each waiter, one after the other; marker, if their locks have guard=
+-- ARGV     the process's inbox; then token and lease in ms of each waiter; with a marker the longest lease in ms
+-- RETURNS  {inbox has a listener 1/0 (1 where the server will not say), answer, answer, ...}; an answer is
+--          {1, first fence, last fence} held, for the full lease |
+--          {0, remaining ms, last fence, holder's process, 1 if the holder may keep it after use} still waiting |
+--          {-1} no such place: start again with a new token | {-2, key, type}, {-3, version} and {-8, key, field, text} as in acquire
+-- SINCE    Redis 5
+-- MODEL    models/handover.pml
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_state
+-- INCLUDE  lock/_handover
+local answers = {listens(ARGV[1]) and 1 or 0}
+local now = now_us()
+-- INCLUDE  lock/_quarantine
+
+local function refresh(lock, state, queue, token, ttl)
+  local holder = redis.pcall('GET', lock)
+  if type(holder) == 'table' then return refused(lock, holder) end
+  if denied then return denied end
+  local fields, refusal = read_lock(state, token)
+  if not fields then return refusal end
+  local last, place = fields[1], fields[5]
+  if not place and holder ~= token then return {-1} end
+  local waiters = holder and 0 or redis.pcall('ZCARD', queue)  -- who holds it is all that counts, and that is the usual case
+  if type(waiters) == 'table' then return refused(queue, waiters) end
+
+  keep_alive(state, queue, fields[4], ttl, now)
+  if holder == token then
+    if not last then return {1, take(lock, state, token, ttl, now)} end
+    extend(lock, ttl)
+    return {1, last - BLOCK + 1, last}
+  end
+  redis.call('HSET', state, 'at:' .. token, math.floor(now / 1000) + PLACE)
+  if not (holder or pause) then
+    holder, last = hand_over(lock, state, queue, now, token, last)
+    if not holder or holder == token then  -- nobody, where many in front do not listen: who asks is alive
+      leave(state, queue, token)
+      return {1, take(lock, state, token, ttl, now, last)}
+    end
+  end
+  return waiting(lock, holder, last, pause, now)
+end
+
+for i = 1, #KEYS / 3 do
+  local answer = refresh(KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], ARGV[2 * i], tonumber(ARGV[2 * i + 1]))
+  answers[i + 1] = answer.err and {-4, answer.err} or answer
+end
+return answers

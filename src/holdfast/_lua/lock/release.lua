@@ -1,0 +1,40 @@
+-- Give back what a token has, and hand the lock over to the next in line.
+-- KEYS     lock, state, queue; marker, if the lock has guard=
+-- ARGV     token; 'release': the lock | 'leave': the place in the queue too | 'bury': and refuse this token from now on; with a
+--          marker the longest lease in ms
+-- RETURNS  1 it was held, and is not any more | 0 the lock was free | -1 somebody else's value is there, and stays
+-- SINCE    Redis 5
+-- MODEL    models/handover.pml
+--
+-- The first write is DEL (or ZREM): a script may go on writing when memory is full if its first write frees some.
+local lock, state, queue = KEYS[1], KEYS[2], KEYS[3]
+local token, mode = ARGV[1], ARGV[2]
+local holder = redis.pcall('GET', lock)
+local answer = holder and -1 or 0
+if holder == token then
+  redis.call('DEL', lock)
+  answer = 1
+elseif type(holder) == 'table' then
+  return -1
+end
+if mode == 'release' and redis.call('EXISTS', queue) == 0 then return answer end
+
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_state
+-- INCLUDE  lock/_handover
+local waiters = redis.pcall('ZCARD', queue)
+if type(waiters) == 'table' then return answer end
+local fields = read_lock(state, token)
+if not fields then return answer end
+
+if mode ~= 'release' then leave(state, queue, token) end
+if mode == 'bury' then
+  bury(state, fields[2], token)
+  keep_alive(state, queue, fields[4], 0, now_us())
+end
+if waiters > 0 and answer ~= -1 then
+  local now = now_us()
+-- INCLUDE  lock/_quarantine
+  if not (pause or denied) then hand_over(lock, state, queue, now, false, fields[1]) end
+end
+return answer

@@ -1,0 +1,44 @@
+-- Set the leases of held locks to their full length again. Never creates: what is lost stays lost.
+-- KEYS     lock, state, queue of each lease, one after the other
+-- ARGV     token; lease in ms; number of this request, rising with each that is made for the token: of each lease
+-- RETURNS  {answer, answer, ...}; an answer is
+--          1 renewed | 2 held, but a later request has overtaken this one, and counts | 0 the lock is gone |
+--          -1 somebody else's value is there | -2 it was taken away from this token by order of a person (break)
+-- SINCE    Redis 5
+-- MODEL    models/lease.pml
+--
+-- The first write is PEXPIRE: a script may go on writing when memory is full if its first write needs none.
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_state
+local now = now_us()
+local answers = {}
+
+-- Why the token does not hold the lock: what a message says of that, anybody may have sent.
+local function missed(state, token, holder)
+  local broken = redis.pcall('HMGET', state, 'broken')[1]
+  local mark = broken and string.match(broken, '^%x+')
+  if mark == string.sub(redis.sha1hex(token), 1, 16) then return -2 end
+  return holder and -1 or 0
+end
+
+local function renew(lock, state, queue, token, ttl, number)
+  local holder = redis.pcall('GET', lock)
+  if holder ~= token then return missed(state, token, holder) end
+  local fields = redis.pcall('HMGET', state, 'keep', 'renewed')
+  local ours = not fields.err
+  if ours and fields[2] then
+    local who, last = string.match(fields[2], '^(%S+) (%d+)$')
+    if who == token and whole(last, 0) > tonumber(number) then return 2 end
+  end
+  redis.call('PEXPIRE', lock, ttl)
+  if ours then
+    redis.call('HSET', state, 'v', '1', 'renewed', token .. ' ' .. number)
+    keep_alive(state, queue, fields[1], tonumber(ttl), now)
+  end
+  return 1
+end
+
+for i = 3, #KEYS, 3 do
+  answers[i / 3] = renew(KEYS[i - 2], KEYS[i - 1], KEYS[i], ARGV[i - 2], ARGV[i - 1], ARGV[i])
+end
+return answers

@@ -1,0 +1,30 @@
+-- Change how many permits a holder has: less than before. A read-write lock's writer becomes a reader by that.
+-- KEYS     holders, state, queue
+-- ARGV     token; how many it keeps; its fence; lease in ms; then as in acquire: 'rwlock 1', and how many there are
+-- RETURNS  1 it has so many, or has had fewer before | 0 it is no holder
+-- SINCE    Redis 5
+-- MODEL    models/permits.pml
+-- INCLUDE  shared/_constants
+-- INCLUDE  shared/_state
+-- INCLUDE  permit/_permits
+local token, permits = ARGV[1], tonumber(ARGV[2])
+local p = open_permits(KEYS[1], KEYS[2], KEYS[3], token)
+if not p or not redis.call('ZSCORE', p.holders, token) then return 0 end
+local fence, had, number = holding(p.state, token)
+if not fence then  -- the state has been lost, and nobody else knows the fence
+  fence, had, number = tonumber(ARGV[3]), wanted(token), 0
+  p.fence = p.fence and math.max(p.fence, fence)
+end
+if permits < had then
+  -- May go on writing when memory is full, as in renew. Never by less than the lease: by nothing, the key would be deleted.
+  redis.call('PEXPIRE', p.holders, math.max(tonumber(ARGV[4]), redis.call('PTTL', p.holders)))
+  p.used = p.used - had + permits
+  if not p.limit then
+    p.v, p.limit = ARGV[5], tonumber(ARGV[6])
+    redis.call('HSET', p.state, 'v', p.v, 'limit', p.limit, 'was', ' ' .. ARGV[6] .. ' ')
+  end
+  note(p, token, fence, permits, number)
+  keep_permits(p, tonumber(ARGV[4]))
+  serve(p, false)
+end
+return 1

@@ -1,0 +1,26 @@
+-- Change how many permits there are, or ask. Who holds some keeps them; who waits gets what is free now.
+-- KEYS     holders, state, queue
+-- ARGV     'semaphore 1'; how many there are from now on, '' to ask; lease in ms, for which this is remembered at least
+-- RETURNS  {1, how many there are, how many are held, how many wait} | {0} nobody has said so yet |
+--          {-2, key, type}, {-3, version} and {-8, key, field, text} as in acquire
+-- SINCE    Redis 5
+-- MODEL    models/permits.pml
+-- INCLUDE  shared/_constants
+-- INCLUDE  shared/_state
+-- INCLUDE  permit/_permits
+local p, refusal = open_permits(KEYS[1], KEYS[2], KEYS[3], '')
+if refusal then return refusal end
+if p.v and p.v ~= ARGV[1] then return {-3, p.v} end
+local limit = tonumber(ARGV[2])
+if limit then
+  local text = integer(limit) .. ' '
+  local was = p.was == '' and ' ' or p.was
+  if not string.find(was, ' ' .. text, 1, true) then was = string.sub(was .. text, -200) end
+  if not string.find(was, '^ ') then was = string.gsub(was, '^%d+', '') end  -- the oldest, cut in two
+  p.limit, p.v = limit, ARGV[1]
+  redis.call('HSET', p.state, 'v', p.v, 'limit', limit, 'was', was)
+  keep_permits(p, tonumber(ARGV[3]))
+  serve(p, false)
+end
+if not p.limit then return {0} end
+return {1, p.limit, p.used, redis.call('ZCARD', p.queue)}

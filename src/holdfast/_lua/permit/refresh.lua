@@ -1,0 +1,40 @@
+-- A sign of life of one process for all who wait for permits on this server. Extends their places, grants by reply what a lost
+-- message granted, and helps: what is free is given here to who is next. Never inserts.
+-- KEYS     holders, state, queue of each waiter, one after the other
+-- ARGV     the process's inbox; then token and lease in ms of each waiter
+-- RETURNS  {inbox has a listener 1/0 (1 where the server will not say), answer, answer, ...}; an answer is
+--          {1, fence, fence} held, for the full lease |
+--          {0, remaining ms, last fence, process of the first holder who has to go, 0} still waiting |
+--          {-1} no such place: start again with a new token | {-2, key, type}, {-3, version} and {-8, key, field, text} as in acquire
+-- SINCE    Redis 5
+-- MODEL    models/permits.pml
+-- INCLUDE  shared/_constants
+-- INCLUDE  shared/_state
+-- INCLUDE  permit/_permits
+local answers = {listens(ARGV[1]) and 1 or 0}
+
+local function refresh(holders, state, queue, token, ttl)
+  local p, refusal = open_permits(holders, state, queue, token)
+  if refusal then return refusal end
+  if not p.limit then return {-1} end
+  local held = confirm(p, token, ttl)
+  if held then
+    keep_permits(p, ttl)
+    return {1, held, held}
+  end
+  if not p.place then return {-1} end
+  redis.call('HSET', state, 'at:' .. token, p.now_ms + PLACE)
+  keep_permits(p, ttl)
+  local fence, blocked = serve(p, token, ttl)
+  if not fence and not blocked and p.used + wanted(token) <= p.limit then  -- who asks is alive, however many in front are not
+    leave(state, queue, token)
+    fence = admit(p, token, ttl)
+  end
+  return fence and {1, fence, fence} or waiting_for(p)
+end
+
+for i = 1, #KEYS / 3 do
+  local answer = refresh(KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], ARGV[2 * i], tonumber(ARGV[2 * i + 1]))
+  answers[i + 1] = answer.err and {-4, answer.err} or answer
+end
+return answers

@@ -1,0 +1,38 @@
+-- Set the leases of permits to their full length again. Never creates: what is lost stays lost.
+-- KEYS     holders, state, queue of each lease, one after the other
+-- ARGV     token; lease in ms; number of this request, rising with each that is made for the token: of each lease
+-- RETURNS  {answer, answer, ...}; an answer is
+--          1 renewed | 2 held, but a later request has overtaken this one, and counts | 0 they are gone |
+--          -2 they were taken away from this token by order of a person (break)
+-- SINCE    Redis 5
+-- MODEL    models/permits.pml
+--
+-- The first write is PEXPIRE, or ZREM: a script may go on writing when memory is full if its first write needs none.
+-- INCLUDE  shared/_constants
+-- INCLUDE  shared/_state
+-- INCLUDE  permit/_permits
+local answers = {}
+
+-- Why the token does not hold any: what a message says of that, anybody may have sent.
+local function missed(p, token)
+  return p and string.find(p.dead, token, 1, true) and redis.call('HMGET', p.state, 'broken')[1] and -2 or 0
+end
+
+local function renew(holders, state, queue, token, ttl, number)
+  local p = open_permits(holders, state, queue, token)
+  if not p or not redis.call('ZSCORE', holders, token) then return missed(p, token) end
+  local fence, permits, last = holding(state, token)
+  if last and last > number then return 2 end
+  redis.call('PEXPIRE', holders, math.max(ttl, redis.call('PTTL', holders)))
+  extend_permits(p, token, ttl)
+  if fence then  -- or the state has been lost
+    note(p, token, fence, permits, number)
+    keep_permits(p, ttl)
+  end
+  return 1
+end
+
+for i = 3, #KEYS, 3 do
+  answers[i / 3] = renew(KEYS[i - 2], KEYS[i - 1], KEYS[i], ARGV[i - 2], tonumber(ARGV[i - 1]), tonumber(ARGV[i]))
+end
+return answers

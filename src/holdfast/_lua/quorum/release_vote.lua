@@ -1,0 +1,53 @@
+-- Give back one server's vote, and tell who has waited for longest that the lock is free here.
+-- KEYS     lock, state, hopefuls
+-- ARGV     token; 'release': the lock | 'leave': the hope, too | 'bury': and refuse this token from now on; id of the hope or ''
+-- RETURNS  1 it was held, and is not any more | 0 the lock was free | -1 somebody else's value is there, and stays
+-- SINCE    Redis 5
+-- MODEL    models/quorum_fence.pml
+--
+-- The first write is DEL (or ZREM): a script may go on writing when memory is full if its first write frees some.
+local lock, state, hopefuls = KEYS[1], KEYS[2], KEYS[3]
+local token, mode, hope = ARGV[1], ARGV[2], ARGV[3]
+local holder = redis.pcall('GET', lock)
+local answer = holder and -1 or 0
+if holder == token then
+  redis.call('DEL', lock)
+  answer = 1
+elseif type(holder) == 'table' then
+  return -1
+end
+if mode == 'release' and redis.call('EXISTS', hopefuls) == 0 then return answer end
+
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_state
+-- INCLUDE  shared/_inbox
+local WINDOW = 100  -- ms for which the lock is kept for who was told that it is free: two trips, even to a distant server
+local now = now_us()
+local fields = redis.pcall('HMGET', state, 'dead', 'v', 'keep', 'next')
+if fields.err or (fields[2] and fields[2] ~= '1') then return answer end
+if type(redis.pcall('ZCARD', hopefuls)) == 'table' then return answer end
+
+local gone = false
+if hope ~= '' then
+  redis.call('ZREM', hopefuls, hope)
+  gone = fields[4] and string.match(fields[4], '^%S+') == hope
+  if gone then redis.call('HDEL', state, 'next') end
+end
+if mode == 'bury' then
+  bury(state, fields[1], token)
+  keep_alive(state, hopefuls, fields[3], 0, now)
+end
+if (mode ~= 'leave' and answer == 1) or (gone and answer ~= -1) then
+  for _ = 1, 100 do
+    local first = redis.call('ZRANGE', hopefuls, 0, 0, 'WITHSCORES')
+    if not first[1] then break end
+    redis.call('ZREM', hopefuls, first[1])
+    local heard = publish(inbox_of(lock, first[1]), '3 ' .. first[1])
+    if type(heard) == 'number' and heard > 0 then
+      local until_ms = integer(math.floor(now / 1000) + WINDOW)
+      redis.call('HSET', state, 'next', first[1] .. ' ' .. integer(tonumber(first[2])) .. ' ' .. until_ms)
+      break
+    end
+  end
+end
+return answer

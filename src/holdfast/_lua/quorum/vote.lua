@@ -1,0 +1,108 @@
+-- One server's vote for a holder: takes the lock for a token if it is free here, else says how long to wait.
+-- KEYS     lock, state, hopefuls, marker
+-- ARGV     token; lease in ms; the fence that all servers are asked to issue (us; 0: this server's time); the longest lease in
+--          ms; digest of the list of servers; id of the caller's hope, to be told when the lock is free, or ''; ms for which it
+--          has waited; if the holder has used up his fences: how many more he wants, else '0'
+-- RETURNS  {run id, 1, first fence, last fence, server time us, 1 if others hope for it}
+--                                              granted, for the full lease; the same again for the same token, unless more are
+--                                              wanted
+--          {run id, 0, remaining ms, last fence, holder's process, mark of the holder, server time us}
+--                                              busy; remaining -1: the holder's key has no expiry; 0: kept for a while for
+--                                              somebody who has waited longer
+--          {run id, -1}                        this token was declared dead
+--          {run id, -2, key, type}             somebody's data is in the way
+--          {run id, -3, version}               written by an incompatible release
+--          {run id, -8, key, field, text}      the field is to be a number, and is none; nothing was written
+--          {run id, -5, ms}                    this server may have forgotten what it granted: it votes again in so many ms
+--          {run id, -6, ms}                    another longest lease was agreed on
+--          {run id, -7, digest}                another list of servers was agreed on
+-- SINCE    Redis 5
+-- MODEL    models/quorum_fence.pml
+--
+-- hopefuls (zset):  id of a hope -> since when it waits (server us, as far as it says so itself). A hint, not a queue: nothing is
+--                   granted by it. Who leaves one tells the holder's process, if it is another one: '2 <holder's token>' in its
+--                   inbox. In the state, next = '<id> <since> <until, server ms>': who was told last that the lock is
+--                   free. For so long nobody gets it who has waited for less; or a holder who comes back at once would always be
+--                   quicker. Who has waited for longest wins over the choice of any server: so these cannot block each other.
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_state
+-- INCLUDE  shared/_marker
+-- INCLUDE  shared/_inbox
+local lock, state, hopefuls, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token, ttl, hint, hope = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[6]
+local AHEAD = 2000000  -- us by which the callers may move the fence ahead of this server's clock
+local now = now_us()
+
+-- Draws so many fences; answers the first and the last.
+local function issue(last, count)
+  local first = math.max(last + 1, math.min(hint == 0 and now or hint, now + AHEAD))
+  redis.call('HSET', state, 'fence', first + count - 1)
+  return first, first + count - 1
+end
+
+local run, refusal = quarantine(marker, tonumber(ARGV[4]), ARGV[5], now)
+
+-- Free, with nobody who hopes for it, and used lately: nearly every run ends here.
+if not refusal and redis.call('EXISTS', lock, hopefuls) == 0 then
+  local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'next')
+  local last, dead, kept = whole(fields[1] or 0), fields[2], whole(fields[4])
+  if fields[3] == '1' and last and kept and not fields[5] and not (dead and string.find(dead, token, 1, true)) then
+    local left = kept - now / 1000
+    if left > KEEP and left > 2 * ttl then
+      local first
+      first, last = issue(last, BLOCK)
+      redis.call('SET', lock, token, 'PX', ttl)
+      return {run, 1, first, last, now, 0}
+    end
+  end
+end
+
+local function others(key)
+  local hoping = redis.pcall('EXISTS', key)
+  return type(hoping) == 'number' and hoping or 0
+end
+
+local function vote()
+  local holder = redis.pcall('GET', lock)
+  if type(holder) == 'table' then return refused(lock, holder) end
+  local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'next')
+  if fields.err then return refused(state, fields) end
+  if fields[3] and fields[3] ~= '1' then return {-3, short(fields[3])} end
+  if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end
+  local last, since = whole(fields[1] or 0), now - tonumber(ARGV[7]) * 1000
+  if not last then return no_number(state, 'fence', fields[1]) end
+  local more = tonumber(ARGV[8])
+  if holder == token and last > 0 and more == 0 then
+    extend(lock, ttl)
+    return {1, last - BLOCK + 1, last, now, others(hopefuls)}
+  end
+
+  local wanted, next_since, next_until = string.match(fields[5] or '', '^(%S+) (%d+) (%d+)$')
+  local kept = wanted and wanted ~= hope and whole(next_until, 0) * 1000 > now and whole(next_since, 0) < since
+  if (holder and holder ~= token) or kept then
+    local process = string.match(holder or wanted, '^(%x[%x{}@]*)%.%x+~?$')
+    if hope ~= '' then
+      local new = redis.call('ZADD', hopefuls, since, hope)
+      redis.call('PEXPIRE', hopefuls, KEEP)
+      keep_alive(state, hopefuls, fields[4], ttl, now)
+      if new == 1 and holder and process and process ~= string.match(token, '^[^.]+') then
+        publish(inbox_of(lock, holder), '2 ' .. holder)
+      end
+    end
+    if not holder then return {0, 0, last, short(process), '', now} end
+    return {0, redis.call('PTTL', lock), last, short(process), string.sub(redis.sha1hex(holder), 1, 12), now}
+  end
+
+  if wanted then redis.call('HDEL', state, 'next') end
+  if hope ~= '' then redis.call('ZREM', hopefuls, hope) end
+  keep_alive(state, hopefuls, fields[4], ttl, now)
+  local first
+  first, last = issue(last, math.max(BLOCK, more))
+  if holder then extend(lock, ttl) else redis.call('SET', lock, token, 'PX', ttl) end
+  return {1, first, last, now, others(hopefuls)}
+end
+
+local answer = refusal or vote()
+if answer.err then return answer end
+table.insert(answer, 1, run)
+return answer

@@ -1,0 +1,188 @@
+-- Meet at a barrier: come, show that one still waits, go on together; or break it.
+-- KEYS     state, places, done, waiters, action
+-- ARGV     parties; ms for which a place counts after a sign of life; ms to keep it all after its last use; token; then:
+--          'come', '1' if there is an action to be run before all go on, else '0'
+--          'wait', when the last answer said so (server us)
+--          'pass': the action is done
+--          'leave': it waits no more
+--          'break', why: one word
+--          'abort' | 'reset': the token is that of the call
+--          'look'
+-- RETURNS  {0, ms, now}         it waits; ms until somebody counts as dead, unless he shows up; server us
+--          {1, number}          all go on; each has another number, from 0 on
+--          {2}                  all are there: it runs the action, under a lease of `action`, then passes, or breaks it
+--          {3, why, process}    the barrier is broken
+--          {4, count, broken}   so many wait; 1 | 0
+--          {5, ms}              an action is run for others: to come again when told, or when its lease ends
+--          {-2, key, type}      somebody's data is in the way; nothing was written
+--          {-3, format}         it is something else, or written by an incompatible release
+--          {-4, parties}        it was made with another number of parties
+--          {-8, key, field, text}  the field is to be a number, and is none; nothing was written
+-- SINCE    Redis 5
+-- MODEL    models/barrier.pml
+--
+-- state (hash):    v = format, parties, broken = why and by which process, actor = token of who runs the action,
+--                  <token> = 'waiting', or what became of it: 'passed' and its number, or why it did not
+-- places (zset):   token of who waits -> until when it counts (server ms)
+-- done (zset):     token that does not wait any more -> until when that is remembered (server ms)
+-- waiters (zset):  id of who wants to be told when the action is over -> until when (server ms)
+-- action (string): token of who runs the action, under a lease
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_state
+-- INCLUDE  shared/_notify
+local state, places, done, waiters, action = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local parties, ttl, keep, token, what, more = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
+local FORMAT = 'barrier 1'
+local MEMORY = math.max(60000, 2 * ttl)  -- ms for which is remembered what became of a token
+local EVER = 9e15
+
+local fields = redis.pcall('HMGET', state, 'v', 'parties', 'broken', 'actor', token)
+if fields.err then return refused(state, fields) end
+if fields[1] and fields[1] ~= FORMAT then return {-3, short(fields[1])} end
+if not whole(fields[2] or 0) then return no_number(state, 'parties', fields[2]) end
+local agreed = not fields[2] or tonumber(fields[2]) == parties
+if not agreed and what ~= 'reset' and what ~= 'leave' then return {-4, tonumber(fields[2])} end
+if what == 'look' and not fields[1] then return {4, 0, 0} end
+local broken, actor, mine = fields[3], fields[4], fields[5]
+local now = now_us()
+local now_ms = math.floor(now / 1000)
+
+local function remember(who, outcome)
+  redis.call('HSET', state, who, outcome)
+  redis.call('ZADD', done, now_ms + MEMORY, who)
+  if who == token then mine = outcome end
+end
+
+-- All who wait have come to this, and are told.
+local function settle(outcome)
+  for i, who in ipairs(redis.call('ZRANGE', places, 0, -1)) do
+    remember(who, outcome == 'passed' and 'passed ' .. (i - 1) or outcome)
+  end
+  if actor then
+    redis.call('HDEL', state, 'actor')
+    redis.call('DEL', action)
+    tell(waiters)
+    actor = false
+  end
+  tell(places)
+end
+
+local function destroy(why, who)
+  broken = why .. ' ' .. string.match(who, '^[^.]*')
+  redis.call('HSET', state, 'broken', broken)
+  settle(broken)
+end
+
+local function first()
+  local found = redis.call('ZRANGE', places, 0, 0, 'WITHSCORES')
+  return found[1], tonumber(found[2])
+end
+
+-- Whoever gives no sign of life breaks it for all: they would wait for him for ever.
+local function look_for_the_dead()
+  local who, ends = first()
+  if actor and redis.call('EXISTS', action) == 0 then
+    destroy('died', actor)
+  elseif who and ends <= now_ms then
+    destroy('died', who)
+  end
+end
+
+local function forget_the_old()
+  local old = redis.call('ZRANGE', done, 0, 19, 'WITHSCORES')
+  for i = 1, #old, 2 do
+    if tonumber(old[i + 1]) > now_ms then return end
+    redis.call('HDEL', state, old[i])
+    redis.call('ZREM', done, old[i])
+  end
+end
+
+local function come()
+  redis.call('ZADD', places, now_ms + ttl, token)
+  redis.call('HSET', state, token, 'waiting')
+  mine = 'waiting'
+  if redis.call('ZCARD', places) < parties then return end
+  if more == '0' then return settle('passed') end
+  actor = token
+  redis.call('HSET', state, 'actor', token)
+  redis.call('ZADD', places, EVER, token)
+  redis.call('SET', action, token, 'PX', ttl)
+end
+
+-- What becomes of a token that waits.
+local function go_on()
+  if what == 'break' or (what == 'leave' and token == actor) then
+    destroy(more or 'action', token)
+  elseif what == 'leave' and actor then
+    redis.call('ZADD', places, EVER, token)  -- all had come already: as if it went on, and nobody has to look for it
+  elseif what == 'leave' then
+    redis.call('ZREM', places, token)
+    remember(token, 'left ')
+  elseif what == 'pass' and token == actor then
+    settle('passed')
+  elseif what == 'pass' then  -- the server has lost that it ran the action, and others may have met since
+    redis.call('ZREM', places, token)
+    remember(token, 'lost ')
+  elseif token == actor then
+    extend(action, ttl)
+  else
+    redis.call('ZADD', places, now_ms + ttl, token)
+  end
+end
+
+-- What becomes of one that is not known.
+local function begin()
+  if what == 'come' then
+    if broken then
+      remember(token, broken)  -- or a late copy of this would come when it is reset
+    elseif not actor then
+      come()
+    end
+  elseif what == 'abort' then
+    if not broken then destroy('abort', token) end
+    remember(token, 'done ')
+  elseif what == 'reset' then
+    settle('reset ' .. string.match(token, '^[^.]*'))
+    redis.call('HDEL', state, 'broken')
+    broken = false
+    remember(token, 'done ')
+  elseif what == 'wait' and now_ms - more / 1000 < MEMORY then
+    -- It would be remembered: the server has lost it, and with it perhaps others.
+    if not broken then destroy('lost', '') end
+    mine = broken
+  elseif what == 'wait' or what == 'pass' then
+    mine = 'lost '
+  elseif what ~= 'look' then
+    remember(token, 'left ')  -- and a late copy of its coming finds that
+  end
+end
+
+local function answer()
+  if what == 'look' or what == 'leave' or what == 'abort' or what == 'reset' then
+    return {4, redis.call('ZCARD', places), broken and 1 or 0}
+  elseif not mine then
+    local ms = redis.call('PTTL', action)
+    redis.call('ZADD', waiters, now_ms + 2 * ttl, token)
+    redis.call('PEXPIRE', waiters, keep)
+    return {5, ms}
+  elseif mine ~= 'waiting' then
+    local outcome, detail = string.match(mine, '^(%S+) (%S*)$')
+    return outcome == 'passed' and {1, whole(detail, 0)} or {3, short(outcome or 'lost'), short(detail)}
+  elseif token == actor then
+    return {2}
+  end
+  local _, ends = first()
+  return {0, math.min(ends - now_ms, actor and redis.call('PTTL', action) or EVER), now}
+end
+
+forget_the_old()
+look_for_the_dead()
+if mine == 'waiting' then
+  go_on()
+elseif not mine then
+  begin()
+end
+local said = answer()
+redis.call('HSET', state, 'v', FORMAT, 'parties', (what == 'reset' or not fields[2]) and parties or fields[2])
+for _, key in ipairs({state, places, done}) do redis.call('PEXPIRE', key, math.max(keep, MEMORY)) end
+return said

@@ -1,0 +1,94 @@
+-- Make jobs of a schedule known. The newest word counts; a job, and a timetable, begin when they are first heard of.
+-- KEYS     base, serving, jobs; then of each job: job
+-- ARGV     hope; for how long the process can be told something from now on (ms); its name;
+--          '', 'strict': nothing is done if a process that serves one of these jobs runs other code for it, or 'look': as
+--          'strict', but nothing is done at all; number of jobs; of each: its name; what it is; its timetable; its origin: the
+--          code that it runs
+-- RETURNS  {now (us), answer, ...}; an answer is {1, revision, last tick (us), what it was before if that was something else, or '',
+--          another origin that is being served, or '', who does}
+--          {-2, key, type} {-3, version} {-4, message} {-8, key, field, text}: not ours, nothing was done to it
+--          {-5, number of the job, its other origin, who serves that}: refused
+-- SINCE    Redis 5
+-- MODEL    models/schedule.pml
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_state
+-- INCLUDE  shared/_inbox
+-- INCLUDE  schedule/_job
+local base, serving, jobs = KEYS[1], KEYS[2], KEYS[3]
+local hope, host, mode = ARGV[1], ARGV[3], ARGV[4]
+local now = now_us()
+local now_ms = math.floor(now / 1000)
+local known = redis.call('HMGET', base, 'changes', 'v', 'who:' .. hope)
+if known[2] and known[2] ~= '1' then return {now, {-3, short(known[2])}} end
+redis.call('ZCARD', jobs)
+local line = redis.pcall('ZCARD', serving)
+if type(line) == 'table' then return {now, refused(serving, line)} end
+local news = false
+local BY = 30  -- processes of one origin that are remembered of a job
+
+-- Those of these processes that serve the schedule now, without the one that asks.
+local function alive(by)
+  local found = {}
+  for other in string.gmatch(by or '', '%S+') do
+    local deadline = other ~= hope and redis.call('ZSCORE', serving, other)
+    if deadline and tonumber(deadline) > now_ms then found[#found + 1] = other end
+  end
+  return found
+end
+
+-- Another origin under which processes serve this job now, and the name of one of them; or nil.
+local function rival(job, origin)
+  local fields = redis.pcall('HMGET', job, 'origin', 'by')
+  if fields.err or not fields[1] or fields[1] == origin then return nil end
+  local others = alive(fields[2])
+  if #others == 0 then return nil end
+  local who = redis.call('HGET', base, 'who:' .. others[1])
+  return short(fields[1]), short(who and string.match(who, '^%d+ (.*)$'))
+end
+
+local function register(job, name, def, when, origin)
+  local fields = redis.pcall('HMGET', job, 'v', 'def', 'rev', 'last', 'when', 'origin', 'by')
+  if fields.err then return refused(job, fields) end
+  if fields[1] and fields[1] ~= '1' then return {-3, short(fields[1])} end
+  if not whole(fields[3] or 0) then return no_number(job, 'rev', fields[3]) end
+  if not whole(fields[4] or 0) then return no_number(job, 'last', fields[4]) end
+  local rev, last, before = whole(fields[3], 0), fields[4] and set_right(fields[4], now), ''
+  local other, who = rival(job, origin)
+  local by = {hope}
+  if fields[6] == origin then
+    for i, process in ipairs(alive(fields[7])) do
+      if i < BY then by[i + 1] = process end
+    end
+  end
+  if fields[2] ~= def or fields[6] ~= origin then
+    before, news = fields[2] ~= def and short(fields[2]) or '', true
+    rev = integer(math.max(now, rev + 1))
+    if not last or (fields[5] ~= when and tonumber(last) < now) then last = integer(now) end
+    redis.call('HSET', job, 'v', '1', 'def', def, 'rev', rev, 'last', last, 'when', when, 'origin', origin)
+  end
+  redis.call('HSET', job, 'by', table.concat(by, ' '))
+  redis.call('PEXPIRE', job, KEEP_JOB)
+  redis.call('ZADD', jobs, 'NX', now, name)
+  return {1, tonumber(rev), tonumber(last), before, other or '', who or ''}
+end
+
+local answers = {now}
+if mode ~= '' then
+  for i = 4, #KEYS do
+    local other, who = rival(KEYS[i], ARGV[4 * (i - 4) + 9])
+    if other then return {now, {-5, i - 4, other, who}} end
+  end
+end
+if mode == 'look' then return answers end
+redis.call('ZADD', serving, now_ms + ARGV[2], hope)
+if not known[3] then introduce(base, hope, host, now) end
+for i = 4, #KEYS do
+  local a = 4 * (i - 4) + 5
+  local answer = register(KEYS[i], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3], ARGV[a + 4])
+  answers[#answers + 1] = answer.err and {-4, answer.err} or answer
+end
+if news then changed(base, known[1]) end
+redis.call('PEXPIRE', jobs, KEEP_JOB)
+stay(base, serving)
+if news then tell(base, serving, now_ms, hope) end
+return answers

@@ -1,0 +1,291 @@
+-- What one process has to say and to ask about jobs of a schedule: runs that have ended, ticks that are due, and whether there
+-- is something for it to run. A tick belongs to the first who claims it; the clocks of processes do not matter.
+-- KEYS     base, serving; then of each job: job, log, and of each of its slots: run, state, queue (which is never there)
+-- ARGV     hope; number of this request, higher than those before; until when it counts (server ms); for how long the process
+--          can be told something from now on (ms); its name; then of each job:
+--          slots; revision; '<overlap> <misfire> <grace ms> <1: again after a crash> <keep ms> <ttl ms> <entries of the log>';
+--          slot of a run that has ended, or ''; its token; '<status>', 'again': it was cut short, and is to begin again elsewhere |
+--          'back': it never began; text for the log;
+--          last tick known, or '': nothing is claimed; then, in order of time: '<first> <last> <count>' of ticks that are not to be
+--          run, because later ones are due, or ''; '<us> <us> ...': those that may run, and those that are not due yet, so that
+--          the script knows which tick is the latest even if the request was long on its way; the tick after them, or '': there
+--          is none; token for a run, or '' if it can run nothing now
+-- RETURNS  {1, now (us), changes, answer, ...} | {0, now}: a late copy of a request, nothing was done. An answer is
+--          {1, last tick, lease of the run in ms (-1: none), queued, fences to be ended, 1 if the end was taken down,
+--           slot or -1, fence, scheduled, attempt, 1: by hand}
+--          {2, revision, what the job is, last tick, origin}: it was changed; an end was taken down all the same
+--          {-1}: there is no such job | {-2, key, type} {-3, version} {-4, message} {-8, key, field, text}: not a schedule of ours, nothing was done to it
+-- SINCE    Redis 5
+-- MODEL    models/schedule.pml
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_state
+-- INCLUDE  shared/_inbox
+-- INCLUDE  schedule/_job
+local base, serving = KEYS[1], KEYS[2]
+local hope, number, host = ARGV[1], tonumber(ARGV[2]), ARGV[5]
+local now = now_us()
+local now_ms = math.floor(now / 1000)
+local known = redis.call('HMGET', base, 'seq:' .. hope, 'changes', 'v', 'who:' .. hope)
+if known[3] and known[3] ~= '1' then return {-3, short(known[3])} end
+local before = whole(known[1] or 0)
+if not before then return no_number(base, 'seq:' .. hope, known[1]) end
+if now_ms > tonumber(ARGV[3]) or number <= before then return {0, now} end
+local line = redis.pcall('ZCARD', serving)
+if type(line) == 'table' then return refused(serving, line) end
+redis.call('HSET', base, 'v', '1', 'seq:' .. hope, integer(number))
+redis.call('ZADD', serving, now_ms + ARGV[4], hope)
+if not known[4] then introduce(base, hope, host, now) end
+stay(base, serving)
+if number == 1 then forget(base, serving, now_ms) end
+local notify = false
+local TOO_LATE = 'it was later than its grace'
+local OVERTAKEN = 'a later tick was due, too'
+
+-- A tick that was never begun; all else that waits is another attempt, or was asked for by hand.
+local function first_of_tick(waiting)
+  return waiting.kind == 't' and waiting.attempt == 1
+end
+
+local function read_policy(text)
+  local overlap, misfire, grace, again, keep, ttl, size = string.match(text, '^(%l+) (%l+) (%d+) (%d) (%d+) (%d+) (%d+)$')
+  local policy = {overlap = overlap, misfire = misfire, grace = tonumber(grace) * 1000, again = again == '1'}
+  return policy, tonumber(keep), tonumber(ttl), tonumber(size)
+end
+
+-- What waits to be run, the first to begin in front.
+local function read_queue(text)
+  local queue = {}
+  for item in string.gmatch(short(text), '%S+') do  -- word by word: one pattern for all would look at each digit again and again
+    local scheduled, attempt, kind = string.match(item, '^(%d+)/(%d+)/(%a)$')
+    attempt = whole(attempt)
+    if attempt and whole(scheduled) then queue[#queue + 1] = {scheduled = scheduled, attempt = attempt, kind = kind} end
+  end
+  return queue
+end
+
+local function queue_text(queue)
+  local texts = {}
+  for i, waiting in ipairs(queue) do
+    texts[i] = waiting.scheduled .. '/' .. integer(waiting.attempt) .. '/' .. waiting.kind .. ' '
+  end
+  return table.concat(texts)
+end
+
+-- The runs of a job: of each slot its keys, who has the lease, and what is written down about the run.
+local function slots_of(at, count, job)
+  local slots = {}
+  for i = 0, count - 1 do
+    local run = KEYS[at + 2 + 3 * i]
+    local holder = redis.pcall('GET', run)
+    if type(holder) == 'table' then return nil, refused(run, holder) end
+    local record = redis.call('HGET', job, 'run:' .. i)
+    local slot = {run = run, state = KEYS[at + 3 + 3 * i], queue = KEYS[at + 4 + 3 * i], holder = holder}
+    if record then
+      slot.token, slot.scheduled, slot.attempt, slot.started, slot.fence, slot.kind, slot.host =
+        string.match(record, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%S) (.*)$')
+      if not (whole(slot.scheduled) and whole(slot.attempt) and whole(slot.started) and whole(slot.fence)) then slot.token = nil end
+    end
+    slots[i] = slot
+  end
+  return slots
+end
+
+-- What a process claims of a job: at most one tick of those that are due, the latest, but for misfire 'all'. So after any pause
+-- one run starts late, and not a run for each tick. `due`: the ticks that are due, at least one; `each`: each of them is wanted;
+-- `queue`: what waits; `room`: runs of the job that may begin now; `skip`: writes down what is not run.
+local function claim(due, before, policy, each, queue, room, asleep, skip)
+  local latest, all = due[#due], policy.misfire == 'all'
+  local why = OVERTAKEN
+  local late = policy.misfire == 'skip' and now - latest > policy.grace
+  if late then why = TOO_LATE end
+  if not each then  -- no tick waits when a later one is due
+    for i = #queue, 1, -1 do
+      if first_of_tick(queue[i]) then
+        skip('missed', queue[i].scheduled, 1, queue[i].scheduled, OVERTAKEN)
+        table.remove(queue, i)
+      end
+    end
+  end
+  local from, to, count = string.match(before, '^(%d+) (%d+) (%d+)$')
+  if from and asleep(to) then
+    skip('skipped', from, tonumber(count), to, 'paused')
+  elseif from then
+    skip('missed', from, tonumber(count), to, all and 'more than a hundred ticks were late' or why)
+  end
+  local waits = #queue > 0
+  local blocked = policy.overlap ~= 'queue' and room <= #queue
+  for i, tick in ipairs(due) do
+    if asleep(tick) then
+      skip('skipped', tick, 1, tick, 'paused')
+    elseif late or (i < #due and not all) then
+      skip('missed', tick, 1, tick, why)
+    elseif blocked then
+      skip('skipped', tick, 1, tick, room > 0 and waits and 'another run of it came first' or 'it was still running')
+    elseif #queue >= QUEUE then
+      skip('skipped', tick, 1, tick, 'the queue was full')
+    else
+      queue[#queue + 1] = {scheduled = tick, attempt = 1, kind = 't'}
+    end
+  end
+end
+
+-- The ticks after `last` that are due; and whether a tick may be due that the request does not know of.
+local function due_after(last, ticks, after)
+  local due = {}
+  for tick in string.gmatch(ticks, '%d+') do
+    if tonumber(tick) > now then break end
+    if tonumber(tick) > tonumber(last) then due[#due + 1] = tick end
+  end
+  return due, after ~= '' and tonumber(after) <= now and tonumber(after) > tonumber(last)
+end
+
+local function serve(at, a, count)
+  local job, log = KEYS[at], KEYS[at + 1]
+  local policy, keep, ttl, size = read_policy(ARGV[a + 2])
+  local fields = redis.pcall('HMGET', job, 'v', 'rev', 'last', 'paused', 'fence', 'queued', 'cancel', 'def', 'resumed', 'origin')
+  if fields.err then return refused(job, fields) end
+  if not fields[3] then return {-1} end
+  if fields[1] ~= '1' then return {-3, short(fields[1])} end
+  for i, field in pairs({[2] = 'rev', [3] = 'last', [5] = 'fence'}) do
+    if not whole(fields[i] or 0) then return no_number(job, field, fields[i]) end
+  end
+  local entries = redis.pcall('HGET', log, 'n')
+  if type(entries) == 'table' then return refused(log, entries) end
+  local slots, refusal = slots_of(at, count, job)
+  if not slots then return refusal end
+  local last, paused, queue, cancel = set_right(fields[3], now), fields[4], read_queue(fields[6]), short(fields[7])
+  local resumed = whole(fields[9], 0)
+  if resumed > now + SET_RIGHT then resumed = 0 end
+  local wanted, taken_down, left_over = ARGV[a + 11], 0, false
+  redis.call('PEXPIRE', job, KEEP_JOB)
+  redis.call('PEXPIRE', log, KEEP_JOB)
+
+  -- Written down of a run: its record in the log; the job has it no more.
+  local function close(i, status, text)
+    local slot = slots[i]
+    if status ~= 'back' then
+      local word = status == 'again' and 'cancelled' or status
+      write(log, size, word, slot.scheduled, 1, slot.scheduled, slot.started .. ' ' .. integer(now) .. ' ' .. slot.attempt .. ' '
+        .. slot.fence .. '\n' .. slot.host .. '\n' .. text)
+    end
+    local attempt = tonumber(slot.attempt)
+    if status == 'back' then
+      table.insert(queue, 1, {scheduled = slot.scheduled, attempt = attempt, kind = slot.kind})
+    elseif status == 'again' or (status == 'crashed' and policy.again and attempt < ATTEMPTS) then
+      table.insert(queue, 1, {scheduled = slot.scheduled, attempt = attempt + 1, kind = slot.kind})
+    end
+    redis.call('HDEL', job, 'run:' .. i)
+    slot.token = nil
+    left_over = true
+  end
+
+  local function lease_left()
+    for i = 0, count - 1 do
+      if slots[i].holder then return redis.call('PTTL', slots[i].run) end
+    end
+    return -1
+  end
+
+  -- An end, unless it was taken down before, or somebody has noticed that the lease had run out.
+  local ended = tonumber(ARGV[a + 3])
+  local slot = ended and slots[ended]
+  if slot and slot.token == ARGV[a + 4] then
+    local rest = math.floor(keep - math.max(0, now - slot.started) / 1000)  -- a clock that went back keeps it no longer
+    if slot.holder == slot.token then
+      if rest > 0 and (ARGV[a + 5] ~= 'back' and ARGV[a + 5] ~= 'again') then
+        redis.call('PEXPIRE', slot.run, rest)
+      else
+        redis.call('DEL', slot.run)
+        slot.holder = false
+      end
+    end
+    close(ended, ARGV[a + 5], ARGV[a + 6])
+    taken_down = 1
+  end
+  for i = 0, count - 1 do
+    if slots[i].token and slots[i].token ~= slots[i].holder then close(i, 'crashed', '') end
+  end
+  if fields[2] ~= ARGV[a + 1] then
+    redis.call('HSET', job, 'queued', queue_text(queue))
+    notify = notify or left_over  -- those who know the job as it is now
+    return {2, tonumber(fields[2]), short(fields[8]), tonumber(last), short(fields[10])}
+  end
+
+  local running, held, free = 0, 0, nil
+  for i = count - 1, 0, -1 do
+    if slots[i].token then running = running + 1 end
+    if slots[i].holder then held = held + 1 else free = i end
+  end
+  if held > 0 and policy.overlap ~= 'allow' then free = nil end  -- more slots than one: it was allowed before
+  if cancel ~= '' and running == 0 then
+    redis.call('HDEL', job, 'cancel')
+    cancel = ''
+  end
+
+  -- What is due, if nobody has dealt with it before.
+  local function skip(status, from, ticks, to, why)
+    write(log, size, status, from, ticks, to, '0 0 0 0\n\n' .. why)
+  end
+  local function asleep(tick)
+    return paused or tonumber(tick) <= resumed
+  end
+  local each = policy.misfire == 'all' or policy.overlap == 'queue'
+  local due, behind = due_after(last, ARGV[a + 9], ARGV[a + 10])
+  if #due > 0 and ARGV[a + 7] == last and not behind then
+    local room = free and (policy.overlap == 'allow' and count - held or 1) or 0
+    claim(due, ARGV[a + 8], policy, each, queue, room, asleep, skip)
+    last = due[#due]
+  elseif #due > 0 then
+    behind = true
+  end
+
+  -- What is to run, if there is room. The same token asks for the same run.
+  local granted = -1
+  for i = 0, count - 1 do
+    if slots[i].token and slots[i].token == wanted then
+      granted = i
+      redis.call('PEXPIRE', slots[i].run, ttl)
+    end
+  end
+  local head = queue[1]
+  while head and policy.misfire == 'skip' and policy.overlap ~= 'queue' and first_of_tick(head)
+    and now - head.scheduled > policy.grace do  -- nobody had room for it in time
+    skip('missed', head.scheduled, 1, head.scheduled, TOO_LATE)
+    table.remove(queue, 1)
+    head = queue[1]
+  end
+  local ready = free and head and (head.kind == 'h' or not paused)
+  -- A later tick is due, too, and nobody has claimed it: whoever claims it, drops this one.
+  if ready and behind and not each and first_of_tick(head) then ready = false end
+  if granted == -1 and ready and wanted ~= '' then
+    local slot = slots[free]
+    local fence, upto = take(slot.run, slot.state, wanted, ttl, now, whole(fields[5]))
+    keep_alive(slot.state, slot.queue, nil, ttl, now)
+    slot.token, slot.holder, slot.fence, slot.scheduled, slot.attempt, slot.kind =
+      wanted, wanted, integer(fence), head.scheduled, head.attempt, head.kind
+    redis.call('HSET', job, 'fence', integer(upto), 'run:' .. free, wanted .. ' ' .. head.scheduled .. ' ' .. head.attempt .. ' '
+      .. integer(now) .. ' ' .. integer(fence) .. ' ' .. head.kind .. ' ' .. host)
+    table.remove(queue, 1)
+    granted = free
+  elseif ready and left_over then  -- who asks runs no more; but somebody may
+    notify = true
+  end
+  redis.call('HSET', job, 'queued', queue_text(queue), 'last', last)
+
+  local mine = slots[granted] or {fence = 0, scheduled = 0, attempt = 0}
+  return {1, tonumber(last), lease_left(), #queue, cancel, taken_down, granted, tonumber(mine.fence), tonumber(mine.scheduled),
+    tonumber(mine.attempt), mine.kind == 'h' and 1 or 0}
+end
+
+local answers, at, a = {1, now, whole(known[2], 0)}, 3, 6
+while at <= #KEYS do
+  local count = tonumber(ARGV[a])
+  local answer = serve(at, a, count)
+  answers[#answers + 1] = answer.err and {-4, answer.err} or answer
+  at, a = at + 2 + 3 * count, a + 12
+end
+if notify then
+  changed(base, known[2])
+  tell(base, serving, now_ms, hope)
+end
+return answers

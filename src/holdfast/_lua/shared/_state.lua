@@ -1,0 +1,78 @@
+-- Shared by the scripts of a lock: its state, and the server's time.
+--
+-- state (hash):  v = format version, fence = last of the numbers issued, dead = tokens declared dead (newest last),
+--                renewed = token and number of the last renewal,
+--                keep = until when (server ms) the expiry of state and queue is set at least,
+--                at:<token> = until when (server ms) the place of that waiter counts,
+--                as:<token> = name under which it stands for election; leader, term, name, value = token and term of who last
+--                said that he leads, what he is called, and what he has said besides; given = token that handed over last
+-- MODEL           models/handover.pml
+-- INCLUDE         shared/_parse
+--
+-- Numbers go into redis.call as they are (it writes all their digits); only where text is built do they need integer().
+local function integer(n)
+  return string.format('%.0f', n)  -- tostring(1.7e15) is '1.7e+15'
+end
+
+local function now_us()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+
+-- What to return for a read that failed, here of a key: a refusal, where it holds something else than ours.
+local function refused(key, answer)
+  if string.find(answer.err, 'WRONGTYPE', 1, true) then
+    return {-2, key, redis.call('TYPE', key).ok}
+  end
+  return answer
+end
+
+-- What to return for a field that is to be a number, and is none. Nothing is written in its place: a number that was issued before
+-- must not be issued again, and nobody knows which these are.
+local function no_number(key, field, text)
+  return {-8, key, field, string.sub(text, 1, 40)}
+end
+
+-- The state: {fence, dead, v, keep, place of the token}, or nil and the refusal to return.
+local function read_state(state, token)
+  local fields = redis.pcall('HMGET', state, 'fence', 'dead', 'v', 'keep', 'at:' .. token)
+  if fields.err then return nil, refused(state, fields) end
+  if fields[3] and fields[3] ~= '1' then return nil, {-3, short(fields[3])} end
+  return fields
+end
+
+-- The same of a lock; its fence is a number.
+local function read_lock(state, token)
+  local fields, refusal = read_state(state, token)
+  if not fields or not fields[1] then return fields, refusal end
+  local fence = whole(fields[1])
+  if not fence then return nil, no_number(state, 'fence', fields[1]) end
+  fields[1] = fence
+  return fields
+end
+
+-- Keeps state and queue alive for KEEP, or twice the lease, from now. Sets the expiry for twice as long and writes that
+-- down, so that most runs need not set it again. `version`: of the format, where it is not a lock's.
+local function keep_alive(state, queue, kept, ttl, now, version)
+  local ms = math.max(KEEP, 2 * ttl)
+  local now_ms = math.floor(now / 1000)
+  if whole(kept, 0) < now_ms + ms then
+    redis.call('HSET', state, 'v', version or '1', 'keep', now_ms + 2 * ms)
+    redis.call('PEXPIRE', state, 2 * ms)
+    if redis.call('TYPE', queue).ok == 'zset' then redis.call('PEXPIRE', queue, 2 * ms) end  -- or it is not ours
+  end
+end
+
+-- Refuses this token from now on: a late copy of a request that it was used in may still come. Answers the list of all that are
+-- dead, `dead` and this one; it is capped: 46 characters a token, the newest hundred. The caller keeps the state alive.
+local function bury(state, dead, token)
+  dead = string.sub((dead or '') .. token .. ' ', -100 * (#token + 1))
+  redis.call('HSET', state, 'dead', dead)
+  return dead
+end
+
+-- The lock is the caller's already: at least `ttl` from now. Never less, because this may be a late copy of a request.
+local function extend(lock, ttl)
+  local left = redis.call('PTTL', lock)
+  if left == -1 or left < ttl then redis.call('PEXPIRE', lock, ttl) end
+end

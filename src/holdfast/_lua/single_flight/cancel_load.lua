@@ -1,0 +1,34 @@
+-- End a load without a value: who waits is told, and the first of them to look loads.
+-- KEYS     load, state, floors, floor, waiters
+-- ARGV     token; 'release' | 'bury': and refuse this token from now on; fence of the load, or '0': nobody asks whether it was
+--          invalidated; tags that its value would have had, with a space before each
+-- RETURNS  1 it was under way, and is not any more | 0 it was not | 2 it was, and nothing was invalidated since it began
+-- SINCE    Redis 5
+-- MODEL    models/flight.pml
+--
+-- The first write is DEL: a script may go on writing when memory is full if its first write frees some.
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_state
+-- INCLUDE  shared/_notify
+-- INCLUDE  single_flight/_values
+local load, state, floors, floor, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local fence = tonumber(ARGV[3])
+local holder = redis.pcall('GET', load)
+local ours = holder == ARGV[1]
+local same = ours and fence > 0 and whole(redis.pcall('HGET', state, 'of:' .. load)) == fence
+if ours then
+  redis.call('DEL', load)
+  redis.pcall('HDEL', state, 'of:' .. load)
+  tell(waiters)
+elseif not holder then
+  redis.pcall('HDEL', state, 'of:' .. load)  -- its lease has ended: nobody else would
+end
+if ARGV[2] == 'bury' then
+  local fields = read_state(state, ARGV[1])
+  if fields then
+    bury(state, fields[2], ARGV[1])
+    keep_alive(state, floors, whole(fields[4]), 0, now_us())
+  end
+end
+if same and highest_floor(load, state, floor) and not void(floors, floor, fence, ARGV[4]) then return 2 end
+return ours and 1 or 0

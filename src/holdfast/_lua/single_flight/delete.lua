@@ -1,0 +1,15 @@
+-- Delete a value, whatever there is; what is being loaded cannot be stored any more, and who waits for it is told.
+-- KEYS     value, fresh, load, state, waiters
+-- ARGV     none
+-- RETURNS  1 there was a value | 0 there was none
+-- SINCE    Redis 5
+-- MODEL    models/flight.pml
+--
+-- The first write is DEL: a script may go on writing when memory is full if its first write frees some.
+-- INCLUDE  shared/_notify
+local value, fresh, load, state, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local there = redis.call('EXISTS', value)
+redis.call('DEL', value, fresh, load)
+redis.pcall('HDEL', state, 'of:' .. load)
+tell(waiters)
+return there

@@ -1,0 +1,87 @@
+-- Look for a value; where there is none, or its time is over, perhaps be the one who loads it.
+-- KEYS     value, load, state, floors, floor, waiters
+-- ARGV     token, for the load; its lease in ms, or '0': not to load; id of who wants to be told if somebody else loads it, or '';
+--          ms for which a value will do whose time is over, meanwhile; how early to load: thousandths of what the last load took;
+--          bytes that a value may have; what becomes of something else that is there, or of more: 'void', it is loaded over, or
+--          'keep', it is refused
+-- RETURNS  {1, value, ms}             fresh for so long
+--          {2, value, ms}             stale, since -ms; somebody else loads it, or nobody is to
+--          {3, fence, value or '', ms}  the caller loads it, for the full lease; the same again for the same token
+--          {4}                        there is none, and the caller was not to load it
+--          {0, remaining ms, ms, process}   somebody else loads it; ms since the newest load in the group; remaining -1: the
+--                                     lease has no expiry
+--          {-1}                       this token was declared dead: a late copy of a request given up long ago
+--          {5, bytes}                 there is a value, and it is too long
+--          {-2, key, type}            somebody's data is in the way; nothing was written
+--          {-3, version}              written by an incompatible release
+-- SINCE    Redis 5
+-- MODEL    models/flight.pml
+--
+-- Early: A. Vattani, F. Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede Prevention" (VLDB 2015).
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_state
+-- INCLUDE  single_flight/_values
+local value, load, state, floors, floor, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local token, lease, hope, stale = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local HOPES = 10000  -- so many are told; who comes then looks again when the lease ends
+local PATIENCE = 2000  -- ms for which who waits is listed beyond that
+
+local now = now_us()
+local now_ms = math.floor(now / 1000)
+local size = redis.pcall('STRLEN', value)
+if type(size) == 'table' then return refused(value, size) end
+local usable, left, found, kind, fence, fresh, cost, tags = false, 0
+if size > 0 then
+  if size <= tonumber(ARGV[6]) then
+    found = redis.call('GET', value)
+    kind, fence, fresh, cost, tags = parts(found)
+  end
+  if not kind and ARGV[7] == 'keep' then
+    if found or not parts(redis.call('GETRANGE', value, 0, HEAD)) then return {-2, value, 'string'} end
+    return {5, size}
+  end
+end
+if kind then
+  local highest = highest_floor(value, state, floor)
+  if not highest then highest, fence = 0, 0 end  -- nobody knows what was invalidated: older than anything
+  if highest < fence or not void(floors, floor, fence, tags) then
+    left = fresh - now_ms
+    local hurry = ARGV[5] ~= '0' and cost * ARGV[5] / 1000000 >= left
+    if left > 0 and not hurry then return {1, found, left} end
+    usable = left + stale > 0
+  end
+end
+local holder = redis.pcall('GET', load)
+if type(holder) == 'table' then return refused(load, holder) end
+if (holder and holder ~= token) or lease == 0 then
+  if usable then return {left > 0 and 1 or 2, found, left} end
+  if lease == 0 then return {4} end
+end
+local fields, refusal = read_state(state, token)
+if not fields then return refusal end
+if fields[2] and string.find(fields[2], token, 1, true) then return {-1} end
+if holder and holder ~= token then
+  local remaining = redis.call('PTTL', load)
+  if hope ~= '' then
+    local until_ms = now_ms + math.max(remaining, 0) + PATIENCE
+    if redis.call('TYPE', waiters).ok ~= 'zset' then redis.call('DEL', waiters) end
+    redis.call('ZREMRANGEBYSCORE', waiters, 0, now_ms)
+    if redis.call('ZCARD', waiters) < HOPES then redis.call('ZADD', waiters, until_ms, hope) end
+    if redis.call('PTTL', waiters) < until_ms - now_ms then redis.call('PEXPIRE', waiters, until_ms - now_ms) end
+  end
+  local began = whole(fields[1], now) - BLOCK + 1
+  local process = #holder <= 64 and string.match(holder, '^(%x[%x{}@]*)%.%x+$') or ''
+  return {0, remaining, math.max(0, math.floor((now - began) / 1000)), process}
+end
+keep_alive(state, floors, whole(fields[4]), lease, now)
+local own = holder and whole(redis.call('HGET', state, 'of:' .. load))
+if own then
+  extend(load, lease)
+else
+  own = take(load, state, token, lease, now, whole(fields[1]))
+  redis.call('HSET', state, 'of:' .. load, own)
+  if not is_alone(value) and not whole(redis.call('HGET', state, 'floor')) then
+    redis.call('HSET', state, 'floor', own - 1)
+  end
+end
+return {3, own, usable and found or '', left}

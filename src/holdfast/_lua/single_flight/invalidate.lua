@@ -1,0 +1,35 @@
+-- Make all values void that have one of these tags, wherever they are, and all that is being loaded now and will have one.
+-- KEYS     state, floors, floor
+-- ARGV     tags; '' is every value's
+-- RETURNS  {fence} of the newest load that may be void
+--          {-2, key, type} and {-3, version} as in get_or_lease
+-- SINCE    Redis 5
+-- MODEL    models/flight.pml
+-- INCLUDE  shared/_grant
+-- INCLUDE  shared/_state
+-- INCLUDE  single_flight/_values
+local state, floors, floor = KEYS[1], KEYS[2], KEYS[3]
+local FEW = 100  -- so many floors are not worth the search for those that nothing is below
+local fields, refusal = read_state(state, '')
+if not fields then return refusal end
+local count = redis.pcall('ZCARD', floors)
+if type(count) == 'table' then return refused(floors, count) end
+local life = math.max(KEEP, whole(redis.call('HGET', state, 'life'), 0))
+local now = now_us()
+local mark = math.max(now, whole(fields[1], 0))  -- at least the last fence that was issued: what comes later is above it
+-- What is known of tags is not there yet, or was thrown away: all that may have been invalidated before is void.
+local before = count == 0 and whole(redis.call('HGET', state, 'floor'), mark)
+redis.call('HSET', state, 'fence', mark, 'floor', mark)
+keep_alive(state, floors, whole(fields[4]), life, now)
+if before then redis.call('ZADD', floors, before, '') end
+for _, tag in ipairs(ARGV) do redis.call('ZADD', floors, mark, tag) end
+if count > FEW then
+  -- Nothing is there any more that was loaded so long ago. A load that began then is not stored: perhaps it would be void.
+  local gone = mark - 1000 * life
+  if redis.call('ZREMRANGEBYSCORE', floors, 0, gone) > 0 and not redis.call('ZSCORE', floors, '') then
+    redis.call('ZADD', floors, gone, '')
+  end
+end
+redis.call('SET', floor, mark, 'PX', 2 * life)
+redis.call('PEXPIRE', floors, math.max(2 * life, redis.call('PTTL', state)))
+return {mark}
