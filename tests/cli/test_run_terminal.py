@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cli.commands import PROGRAM, STUBBORN, Holdfast, running, state, wait_until
-from holdfast._local.server import local
+from holdfast._local.server import paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -348,7 +348,7 @@ def test_without_a_url_a_terminal_is_told_what_is_used(
     terminal.until("HOLDFAST_URL is not set: using this machine's own server (local://)")
     terminal.until("ran")
     assert terminal.report() == (0, True)
-    assert Path(local.socket_path(local_url)).exists()
+    assert Path(paths.socket_path(local_url)).exists()
 
 
 def test_a_hang_up_ends_the_command(hf: Holdfast, name: str, client: redis.Redis, terminals: type[Terminal]) -> None:

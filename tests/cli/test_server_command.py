@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from holdfast._local.server import binary, local, private
+from holdfast._local.server import binary, local, paths, private
 from holdfast._local.server.process import PrivateServer, _free_port, make_private
 from holdfast._local.server.supervisor import Connection
 from holdfast.cli import main
@@ -53,7 +53,7 @@ def alive(pid: int) -> bool:
 
 
 def test_status_of_a_server_that_does_not_run_starts_none(server_command: Command, local_url: str) -> None:
-    path = local.socket_path(local_url)
+    path = paths.socket_path(local_url)
     assert server_command("status") == (3, f"not running ({path})\n", "")
     code, out, _ = server_command("status", "--json")
     assert (code, json.loads(out)) == (3, {"running": False, "socket": path})
@@ -69,7 +69,7 @@ def test_status_of_one_that_runs(server_command: Command, local_url: str) -> Non
         assert code == 0
         assert facts.pop("version").startswith(("Valkey ", "Redis "))
         assert 0 <= facts.pop("uptime") < 60
-        path = local.socket_path(local_url)
+        path = paths.socket_path(local_url)
         assert facts == {"running": True, "socket": path, "pid": pid, "clients": 1, "keys": 1}
     code, out, err = server_command("status", "--url", local_url)
     assert (code, err) == (0, "")
@@ -99,7 +99,7 @@ def test_one_that_hangs_is_reported(server_command: Command, local_url: str, mon
             for action in ("status", "stop"):
                 code, out, err = server_command(action)
                 assert (code, out) == (69, "")
-                assert err == f"holdfast: The server at {local.socket_path(local_url)} does not answer.\n"
+                assert err == f"holdfast: The server at {paths.socket_path(local_url)} does not answer.\n"
         finally:
             os.kill(pid, signal.SIGCONT)
 

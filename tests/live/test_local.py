@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import holdfast
-from holdfast._local.server import binary, local
+from holdfast._local.server import binary, local, paths
 from holdfast._local.server.supervisor import LOG, SOCKET, Connection
 from holdfast.errors import ServerError
 
@@ -51,7 +51,7 @@ def connect(url: str) -> Connection:
     """As every client of ours does: connect; if nobody is there, start it, and try again."""
     while True:
         try:
-            return Connection(local.socket_path(url), 10)
+            return Connection(paths.socket_path(url), 10)
         except (FileNotFoundError, ConnectionRefusedError):
             local.ensure(url)
 
@@ -188,7 +188,7 @@ def test_it_survives_its_starter(local_url: str) -> None:
     code = "import os, sys; from holdfast._local.server import local; local.ensure(sys.argv[1]); os.killpg(0, 9)"
     starter = subprocess.run([sys.executable, "-c", code, local_url], check=False, start_new_session=True)
     assert starter.returncode == CRASH
-    path = local.socket_path(local_url)
+    path = paths.socket_path(local_url)
     with closing(Connection(path, 5)) as connection:
         pid = int(connection.info("server")["process_id"])
     assert running(supervisor_of(pid))
@@ -361,7 +361,7 @@ def test_one_that_does_not_start_says_why(local_url: str) -> None:
     manifest.write_text("nonsense\n")
     with pytest.raises(ServerError, match=r"(?s)did not start: .*AOF manifest") as caught:
         local.ensure(local_url)
-    assert caught.value.address == local.socket_path(local_url)
+    assert caught.value.address == paths.socket_path(local_url)
     assert str(directory_of(local_url)) in str(caught.value)
     assert not (directory_of(local_url) / SOCKET).exists()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast._local.server import binary, local
+from holdfast._local.server import binary, local, paths
 from holdfast.errors import ConfigError
 
 
@@ -21,7 +21,7 @@ def directory_of(url: str) -> Path:
 )
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        local.socket_path(url)
+        paths.socket_path(url)
     assert caught.value.parameter == "url"
 
 
@@ -29,14 +29,14 @@ def test_the_place_depends_on_the_user_alone(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(local, "_check", lambda _: None)
     for name in ("HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "TMPDIR"):
         monkeypatch.setenv(name, "/elsewhere")
-    assert local.socket_path("local://") == f"/tmp/holdfast-{os.geteuid()}/server.sock"  # noqa: S108
-    assert local.socket_path("local:") == local.socket_path("local://")
-    assert local.socket_path("local:////x//y/../z%20/") == "/x/z /server.sock"
+    assert paths.socket_path("local://") == f"/tmp/holdfast-{os.geteuid()}/server.sock"  # noqa: S108
+    assert paths.socket_path("local:") == paths.socket_path("local://")
+    assert paths.socket_path("local:////x//y/../z%20/") == "/x/z /server.sock"
 
 
 def test_a_path_that_no_socket_can_have(tmp_path: Path) -> None:
-    fitting = "/" + "x" * (local._LIMIT - len("//server.sock"))
-    assert len(local.socket_path(f"local://{fitting}")) == local._LIMIT
+    fitting = "/" + "x" * (paths.LIMIT - len("//server.sock"))
+    assert len(paths.socket_path(f"local://{fitting}")) == paths.LIMIT
     with pytest.raises(ConfigError, match="too long"):
         local.ensure(f"local://{fitting}y")
 

@@ -354,10 +354,10 @@ async def _dial(endpoint: Endpoint, protocol: _Protocol) -> None:
     if endpoint.local is None:
         await loop.create_unix_connection(lambda: protocol, endpoint.path)
         return
-    from holdfast._local.server import local
+    from holdfast._local.server import local, paths
 
     try:
-        await loop.create_unix_connection(lambda: protocol, local.socket_path(endpoint.local))
+        await loop.create_unix_connection(lambda: protocol, paths.socket_path(endpoint.local))
     except (FileNotFoundError, ConnectionRefusedError):
         path = await loop.run_in_executor(None, local.ensure, endpoint.local)
         await loop.create_unix_connection(lambda: protocol, path)

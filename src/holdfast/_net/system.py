@@ -67,10 +67,10 @@ class System:
             return sock
         if endpoint.local is None:
             return _dial_unix(endpoint.path, timeout)
-        from holdfast._local.server import local
+        from holdfast._local.server import local, paths
 
         try:
-            return _dial_unix(local.socket_path(endpoint.local), timeout)
+            return _dial_unix(paths.socket_path(endpoint.local), timeout)
         except (FileNotFoundError, ConnectionRefusedError):
             return _dial_unix(local.ensure(endpoint.local), timeout)
 

@@ -69,9 +69,9 @@ def _parsed(url: str) -> Endpoint:
     if not found or scheme not in _SCHEMES:
         raise _bad_url(f"it must start with one of {', '.join(sorted(s + '://' for s in _SCHEMES))}")
     if scheme == "local":
-        from holdfast._local.server import local
+        from holdfast._local.server import paths
 
-        return interned(path=os.fspath(local.socket_path(url)), local=url)
+        return interned(path=os.fspath(paths.socket_path(url)), local=url)
     if rest.count("@") > 1:
         raise _bad_url("an @ inside a user name or password is written %40")
     credentials, _, place = rest.rpartition("@")

@@ -126,10 +126,10 @@ def _wait_for_end(pid: int) -> None:
 @contextlib.contextmanager
 def _connected(url: str) -> Iterator[tuple[str, Connection | None]]:
     """The path of the socket, and a connection, or None if the server does not run."""
-    from holdfast._local.server import local
+    from holdfast._local.server import paths
     from holdfast._local.server.supervisor import Connection
 
-    path = local.socket_path(url)
+    path = paths.socket_path(url)
     try:
         server = Connection(path, _PATIENCE)
     except (FileNotFoundError, ConnectionRefusedError):

@@ -2,7 +2,8 @@
 
 binary      where the server program is: the packaged one, else one on PATH
 process     PrivateServer: a server of one's own, gone with its parent
-local       ``local://``: the path of its socket, and `ensure`, which starts it if nobody has; light, for every start
+paths       ``local://``: where its socket is; light, for every start
+local       `ensure`: the path of that socket, behind which a server runs; it starts one if nobody has
 start       what `ensure` does when there is no server: one of many starts one
 supervisor  the program above the local server: starts it, ends it when unused; runs alone, imports nothing of holdfast
 

@@ -10,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from holdfast._local.server import binary, local, supervisor
+from holdfast._local.server import binary, paths, supervisor
 from holdfast._local.server.process import make_private
 from holdfast.errors import ConfigError, ServerError
 
@@ -28,13 +28,13 @@ def start(directory: str, timeout: float) -> None:
     place = Path(directory)
     try:
         make_private(place)
-        path = local.checked(directory)  # whoever has made it
+        path = paths.checked(directory)  # whoever has made it
         turn, log = _open(place / "start.lock"), _open(place / supervisor.LOG)
     except OSError as error:
         raise ConfigError(f"{directory} cannot be used: {error.strerror}.", parameter="url") from error
     try:
         _wait_for_turn(turn, path, deadline - timeout / 2)
-        if not local.listening(path):
+        if not paths.listening(path):
             _launch(place, arguments, log, deadline)
     finally:
         fcntl.flock(turn, fcntl.LOCK_UN)  # closing alone would leave it to a child forked meanwhile
@@ -63,7 +63,7 @@ def _wait_for_turn(turn: int, path: str, deadline: float) -> None:
     A courtesy only (what keeps servers apart is the supervisor's lock), so it is not waited for without end: its
     owner may be suspended.
     """
-    while time.monotonic() < deadline and not local.listening(path):
+    while time.monotonic() < deadline and not paths.listening(path):
         try:
             fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -97,7 +97,7 @@ def _launch(place: Path, arguments: list[str], log: int, deadline: float) -> Non
                 os.close(fd)
     if said != "ok":
         said = said or supervisor.tail(str(place / supervisor.LOG)) or "no reason given"
-        raise ServerError(f"The local server in {place} did not start: {said}", address=str(place / local.SOCKET))
+        raise ServerError(f"The local server in {place} did not start: {said}", address=str(place / paths.SOCKET))
 
 
 def _hear(hear: int, deadline: float) -> str:
