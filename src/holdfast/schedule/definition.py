@@ -1,16 +1,55 @@
-"""What a job is, as text on the server, so that all processes and `holdfast jobs` mean the same."""
+"""The options of a job, checked, and what it is as text on the server: all processes and `holdfast jobs` mean the same."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from typing import Any
 
+from holdfast._api.lock import MIN_TTL, seconds
 from holdfast._core import control_records
 from holdfast._core.schedule.job import Options
 from holdfast._core.schedule.records import Seat
 from holdfast.errors import ConfigError
 from holdfast.schedule.timetable import Timetable, from_text
+
+HISTORY = 1000
+"""Runs that can be remembered, at most."""
+
+CHOICES = {"overlap": ("skip", "queue", "allow"), "misfire": ("skip", "once", "all"), "on_crash": ("leave", "again")}
+
+
+def checked(name: str, options: dict[str, Any]) -> Options:
+    """Checked options of a job. Raises ConfigError, which names the parameter."""
+    unknown = sorted(set(options) - set(Options.__dataclass_fields__))
+    if unknown:
+        known = ", ".join(Options.__dataclass_fields__)
+        raise ConfigError(f"job {name!r}: there is no option {unknown[0]!r}; options are {known}", parameter=unknown[0])
+    given = dict(options)
+    for option, choices in CHOICES.items():
+        if given.get(option, choices[0]) not in choices:
+            raise ConfigError(
+                f"job {name!r}: {option} must be one of {', '.join(choices)}, not {given[option]!r}", parameter=option
+            )
+    for option, least in (("ttl", MIN_TTL), ("keep", 0.0), ("grace", 0.0), ("max_runtime", 0.001)):
+        if given.get(option) is not None or (option in given and option != "max_runtime"):
+            given[option] = seconds(given[option], option, least)
+    given["on"] = tuple(sorted(fit_for(given.get("on", ()), "on")))
+    history = given.get("history", 50)
+    if isinstance(history, bool) or not isinstance(history, int) or not 1 <= history <= HISTORY:
+        raise ConfigError(
+            f"job {name!r}: history must be a whole number from 1 to {HISTORY}, not {history!r}", parameter="history"
+        )
+    return Options(**given)
+
+
+def fit_for(given: Any, parameter: str) -> set[str]:
+    """One or several. Raises ConfigError: what is no text is no label of anybody, and its jobs would run nowhere."""
+    found = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+    if not all(isinstance(label, str) for label in found):
+        raise ConfigError(f"{parameter} must be a label or several, as text, not {given!r}", parameter=parameter)
+    return set(found)
 
 
 def write(when: Timetable, options: Options) -> bytes:
@@ -27,8 +66,6 @@ def write(when: Timetable, options: Options) -> bytes:
 
 def parse(definition: bytes) -> tuple[Timetable, Options]:
     """The inverse. Raises ConfigError, where a later release has written it."""
-    from holdfast.schedule.schedule import checked  # here: that imports this
-
     try:
         facts = control_records.table(definition)
         return from_text(control_records.text(facts.pop("when", None), control_records.LONGEST)), checked("", facts)

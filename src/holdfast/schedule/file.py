@@ -19,7 +19,8 @@ from typing import Any
 from holdfast._core.names import encoded
 from holdfast.errors import ConfigError
 from holdfast.schedule.command import Command
-from holdfast.schedule.schedule import Options, checked
+from holdfast.schedule.definition import checked
+from holdfast.schedule.schedule import Options
 from holdfast.schedule.timetable import Cron, Every, Timetable
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

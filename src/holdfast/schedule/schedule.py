@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, TypeVar
 
 from holdfast._api.functions import refuse_generator
-from holdfast._api.lock import MIN_TTL, refuse_mistaken, seconds
+from holdfast._api.lock import refuse_mistaken
 from holdfast._core.schedule import commands
 from holdfast._core.schedule.commands import Entry, JobFacts
 from holdfast._core.schedule.job import Keys, Options
@@ -16,7 +16,7 @@ from holdfast._core.schedule.records import Seat
 from holdfast._core.schedule.state import Book
 from holdfast._runtime.process import current, describe
 from holdfast.errors import ConfigError
-from holdfast.schedule.definition import parse, write
+from holdfast.schedule.definition import checked, fit_for, parse, write
 from holdfast.schedule.origin import origin_of
 from holdfast.schedule.timetable import Cron, Every, Timetable
 
@@ -29,7 +29,6 @@ __all__ = [
     "Record",
     "Runner",
     "Running",
-    "checked",
     "overview",
     "record",
     "status",
@@ -40,13 +39,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 ANSWER_WITHIN = 2.0
 """Seconds to wait for one answer, at most."""
 
-HISTORY = 1000
-"""Runs that can be remembered, at most."""
-
 IDLE = "called as a job it would do nothing; write a function that goes through it"
 """Why a generator function is refused."""
-
-CHOICES = {"overlap": ("skip", "queue", "allow"), "misfire": ("skip", "once", "all"), "on_crash": ("leave", "again")}
 
 
 @dataclass(frozen=True)
@@ -138,38 +132,6 @@ class Overview:
     """Whether it has ever been served, as far as the server knows."""
     runners: list[Runner]
     jobs: list[JobStatus]
-
-
-def checked(name: str, options: dict[str, Any]) -> Options:
-    """Checked options of a job. Raises ConfigError, which names the parameter."""
-    unknown = sorted(set(options) - set(Options.__dataclass_fields__))
-    if unknown:
-        known = ", ".join(Options.__dataclass_fields__)
-        raise ConfigError(f"job {name!r}: there is no option {unknown[0]!r}; options are {known}", parameter=unknown[0])
-    given = dict(options)
-    for option, choices in CHOICES.items():
-        if given.get(option, choices[0]) not in choices:
-            raise ConfigError(
-                f"job {name!r}: {option} must be one of {', '.join(choices)}, not {given[option]!r}", parameter=option
-            )
-    for option, least in (("ttl", MIN_TTL), ("keep", 0.0), ("grace", 0.0), ("max_runtime", 0.001)):
-        if given.get(option) is not None or (option in given and option != "max_runtime"):
-            given[option] = seconds(given[option], option, least)
-    given["on"] = tuple(sorted(fit_for(given.get("on", ()), "on")))
-    history = given.get("history", 50)
-    if isinstance(history, bool) or not isinstance(history, int) or not 1 <= history <= HISTORY:
-        raise ConfigError(
-            f"job {name!r}: history must be a whole number from 1 to {HISTORY}, not {history!r}", parameter="history"
-        )
-    return Options(**given)
-
-
-def fit_for(given: Any, parameter: str) -> set[str]:
-    """One or several. Raises ConfigError: what is no text is no label of anybody, and its jobs would run nowhere."""
-    found = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
-    if not all(isinstance(label, str) for label in found):
-        raise ConfigError(f"{parameter} must be a label or several, as text, not {given!r}", parameter=parameter)
-    return set(found)
 
 
 def _refuse_mistaken(mistaken: dict[str, Any]) -> None:
