@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast._api import lock
+from holdfast._api import options
 from holdfast._api.caller import Caller
 from holdfast._core.lock.records import milliseconds
 from holdfast._core.lock.replies import KEEP
@@ -40,7 +40,7 @@ def _call(key: str | bytes, fence: int, keep: float, *value: Any) -> Run[bool | 
     if isinstance(fence, bool) or not isinstance(fence, int) or fence < 0:
         raise ConfigError(f"fence must be a lease's fence, not {fence!r}", parameter="fence")
     data = raw_key(key)
-    times = (fence, milliseconds(lock.seconds(keep, "keep", KEEP)))
+    times = (fence, milliseconds(options.seconds(keep, "keep", KEEP)))
     return Run(FENCE_CHECK, (data, side_key(data, b"fence")), (*times, *value), 1.0)
 
 
@@ -60,7 +60,7 @@ def guarded_set(
     """
     if not isinstance(value, str | bytes):
         raise ConfigError(f"value must be str or bytes, not {type(value).__name__}", parameter="value")
-    expiry = "" if ttl is None else milliseconds(lock.seconds(ttl, "ttl", 0.001))
+    expiry = "" if ttl is None else milliseconds(options.seconds(ttl, "ttl", 0.001))
     return _run(client, _call(key, fence, keep, value, expiry))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
-from holdfast._api import event, lock
+from holdfast._api import error_map, event
 from holdfast._api.caller import AioCaller
 from holdfast._core.rendezvous import barrier
 from holdfast._core.rendezvous.barrier import Broken, Participant
@@ -105,4 +105,4 @@ class Barrier(event.BaseBarrier):
                 return await self._caller.run(operation, key, self._what)
         except Broken as broken:
             found = broken
-        raise self._broken(found, await self._caller.run(lock.record_of(found.process, key), key, self._what))
+        raise self._broken(found, await self._caller.run(error_map.record_of(found.process, key), key, self._what))

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Concatenate, Literal, Never, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast import codecs
-from holdfast._api import lock
+from holdfast._api import error_map, options
 from holdfast._api import once as once_base
 from holdfast._api.caller import AioCaller
 from holdfast._api.functions import is_async, named
@@ -102,7 +102,7 @@ class once(once_base.BaseOnce):  # noqa: N801 - a decorator, and reads as one
         max_size: int = MAX_SIZE,
         **mistaken: Never,
     ) -> None:
-        lock.refuse_mistaken(mistaken, "once")
+        options.refuse_mistaken(mistaken, "once")
         self._caller = AioCaller(client)
         super().__init__(
             template,
@@ -172,7 +172,7 @@ class once(once_base.BaseOnce):  # noqa: N801 - a decorator, and reads as one
             return self._replayed(job, found.record)
         if isinstance(found, Loading):
             return self._in_progress(
-                job, found, await driver.run(lock.record_of(found.process, job.site.spec.keys[0])), clock() - started
+                job, found, await driver.run(error_map.record_of(found.process, job.site.spec.keys[0])), clock() - started
             )
         with Running(me, job, attempt, found, driver.process) as running:
             try:

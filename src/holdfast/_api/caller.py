@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast._core.requests import Command, Refused, WireError
+from holdfast._api.error_map import told
+from holdfast._core.requests import Command, WireError
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import resolve
 from holdfast._runtime.process import current
-from holdfast.errors import ServerError
 
 if TYPE_CHECKING:
     from holdfast._runtime.drivers import aio, sync
@@ -133,14 +133,3 @@ class AioCaller:
             await asyncio.get_running_loop().run_in_executor(None, cluster.refresh, self.timeout)
         shard: Endpoint = cluster.shard(slot_of(key))
         return self._driver_for(current(), shard, ShardDriver)
-
-
-def told(error: WireError, what: str, key: str, **facts: Any) -> ServerError:
-    """The user's error for an internal one."""
-    how = "refused" if isinstance(error, Refused) else "failed"
-    if isinstance(error, Refused) and error.code in {"MOVED", "ASK"}:
-        how = "refused by one server of a Cluster; give holdfast all of it: redis+cluster://host:port, or a RedisCluster client"
-    from holdfast._api import access  # here: most never need it
-
-    said = f"{error}{access.advice(error)}"
-    return ServerError(f"{what}: {how}: {said}", address=error.address, key=key, **facts)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Literal, Never, ParamSpec, TypeVar
 
-from holdfast._api import lock as lock_base
 from holdfast._api.functions import is_async, refuse_generator
+from holdfast._api.options import refuse_mistaken
 from holdfast._api.rlock import depth, unfinished
 from holdfast._api.templates import Filled
 from holdfast._net.redaction import hides_client
@@ -55,7 +55,7 @@ def locked(
         ConfigError: at decoration for bad options and templates; at the call if the name is empty or too long, or if the
             same call stack holds this lock already and may not take it again, which would wait for itself.
     """
-    lock_base.refuse_mistaken(mistaken, "locked")
+    refuse_mistaken(mistaken, "locked")
     if busy not in {"wait", "raise", "skip"}:
         raise ConfigError(f"busy must be 'wait', 'raise' or 'skip', not {busy!r}", parameter="busy")
     if busy != "wait" and wait is None:

@@ -7,9 +7,10 @@ import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Generic, Never, NoReturn
 
+from holdfast._api import error_map, lock
 from holdfast._api import lease as leases
-from holdfast._api import lock
 from holdfast._api.lock import L
+from holdfast._api.options import LONGEST_LEASE, refuse_mistaken
 from holdfast._api.statistics import LockStatistics
 from holdfast._core import election
 from holdfast._core.election import Candidacy, Elected, Missing, Office, Watch
@@ -156,17 +157,17 @@ class BaseLeader(Generic[L]):
         on_lost: Callable[[L], object] | None = None,
         prefix: str = "hf:",
         guard: bool | float = False,
-        max_ttl: float = lock.LONGEST_LEASE,
+        max_ttl: float = LONGEST_LEASE,
         **mistaken: Never,
     ) -> None:
-        lock.refuse_mistaken(mistaken, "Leader")
+        refuse_mistaken(mistaken, "Leader")
         options = {"ttl": ttl, "wait": wait, "on_lost": on_lost, "prefix": prefix}
         if are_several(client):
             if guard is not False:
                 raise ConfigError("guard is for a Leader on one server", parameter="guard")
             seat = self._redlock()(client, name, max_ttl=max_ttl, **options)
         else:
-            if max_ttl != lock.LONGEST_LEASE:
+            if max_ttl != LONGEST_LEASE:
                 raise ConfigError("max_ttl is for a Leader on several servers", parameter="max_ttl")
             self._caller = self._caller_type(client)
             seat = self._seat_type(client, name, guard=guard, **options)
@@ -289,7 +290,7 @@ def trouble(spec: Spec, error: WireError | KeyConflict, more: str = "") -> Excep
     """The user's error for one of the core."""
     if isinstance(error, KeyConflict):
         return ConfigError(f"election {spec.name!r} cannot be held: {error}; nothing was changed", parameter="name")
-    found = lock.server_error(spec, error)
+    found = error_map.server_error(spec, error)
     found.args = (f"{found}{more}",)
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Never
 
-from holdfast._api import lock as lock_base
+from holdfast._api import options
 from holdfast._core.lock.acquire import KeyConflict
 from holdfast._core.lock.records import Spec, answer_within, milliseconds
 from holdfast._core.names import encoded, start
@@ -113,7 +113,7 @@ class BaseLatch(Named):
     @hides_client()
     def __init__(self, client: object, name: str | bytes, kind: str, *, count: object, keep: float, prefix: str) -> None:
         super().__init__(client, name, prefix, (b"waiters", b"done"))
-        keep_ms = milliseconds(lock_base.seconds(keep, "keep", 1.0))
+        keep_ms = milliseconds(options.seconds(keep, "keep", 1.0))
         state, waiters, done = self._keys
         timeout = min(self._caller.timeout, ANSWER_WITHIN)
         self._latch = Latch((state, waiters, done), kind, at_least_one(count, "count"), keep_ms, timeout)
@@ -143,12 +143,12 @@ class BaseBarrier(Named):
         number = at_least_one(parties, "parties")
         if number > MOST:
             raise ConfigError(f"parties must be at most {MOST}, not {number}", parameter="parties")
-        ttl = lock_base.seconds(ttl, "ttl", lock_base.MIN_TTL)
+        ttl = options.seconds(ttl, "ttl", options.MIN_TTL)
         lock = self._keys[-1]
         keys = (lock, lock + b":state", lock + b":queue")
         within = min(self._caller.timeout, ANSWER_WITHIN, answer_within(ttl))
         spec = Spec(self._name, keys, ttl, renew=True, max_hold=None, timeout=within)
-        self._meeting = Meeting(self._keys[:-1], spec, number, milliseconds(lock_base.seconds(keep, "keep", 1.0)))
+        self._meeting = Meeting(self._keys[:-1], spec, number, milliseconds(options.seconds(keep, "keep", 1.0)))
 
     @property
     def parties(self) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, Never
 
-from holdfast._api.lock import BaseLock, L, refuse_mistaken
+from holdfast._api.lock import BaseLock, L
+from holdfast._api.options import refuse_mistaken
 from holdfast._net.redaction import hides_client
 
 

@@ -107,7 +107,7 @@ class BaseInspector(Generic[C]):
         return None
 
     def _error(self, error: WireError, what: str, key: bytes = b"") -> ServerError:
-        from holdfast._api.caller import told
+        from holdfast._api.error_map import told
 
         return told(error, what, text(key))
 

@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from holdfast._api.lock import MAX_TTL, MIN_TTL, seconds, server_error
+from holdfast._api.error_map import server_error
+from holdfast._api.options import MAX_TTL, MIN_TTL, seconds
 from holdfast._core.lock import renewal, replies
 from holdfast._core.lock.local_queue import Gate
 from holdfast._core.lock.records import Attempt, Grant, Tally

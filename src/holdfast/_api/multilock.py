@@ -11,6 +11,7 @@ from typing import Any, Generic, Never, NoReturn, TypeVar
 
 from holdfast._api import lock as lock_base
 from holdfast._api.lease import BaseLease
+from holdfast._api.options import refuse_mistaken
 from holdfast._api.rlock import Reentrant
 from holdfast._api.tally import Tally
 from holdfast._clock import clock
@@ -229,7 +230,7 @@ class BaseMultiLock(Generic[M]):
         prefix: str = "hf:",
         **mistaken: Never,
     ) -> None:
-        lock_base.refuse_mistaken(mistaken, type(self).__name__)
+        refuse_mistaken(mistaken, type(self).__name__)
         options = {"ttl": ttl, "renew": renew, "max_hold": max_hold, "prefix": prefix}
         self._locks = found = find(client, locks, self._kind, options)
         self._endpoint = found[0]._endpoint

@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 from holdfast import codecs
-from holdfast._api import lock
+from holdfast._api import options
 from holdfast._api.annotations import refuse_unstorable
 from holdfast._api.cache.options import checked_size
-from holdfast._api.caller import told
+from holdfast._api.error_map import told
 from holdfast._api.functions import refuse_generator
 from holdfast._api.templates import Filled, checked_ignore, fields_of
 from holdfast._core.lock.acquire import KeyConflict
@@ -178,12 +178,12 @@ class BaseOnce:
             raise ConfigError(f"busy must be 'raise', 'skip' or 'wait', not {busy!r}", parameter="busy")
         self._template, self._busy, self._prefix = template, busy, prefix
         self._fields = list(dict.fromkeys(fields_of(template, None)))
-        self._keep = lock.seconds(keep, "keep", MIN_KEEP)
-        self._wish = Wish(wait=lock.checked_wait(0.0 if wait is None and busy != "wait" else wait), glance=False)
-        self._ttl = lock.seconds(ttl, "ttl", lock.MIN_TTL)
-        if self._ttl < lock.SHORT:
-            lock.warn_of_short(self._ttl)
-        self._max_hold = None if max_hold is None else lock.seconds(max_hold, "max_hold", lock.MIN_TTL)
+        self._keep = options.seconds(keep, "keep", MIN_KEEP)
+        self._wish = Wish(wait=options.checked_wait(0.0 if wait is None and busy != "wait" else wait), glance=False)
+        self._ttl = options.seconds(ttl, "ttl", options.MIN_TTL)
+        if self._ttl < options.SHORT:
+            options.warn_of_short(self._ttl)
+        self._max_hold = None if max_hold is None else options.seconds(max_hold, "max_hold", options.MIN_TTL)
         self._timeout = min(self._caller.timeout, answer_within(self._ttl))
         self._remember = codecs.exception_types(remember, "remember")
         self._codec = codecs.find(codec)
@@ -329,7 +329,7 @@ class BaseOnce:
             load.tenure.lost = load.lost or "it was forgotten meanwhile, or its time ran out"
         elif warning:
             ends = "; the function has run, and later calls raise ResultNotKept" if kept else ""
-            warnings.warn(warning + ends, HoldfastWarning, lock.of_the_user())
+            warnings.warn(warning + ends, HoldfastWarning, options.of_the_user())
         return kept
 
 

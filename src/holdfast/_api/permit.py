@@ -8,9 +8,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Never
 
-from holdfast._api import lock
+from holdfast._api import error_map, lock
 from holdfast._api.lease import Entered
 from holdfast._api.lock import L
+from holdfast._api.options import checked_wait, refuse_mistaken
 from holdfast._core import permit
 from holdfast._core.lock.acquire import KeyConflict, key_conflict
 from holdfast._core.lock.records import Permits
@@ -145,7 +146,7 @@ class PermitsLock(lock.BaseLock[L]):
 
     progress.__doc__ = lock.BaseLock.progress.__doc__
 
-    def _user_error(self, error: lock.Trouble) -> HoldfastError:
+    def _user_error(self, error: error_map.Trouble) -> HoldfastError:
         if isinstance(error, KeyConflict):
             limit = self._permits.limit
             said = "" if limit in {None, ALL} else f" with limit={limit}"
@@ -191,7 +192,7 @@ class BaseSemaphore(PermitsLock[L]):
         prefix: str = "hf:",
         **mistaken: Never,
     ) -> None:
-        lock.refuse_mistaken(mistaken, type(self).__name__)
+        refuse_mistaken(mistaken, type(self).__name__)
         super().__init__(
             client,
             name,
@@ -229,4 +230,4 @@ def acquire_wait(own: float | None, blocking: bool, timeout: float | None) -> fl
         if timeout is not None:
             raise ValueError("can't specify timeout for non-blocking acquire")
         return 0.0
-    return own if timeout is None else lock.checked_wait(max(0.0, timeout))
+    return own if timeout is None else checked_wait(max(0.0, timeout))

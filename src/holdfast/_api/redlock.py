@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Literal, Never, TypeVar
 
-from holdfast._api import lease
+from holdfast._api import error_map, lease, options
 from holdfast._api import lock as lock_base
-from holdfast._api.lock import MIN_TTL, seconds
+from holdfast._api.options import MIN_TTL, seconds
 from holdfast._clock import clock
 from holdfast._core import control_records
 from holdfast._core.lock import local_acquire
@@ -111,11 +111,11 @@ class BaseRedlock(lock_base.BaseLock[L]):
         key: str | bytes | None = None,
         max_passes: int = 32,
         max_pass_time: float = 0.01,
-        max_ttl: float = lock_base.LONGEST_LEASE,
+        max_ttl: float = options.LONGEST_LEASE,
         answer_within: float = 0.2,
         **mistaken: Never,
     ) -> None:
-        lock_base.refuse_mistaken(mistaken, type(self).__name__)
+        options.refuse_mistaken(mistaken, type(self).__name__)
         max_ttl = seconds(max_ttl, "max_ttl", MIN_TTL)
         self._endpoint, self._panel = find(servers, self._face, max_ttl, prefix)
         if seconds(ttl, "ttl", MIN_TTL) > max_ttl:
@@ -124,7 +124,7 @@ class BaseRedlock(lock_base.BaseLock[L]):
                 "forgotten its votes casts none; raise max_ttl for all users of these servers, or take a shorter lease",
                 parameter="ttl",
             )
-        spec = lock_base.make_spec(
+        spec = options.make_spec(
             name,
             seconds(answer_within, "answer_within", 0.001),
             ttl=ttl,
@@ -157,7 +157,7 @@ class BaseRedlock(lock_base.BaseLock[L]):
     def _abandon(attempt: Attempt) -> Coroutine[Any, Any, None]:
         return local_acquire.abandon(attempt, acquire.ON_SEVERAL_SERVERS)
 
-    def _user_error(self, error: lock_base.Trouble) -> HoldfastError:
+    def _user_error(self, error: error_map.Trouble) -> HoldfastError:
         if isinstance(error, TooFew):
             return quorum_error(self._spec.name, self.key, "cannot be taken", error)
         if isinstance(error, Disagreement):
@@ -182,7 +182,7 @@ class BaseRedlock(lock_base.BaseLock[L]):
 
     async def _holder(self, busy: Busy) -> bytes | None:
         if busy.process[:PROCESS] == current().id:
-            return await lock_base.record_of(busy.process, self._spec.keys[0])
+            return await error_map.record_of(busy.process, self._spec.keys[0])
         if not busy.named:
             return None
         any_record = _Records(len(self._panel.names), 1)

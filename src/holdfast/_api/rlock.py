@@ -13,7 +13,8 @@ from collections.abc import Callable, MutableMapping
 from typing import Any, Generic, Never
 
 from holdfast._api.lease import BaseLease, Entered
-from holdfast._api.lock import BaseLock, L, refuse_mistaken
+from holdfast._api.lock import BaseLock, L
+from holdfast._api.options import refuse_mistaken
 from holdfast._net.redaction import hides_client
 from holdfast.errors import ConfigError, LeaseLost, NotHeld
 

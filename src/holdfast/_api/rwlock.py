@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, Never, Protocol
 
-from holdfast._api import lease, lock
+from holdfast._api import error_map, lease
 from holdfast._api.lock import L
+from holdfast._api.options import refuse_mistaken
 from holdfast._api.permit import PermitsLock
 from holdfast._core import permit
 from holdfast._core.lock.records import Attempt
@@ -39,7 +40,7 @@ class BaseWriteLease(lease.BaseLease):
         try:
             kept = await permit.change(tenure.spec, tenure.token, 1, self.fence)
         except WireError as error:
-            raise lock.server_error(tenure.spec, error) from error
+            raise error_map.server_error(tenure.spec, error) from error
         if kept:
             self.downgraded = True
         elif not self._expired() and tenure.lose("its time was over, or it was taken away"):
@@ -103,7 +104,7 @@ class BaseRWLock(Generic[L]):
         prefix: str = "hf:",
         **mistaken: Never,
     ) -> None:
-        lock.refuse_mistaken(mistaken, type(self).__name__)
+        refuse_mistaken(mistaken, type(self).__name__)
         options: dict[str, Any] = {
             "ttl": ttl,
             "wait": wait,

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
-from holdfast._api import event, lock
+from holdfast._api import error_map, event
 from holdfast._api.caller import Caller
 from holdfast._api.event import BrokenBarrier
 from holdfast._core.rendezvous import barrier
@@ -95,4 +95,4 @@ class Barrier(event.BaseBarrier):
                 return self._caller.run(operation, key, self._what)
         except Broken as broken:
             found = broken
-        raise self._broken(found, self._caller.run(lock.record_of(found.process, key), key, self._what))
+        raise self._broken(found, self._caller.run(error_map.record_of(found.process, key), key, self._what))

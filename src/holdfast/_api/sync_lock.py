@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast._api import lease, lock
+from holdfast._api import lease, lock, options
 from holdfast._api.fair_lock import BaseFairLock
 from holdfast._api.sync_lease import Lease
 from holdfast._clock import clock
@@ -82,7 +82,7 @@ class Lock(lock.BaseLock[Lease]):
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take the lock; False if it stayed busy. As threading.Lock's, except that without arguments it waits as long as
         this object's ``wait`` says. Raises ServerError."""
-        wait = self._wait if blocking and timeout == -1 else lock.acquire_wait(self._wait, blocking, timeout)
+        wait = self._wait if blocking and timeout == -1 else options.acquire_wait(self._wait, blocking, timeout)
         return self._acquire(wait)
 
     def _acquire(self, wait: float | None) -> bool:

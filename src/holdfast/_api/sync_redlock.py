@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast._api import lock, redlock, sync_lock, sync_rlock
+from holdfast._api import options, redlock, sync_lock, sync_rlock
 from holdfast._api.redlock import BaseQuorumLease, BaseRedlock
 from holdfast._net.redaction import hides_client
 from holdfast._runtime.drivers.sync_quorum import Driver
@@ -50,7 +50,7 @@ class RLock(sync_rlock.RLock, Redlock):
 def declare_new(
     servers: object,
     *,
-    max_ttl: float = lock.LONGEST_LEASE,
+    max_ttl: float = options.LONGEST_LEASE,
     force: bool = False,
     timeout: float = 2.0,
     prefix: str = "hf:",
@@ -63,5 +63,5 @@ def declare_new(
     ``prefix``: that of the locks, each of which has its own mark on a server. Answers what became of each; ``force`` replaces
     another longest lease, or list of servers, that was agreed on before. Raises ConfigError.
     """
-    endpoints, panel = redlock.find_new(servers, lock.seconds(max_ttl, "max_ttl", lock.MIN_TTL), prefix)
+    endpoints, panel = redlock.find_new(servers, options.seconds(max_ttl, "max_ttl", options.MIN_TTL), prefix)
     return Driver(current(), endpoints).run(redlock.declare(panel, timeout, force=force))

@@ -6,7 +6,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast._api import lock
+from holdfast._api.options import acquire_wait
 from holdfast._api.rlock import Holding, Holdings, OwnedLease, Reentrant, holdings
 from holdfast._api.sync_lease import Lease
 from holdfast._api.sync_lock import Lock
@@ -56,7 +56,7 @@ class RLock(Reentrant[Lease], Lock):
         mine = held.mine(self._mark) if self._mark in held else None
         if mine is None:
             return super().acquire(blocking, timeout)
-        lock.acquire_wait(self._wait, blocking, timeout)
+        acquire_wait(self._wait, blocking, timeout)
         return mine.again() is not None
 
     def release(self) -> None:

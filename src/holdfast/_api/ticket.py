@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import NamedTuple, Never
 
-from holdfast._api import lock
+from holdfast._api import error_map, lock, options
 from holdfast._api.lease import BaseLease
 from holdfast._api.lock import L
 from holdfast._core import control_records
@@ -151,7 +151,7 @@ class Issue:
         spec = lease._tenure.spec
         if spec.permits is not None:
             raise ConfigError(f"tickets are for locks: what is held of {lease.name!r} is one of several", parameter="ticket")
-        self._seconds = lock.seconds(expires, "expires", lock.MIN_TTL, spec.guard or lock.MAX_TTL)
+        self._seconds = options.seconds(expires, "expires", options.MIN_TTL, spec.guard or options.MAX_TTL)
         self._ticket = Attempt(spec, token)
         self._begun = False
 
@@ -166,7 +166,7 @@ class Issue:
                 raise self._lost("handing it over was not confirmed, so it was given back") from error
             self._go_on()
             if isinstance(error, WireError):
-                raise lock.server_error(tenure.spec, error) from error
+                raise error_map.server_error(tenure.spec, error) from error
             raise ConfigError(f"lock {self._lease.name!r} cannot be handed over: {error}", parameter="name") from error
         except BaseException:
             self._lost("handing it over was interrupted, so it was given back")
@@ -233,12 +233,12 @@ class BaseRedeem(lock.BaseLock[L]):
         label: str | None = None,
         **mistaken: Never,
     ) -> None:
-        lock.refuse_mistaken(mistaken, type(self).__name__)
+        options.refuse_mistaken(mistaken, type(self).__name__)
         self._told = told = read(ticket)
         bound(told, prefix, key)
         self._endpoint = resolve(client, self._face)
         self._cluster = self._endpoint.cluster
-        spec = lock.make_spec(
+        spec = options.make_spec(
             "ticket",
             self._endpoint.timeout,
             ttl=ttl,

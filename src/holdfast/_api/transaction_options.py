@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NoReturn
 
-from holdfast._api.lock import checked_wait, whole_number
+from holdfast._api.options import checked_wait, whole_number
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.resolve import check_face, one_place, resolve
 from holdfast._net.slots import slot_of

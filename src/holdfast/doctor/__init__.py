@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast._api import lock
+from holdfast._api import options
 from holdfast._net.endpoint import Endpoint
 from holdfast._net.redaction import hides_client
 from holdfast._net.resolve import from_client
@@ -57,8 +57,8 @@ def examine(client: object, *, ttl: float = 30.0, replicas: int = 0, prefix: str
     tenths of a second. Raises ConfigError.
     """
     clients = list(client) if isinstance(client, list | tuple) else [client]
-    replicas = lock.whole_number(replicas, "replicas")
-    seconds = lock.seconds(ttl, "ttl", lock.MIN_TTL)
+    replicas = options.whole_number(replicas, "replicas")
+    seconds = options.seconds(ttl, "ttl", options.MIN_TTL)
     endpoints = [_endpoint(one) for one in clients]
     if any(endpoint.cluster is not None for endpoint in endpoints) and (replicas or len(clients) > 1):
         raise ConfigError("client: a Cluster is looked at alone, and without replicas, as locks there are", parameter="client")

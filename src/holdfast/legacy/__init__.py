@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Never, Protocol, TypeVar
 
 from holdfast._api import sync_lock
 from holdfast._api.caller import Caller
-from holdfast._api.lock import acquire_wait, refuse_mistaken
+from holdfast._api.options import acquire_wait, refuse_mistaken
 from holdfast._clock import clock as local_clock
 from holdfast._core import timestamp
 from holdfast._core.timestamp import Hold, Stamp

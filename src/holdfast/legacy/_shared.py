@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
 
 from holdfast._api.lease import BaseLease, Entered, Owned
-from holdfast._api.lock import MIN_TTL, checked_wait, of_the_user, seconds
+from holdfast._api.options import MIN_TTL, checked_wait, of_the_user, seconds
 from holdfast._clock import clock as local_clock
 from holdfast._clock import wall
 from holdfast._core import timestamp

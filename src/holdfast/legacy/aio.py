@@ -10,7 +10,7 @@ from typing import Any, Never, Protocol, TypeVar
 
 from holdfast import aio
 from holdfast._api.caller import AioCaller
-from holdfast._api.lock import acquire_wait, refuse_mistaken
+from holdfast._api.options import acquire_wait, refuse_mistaken
 from holdfast._clock import clock as local_clock
 from holdfast._core import timestamp
 from holdfast._core.timestamp import Hold, Stamp

@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast._api.lock import seconds
+from holdfast._api.options import seconds
 from holdfast._local.guardian import parent, program
 from holdfast.errors import ConfigError, HoldfastError, LeaseLost
 from holdfast.schedule.run import Cancelled

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast._api.lock import MIN_TTL, seconds
+from holdfast._api.options import MIN_TTL, seconds
 from holdfast._core import control_records
 from holdfast._core.schedule.job import Options
 from holdfast._core.schedule.records import Seat

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, TypeVar
 
 from holdfast._api.functions import refuse_generator
-from holdfast._api.lock import refuse_mistaken
+from holdfast._api.options import refuse_mistaken
 from holdfast._core.schedule import commands
 from holdfast._core.schedule.commands import Entry, JobFacts
 from holdfast._core.schedule.job import Keys, Options

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Generic, Literal, Never, ParamSpec, TypeVar
 
-from holdfast._api import lock
+from holdfast._api import options
 from holdfast._api.cache.cache import BaseCache
 from holdfast._api.cache.memoize import BaseMemoized
 from holdfast._api.cache.options import UNSET, Unset, checked_tags
@@ -94,7 +94,7 @@ class Cache(BaseCache):
         max_size: int = MAX_SIZE,
         **mistaken: Never,
     ) -> None:
-        lock.refuse_mistaken(mistaken, type(self).__name__)
+        options.refuse_mistaken(mistaken, type(self).__name__)
         super().__init__(
             AioCaller(client),
             name,

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from holdfast import codecs
-from holdfast._api import lock
+from holdfast._api import error_map, options
 from holdfast._api.cache.options import (
     UNSET,
     Figures,
@@ -102,8 +102,8 @@ class BaseCache:
             raise ConfigError(f"prefix must be a str that is not empty, not {prefix!r}", parameter="prefix")
         self._codec = codecs.find(codec)
         self._max_size = checked_size(max_size)
-        self._how = How(checked_ttl(ttl), checked_stale(stale), (), lock.checked_wait(wait), checked_busy(busy))
-        self._beta = 1000 * lock.seconds(beta, "beta", 0.0, 1000.0)
+        self._how = How(checked_ttl(ttl), checked_stale(stale), (), options.checked_wait(wait), checked_busy(busy))
+        self._beta = 1000 * options.seconds(beta, "beta", 0.0, 1000.0)
         self._errors = codecs.exception_types(errors, "errors")
         self._error_ttl = checked_ttl(error_ttl, "error_ttl")
         self._outage = Outage(f"cache {name!r}", down)
@@ -111,8 +111,8 @@ class BaseCache:
         self._figures = Figures()
         self._count = self._figures.count
         self._prefix = prefix
-        self._lease = lock.seconds(lease, "lease", lock.MIN_TTL)
-        self._max_load = None if max_load is None else lock.seconds(max_load, "max_load", lock.MIN_TTL)
+        self._lease = options.seconds(lease, "lease", options.MIN_TTL)
+        self._max_load = None if max_load is None else options.seconds(max_load, "max_load", options.MIN_TTL)
         self._timeout = min(caller.timeout, ANSWER, self._lease / 3)  # or a lease would be over before its answer is missed
         self._site: Callable[[str | bytes], Site] = functools.lru_cache(1024)(self._find)
         self._about: Callable[[str | bytes], str] = functools.lru_cache(1024)(self._named)
@@ -148,7 +148,7 @@ class BaseCache:
             own.ttl if ttl is None else checked_ttl(ttl),
             own.stale if stale is None else checked_stale(stale),
             checked_own_tags(tags) if tags else (),
-            own.wait if wait is UNSET else lock.checked_wait(wait),
+            own.wait if wait is UNSET else options.checked_wait(wait),
             own.busy if busy is None else checked_busy(busy),
             default,
         )
@@ -381,7 +381,7 @@ class BaseCache:
         if how.busy == "load":
             return await self._load_unstored(site, key, loader)
         try:
-            record = await self._do(lock.record_of(loading.process, site.spec.keys[0]), site)
+            record = await self._do(error_map.record_of(loading.process, site.spec.keys[0]), site)
         except ServerError:
             record = None
         who = describe(record, loading.process) or "somebody else"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from holdfast._api import lock
+from holdfast._api import options
 from holdfast._core.single_flight.entry import HEAD, MAX_TAGS, marks
 from holdfast.errors import ConfigError
 
@@ -84,11 +84,11 @@ class How(NamedTuple):
 
 
 def checked_ttl(value: object, parameter: str = "ttl") -> float:
-    return lock.seconds(value, parameter, 0.001)
+    return options.seconds(value, parameter, 0.001)
 
 
 def checked_stale(value: object) -> float:
-    return lock.seconds(value, "stale", 0.0)
+    return options.seconds(value, "stale", 0.0)
 
 
 def checked_busy(value: object) -> str:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from holdfast._api.lease import BaseLease
-from holdfast._api.lock import MIN_TTL, BaseLock, seconds
+from holdfast._api.lock import BaseLock
+from holdfast._api.options import MIN_TTL, seconds
 from holdfast._core.lock.records import milliseconds
 from holdfast._core.lock.replies import BLOCK
 from holdfast._core.names import home, lock_keys, public_part, record_key

@@ -1,0 +1,47 @@
+"""Errors in the user's words: what the core and the connections raise, as `holdfast.errors` has it; the record of a holder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast._core import control_records, names
+from holdfast._core.lock.acquire import KeyConflict
+from holdfast._core.lock.records import Spec
+from holdfast._core.names import PROCESS
+from holdfast._core.requests import Disagreement, Refused, TooFew, WireError
+from holdfast._runtime.process import current
+from holdfast.errors import ServerError
+
+Trouble = WireError | KeyConflict | TooFew | Disagreement
+"""What may come of taking a lock, as the core says it."""
+
+
+def told(error: WireError, what: str, key: str, **facts: Any) -> ServerError:
+    """The user's error for an internal one."""
+    how = "refused" if isinstance(error, Refused) else "failed"
+    if isinstance(error, Refused) and error.code in {"MOVED", "ASK"}:
+        how = "refused by one server of a Cluster; give holdfast all of it: redis+cluster://host:port, or a RedisCluster client"
+    from holdfast._api import access  # here: most never need it
+
+    said = f"{error}{access.advice(error)}"
+    return ServerError(f"{what}: {how}: {said}", address=error.address, key=key, **facts)
+
+
+def server_error(spec: Spec, error: WireError) -> ServerError:
+    """The user's error for an internal one."""
+    return told(error, f"lock {spec.name!r}", spec.key, name=spec.name)
+
+
+async def record_of(public: str, key: bytes) -> bytes | None:
+    """Operation: the record of a process, by the public part of its token for this key; None where it cannot be had."""
+    ours = current().id
+    process = public[:PROCESS]
+    if process == ours:
+        keeper = current().running_keeper
+        label = keeper.label_of(key) if keeper is not None else None
+        return control_records.write(current().facts(), [], {} if label is None else {key: label}).encode()
+    try:
+        record = names.record_key(names.home(public, key), process)
+        return (await control_records.fetch(record, 0.25)).value if process else None
+    except WireError:
+        return None
